@@ -1,0 +1,35 @@
+# Two commands do everything on a machine with Python >= 3.11, make and git: `make demo` and `make test`.
+PYTHON ?= python3
+UV := .uv/bin/uv
+RUN := .venv/bin
+
+.PHONY: demo test check setup bench clean
+demo: setup
+	$(RUN)/python examples/demo.py
+
+test: setup check
+	$(RUN)/pytest -n 2
+
+check: setup
+	$(RUN)/ruff check .
+	$(RUN)/ruff format --check .
+	$(RUN)/lint-imports
+	$(RUN)/mypy
+
+setup: .venv/.synced
+
+# uv lives in an environment of its own, so that syncing the project's cannot remove it.
+$(UV):
+	$(PYTHON) -m venv .uv
+	.uv/bin/pip install --quiet --disable-pip-version-check uv==0.13.8
+
+.venv/.synced: $(UV) pyproject.toml uv.lock
+	$(UV) sync --locked --quiet --python $(PYTHON)
+	touch $@
+
+bench: setup
+	$(UV) sync --locked --quiet --group bench
+	$(RUN)/python benchmarks/calls.py --write docs/benchmarks.md
+
+clean:
+	rm -rf .uv .venv build dist

@@ -1,0 +1,1 @@
+"""The compilers: the Backend contract, the process runner, one module or one TOML file per compiler."""

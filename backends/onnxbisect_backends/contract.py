@@ -1,0 +1,93 @@
+"""What a compiler must look like to the drivers. Small enough to read in a minute.
+
+Protocols, not base classes: a third party's backend needs nothing of ours but these shapes, and registers under
+the entry-point group `onnx_bisect.backends`. Entry points name a `BackendFactory`.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from onnxbisect.dressing import Dressing
+from onnxbisect.verdict import Verdict
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Bounds of one compile: wall seconds, bytes of memory, bytes per written file, bytes of kept log."""
+
+    seconds: float = 600.0
+    memory_bytes: int | None = None
+    file_bytes: int | None = 8 << 30
+    log_bytes: int = 4 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What one compile left behind, before anybody judges it.
+
+    Exactly one of these tells how it ended: `exit_code`, `signal`, `timed_out`, or `broken` (the compiler could
+    not be started or the machine failed it: a sentence). `log` is stdout and stderr together, decoded with
+    replacement and cut to `Limits.log_bytes`; `log_truncated` says so. `artifacts` are files below the work
+    directory, relative to it. `peak_memory` is in bytes, of the whole process tree, 0 where unknown.
+    """
+
+    exit_code: int | None = None
+    signal: int | None = None
+    timed_out: bool = False
+    broken: str = ""
+    seconds: float = 0.0
+    peak_memory: int = 0
+    log: str = ""
+    log_truncated: bool = False
+    artifacts: tuple[Path, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Description:
+    """Who the compiler is. `version` is part of the key under which verdicts are kept.
+
+    `ops` are the op types that the target advertises as supported (the default domain's by bare name, others as
+    `domain::Op`), None where it advertises nothing. `weights_matter`: verdicts depend on weight values (the target
+    quantises with them), so probes that differ in weights only are different questions.
+    """
+
+    tool: str
+    version: str
+    ops: frozenset[str] | None = None
+    dressing: Dressing = Dressing()
+    weights_matter: bool = False
+
+
+class Backend(Protocol):
+    """One compiler with its options: a target."""
+
+    @property
+    def name(self) -> str:
+        """The word after `--backend`."""
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The effective options, JSON-able; part of the key under which verdicts are kept."""
+
+    def describe(self) -> Description:
+        """Tool, version and what it expects of probes. May start the tool once; cached by the caller."""
+
+    def check(self) -> str | None:
+        """None where the tool can be used here, else one sentence that says what to install."""
+
+    def compile(self, probe: Path, workdir: Path, limits: Limits) -> Outcome:
+        """Hand one ONNX file to the compiler, with the empty directory `workdir` as its working directory.
+
+        Called in any process, several at a time; leaves no process behind, whatever happens.
+        """
+
+    def judge(self, outcome: Outcome) -> Verdict:
+        """Read the outcome: pass, fail or unresolved, with kind, fingerprint, message and hints."""
+
+
+class BackendFactory(Protocol):
+    """Makes a backend from the user's `--option key=value` pairs; raises OptionError naming the nearest key."""
+
+    def __call__(self, options: dict[str, str]) -> Backend:
+        """Validate the options and build the backend; touches no tool."""

@@ -1,0 +1,112 @@
+"""What the search concludes: values only, no behaviour. Reports are made from these."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from onnxbisect.unitset import UnitSet
+from onnxbisect.verdict import Kind, Status
+
+
+class Certainty(StrEnum):
+    """How well a finding is established."""
+
+    #: Fails alone, minimal, and blamed in context.
+    CONFIRMED = "confirmed"
+    #: The budget ended before every confirming question was answered.
+    SUSPECTED = "suspected"
+    #: The compiler contradicted itself; `Culprit.confidence` says how sure the majority is.
+    FLAKY = "flaky"
+
+
+class CulpritKind(StrEnum):
+    """What sort of subgraph is to blame."""
+
+    #: One unit.
+    SINGLE = "single"
+    #: Several units that fail together though every proper part passes.
+    INTERACTION = "interaction"
+    #: Too much of it: no small part fails, the whole does.
+    CAPACITY = "capacity"
+
+
+class CertificateStatus(StrEnum):
+    """Whether the diagnosis is known to be complete."""
+
+    PROVEN = "proven"
+    #: The budget, an unresolved probe or a contradiction left something unknown.
+    BOUNDED = "bounded"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """The probes behind a culprit; each is a set of units whose verdict is on record.
+
+    `subsets` are passing probes that each contain a maximal proper part of the culprit (for a single unit there
+    are none). `context` is the passing probe that fails once the culprit joins it: `blame`.
+    """
+
+    fails: UnitSet
+    subsets: tuple[UnitSet, ...] = ()
+    context: UnitSet | None = None
+    blame: UnitSet | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Culprit:
+    """A minimal failing subgraph with all its occurrences; `units` is the occurrence that was asked."""
+
+    units: UnitSet
+    occurrences: tuple[UnitSet, ...]
+    kind: CulpritKind
+    certainty: Certainty
+    failure: Kind
+    fingerprint: str
+    message: str
+    evidence: Evidence
+    #: Probability that the deciding verdict is right, 1.0 unless the compiler is flaky.
+    confidence: float = 1.0
+    #: For capacity culprits, the largest piece that passed.
+    largest_passing: UnitSet | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class NeedsContext:
+    """Units that fail when cut out and pass where they stand: an artefact of cutting, never "unsupported".
+
+    `passes_with` is the smallest surrounding group that was seen to pass, None where the budget found none but
+    the remainder itself.
+    """
+
+    units: UnitSet
+    occurrences: tuple[UnitSet, ...]
+    passes_with: UnitSet | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Certificate:
+    """The passing probes that prove completeness, or the sentences that say what is left unknown.
+
+    `assumes` are the properties of the compiler that the proof rests on.
+    """
+
+    status: CertificateStatus
+    probes: tuple[UnitSet, ...] = ()
+    assumes: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Diagnosis:
+    """The answer to: which parts are to blame, all of them, and how do you know?
+
+    `verdict` is that of the whole model. `remainder` is the model without its culprits. `unresolved` are units of
+    which no probe gave an answer. `flaky` are probes whose verdicts disagreed.
+    """
+
+    verdict: Status
+    culprits: tuple[Culprit, ...]
+    needs_context: tuple[NeedsContext, ...]
+    certificate: Certificate
+    remainder: UnitSet
+    unresolved: UnitSet = 0
+    flaky: tuple[UnitSet, ...] = ()

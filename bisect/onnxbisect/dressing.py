@@ -1,0 +1,21 @@
+"""How a target wants its probes prepared. Backends declare it, `onnxbisect.cut` obeys it."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dressing:
+    """What must hold of every probe file so that the compiler judges the ops and not the packaging.
+
+    `input_dtypes`: the dtypes that graph inputs may have, as onnxruntime spells them without `tensor()`
+    (`"float"`, `"int64"`, `"bool"`); None accepts all. Probes grow backwards until their boundary has only these.
+    `self_contained`: weights inside the file, not beside it. `safe_names`: boundary tensors have only
+    `[A-Za-z0-9_]`. `explicit_defaults`: attributes left at their schema default are written out.
+    `constants_as_initializers`: Constant nodes become initializers.
+    """
+
+    input_dtypes: frozenset[str] | None = None
+    self_contained: bool = False
+    safe_names: bool = False
+    explicit_defaults: bool = False
+    constants_as_initializers: bool = False

@@ -1,0 +1,1 @@
+"""What is kept: tables and repositories. Empty until the service lands; the import contract already holds its place."""

@@ -1,0 +1,1 @@
+"""Jobs in motion. Empty until the service lands; the import contract already holds its place."""
