@@ -4,7 +4,7 @@ Protocols, not base classes: a third party's backend needs nothing of ours but t
 the entry-point group `onnx_bisect.backends`. Entry points name a `BackendFactory`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -55,7 +55,7 @@ class Description:
     tool: str
     version: str
     ops: frozenset[str] | None = None
-    dressing: Dressing = Dressing()
+    dressing: Dressing = field(default_factory=Dressing)
     weights_matter: bool = False
 
 

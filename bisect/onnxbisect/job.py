@@ -1,0 +1,59 @@
+"""A finished (or ended) job as values: everything that a report is made from."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from onnxbisect.diagnosis import Diagnosis
+from onnxbisect.model.model import Model
+from onnxbisect.preflight.finding import Finding
+from onnxbisect.unitset import UnitSet
+from onnxbisect.verdict import Verdict
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """A backend with its options, and the tool that answered."""
+
+    backend: str
+    tool: str
+    version: str
+    options: dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbeRecord:
+    """One answered question. `key` is the canonical structure of the probe (`onnxbisect.key`), `round` the number
+    of the batch it went out with, `attempt` 0 for the first time it was asked; `cached` means no compiler ran.
+    """
+
+    key: str
+    units: UnitSet
+    verdict: Verdict
+    why: str
+    round: int
+    attempt: int = 0
+    cached: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stats:
+    """What the job cost. Seconds are wall time; `compile_seconds` adds up over parallel compilers."""
+
+    compiler_calls: int
+    cached: int
+    rounds: int
+    compile_seconds: float
+    engine_seconds: float
+    wall_seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """One model on one target, diagnosed."""
+
+    model: Model
+    target: Target
+    diagnosis: Diagnosis
+    probes: tuple[ProbeRecord, ...]
+    preflight: tuple[Finding, ...]
+    stats: Stats

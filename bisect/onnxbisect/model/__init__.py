@@ -1,0 +1,1 @@
+"""Intake: from an ONNX file to a Model."""

@@ -1,0 +1,1 @@
+"""What can be said of a model before any compiler is called."""
