@@ -24,7 +24,7 @@ class OptionError(OnnxBisectError):
     """An option of the command, a backend or a profile is unknown or has a value that it cannot have."""
 
 
-class BackendUnusable(OnnxBisectError):
+class BackendUnusableError(OnnxBisectError):
     """The compiler cannot be called here; the text says what to install."""
 
     exit_code: ClassVar[int] = 3
