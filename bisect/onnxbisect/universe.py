@@ -3,6 +3,7 @@
 The search never sees a tensor or a protobuf, so it can be tested on graphs that no ONNX file was made for.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,7 +11,7 @@ from functools import cached_property
 from onnxbisect.unitset import UnitSet, full, members, of
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Universe:
     """Units `0 … n-1` in a topological order that keeps branches together.
 
@@ -55,3 +56,44 @@ class Universe:
         for unit, variant in enumerate(self.variant):
             groups[variant].append(unit)
         return tuple(of(units) for units in groups)
+
+    @cached_property
+    def surroundings(self) -> tuple[int, ...]:
+        """For each unit a number for its direct context: which variants feed it and which consume it."""
+        numbers: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = {}
+        found = []
+        for before, after in zip(self.predecessors, self.successors, strict=True):
+            feeding = tuple(sorted(self.variant[unit] for unit in members(before)))
+            consuming = tuple(sorted(self.variant[unit] for unit in members(after)))
+            found.append(numbers.setdefault((feeding, consuming), len(numbers)))
+        return tuple(found)
+
+    @cached_property
+    def exemplars(self) -> Mapping[int, int]:
+        """For each solo identity the unit that is asked in its name: the first of those in its commonest context."""
+        groups: dict[int, list[int]] = {}
+        for unit, solo in enumerate(self.solo):
+            groups.setdefault(solo, []).append(unit)
+        chosen = {}
+        for solo, units in groups.items():
+            common = Counter(self.surroundings[unit] for unit in units)
+            chosen[solo] = max(units, key=lambda unit, common=common: (common[self.surroundings[unit]], -unit))
+        return chosen
+
+    @cached_property
+    def unit_by_name(self) -> Mapping[str, int]:
+        """Unit by any name that a compiler's log may use for it: node, constant node or tensor."""
+        found: dict[str, int] = {}
+        for unit, (names, tensors) in enumerate(zip(self.names, self.tensors, strict=True)):
+            for name in (*names, *tensors):
+                found.setdefault(name, unit)
+        return found
+
+    @cached_property
+    def units_by_op(self) -> Mapping[str, UnitSet]:
+        """Units by op type, with and without the domain: logs seldom say the domain."""
+        groups: dict[str, list[int]] = {}
+        for unit, op in enumerate(self.op):
+            for name in dict.fromkeys((op, op.rpartition("::")[2])):
+                groups.setdefault(name, []).append(unit)
+        return {name: of(units) for name, units in groups.items()}

@@ -1,0 +1,153 @@
+"""What is known, and what must be asked: the planner's view of the verdicts so far."""
+
+from collections.abc import Iterable, Sequence
+
+from onnxbisect.search.plan import Ask, Verdicts
+from onnxbisect.unitset import UnitSet, is_subset, members, size, sort_key
+from onnxbisect.universe import Universe
+from onnxbisect.verdict import Status, Verdict
+
+#: A question whose answers disagree is asked until one side leads by this many …
+LEAD = 3
+#: … or this many answers are in; then the majority stands, or nothing does.
+MOST_ANSWERS = 9
+
+Question = tuple[UnitSet, str]
+
+
+class BlockedError(Exception):
+    """The search cannot go on before the questions in `Oracle.wanted` are answered."""
+
+
+class Oracle:
+    """Answers from the verdicts on record, and collects the questions that have no answer yet.
+
+    A question is settled once its answers agree, or one side leads by `LEAD`. After the first contradiction in a
+    job every deciding question (`sure=True`) needs two agreeing answers.
+    """
+
+    def __init__(self, universe: Universe, verdicts: Verdicts) -> None:
+        self.universe = universe
+        self.wanted: dict[UnitSet, Ask] = {}
+        self._verdicts = verdicts
+        self._settled: dict[UnitSet, Verdict | None] = {}
+        self.flaky = tuple(sorted((asked for asked in verdicts if self._disagree(verdicts[asked])), key=sort_key))
+        self.passing: list[UnitSet] = []
+        self.failing: list[UnitSet] = []
+        for asked in verdicts:
+            verdict = self.look(asked)
+            if verdict is not None and verdict.passed:
+                self.passing.append(asked)
+            elif verdict is not None and verdict.failed:
+                self.failing.append(asked)
+        # By content, never by order of arrival: the same verdicts give the same plan whatever the worker count.
+        self.passing.sort(key=lambda units: (-size(units), units))
+        self.failing.sort(key=lambda units: (size(units), units))
+
+    @staticmethod
+    def _disagree(answers: Sequence[Verdict]) -> bool:
+        return len({answer.status for answer in answers if answer.status is not Status.UNRESOLVED}) > 1
+
+    def with_needs(self, units: UnitSet) -> UnitSet:
+        """The probe for a set: what must come along because the target refuses the dtype at the cut."""
+        if not self.universe.needs:
+            return units
+        grown = units
+        for unit in members(units):
+            grown |= self.universe.needs.get(unit, 0)
+        return grown
+
+    def look(self, units: UnitSet) -> Verdict | None:
+        """The settled verdict of exactly this probe, None where it is not known or still open."""
+        if units not in self._settled:
+            self._settled[units] = self._settle(self._verdicts.get(units, ()))
+        return self._settled[units]
+
+    def _settle(self, answers: Sequence[Verdict]) -> Verdict | None:
+        if not answers:
+            return None
+        passes = [answer for answer in answers if answer.passed]
+        fails = [answer for answer in answers if answer.failed]
+        if not passes or not fails:
+            return (passes or fails or list(answers))[0]
+        if abs(len(passes) - len(fails)) < LEAD and len(answers) < MOST_ANSWERS:
+            return None
+        if len(passes) == len(fails):
+            return Verdict(status=Status.UNRESOLVED, message="the compiler passes and fails this probe equally often")
+        return (passes if len(passes) > len(fails) else fails)[0]
+
+    def confidence(self, units: UnitSet) -> float:
+        """Probability that the majority verdict is right, for answers that are right more often than not.
+
+        Posterior mean of the share of the majority answer under a uniform prior (rule of succession), 1.0 where
+        no answer disagreed.
+        """
+        answers = self._verdicts.get(units, ())
+        if not self._disagree(answers):
+            return 1.0
+        fails = sum(answer.failed for answer in answers)
+        passes = sum(answer.passed for answer in answers)
+        return (max(fails, passes) + 1) / (fails + passes + 2)
+
+    def answers(self, units: UnitSet) -> int:
+        """How often this probe was asked."""
+        return len(self._verdicts.get(units, ()))
+
+    def want(self, units: UnitSet, why: str) -> None:
+        """Note a question; it is asked once the search cannot go on."""
+        if units not in self.wanted:
+            self.wanted[units] = Ask(units=units, attempt=self.answers(units), why=why)
+
+    def ask(self, units: UnitSet, why: str, *, sure: bool = False, again: bool = False) -> Verdict:
+        """The verdict of this probe; raises BlockedError where it must be asked first.
+
+        `sure`: it decides a culprit, so in a job that has seen the compiler contradict itself it is asked twice.
+        `again`: something contradicts it, so it is asked twice in any case.
+        """
+        verdict = self.look(units)
+        wanted_answers = 2 if again or (sure and self.flaky) else 1
+        if verdict is None or self.answers(units) < wanted_answers:
+            self.want(units, why if not self.answers(units) else f"{why}, again")
+            raise BlockedError
+        return verdict
+
+    def ask_all(self, questions: Iterable[Question], *, sure: bool = False) -> list[Verdict]:
+        """The verdicts of questions that do not depend on each other: they go out together."""
+        answers: list[Verdict] = []
+        blocked = False
+        for units, why in questions:
+            try:
+                answers.append(self.ask(units, why, sure=sure))
+            except BlockedError:
+                blocked = True
+        if blocked:
+            raise BlockedError
+        return answers
+
+    def passes_within(self, units: UnitSet) -> bool:
+        """Whether a passing probe contains these units: then, for a monotone compiler, they pass."""
+        return any(is_subset(units, passing) for passing in self.passing)
+
+    def best_passing(self, within: UnitSet) -> UnitSet:
+        """The largest set inside `within` that passes, going by probes that passed with more around it."""
+        best = 0
+        for passing in self.passing:
+            if size(passing) <= size(best):
+                break
+            inside = passing & within
+            if size(inside) > size(best):
+                best = inside
+        return best
+
+    def smallest_failing(self, within: UnitSet, beyond: UnitSet) -> UnitSet | None:
+        """The failing probe inside `within` with the fewest units outside `beyond`.
+
+        Probes that passed with more around them are artefacts of cutting, not failures to explain.
+        """
+        best: UnitSet | None = None
+        for failing in self.failing:
+            if not is_subset(failing, within) or self.passes_within(failing):
+                continue
+            if best is None or size(failing & ~beyond) < size(best & ~beyond):
+                best = failing
+        return best

@@ -1,0 +1,115 @@
+"""Structure: what looks like a culprit elsewhere in the model, and which unit stands for its variant."""
+
+from collections import Counter
+from itertools import islice
+
+from onnxbisect.unitset import UnitSet, lowest, members, of
+from onnxbisect.universe import Universe
+
+#: Occurrences of one culprit that are looked for; a disconnected pattern can have a product of them.
+MOST_OCCURRENCES = 256
+
+Occurrence = tuple[int, ...]
+
+
+def neighbours(universe: Universe, units: UnitSet) -> UnitSet:
+    """The units that feed or consume these, without these."""
+    around = 0
+    for unit in members(units):
+        around |= universe.successors[unit] | universe.predecessors[unit]
+    return around & ~units
+
+
+def components(universe: Universe, units: UnitSet) -> list[UnitSet]:
+    """The weakly connected parts of an induced subgraph, in order of their lowest unit."""
+    parts = []
+    left = units
+    while left:
+        part = frontier = 1 << lowest(left)
+        while frontier:
+            frontier = neighbours(universe, frontier) & units & ~part
+            part |= frontier
+        parts.append(part)
+        left &= ~part
+    return parts
+
+
+def alone(universe: Universe, unit: int) -> UnitSet:
+    """The probe that asks about one unit cut out alone; the same for all units that are identical alone."""
+    return 1 << universe.exemplars[universe.solo[unit]]
+
+
+def representative(universe: Universe, units: UnitSet) -> int:
+    """The unit that is asked for an atom: the exemplar of its commonest shape."""
+    solos = Counter(universe.solo[unit] for unit in members(units))
+    solo = max(solos, key=lambda solo: (solos[solo], -universe.exemplars[solo]))
+    exemplar = universe.exemplars[solo]
+    if units >> exemplar & 1:
+        return exemplar
+    return next(unit for unit in members(units) if universe.solo[unit] == solo)
+
+
+def occurrences(universe: Universe, culprit: UnitSet) -> tuple[Occurrence, ...]:
+    """Every place where the culprit's structure occurs, aligned with the culprit's ascending units.
+
+    Within a connected part all edges and variants must agree; parts may lie anywhere. One unit set is listed
+    once, whatever its symmetries. At most `MOST_OCCURRENCES`, the culprit itself first.
+    """
+    order = tuple(members(culprit))
+    parts = [tuple(members(part)) for part in components(universe, culprit)]
+    matches = [tuple(_matches(universe, part)) for part in parts]
+    found: dict[UnitSet, Occurrence] = {culprit: order}
+
+    def combine(index: int, chosen: dict[int, int]) -> None:
+        if len(found) >= MOST_OCCURRENCES:
+            return
+        if index == len(parts):
+            units = of(chosen.values())
+            if units not in found:
+                found[units] = tuple(chosen[role] for role in order)
+            return
+        taken = set(chosen.values())
+        for match in matches[index]:
+            if taken.isdisjoint(match):
+                combine(index + 1, chosen | dict(zip(parts[index], match, strict=True)))
+
+    combine(0, {})
+    return tuple(islice(found.values(), MOST_OCCURRENCES))
+
+
+def _matches(universe: Universe, part: Occurrence) -> list[Occurrence]:
+    """All embeddings of a connected part, as units aligned with `part`, in the order of their first unit."""
+    visit = [part[0]]
+    while len(visit) < len(part):
+        reach = neighbours(universe, of(visit)) & of(part)
+        visit.append(lowest(reach))
+    found: list[Occurrence] = []
+
+    def extend(placed: dict[int, int]) -> None:
+        if len(found) >= MOST_OCCURRENCES * 4:
+            return
+        if len(placed) == len(visit):
+            found.append(tuple(placed[role] for role in part))
+            return
+        role = visit[len(placed)]
+        candidates = universe.variant_members[universe.variant[role]]
+        for before, unit in placed.items():
+            if universe.successors[before] >> role & 1:
+                candidates &= universe.successors[unit]
+            if universe.predecessors[before] >> role & 1:
+                candidates &= universe.predecessors[unit]
+        used = set(placed.values())
+        for unit in members(candidates):
+            if unit not in used and _same_edges(universe, role, unit, placed):
+                extend({**placed, role: unit})
+
+    extend({})
+    return found
+
+
+def _same_edges(universe: Universe, role: int, unit: int, placed: dict[int, int]) -> bool:
+    return all(
+        universe.successors[other_role] >> role & 1 == universe.successors[other] >> unit & 1
+        and universe.successors[role] >> other_role & 1 == universe.successors[unit] >> other & 1
+        for other_role, other in placed.items()
+    )

@@ -1,0 +1,101 @@
+"""How likely each atom is to blame: what lets the search halve probability instead of count."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onnxbisect.unitset import UnitSet, size
+
+#: From here on an atom is asked alone at once: the answer is needed anyway and probably the confirming one.
+HOT = 0.5
+#: Odds of an op that the target does not advertise, or that a log has named; and of one that it does advertise.
+NAMED_ODDS = 9.0
+ADVERTISED_FACTOR = 0.1
+#: What an atom that passed alone keeps of its odds: it may still be part of an interaction.
+ACQUITTED_FACTOR = 0.05
+
+
+@dataclass(frozen=True)
+class Atom:
+    """Units that the search moves together: those of one variant, or fewer once a variant has been taken apart."""
+
+    units: UnitSet
+    variant: int
+
+
+class Beliefs:
+    """A posterior over which atoms are to blame, each independently with odds `theta * weight`.
+
+    `theta`, the overall density of blame, is unknown: a grid of values is weighted by how well each explains the
+    atoms known to be safe, those known to be bad, and the failing group that is being split (hierarchical Bayes;
+    with one theta and equal weights this is Hwang's generalised binary splitting, JASA 67, 1972).
+    """
+
+    def __init__(self, weights: Mapping[Atom, float], named: Mapping[Atom, float]) -> None:
+        self._weights = weights
+        self._named = named
+        count = max(len(weights), 2)
+        # Half an atom to half of all atoms to blame, equally likely on a logarithmic scale.
+        self._theta = np.geomspace(0.5 / count, 1.0, 16)
+        self._density = np.full(16, 1 / 16)
+
+    def observe(self, safe: Sequence[Atom], bad: Sequence[Atom], failing: Sequence[Atom]) -> None:
+        """Weigh the densities by what is known; `failing` is a group known to hold at least one bad atom."""
+        log = np.zeros_like(self._theta)
+        if safe:
+            log += np.log1p(-self._chance(safe)).sum(axis=1)
+        if bad:
+            log += np.log(self._chance(bad)).sum(axis=1)
+        if failing:
+            log += np.log(-np.expm1(np.log1p(-self._chance(failing)).sum(axis=1)))
+        density = np.exp(log - log.max())
+        self._density = density / density.sum()
+
+    def _chance(self, atoms: Sequence[Atom]) -> NDArray[np.float64]:
+        """P(atom is bad | theta), one row for each theta."""
+        odds = np.outer(self._theta, [self._weights[atom] for atom in atoms])
+        named = np.array([self._named.get(atom, 0.0) for atom in atoms])
+        odds = np.where(named > 0, named, odds)
+        return np.asarray(np.clip(odds / (1 + odds), 1e-6, 0.95), dtype=np.float64)
+
+    def chance(self, atoms: Sequence[Atom], failing: Sequence[Atom] = ()) -> list[float]:
+        """P(atom is bad), given that `failing` holds a bad one where the atom is in it."""
+        if not atoms:
+            return []
+        chances = self._chance(atoms)
+        marginal = self._density @ chances
+        if not failing:
+            return [float(chance) for chance in marginal]
+        some = float(self._density @ -np.expm1(np.log1p(-self._chance(failing)).sum(axis=1)))
+        inside = set(failing)
+        return [
+            min(float(chance) / some, 1.0) if atom in inside else float(chance)
+            for atom, chance in zip(atoms, marginal, strict=True)
+        ]
+
+    def even_split(self, atoms: Sequence[Atom], failing: bool) -> int:
+        """How many of the first atoms to ask together, so that passing is as likely as failing.
+
+        `failing`: the atoms are known to hold a bad one; then at least one is left out.
+        """
+        log_clean = np.cumsum(np.log1p(-self._chance(atoms)), axis=1)
+        clean = np.exp(log_clean)
+        if failing:
+            some = 1 - clean[:, -1]
+            passing = (self._density @ (clean - clean[:, -1:])) / float(self._density @ some)
+        else:
+            passing = self._density @ clean
+        last = len(atoms) - 1 if failing else len(atoms)
+        return 1 + int(np.argmin(np.abs(passing[:last] - 0.5)))
+
+    def surprise(self, atoms: Sequence[Atom]) -> float:
+        """Bits still unknown about these atoms: a lower bound on the calls that remain."""
+        return sum(-(p * math.log2(p) + (1 - p) * math.log2(1 - p)) for p in self.chance(atoms) if 0 < p < 1)
+
+
+def rarity(units: UnitSet) -> float:
+    """Relative odds of an atom by how often it occurs: what compilers lack is rarely what models are made of."""
+    return 1 / math.sqrt(size(units))
