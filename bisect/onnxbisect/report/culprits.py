@@ -1,0 +1,188 @@
+"""One culprit, or one unit that needs context, as an entry of the document."""
+
+import hashlib
+import json
+from typing import Any
+
+from onnxbisect.diagnosis import Certainty, Culprit, CulpritKind, NeedsContext
+from onnxbisect.job import Job
+from onnxbisect.report.facts import Facts
+from onnxbisect.report.origin import Origin, origin
+from onnxbisect.report.ranges import spell
+from onnxbisect.report.records import Records
+from onnxbisect.report.surroundings import surroundings
+from onnxbisect.report.text import slug
+from onnxbisect.unitset import UnitSet, members, size
+from onnxbisect.verdict import Status
+
+#: Longer node lists are given by `units` alone.
+LISTED = 50
+_ORIGINS = 20
+_VARIANTS = 6
+_EXAMPLES = 3
+
+
+def culprit_dir_name(number: int, ops: list[str]) -> str:
+    """Where culprit `number` (the first is 1) is kept below `culprits/`: `02-ReduceMean-BatchNormalization`."""
+    return f"{number:02d}-{slug('-'.join(ops))}"
+
+
+class Entries:
+    """Makes the entries of one job."""
+
+    def __init__(self, job: Job, records: Records) -> None:
+        self._model = job.model
+        self._universe = job.model.universe
+        self._records = records
+        self._facts = Facts(job.model)
+        self._culprits = job.diagnosis.culprits
+        self._blamed = 0
+        for culprit in job.diagnosis.culprits:
+            for occurrence in culprit.occurrences:
+                self._blamed |= occurrence
+        for group in job.diagnosis.needs_context:
+            for occurrence in group.occurrences:
+                self._blamed |= occurrence
+
+    def names(self, units: UnitSet) -> list[str]:
+        """Node names in topological order."""
+        return [self.node(unit).name for unit in members(units)]
+
+    def ops(self, units: UnitSet) -> list[str]:
+        """Op types in topological order, `domain::Op` outside the default domain."""
+        return [op_name(self.node(unit).domain, self.node(unit).op_type) for unit in members(units)]
+
+    def node(self, unit: int) -> Any:
+        """The protobuf of the unit's node."""
+        return self._model.proto.graph.node[self._model.units[unit].node]
+
+    def culprit(self, number: int, culprit: Culprit, identity: str) -> dict[str, Any]:
+        """The entry of the culprit with this number, counted from 1."""
+        ops = self.ops(culprit.units)
+        largest = culprit.largest_passing
+        evidence = culprit.evidence
+        return {
+            "id": identity,
+            "kind": culprit.kind.value,
+            "certainty": culprit.certainty.value,
+            "confidence": culprit.confidence,
+            "ops": ops,
+            "nodes": self.names(culprit.units),
+            "units": spell(culprit.units),
+            "occurrences": [self.names(occurrence) for occurrence in culprit.occurrences],
+            "occurrence_units": [spell(occurrence) for occurrence in culprit.occurrences],
+            "failure": culprit.failure.value,
+            "fingerprint": culprit.fingerprint,
+            "message": culprit.message,
+            "repro": f"culprits/{culprit_dir_name(number, ops)}/model.onnx",
+            "evidence": {
+                "fails": self._records.named(evidence.fails, Status.FAIL),
+                "subsets": [self._records.named(units, Status.PASS) for units in evidence.subsets],
+                "context": self._records.named(evidence.context, Status.PASS),
+                "blame": self._records.named(evidence.blame, Status.FAIL),
+            },
+            "largest_passing": None if largest is None else {"size": size(largest), "units": spell(largest)},
+            "origin": self._origins(culprit.occurrences or (culprit.units,)),
+            "passes_instead": self._passes_instead(culprit),
+            "surroundings": surroundings(self._model, self._facts, culprit.units),
+        }
+
+    def needs_context(self, group: NeedsContext) -> dict[str, Any]:
+        """The entry of units that fail only when they are cut out."""
+        around = group.passes_with
+        return {
+            "ops": self.ops(group.units),
+            "nodes": self.names(group.units),
+            "units": spell(group.units),
+            "occurrences": [self.names(occurrence) for occurrence in group.occurrences],
+            "occurrence_units": [spell(occurrence) for occurrence in group.occurrences],
+            "fails": self._records.named(group.units, Status.FAIL),
+            "passes_with": None
+            if around is None
+            else {
+                "size": size(around),
+                "units": spell(around),
+                "nodes": self.names(around) if size(around) <= LISTED else None,
+                "probe": self._records.named(around, Status.PASS),
+            },
+            "origin": self._origins(group.occurrences or (group.units,)),
+        }
+
+    def identities(self) -> list[str]:
+        """An id for each culprit, the same in every run: from kind, ops, what the ops are given, and fingerprint."""
+        seen: dict[str, int] = {}
+        found: list[str] = []
+        for culprit in self._culprits:
+            ops = self.ops(culprit.units)
+            facts = (
+                [] if culprit.kind is CulpritKind.CAPACITY else [self._asked(unit) for unit in members(culprit.units)]
+            )
+            text = json.dumps([culprit.kind.value, ops, facts, culprit.fingerprint])
+            digest = hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()[:8]
+            name = f"{slug('-'.join(ops))}-{digest}"
+            seen[name] = seen.get(name, 0) + 1
+            found.append(name if seen[name] == 1 else f"{name}-{seen[name]}")
+        return found
+
+    def _asked(self, unit: int) -> list[tuple[str, str]]:
+        return sorted(self._facts.of(unit, shapes=False).items())
+
+    def _origins(self, occurrences: tuple[UnitSet, ...]) -> list[dict[str, Any]]:
+        """The distinct places that the nodes of all occurrences came from, in model order."""
+        found: dict[Origin, dict[str, Any]] = {}
+        for occurrence in occurrences:
+            for unit in members(occurrence):
+                place = origin(self.node(unit))
+                if place and place not in found:
+                    found[place] = {
+                        "node": self.node(unit).name,
+                        "file": place.file,
+                        "line": place.line,
+                        "function": place.function,
+                        "code": place.code,
+                        "scope": place.scope,
+                        "module": place.module,
+                    }
+                if len(found) == _ORIGINS:
+                    return list(found.values())
+        return list(found.values())
+
+    def _passes_instead(self, culprit: Culprit) -> list[dict[str, Any]]:
+        """Variants of the same op that passed in this model, and in what they differ from the culprit."""
+        if culprit.kind is not CulpritKind.SINGLE or culprit.certainty is not Certainty.CONFIRMED:
+            return []
+        unit = next(members(culprit.units))
+        (op,) = self.ops(culprit.units)
+        fine = self._records.passed & ~self._blamed
+        variants: dict[int, list[int]] = {}
+        for other in members(fine):
+            if self._universe.op[other] == self._universe.op[unit]:
+                variants.setdefault(self._universe.variant[other], []).append(other)
+        found: list[dict[str, Any]] = []
+        for others in variants.values():
+            differs = self._differences(unit, others[0])
+            if differs and len(found) < _VARIANTS:
+                found.append(
+                    {
+                        "op": op,
+                        "count": len(others),
+                        "nodes": [self.node(other).name for other in others[:_EXAMPLES]],
+                        "differs": differs,
+                        "probe": next(iter(self._records.covering(1 << others[0])), None),
+                    }
+                )
+        return found
+
+    def _differences(self, culprit: int, other: int) -> list[dict[str, Any]]:
+        """What the two units are given differently; shapes only where all else is alike."""
+        for shapes in (False, True):
+            mine, theirs = (self._facts.of(unit, shapes=shapes) for unit in (culprit, other))
+            labels = [label for label in dict.fromkeys((*mine, *theirs)) if mine.get(label) != theirs.get(label)]
+            if labels:
+                return [{"what": label, "culprit": mine.get(label), "passes": theirs.get(label)} for label in labels]
+        return []
+
+
+def op_name(domain: str, op_type: str) -> str:
+    """`Gather`, or `com.example::Twirl` outside the default domain."""
+    return op_type if domain in ("", "ai.onnx") else f"{domain}::{op_type}"

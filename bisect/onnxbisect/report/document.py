@@ -1,0 +1,197 @@
+"""The report as data: `onnx-bisect/report@1`. Every other form of the report is written from this."""
+
+import json
+from importlib import resources
+from typing import Any
+
+from onnxbisect.diagnosis import Certainty
+from onnxbisect.job import Job, ProbeRecord
+from onnxbisect.report import words
+from onnxbisect.report.culprits import LISTED, Entries, op_name
+from onnxbisect.report.optable import op_table
+from onnxbisect.report.partition import pieces
+from onnxbisect.report.ranges import spell
+from onnxbisect.report.records import Records
+from onnxbisect.report.states import States, states
+from onnxbisect.unitset import UnitSet, is_subset, members, size
+from onnxbisect.verdict import Status
+
+#: The value of `format`; a change that breaks readers counts the number up.
+FORMAT = "onnx-bisect/report@1"
+
+
+def document(job: Job) -> dict[str, Any]:
+    """The report of a job, JSON-able, as `report.schema.json` describes it. Names and messages are left as they are.
+
+    `culprits[].repro` names the file below the report's folder that reproduces the culprit; whoever writes the
+    report puts it there.
+    """
+    records = Records(job.probes)
+    entries = Entries(job, records)
+    known = states(job.model.universe, job.diagnosis, records)
+    identities = entries.identities()
+    result: dict[str, Any] = {
+        "format": FORMAT,
+        "headline": "",
+        "model": _model(job),
+        "target": {
+            "backend": job.target.backend,
+            "tool": job.target.tool,
+            "version": job.target.version,
+            "options": dict(job.target.options),
+        },
+        "verdict": job.diagnosis.verdict.value,
+        "culprits": [
+            entries.culprit(number, culprit, identity)
+            for number, (culprit, identity) in enumerate(zip(job.diagnosis.culprits, identities, strict=True), 1)
+        ],
+        "needs_context": [entries.needs_context(group) for group in job.diagnosis.needs_context],
+        "certificate": _certificate(job, records),
+        "op_table": op_table(job, known, records, identities),
+        "partition": _partition(job, records, entries),
+        "preflight": [
+            {
+                "id": finding.id,
+                "severity": finding.severity.value,
+                "nodes": list(finding.nodes),
+                "tensors": list(finding.tensors),
+                "detail": finding.detail,
+                "why": finding.why,
+                "fix": finding.fix,
+            }
+            for finding in job.preflight
+        ],
+        "units": _units(job, entries, known),
+        "probes": [_probe(name, probe, entries) for name, probe in records.numbered],
+        "unresolved": spell(job.diagnosis.unresolved),
+        "flaky": [
+            {"size": size(units), "units": spell(units), "probes": _asked(records, units)}
+            for units in job.diagnosis.flaky
+        ],
+        "stats": {
+            "compiler_calls": job.stats.compiler_calls,
+            "cached": job.stats.cached,
+            "rounds": job.stats.rounds,
+            "compile_seconds": round(job.stats.compile_seconds, 3),
+            "engine_seconds": round(job.stats.engine_seconds, 3),
+            "wall_seconds": round(job.stats.wall_seconds, 3),
+        },
+    }
+    certain = sum(culprit.certainty is Certainty.CONFIRMED for culprit in job.diagnosis.culprits)
+    result["headline"] = words.headline(result["verdict"], job.model.path.name, words.target(result), certain)
+    return result
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema (2020-12) of `document`."""
+    text = resources.files("onnxbisect.report").joinpath("report.schema.json").read_text("utf-8")
+    parsed: dict[str, Any] = json.loads(text)
+    return parsed
+
+
+def _model(job: Job) -> dict[str, Any]:
+    model = job.model
+    return {
+        "sha256": model.sha256,
+        "name": model.path.name,
+        "nodes": len(model.proto.graph.node),
+        "units": len(model.units),
+        "variants": len(set(model.universe.variant)),
+        "opsets": {entry.domain: entry.version for entry in model.proto.opset_import},
+        "producer": f"{model.proto.producer_name} {model.proto.producer_version}".strip(),
+        "notes": list(model.notes),
+    }
+
+
+def _certificate(job: Job, records: Records) -> dict[str, Any]:
+    diagnosis = job.diagnosis
+    certificate = diagnosis.certificate
+    sentence = words.certificate(
+        certificate.status.value, diagnosis.verdict.value, len(diagnosis.culprits), size(diagnosis.remainder)
+    )
+    named = [records.named(units, Status.PASS) for units in certificate.probes]
+    return {
+        "status": certificate.status.value,
+        "sentence": sentence,
+        "probes": [name for name in named if name is not None],
+        "assumes": list(certificate.assumes),
+        "unknown": list(certificate.unknown),
+    }
+
+
+def _partition(job: Job, records: Records, entries: Entries) -> list[dict[str, Any]]:
+    """Pieces of the remainder, as far as it is known to pass."""
+    remainder = job.diagnosis.remainder
+    fits = [(name, units) for name, units in records.passing if is_subset(remainder, units)]
+    fits = fits or sorted(records.passing, key=lambda item: -size(item[1] & remainder))
+    if not fits:
+        return []
+    proof, proven = fits[0]
+    return [
+        {
+            "size": size(piece),
+            "nodes": entries.names(piece),
+            "units": spell(piece),
+            "proof": records.named(piece, Status.PASS) or proof,
+            "compiled": records.named(piece, Status.PASS) is not None,
+            "needs_context": entries.names(_torn(job, piece)),
+        }
+        for piece in pieces(job.model.universe, remainder & proven)
+    ]
+
+
+def _torn(job: Job, piece: UnitSet) -> UnitSet:
+    """Units of the piece that pass only in context and have lost part of it: the group seen to pass, else neighbours."""
+    universe = job.model.universe
+    torn = 0
+    for group in job.diagnosis.needs_context:
+        for occurrence in group.occurrences:
+            if not occurrence & piece:
+                continue
+            around = group.passes_with if occurrence == group.units else None
+            if around is None:
+                around = occurrence
+                for unit in members(occurrence):
+                    around |= universe.predecessors[unit] | universe.successors[unit]
+            if not is_subset(around, piece):
+                torn |= occurrence & piece
+    return torn
+
+
+def _units(job: Job, entries: Entries, known: States) -> dict[str, Any]:
+    nodes = [entries.node(unit) for unit in range(len(job.model.units))]
+    return {
+        "names": [node.name for node in nodes],
+        "ops": [op_name(node.domain, node.op_type) for node in nodes],
+        "states": {
+            "culprit": spell(known.culprit),
+            "suspected": spell(known.suspected),
+            "needs_context": spell(known.context),
+            "pass": spell(known.passing),
+            "unknown": spell(known.unknown),
+        },
+    }
+
+
+def _probe(name: str, probe: ProbeRecord, entries: Entries) -> dict[str, Any]:
+    verdict = probe.verdict
+    return {
+        "id": name,
+        "key": probe.key,
+        "size": size(probe.units),
+        "units": spell(probe.units),
+        "nodes": entries.names(probe.units) if size(probe.units) <= LISTED else None,
+        "why": probe.why,
+        "verdict": verdict.status.value,
+        "kind": verdict.kind.value if verdict.kind else None,
+        "message": verdict.message,
+        "fingerprint": verdict.fingerprint,
+        "seconds": round(verdict.seconds, 3),
+        "cached": probe.cached,
+        "round": probe.round,
+        "attempt": probe.attempt,
+    }
+
+
+def _asked(records: Records, units: UnitSet) -> list[str]:
+    return [name for name, probe in records.numbered if probe.units == units]

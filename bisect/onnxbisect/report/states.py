@@ -1,0 +1,42 @@
+"""What is known of each unit when the search has ended."""
+
+from dataclasses import dataclass
+
+from onnxbisect.diagnosis import Certainty, Diagnosis
+from onnxbisect.report.records import Records
+from onnxbisect.unitset import UnitSet
+from onnxbisect.universe import Universe
+
+
+@dataclass(frozen=True, kw_only=True)
+class States:
+    """Five disjoint sets that together are the whole model.
+
+    `culprit`: part of an occurrence of a confirmed culprit. `suspected`: of one that is not confirmed. `context`:
+    fails only where it is cut out. `passing`: in some passing probe and nothing of the above. `unknown`: the rest.
+    """
+
+    culprit: UnitSet
+    suspected: UnitSet
+    context: UnitSet
+    passing: UnitSet
+    unknown: UnitSet
+
+
+def states(universe: Universe, diagnosis: Diagnosis, records: Records) -> States:
+    """Sorts every unit of the model."""
+    culprit = suspected = context = 0
+    for found in diagnosis.culprits:
+        for occurrence in found.occurrences or (found.units,):
+            if found.certainty is Certainty.CONFIRMED:
+                culprit |= occurrence
+            else:
+                suspected |= occurrence
+    for group in diagnosis.needs_context:
+        for occurrence in group.occurrences or (group.units,):
+            context |= occurrence
+    suspected &= ~culprit
+    context &= ~(culprit | suspected)
+    passing = records.passed & ~(culprit | suspected | context)
+    unknown = universe.everything & ~(culprit | suspected | context | passing)
+    return States(culprit=culprit, suspected=suspected, context=context, passing=passing, unknown=unknown)

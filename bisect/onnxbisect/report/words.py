@@ -1,0 +1,97 @@
+"""The sentences that every form of the report shares."""
+
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from onnxbisect.report.text import plural
+
+_KINDS = {
+    "unsupported": "the compiler says that it does not support this",
+    "crash": "the compiler crashes",
+    "timeout": "the compiler does not finish in time",
+    "resource": "the compiler runs out of memory or of space",
+    "numeric": "it compiles and computes wrong numbers",
+    "fallback": "the compiler places it on the host",
+    "invalid": "the checker refuses it",
+    "error": "the compiler fails",
+}
+
+
+def target(document: Mapping[str, Any]) -> str:
+    """`whitelist (profile=edgesam)`."""
+    about = document["target"]
+    options = ", ".join(f"{key}={_option(value)}" for key, value in about["options"].items())
+    return f"{about['backend']} ({options})" if options else str(about["backend"])
+
+
+def tool(document: Mapping[str, Any]) -> str:
+    """`onnxruntime 1.31.1`: the tool that answered and its version, as far as they are known."""
+    about = document["target"]
+    return " ".join(part for part in (about["tool"], about["version"]) if part)
+
+
+def headline(verdict: str, model: str, backend: str, certain: int) -> str:
+    """The answer in one sentence; `certain` counts the culprits that are established."""
+    match verdict:
+        case "pass":
+            return f"{model} compiles for {backend}"
+        case "fail":
+            return f"{model} does not compile for {backend}" + ("" if certain else ": nothing is established yet")
+    return f"it is not known whether {model} compiles for {backend}"
+
+
+def certificate(status: str, verdict: str, culprits: int, remainder: int) -> str:
+    """What the certificate says, in plain words; `remainder` is the number of units outside all culprits."""
+    if status != "proven":
+        return "bounded: what was found stands, but there may be more"
+    if verdict == "pass":
+        return f"proven: all {plural(remainder, 'unit')} compile together"
+    if not remainder:
+        return "proven: every unit belongs to a culprit, nothing else is left"
+    them = "this culprit" if culprits == 1 else f"these {culprits} culprits"
+    return f"proven: without {them} the other {plural(remainder, 'unit')} compile, so nothing else is wrong"
+
+
+def failure(culprit: Mapping[str, Any]) -> str:
+    """What the compiler says of a culprit in its own words, else how it fails."""
+    return str(culprit["message"] or culprit["fingerprint"] or _KINDS[culprit["failure"]])
+
+
+def where(origin: Mapping[str, Any]) -> str:
+    """`transformer.py:232 in forward (layers.0.self_attn)`, as much of it as is known."""
+    source = ""
+    if origin["file"] is not None:
+        name = str(origin["file"]).replace("\\", "/").rpartition("/")[2]
+        source = f"{name}:{origin['line']}" + (f" in {origin['function']}" if origin["function"] else "")
+    if origin["scope"]:
+        return f"{source} ({origin['scope']})" if source else str(origin["scope"])
+    return source
+
+
+def certainty(culprit: Mapping[str, Any]) -> str:
+    """Empty for a confirmed culprit, else how sure it is."""
+    if culprit["certainty"] == "flaky":
+        return f"flaky: the compiler contradicts itself, {culprit['confidence']:.1%} sure"
+    return "suspected: the budget ended before it was confirmed" if culprit["certainty"] == "suspected" else ""
+
+
+def command(document: Mapping[str, Any], model: str) -> str:
+    """The shell command that asks the same target about the file `model`."""
+    about = document["target"]
+    options = dict(about["options"])
+    own = options.get("command")
+    if about["backend"] == "command" and own:
+        words = [str(word) for word in own] if isinstance(own, list) else shlex.split(str(own))
+        return shlex.join(["onnx-bisect", "run", model, "--", *words])
+    words = ["onnx-bisect", "run", model, "--backend", str(about["backend"])]
+    for key, value in options.items():
+        if value is not None:
+            words += ["--option", f"{key}={_option(value)}"]
+    return shlex.join(words)
+
+
+def _option(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ",".join(_option(item) for item in value) if isinstance(value, list) else str(value)
