@@ -27,13 +27,15 @@ class Outcome:
     """What one compile left behind, before anybody judges it.
 
     Exactly one of these tells how it ended: `exit_code`, `signal`, `timed_out`, or `broken` (the compiler could
-    not be started or the machine failed it: a sentence). `log` is stdout and stderr together, decoded with
+    not be started or the machine failed it: a sentence). `over_memory` says that the signal was ours, sent at
+    `Limits.memory_bytes`. `log` is stdout and stderr together, decoded with
     replacement and cut to `Limits.log_bytes`; `log_truncated` says so. `artifacts` are files below the work
     directory, relative to it. `peak_memory` is in bytes, of the whole process tree, 0 where unknown.
     """
 
     exit_code: int | None = None
     signal: int | None = None
+    over_memory: bool = False
     timed_out: bool = False
     broken: str = ""
     seconds: float = 0.0

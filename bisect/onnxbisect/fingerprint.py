@@ -1,0 +1,102 @@
+"""What a compiler said, with everything taken out that changes from one probe to the next.
+
+Two failures are the same complaint when their fingerprints are equal. Op types, dtypes and error codes stay in;
+names, paths, numbers, addresses, times and colours go. Logs are hostile text: nothing here trusts their length,
+their encoding or their control characters.
+"""
+
+import re
+
+_MOST = 200
+_MOST_HEADLINE = 300
+#: Characters of one line that are looked at; what tells failures apart does not stand behind them.
+_LINE = 2000
+
+_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+#: Control characters, and those that reorder or hide text.
+_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
+
+_COMPLAINT = re.compile(
+    r"error|exception|fatal|fail(?:ed|ure)|abort|assert|unsupport|segmentation fault|core dumped|no lowering"
+    r"|\bnot (?:yet |been )?(?:support|implement|regist|allow|found|valid|convert)"
+    r"|\b(?:cannot|can't|unable to|could not)\b"
+    r"|\binvalid|\billegal|out of memory|\bno (?:\w+ )?(?:importer|parser|translation|conversion rule)",
+    re.IGNORECASE,
+)
+_NO_COMPLAINT = re.compile(r"\b(?:0|no|zero|without) (?:errors?|failures?|exceptions?)\b", re.IGNORECASE)
+
+_TIME = re.compile(
+    r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?|\b\d\d:\d\d:\d\d(?:[.,]\d+)?\b"
+)
+_QUOTED = re.compile(r"(?<!\w)'([^'\n]*)'(?!\w)|\"([^\"\n]*)\"|`([^`'\n]*)[`']")
+_WORDS = re.compile(r"[A-Za-z]{2,}")
+#: A path or a scoped name: begins with a slash or dots and a slash, or has two slashes.
+_PATH = re.compile(
+    r"(?<![\w<])(?:~|\.{1,2})?/[^\s'\"(){}\[\],;=<>|]+|(?<![\w/])[\w.:-]+/[\w.:-]+/[^\s'\"(){}\[\],;=<>|]*"
+)
+_FILE = re.compile(r"[\w.-]+\.(?:onnx|mlir|tflite|pb|bin|so|json|data|out|log|tmp)\b(?:\.\d+)*")
+_HEX = re.compile(r"\b0[xX][0-9a-fA-F]+\b|\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{8,}\b")
+#: `Conv_12`, `onnx::MatMul_345`, `layers.0.norm`, `%13`: what exporters and compilers call nodes and tensors.
+_NUMBERED = re.compile(r"%[\w.]+|\b[A-Za-z_][\w:.$-]*?[_.#]\d+(?:[\w:.$#-]*\w)?")
+_DIMENSIONS = re.compile(r"(?<![\w?])(?:\?|\d+)(?:x(?:\?|\d+))+")
+_NUMBER = re.compile(r"(?<![A-Za-z_0-9.])[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
+_LIST = re.compile(r"(<name>|#)(?:(?:\s*[,;]\s*|\s+)\1)+")
+
+
+def plain(text: str) -> str:
+    """Log text without colours and without characters that move the cursor or reorder the line; lines are kept.
+
+    A progress bar's carriage returns become line ends.
+    """
+    text = _ANSI.sub("", text).replace("\r\n", "\n").replace("\r", "\n")
+    return _UNPRINTABLE.sub("", text)
+
+
+def complaint(log: str) -> str:
+    """The last line of a log that reads like a complaint, at most 300 characters; empty where there is none."""
+    for line in reversed(plain(log).split("\n")):
+        head = line[:_LINE].strip()
+        if head and _COMPLAINT.search(head) and not _NO_COMPLAINT.search(head):
+            return _cut(head, _MOST_HEADLINE)
+    return ""
+
+
+def headline(log: str) -> str:
+    """The line of a log that a person should read: its last complaint, else its last line that is not empty.
+
+    One line of at most 300 characters without control characters; empty for an empty log.
+    """
+    if found := complaint(log):
+        return found
+    for line in reversed(plain(log).split("\n")):
+        if line.strip():
+            return _cut(line[:_LINE].strip(), _MOST_HEADLINE)
+    return ""
+
+
+def fingerprint(text: str) -> str:
+    """Normalise a compiler's message (a line or a few): at most 200 characters that compare equal across probes.
+
+    Names become `<name>`, numbers `#`, times `<time>`; a list of either counts as one. Quoted text of three or
+    more words is a message, not a name, and keeps its words.
+    """
+    text = plain(text)[: 2 * _LINE]
+    text = _TIME.sub("<time>", text)
+    text = _QUOTED.sub(_unquote, text)
+    text = _PATH.sub("<name>", text)
+    text = _FILE.sub("<name>", text)
+    text = _HEX.sub("#", text)
+    text = _NUMBERED.sub("<name>", text)
+    text = _DIMENSIONS.sub("#", text)
+    text = _NUMBER.sub("#", text)
+    text = _LIST.sub(r"\1", " ".join(text.split()))
+    return _cut(text, _MOST)
+
+
+def _unquote(match: re.Match[str]) -> str:
+    inner = next(group for group in match.groups() if group is not None)
+    return inner if len(_WORDS.findall(inner)) >= 3 and " " in inner else "<name>"
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1].rstrip() + "…"
