@@ -1,0 +1,135 @@
+"""One question from beginning to end: cut the units, write the file, compile it, judge, doubt a failing cut."""
+
+import hashlib
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from threading import Lock
+from time import perf_counter
+from typing import Protocol
+
+from onnxbisect.errors import OnnxBisectError
+from onnxbisect.unitset import UnitSet
+from onnxbisect.verdict import Hints, Kind, Status, Verdict
+from onnxbisect_backends.contract import Backend, Limits
+from onnxbisect_cli.answer import Answer, shorten_log
+
+#: The probe's file name: short, without anything that a compiler could trip over, the same in every folder.
+PROBE_NAME = "model.onnx"
+
+#: Cuts the units, writes them as a stand-alone model to the path (with a data file beside it where there is need)
+#: and returns the names in that file, of nodes and tensors, that differ from the model's: probe name to model name.
+WriteProbe = Callable[[UnitSet, Path], Mapping[str, str]]
+
+#: A sentence where a failing probe file is no valid model although the whole model is one, None where it is fair.
+Objection = Callable[[UnitSet, Path], str | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What became of one question. `answer` is None where the budget's end, not the compiler's limit, stopped it.
+
+    `compiled` tells whether a compiler ran; `engine_seconds` are those of cutting, writing and checking.
+    """
+
+    answer: Answer | None
+    compiled: bool
+    engine_seconds: float
+
+
+class Probes(Protocol):
+    """What the driver asks questions of."""
+
+    def ask(self, units: UnitSet, seconds_left: float | None) -> Asked:
+        """Ask once, in a fresh process. Called by several threads at a time."""
+
+
+class Prober:
+    """Asks one backend about pieces of one model; every question has a folder of its own, gone when it is answered."""
+
+    def __init__(
+        self, *, write: WriteProbe, backend: Backend, limits: Limits, objection: Objection, folder: Path
+    ) -> None:
+        self._write = write
+        self._backend = backend
+        self._limits = limits
+        self._objection = objection
+        self._folder = folder
+        # onnx cuts under the interpreter's lock anyway; waiting here costs nothing and keeps the cutter single-minded.
+        self._cutting = Lock()
+
+    def ask(self, units: UnitSet, seconds_left: float | None = None) -> Asked:
+        """Cut, compile and judge; trouble on this side is an unresolved answer, so one probe never ends a search.
+
+        `seconds_left` bounds the compile below its own limit. OnnxBisectError of the backend passes through: it
+        says that no question can be asked at all.
+        """
+        folder = Path(tempfile.mkdtemp(prefix="probe-", dir=self._folder))
+        try:
+            return self._ask(units, folder, seconds_left)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _ask(self, units: UnitSet, folder: Path, seconds_left: float | None) -> Asked:
+        probe, workdir = folder / "probe" / PROBE_NAME, folder / "work"
+        probe.parent.mkdir()
+        workdir.mkdir()
+        began = perf_counter()
+        with self._cutting:
+            entered = perf_counter()
+            try:
+                renamed = self._write(units, probe)
+            except Exception as error:  # a piece that cannot be cut is one unanswered question
+                return Asked(
+                    answer=_unresolved(Kind.INVALID, f"could not be cut: {error}"),
+                    compiled=False,
+                    engine_seconds=perf_counter() - entered,
+                )
+        file_sha256 = file_digest(probe)
+        engine_seconds = perf_counter() - entered
+
+        limits, hurried = self._limits, False
+        if seconds_left is not None and seconds_left < limits.seconds:
+            limits, hurried = replace(limits, seconds=max(seconds_left, 0.1)), True
+        try:
+            outcome = self._backend.compile(probe, workdir, limits)
+            if hurried and outcome.timed_out:
+                return Asked(answer=None, compiled=True, engine_seconds=engine_seconds)
+            verdict = self._backend.judge(outcome)
+        except OnnxBisectError:
+            raise
+        except Exception as error:  # a third party's backend; its bug is not the model's
+            what = f"the backend raised {type(error).__name__}: {error}"
+            return Asked(answer=_unresolved(Kind.ERROR, what), compiled=True, engine_seconds=engine_seconds)
+        verdict = replace(verdict, hints=_in_model_names(verdict.hints, renamed))
+        if verdict.failed:
+            began = perf_counter()
+            objection = self._objection(units, probe)
+            engine_seconds += perf_counter() - began
+            if objection is not None:
+                verdict = replace(verdict, status=Status.UNRESOLVED, kind=Kind.INVALID, message=objection)
+        answer = Answer(verdict=verdict, file_sha256=file_sha256, log=shorten_log(outcome.log))
+        return Asked(answer=answer, compiled=True, engine_seconds=engine_seconds)
+
+
+def file_digest(probe: Path) -> str:
+    """SHA-256 of a probe file and of the data files beside it, in the order of their names."""
+    digest = hashlib.sha256()
+    for path in [probe, *sorted(set(probe.parent.glob("*.data")))]:
+        with path.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()
+
+
+def _unresolved(kind: Kind, message: str) -> Answer:
+    return Answer(verdict=Verdict(status=Status.UNRESOLVED, kind=kind, message=message))
+
+
+def _in_model_names(hints: Hints, renamed: Mapping[str, str]) -> Hints:
+    """The compiler speaks of the probe's names; the search knows the model's."""
+    if not renamed:
+        return hints
+    nodes = tuple(renamed.get(name, name) for name in hints.nodes)
+    return replace(hints, nodes=nodes, tensors=tuple(renamed.get(name, name) for name in hints.tensors))

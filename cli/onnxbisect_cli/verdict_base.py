@@ -1,0 +1,113 @@
+"""What compilers have answered before, so that no question is paid for twice.
+
+An answer belongs to a target (tool, version, options, dressing), a probe key (`onnxbisect.key`: the structure of the
+probe, not its names) and an attempt: attempt 0 is the first compile of a question, and each time it is asked again
+in a fresh process is an attempt of its own. An attempt is answered from here only by the compile that was that same
+attempt, so a search that is started again reads the very sequence of answers that it once saw, a flaky one included.
+Unresolved verdicts are not kept: their cause may be gone tomorrow.
+
+Beside the answers stands a journal: which sets of units one search asked. With several workers the order in which
+answers arrive steers the search, so a second run starts from all that the first one learnt and asks nothing. Another
+version of the model has another journal, and finds what did not change by probe key.
+"""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Protocol
+
+from onnxbisect.dressing import Dressing
+from onnxbisect.job import Target
+from onnxbisect.unitset import UnitSet
+from onnxbisect.universe import Universe
+from onnxbisect.verdict import Status
+from onnxbisect_cli.answer import Answer
+
+#: Raised whenever the same key begins to stand for another probe file: old answers are then to other questions.
+REVISION = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """One line of the journal: this search asked these units, which is the question `key`, for the nth time."""
+
+    units: UnitSet
+    attempt: int
+    key: str
+    why: str
+
+
+class VerdictBase(Protocol):
+    """Where answers are kept. One thread uses it. It never raises: a cache is not worth a failed run."""
+
+    @property
+    def problem(self) -> str | None:
+        """A sentence for the user where answers are not kept for the next run although they should be."""
+
+    def get(self, key: str, attempt: int) -> Answer | None:
+        """The answer of that attempt at the question, None where it was never asked."""
+
+    def put(self, key: str, attempt: int, answer: Answer) -> None:
+        """Keep an answer; one of the same attempt is replaced, an unresolved one ignored."""
+
+    def journal(self) -> list[Asked]:
+        """What earlier runs of this search asked, in the order of answering."""
+
+    def note(self, asked: Asked) -> None:
+        """Add to the journal; noting the same units and attempt again changes nothing."""
+
+    def close(self) -> None:
+        """Let go of the file."""
+
+
+class InMemoryVerdictBase:
+    """Remembers for as long as the process lives: `--no-cache`, and where no file can be written."""
+
+    def __init__(self, problem: str | None = None) -> None:
+        self.problem = problem
+        self._answers: dict[tuple[str, int], Answer] = {}
+        self._journal: dict[tuple[UnitSet, int], Asked] = {}
+
+    def get(self, key: str, attempt: int) -> Answer | None:
+        """See `VerdictBase.get`."""
+        return self._answers.get((key, attempt))
+
+    def put(self, key: str, attempt: int, answer: Answer) -> None:
+        """See `VerdictBase.put`."""
+        if answer.verdict.status is not Status.UNRESOLVED:
+            self._answers[key, attempt] = answer
+
+    def journal(self) -> list[Asked]:
+        """See `VerdictBase.journal`."""
+        return list(self._journal.values())
+
+    def note(self, asked: Asked) -> None:
+        """See `VerdictBase.note`."""
+        self._journal.setdefault((asked.units, asked.attempt), asked)
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+def target_identity(target: Target, dressing: Dressing) -> str:
+    """Names the target under which verdicts are kept: the same compiler, version, options and way of cutting."""
+    dtypes = None if dressing.input_dtypes is None else sorted(dressing.input_dtypes)
+    return _digest({"revision": REVISION, **asdict(target), "dressing": {**asdict(dressing), "input_dtypes": dtypes}})
+
+
+def search_identity(target: str, model_sha256: str, universe: Universe) -> str:
+    """Names one search: where it is equal, unit numbers mean the same nodes and the journal can be read."""
+    shape = [
+        (op, solo, hex(after)) for op, solo, after in zip(universe.op, universe.solo, universe.successors, strict=True)
+    ]
+    return _digest({"target": target, "model": model_sha256, "names": universe.names, "units": shape})
+
+
+def _digest(identity: dict[str, object]) -> str:
+    return hashlib.sha256(json.dumps(identity, sort_keys=True, default=_as_text).encode()).hexdigest()
+
+
+def _as_text(value: object) -> str:
+    """Option values that JSON has no form for, as backends may have them."""
+    return str(value) if isinstance(value, Path) else repr(value)
