@@ -1,0 +1,78 @@
+"""Op chains along the dataflow, as the whitelist backend's options spell them: `ReduceMean>BatchNormalization`.
+
+A bare name matches its op type in any domain, `domain::Op` exactly.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import onnx
+
+#: Op names, each of whose nodes feeds one of the next.
+Chain = tuple[str, ...]
+
+
+def parse_chain(text: str) -> Chain:
+    """`"Div>Erf>Add"` as its op names; raises ValueError where a name is missing."""
+    chain = tuple(name.strip() for name in text.split(">"))
+    if not all(chain):
+        raise ValueError(f"{text!r} lacks an op name; write a chain as A>B>C")
+    return chain
+
+
+def qualified(node: onnx.NodeProto) -> str:
+    """The op type by bare name in the default domain, else `domain::Op`."""
+    return node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}::{node.op_type}"
+
+
+def is_named(node: onnx.NodeProto, name: str) -> bool:
+    """Whether the user's `name` means this node's op."""
+    return name in (node.op_type, qualified(node))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Flow:
+    """The dataflow among the nodes of one graph; outer graphs and bodies are other flows."""
+
+    nodes: Sequence[onnx.NodeProto]
+
+    def first_match(self, chain: Chain) -> tuple[int, ...] | None:
+        """Indices of the first nodes, in node order, that form the chain; None where there are none."""
+        for index, node in enumerate(self.nodes):
+            if is_named(node, chain[0]) and (found := self._extend(index, chain[1:], self._consumers)) is not None:
+                return (index, *found)
+        return None
+
+    def stands_in(self, index: int, chain: Chain) -> bool:
+        """Whether this node is a link of such a chain."""
+        return any(
+            is_named(self.nodes[index], name)
+            and self._extend(index, chain[position + 1 :], self._consumers) is not None
+            and self._extend(index, chain[:position][::-1], self._producers) is not None
+            for position, name in enumerate(chain)
+        )
+
+    def _extend(self, index: int, names: Chain, step: Mapping[int, Iterable[int]]) -> tuple[int, ...] | None:
+        if not names:
+            return ()
+        for other in step.get(index, ()):
+            if is_named(self.nodes[other], names[0]) and (rest := self._extend(other, names[1:], step)) is not None:
+                return (other, *rest)
+        return None
+
+    @cached_property
+    def _producers(self) -> dict[int, list[int]]:
+        origin = {name: index for index, node in enumerate(self.nodes) for name in node.output if name}
+        return {
+            index: list(dict.fromkeys(origin[name] for name in node.input if name in origin))
+            for index, node in enumerate(self.nodes)
+        }
+
+    @cached_property
+    def _consumers(self) -> dict[int, list[int]]:
+        after: dict[int, list[int]] = {}
+        for index, producers in self._producers.items():
+            for producer in producers:
+                after.setdefault(producer, []).append(index)
+        return after

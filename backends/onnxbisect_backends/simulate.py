@@ -1,0 +1,239 @@
+"""A compiler made of rules: walks over a model as a front end does and says what it refuses.
+
+Bodies of If, Loop and Scan are walked, a node that calls a model-local function is judged by the function's body, and
+what folds away is not judged at all.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import onnx
+from onnx import AttributeProto, TensorProto
+
+from onnxbisect.verdict import Kind
+from onnxbisect_backends.constraints import violation
+from onnxbisect_backends.patterns import Chain, Flow, is_named, qualified
+from onnxbisect_backends.profiles import OpSupport, Profile
+from onnxbisect_backends.scope import Scope, TensorType, enter, types_in
+
+#: Bytes of an initializer whose value can decide a shape.
+_SMALL = 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rules:
+    """What the simulated compiler refuses.
+
+    `denied` ops are refused whatever the profile says. A `chains` entry fails where its ops stand one after the
+    other, a `together` entry where all its ops occur anywhere in the model (twice where it is named twice).
+    `contexts` maps an op to the chains within which alone it is accepted, listed or not. `input_dtypes` are the
+    dtypes that graph inputs may have, as onnxruntime spells them; None takes all.
+    """
+
+    profile: Profile
+    everything_else: bool = False
+    denied: frozenset[str] = frozenset()
+    chains: tuple[Chain, ...] = ()
+    together: tuple[tuple[str, ...], ...] = ()
+    contexts: Mapping[str, tuple[Chain, ...]] = field(default_factory=dict)
+    max_nodes: int | None = None
+    input_dtypes: frozenset[str] | None = None
+
+    def support(self, node: onnx.NodeProto) -> OpSupport | None:
+        """What is known of the node's op, None where it is off the list."""
+        if self.denies(node):
+            return None
+        listed = self.profile.ops.get(node.op_type if self.profile.ignores_domain else qualified(node))
+        if listed is None and (self.everything_else or any(is_named(node, name) for name in self.contexts)):
+            return OpSupport()
+        return listed
+
+    def denies(self, node: onnx.NodeProto) -> bool:
+        """Whether the node's op is refused by name."""
+        return any(is_named(node, name) for name in self.denied)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refusal:
+    """One reason why the model does not compile.
+
+    `nodes` are nodes of the main graph: for something inside of a body or a function, the node that holds or calls
+    it. `reason` is empty where the op is simply off the list.
+    """
+
+    kind: Kind
+    ops: tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ()
+    tensors: tuple[str, ...] = ()
+    reason: str = ""
+
+
+def refusals(model: onnx.ModelProto, rules: Rules) -> tuple[Refusal, ...]:
+    """All that the rules have against this model, node by node in its order; empty where it compiles."""
+    opset = _opsets(model.opset_import).get("", 1)
+    if (reason := _opset_refusal(opset, rules.profile)) is not None:
+        return (Refusal(kind=Kind.INVALID, reason=reason),)
+    walk = _Walk(model=model, rules=rules, folds=_folds(model, opset, rules.profile))
+    found = [*_input_refusals(model.graph, rules), *walk.graph(model.graph, outer=None, holder=None)]
+    found += [
+        Refusal(kind=Kind.ERROR, ops=ops, reason=f"{' and '.join(ops)} cannot both be in one model")
+        for ops in rules.together
+        if all(walk.seen[op] >= count for op, count in Counter(ops).items())
+    ]
+    if rules.max_nodes is not None and walk.count > rules.max_nodes and not found:
+        found.append(Refusal(kind=Kind.RESOURCE, reason=f"{walk.count} nodes do not fit, {rules.max_nodes} do"))
+    return tuple(found)
+
+
+@dataclass(kw_only=True)
+class _Walk:
+    """One pass over a model. `seen` counts the judged nodes by op type and by `domain::Op`."""
+
+    model: onnx.ModelProto
+    rules: Rules
+    folds: bool
+    seen: Counter[str] = field(default_factory=Counter)
+    count: int = 0
+
+    def __post_init__(self) -> None:
+        self._functions = {(f.domain, f.name, f.overload): f for f in self.model.functions}
+        self._calling: set[tuple[str, str, str]] = set()
+
+    def graph(self, graph: onnx.GraphProto, *, outer: Scope | None, holder: str | None) -> Iterator[Refusal]:
+        opsets = outer.opsets if outer else _opsets(self.model.opset_import)
+        scope = enter(graph, opsets=opsets, outer=outer)
+        if outer is None:
+            scope.infer = lambda: _inferred(self.model)
+        return self._nodes(graph.node, scope, holder)
+
+    def _nodes(self, nodes: Iterable[onnx.NodeProto], scope: Scope, holder: str | None) -> Iterator[Refusal]:
+        judged = []
+        for node in nodes:
+            constant = scope.fold(node)
+            # a Constant node is read before anything is folded, so its own limits hold all the same
+            if constant and self.folds and node.op_type != "Constant":
+                continue
+            judged.append(node)
+        flow = Flow(nodes=judged)
+        for index, node in enumerate(judged):
+            owner = holder or node.name
+            folded = self.folds and node.op_type == "Constant" and node.domain == ""
+            self.count += not folded
+            self.seen.update({node.op_type, qualified(node)})
+            key = (node.domain, node.op_type, node.overload)
+            if key in self._functions and not self.rules.denies(node):
+                yield from self._call(key, node, scope, owner)
+            else:
+                yield from self._judge(node, scope, owner, folded=folded)
+                for body in _bodies(node):
+                    yield from self.graph(body, outer=scope, holder=owner)
+            for name, chains in self.rules.contexts.items():
+                if is_named(node, name) and not any(flow.stands_in(index, chain) for chain in chains):
+                    yield Refusal(kind=Kind.UNSUPPORTED, ops=(qualified(node),), nodes=(owner,))
+        for chain in self.rules.chains:
+            if (match := flow.first_match(chain)) is not None:
+                yield Refusal(
+                    kind=Kind.ERROR,
+                    ops=chain,
+                    nodes=tuple(dict.fromkeys(holder or judged[index].name for index in match)),
+                    reason=f"cannot lower {' > '.join(chain)}",
+                )
+
+    def _judge(self, node: onnx.NodeProto, scope: Scope, owner: str, *, folded: bool) -> Iterator[Refusal]:
+        support = self.rules.support(node)
+        op = qualified(node)
+        if support is None:
+            if not folded or self.rules.denies(node):
+                yield Refusal(kind=Kind.UNSUPPORTED, ops=(op,), nodes=(owner,))
+            return
+        for constraint in support.constraints:
+            if (reason := violation(constraint, node, scope)) is not None:
+                yield Refusal(kind=Kind.UNSUPPORTED, ops=(op,), nodes=(owner,), reason=reason)
+                return
+
+    def _call(self, key: tuple[str, str, str], node: onnx.NodeProto, scope: Scope, owner: str) -> Iterator[Refusal]:
+        function = self._functions[key]
+        if key in self._calling:
+            return  # a recursive function is invalid ONNX; the checker says so, this must only end
+        formal = list(zip(function.input, node.input, strict=False))
+        inner = Scope(
+            opsets=_opsets(function.opset_import),
+            types={name: known for name, given in formal if (known := scope.type_of(given)) is not None},
+            constant={name for name, given in formal if given and scope.is_constant(given)},
+            tensors={name: known for name, given in formal if (known := scope.tensor(given)) is not None},
+            attributes={
+                **{a.name: a for a in function.attribute_proto},
+                **{a.name: known for a in node.attribute if (known := scope.attribute(node, a.name)) is not None},
+            },
+        )
+        inner.types.update(types_in(function.value_info))
+        self._calling.add(key)
+        yield from self._nodes(function.node, inner, owner)
+        self._calling.discard(key)
+
+
+def _input_refusals(graph: onnx.GraphProto, rules: Rules) -> Iterator[Refusal]:
+    if rules.input_dtypes is None:
+        return
+    weights = {tensor.name for tensor in graph.initializer}
+    for name, known in types_in(graph.input).items():
+        dtype = _ort_dtype(known.dtype)
+        if name not in weights and dtype not in rules.input_dtypes:
+            yield Refusal(kind=Kind.ERROR, tensors=(name,), reason=f"graph input of dtype {dtype}")
+
+
+def _folds(model: onnx.ModelProto, opset: int, profile: Profile) -> bool:
+    if profile.folds_max_opset is not None and opset > profile.folds_max_opset:
+        return False
+    if profile.folds_max_ir_version is not None and model.ir_version > profile.folds_max_ir_version:
+        return False
+    return profile.folds
+
+
+def _opset_refusal(opset: int, profile: Profile) -> str | None:
+    if (profile.opset_min or opset) <= opset <= (profile.opset_max or opset):
+        return None
+    words = {"opset": opset, "opset_min": profile.opset_min, "opset_max": profile.opset_max}
+    text = profile.opset_refusal
+    for word, value in words.items():
+        text = text.replace(f"{{{word}}}", str(value))
+    return text
+
+
+def _opsets(imports: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
+    return {"" if item.domain == "ai.onnx" else item.domain: item.version for item in imports}
+
+
+def _bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    for attribute in node.attribute:
+        if attribute.type == AttributeProto.GRAPH:
+            yield attribute.g
+        yield from attribute.graphs
+
+
+def _ort_dtype(dtype: int) -> str:
+    return str(TensorProto.DataType.Name(dtype)).lower() if dtype in TensorProto.DataType.values() else str(dtype)
+
+
+def _inferred(model: onnx.ModelProto) -> Mapping[str, TensorType]:
+    try:
+        graph = onnx.shape_inference.infer_shapes(_without_weights(model)).graph
+    except Exception:  # inference of a hostile model fails in many ways; then nothing is known
+        return {}
+    return types_in([*graph.value_info, *graph.output])
+
+
+def _without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with the values of small initializers only: inference reads shapes, and copies whatever it is given."""
+    light = onnx.ModelProto(ir_version=model.ir_version)
+    light.opset_import.extend(model.opset_import)
+    light.functions.extend(model.functions)
+    for name in ("node", "input", "output", "value_info"):
+        getattr(light.graph, name).extend(getattr(model.graph, name))
+    for tensor in model.graph.initializer:
+        if tensor.ByteSize() <= _SMALL:
+            light.graph.initializer.append(tensor)
+        else:
+            light.graph.initializer.add(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
+    return light
