@@ -1,0 +1,131 @@
+"""Cutting any set of units out of a model, so that the piece asks the compiler the same question.
+
+`onnx.utils.Extractor` walks from the tensors that leave the set back to those that enter it; what it reaches is
+the set itself, convex or not (`onnxbisect.cut.skeleton`). Around these nodes this module puts everything that they
+need to mean the same as in the model.
+"""
+
+from collections.abc import Sequence
+
+import onnx
+
+from onnxbisect.cut.boundary import Declarations
+from onnxbisect.cut.dress import dress
+from onnxbisect.cut.frame import Frame, Framer, Wishes
+from onnxbisect.cut.functions import Call, Functions, call_of
+from onnxbisect.cut.piece import Piece
+from onnxbisect.cut.skeleton import SkeletonExtractor
+from onnxbisect.cut.weights import Weights
+from onnxbisect.cut.wiring import Wiring, read_wiring
+from onnxbisect.dressing import Dressing
+from onnxbisect.errors import CutError
+from onnxbisect.model.model import Model
+from onnxbisect.unitset import UnitSet, full, members
+
+_AS_IT_IS = Dressing()
+
+
+class Cutter:
+    """Cuts pieces out of one model; build it once, cut as often as needed, from any thread.
+
+    Building is linear in the model, a cut in the piece. The model is not changed, and a piece shares nothing with it.
+    """
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self._everything = full(len(model.units))
+        self._wiring = read_wiring(model)
+        self._extractor = SkeletonExtractor(self._wiring)
+        self._framer = Framer(model, self._wiring)
+        self._types = Declarations(model, self._wiring)
+        self._weights = Weights(model, self._wiring)
+        self._functions = Functions(model.proto)
+        self._asked = tuple(_asked(self._functions, self._wiring))
+        self._head = _head(model.proto)
+
+    def cut(self, units: UnitSet, dressing: Dressing = _AS_IT_IS, wishes: Wishes | None = None) -> Piece:
+        """The units as a stand-alone model.
+
+        Its graph inputs are the tensors that enter the set, except for those of known value, which become
+        initializers; its outputs are those that leave the set, and the first result of a unit whose results nobody
+        uses. All units together give the model's own inputs and outputs. `wishes` is for people who name tensors
+        (`cut_between`). Raises CutError for an empty set.
+        """
+        chosen = list(members(units))
+        if not chosen:
+            raise CutError("There is nothing to cut out: name at least one node.")
+        frame = self._framer.frame(units, chosen, wishes)
+        nodes = self._walk(frame, len(chosen))
+        proto = onnx.ModelProto()
+        proto.CopyFrom(self._head)
+        graph = proto.graph
+        graph.node.extend([self._wiring.nodes[index] for index in nodes])
+        graph.input.extend(self._types.at_boundary(name) for name in frame.inputs)
+        graph.output.extend(self._types.at_boundary(name) for name in frame.outputs)
+        shown = set(frame.outputs)
+        graph.value_info.extend(
+            [value for index in nodes for name, value in self._types.inner[index] if name not in shown]
+        )
+        everything = units == self._everything and wishes is None
+        self._weights.add(graph, nodes, frame.known, everything=everything)
+        self._add_scopes(proto, nodes, everything=everything)
+        return Piece(units=units, proto=proto, renamed=dress(proto, dressing), dressing=dressing)
+
+    def _walk(self, frame: Frame, count: int) -> list[int]:
+        """The nodes between the entering tensors and the roots, as indices into the model, in its order."""
+        nodes = self._extractor.nodes_between(frame.entering, frame.roots)
+        constants = self._wiring.constant_nodes
+        if len(nodes) - sum(index in constants for index in nodes) != count:
+            raise CutError("Some of these nodes have no output, so that no ONNX file can hold them alone.")
+        return nodes
+
+    def _add_scopes(self, proto: onnx.ModelProto, nodes: Sequence[int], *, everything: bool) -> None:
+        if everything:
+            proto.functions.extend(self._model.proto.functions)
+            proto.opset_import.extend(self._model.proto.opset_import)
+            return
+        functions: set[Call] = set()
+        domains = {"", "ai.onnx"}
+        for called, used in {self._asked[index] for index in nodes}:
+            functions |= called
+            domains |= used
+        proto.functions.extend(self._functions.pick(functions))
+        proto.opset_import.extend(opset for opset in self._model.proto.opset_import if opset.domain in domains)
+
+
+def _asked(functions: Functions, wiring: Wiring) -> list[tuple[frozenset[Call], frozenset[str]]]:
+    """For each node the functions and domains it needs, one shared object per kind of node."""
+    shared: dict[Call, tuple[frozenset[Call], frozenset[str]]] = {}
+    asked = []
+    for index, node in enumerate(wiring.nodes):
+        if index in wiring.branching:
+            asked.append(functions.asked_by(node))
+            continue
+        call = call_of(node)
+        if call not in shared:
+            shared[call] = functions.asked_by(node)
+        asked.append(shared[call])
+    return asked
+
+
+def _head(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Everything about a model and its graph that holds for each of its pieces; fields that onnx may add, too."""
+    head = onnx.ModelProto()
+    _copy_except(model, head, {"graph", "functions", "opset_import", "training_info"})
+    payload = {"node", "initializer", "sparse_initializer", "input", "output", "value_info", "quantization_annotation"}
+    _copy_except(model.graph, head.graph, payload)
+    return head
+
+
+def _copy_except(
+    source: onnx.ModelProto | onnx.GraphProto, target: onnx.ModelProto | onnx.GraphProto, left_out: set[str]
+) -> None:
+    for field, value in source.ListFields():
+        if field.name in left_out:
+            continue
+        if hasattr(value, "extend"):
+            getattr(target, field.name).extend(value)
+        elif hasattr(value, "CopyFrom"):
+            getattr(target, field.name).CopyFrom(value)
+        else:
+            setattr(target, field.name, value)

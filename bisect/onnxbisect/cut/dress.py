@@ -1,0 +1,129 @@
+"""Preparing a piece for a target that minds how a file is packaged."""
+
+import re
+from collections.abc import Iterable, Mapping
+from functools import cache
+
+import onnx
+from onnx import defs, helper
+
+from onnxbisect.cut.rename import rename_tensors, tensor_names
+from onnxbisect.dressing import Dressing
+from onnxbisect.model.scopes import bodies, domain_of, is_constant
+
+
+def dress(piece: onnx.ModelProto, dressing: Dressing) -> dict[str, str]:
+    """Change `piece` in place as `dressing` says; returns the new name and the old one of each renamed tensor."""
+    if dressing.constants_as_initializers:
+        _constants_to_initializers(piece.graph, as_inputs=piece.ir_version < 4)
+    if dressing.explicit_defaults:
+        _write_defaults(piece.graph.node, _opsets(piece.opset_import))
+        for function in piece.functions:
+            _write_defaults(function.node, _opsets(function.opset_import))
+    return _make_names_safe(piece.graph) if dressing.safe_names else {}
+
+
+def _make_names_safe(graph: onnx.GraphProto) -> dict[str, str]:
+    graph.name = _safe(graph.name)
+    boundary = dict.fromkeys(value.name for value in (*graph.input, *graph.output))
+    unsafe = [name for name in boundary if _safe(name) != name]
+    if not unsafe:
+        return {}
+    taken = tensor_names(graph)
+    new_names = {}
+    for name in unsafe:
+        new = base = _safe(name)
+        suffix = 1
+        while new in taken:
+            suffix += 1
+            new = f"{base}_{suffix}"
+        taken.add(new)
+        new_names[name] = new
+    rename_tensors(graph, new_names)
+    return {new: old for old, new in new_names.items()}
+
+
+def _safe(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_]", "_", name) or "_"
+
+
+def _constants_to_initializers(graph: onnx.GraphProto, *, as_inputs: bool) -> None:
+    kept = []
+    found = False
+    for node in graph.node:
+        for body in bodies(node):
+            _constants_to_initializers(body, as_inputs=False)
+        if is_constant(node) and _move(node, graph):
+            found = True
+            if as_inputs and graph.initializer[-1].name == node.output[0]:
+                moved = graph.initializer[-1]
+                graph.input.append(helper.make_tensor_value_info(moved.name, moved.data_type, moved.dims))
+        else:
+            kept.append(node)
+    if found:
+        moved_names = {tensor.name for tensor in graph.initializer}
+        moved_names.update(tensor.values.name for tensor in graph.sparse_initializer)
+        remaining = onnx.GraphProto()
+        remaining.node.extend(kept)
+        del graph.node[:]
+        graph.node.extend(remaining.node)
+        shapes = [value for value in graph.value_info if value.name not in moved_names]
+        if len(shapes) < len(graph.value_info):
+            remaining.value_info.extend(shapes)
+            del graph.value_info[:]
+            graph.value_info.extend(remaining.value_info)
+
+
+def _move(node: onnx.NodeProto, graph: onnx.GraphProto) -> bool:
+    """Write a Constant node's value as an initializer; False where it has a form that initializers cannot have."""
+    (name,) = node.output
+    attributes = {attribute.name: attribute for attribute in node.attribute if not attribute.ref_attr_name}
+    if "value" in attributes:
+        graph.initializer.add().CopyFrom(attributes["value"].t)
+        graph.initializer[-1].name = name
+        return True
+    if "sparse_value" in attributes:
+        graph.sparse_initializer.add().CopyFrom(attributes["sparse_value"].sparse_tensor)
+        graph.sparse_initializer[-1].values.name = name
+        return True
+    for key, dtype in (
+        ("value_float", onnx.TensorProto.FLOAT),
+        ("value_int", onnx.TensorProto.INT64),
+        ("value_string", onnx.TensorProto.STRING),
+    ):
+        if key in attributes:
+            graph.initializer.append(helper.make_tensor(name, dtype, [], [helper.get_attribute_value(attributes[key])]))
+            return True
+        if key + "s" in attributes:
+            values = helper.get_attribute_value(attributes[key + "s"])
+            graph.initializer.append(helper.make_tensor(name, dtype, [len(values)], values))
+            return True
+    return False
+
+
+def _opsets(imports: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
+    return {"" if opset.domain == "ai.onnx" else opset.domain: opset.version for opset in imports}
+
+
+def _write_defaults(nodes: Iterable[onnx.NodeProto], opsets: Mapping[str, int]) -> None:
+    for node in nodes:
+        for body in bodies(node):
+            _write_defaults(body.node, opsets)
+        domain = domain_of(node)
+        present = {attribute.name for attribute in node.attribute}
+        node.attribute.extend(
+            default
+            for default in _schema_defaults(node.op_type, domain, opsets.get(domain, 0))
+            if default.name not in present
+        )
+
+
+@cache
+def _schema_defaults(op_type: str, domain: str, version: int) -> tuple[onnx.AttributeProto, ...]:
+    """The attributes that an operator has when nobody writes them; none for ops that onnx does not know."""
+    if not version or not defs.has(op_type, version, domain):
+        return ()
+    schema = defs.get_schema(op_type, version, domain)
+    # An attribute without a default value, such as Clip-6's or Resize's axes, is one that means something by absence.
+    values = (schema.attributes[name].default_value for name in sorted(schema.attributes))
+    return tuple(value for value in values if value.type != onnx.AttributeProto.UNDEFINED)

@@ -1,0 +1,67 @@
+"""Which units must come along because the target takes no graph input of the dtype that crosses the cut."""
+
+from collections.abc import Mapping
+
+import onnx
+
+from onnxbisect.cut.wiring import read_wiring
+from onnxbisect.dressing import Dressing
+from onnxbisect.model.model import Model
+from onnxbisect.unitset import UnitSet
+
+
+def dtype_needs(model: Model, dressing: Dressing) -> Mapping[int, UnitSet]:
+    """For each unit that cannot stand alone, the units before it that must come along (`Universe.needs`).
+
+    A unit needs the maker of each tensor it takes whose dtype is not in `dressing.input_dtypes`, and all that this
+    maker needs in turn. Tensors of known value become initializers and need nobody; a graph input has no maker to
+    bring along; a tensor of unknown type is given the benefit of the doubt.
+    """
+    if dressing.input_dtypes is None:
+        return {}
+    wiring = read_wiring(model)
+    refused = {
+        name
+        for name in wiring.takers
+        if name in wiring.maker
+        and name not in model.known
+        and name in model.types
+        and runtime_dtype(model.types[name]) not in dressing.input_dtypes
+    }
+    needs: dict[int, UnitSet] = {}
+    for unit, taken in enumerate(wiring.boundary):
+        along = 0
+        for name in taken:
+            if name in refused:
+                maker = wiring.maker[name]
+                along |= 1 << maker | needs.get(maker, 0)
+        if along:
+            needs[unit] = along
+    return needs
+
+
+def runtime_dtype(value: onnx.TypeProto) -> str:
+    """A type as onnxruntime spells it, without the `tensor()` of a plain tensor: `float`, `seq(tensor(int64))`."""
+    kind = value.WhichOneof("value")
+    if kind == "tensor_type":
+        return _element(value.tensor_type.elem_type)
+    if kind == "sparse_tensor_type":
+        return f"sparse_tensor({_element(value.sparse_tensor_type.elem_type)})"
+    if kind == "sequence_type":
+        return f"seq({_inner(value.sequence_type.elem_type)})"
+    if kind == "optional_type":
+        return f"optional({_inner(value.optional_type.elem_type)})"
+    if kind == "map_type":
+        return f"map({_element(value.map_type.key_type)},{_inner(value.map_type.value_type)})"
+    return "unknown"
+
+
+def _inner(value: onnx.TypeProto) -> str:
+    spelled = runtime_dtype(value)
+    return f"tensor({spelled})" if value.WhichOneof("value") == "tensor_type" else spelled
+
+
+def _element(elem_type: int) -> str:
+    if elem_type == onnx.TensorProto.UNDEFINED or elem_type not in onnx.TensorProto.DataType.values():
+        return "unknown"
+    return str(onnx.TensorProto.DataType.Name(elem_type)).lower()

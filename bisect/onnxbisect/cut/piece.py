@@ -1,0 +1,28 @@
+"""What a cut gives."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import onnx
+
+from onnxbisect.dressing import Dressing
+from onnxbisect.unitset import UnitSet
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Piece:
+    """A set of units as a stand-alone model.
+
+    `proto` still refers to external data beside the original file; `onnxbisect.cut.write` makes the references
+    right. Node names are those of the model. `renamed` has the tensors that had to be renamed for the target: the
+    name in the piece, then the name in the model.
+    """
+
+    units: UnitSet
+    proto: onnx.ModelProto
+    renamed: Mapping[str, str]
+    dressing: Dressing
+
+    def original(self, name: str) -> str:
+        """The model's name of a node or tensor that a compiler's log calls `name`."""
+        return self.renamed.get(name, name)

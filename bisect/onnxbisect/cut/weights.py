@@ -1,0 +1,84 @@
+"""The constant tensors of a piece: initializers, sparse ones, known values, quantization annotations."""
+
+from collections.abc import Iterable, Sequence
+
+import onnx
+from onnx import numpy_helper
+
+from onnxbisect.cut.wiring import Wiring
+from onnxbisect.model.model import Model
+
+#: Up to this IR version an initializer must also be a graph input.
+_IR_WITH_INITIALIZERS_AS_INPUTS = 3
+
+
+class Weights:
+    """The initializers of one model, and which nodes need which.
+
+    An initializer that the model lists as an input stays one: compilers treat it as a value that may change.
+    """
+
+    def __init__(self, model: Model, wiring: Wiring) -> None:
+        graph = model.proto.graph
+        self._known = model.known
+        self._known_tensors: dict[str, onnx.TensorProto] = {}
+        self._dense = tuple(graph.initializer)
+        self._sparse = {tensor.values.name: tensor for tensor in graph.sparse_initializer}
+        self._annotations = tuple(graph.quantization_annotation)
+        self._position = {tensor.name: index for index, tensor in enumerate(self._dense)}
+        taken = [tuple(name for name in names if name in wiring.weights) for names in wiring.taken]
+        self._dense_of = tuple(
+            tuple(self._position[name] for name in names if name in self._position) for names in taken
+        )
+        self._sparse_of = tuple(tuple(name for name in names if name in self._sparse) for names in taken)
+        self._as_inputs = {value.name: value for value in graph.input if value.name in wiring.weights}
+        self._always_inputs = model.proto.ir_version <= _IR_WITH_INITIALIZERS_AS_INPUTS
+
+    def add(self, graph: onnx.GraphProto, nodes: Sequence[int], known: Iterable[str], *, everything: bool) -> None:
+        """Put into `graph` what its nodes (indices in the model) need, and `known` tensors with their values."""
+        if everything:
+            graph.initializer.extend(self._dense)
+            graph.sparse_initializer.extend(self._sparse.values())
+            graph.quantization_annotation.extend(self._annotations)
+            return
+        dense = sorted({index for node in nodes for index in self._dense_of[node]})
+        sparse = dict.fromkeys(name for node in nodes for name in self._sparse_of[node]) if self._sparse else {}
+        graph.initializer.extend([self._dense[index] for index in dense])
+        graph.initializer.extend(self._known_tensor(name) for name in known)
+        graph.sparse_initializer.extend(self._sparse[name] for name in sparse)
+        if self._annotations:
+            self._annotate(graph)
+        if self._as_inputs or self._always_inputs:
+            self._list_as_inputs(graph)
+
+    def _known_tensor(self, name: str) -> onnx.TensorProto:
+        tensor = self._known_tensors.get(name)
+        if tensor is None:
+            tensor = self._known_tensors[name] = numpy_helper.from_array(self._known[name], name)
+        return tensor
+
+    def _annotate(self, graph: onnx.GraphProto) -> None:
+        present = {tensor.name for tensor in graph.initializer} | {value.name for value in graph.input}
+        present.update(name for node in graph.node for name in (*node.input, *node.output))
+        brought = {tensor.name for tensor in graph.initializer}
+        for annotation in self._annotations:
+            if annotation.tensor_name not in present:
+                continue
+            parameters = [entry.value for entry in annotation.quant_parameter_tensor_names]
+            if not all(name in present or name in self._position for name in parameters):
+                continue
+            graph.quantization_annotation.append(annotation)
+            for name in parameters:
+                if name not in brought and name in self._position:
+                    graph.initializer.append(self._dense[self._position[name]])
+                    brought.add(name)
+
+    def _list_as_inputs(self, graph: onnx.GraphProto) -> None:
+        listed = {value.name for value in graph.input}
+        for tensor in graph.initializer:
+            if tensor.name in listed:
+                continue
+            if tensor.name in self._as_inputs:
+                graph.input.append(self._as_inputs[tensor.name])
+            elif self._always_inputs:
+                graph.input.append(onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))

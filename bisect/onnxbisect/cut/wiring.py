@@ -1,0 +1,67 @@
+"""The model's dataflow as plain Python values, read from the protobuf once."""
+
+from dataclasses import dataclass
+
+import onnx
+
+from onnxbisect.model.model import Model
+from onnxbisect.model.scopes import bodies, captures
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Wiring:
+    """Who makes and who takes each tensor, captures of branches included.
+
+    `taken` and `made` are indexed by node: the tensors it consumes (omitted inputs left out, its branches'
+    captures behind its own inputs, each once) and produces. `constants` gives the Constant node behind a tensor,
+    `maker` the unit. `boundary` is indexed by unit: what it takes that is neither an initializer nor a Constant,
+    and so becomes a graph input where its maker is cut away. `takers` are the units that consume a tensor.
+    `branching` are the nodes that hold subgraphs, `constant_nodes` those that are no unit.
+    """
+
+    nodes: tuple[onnx.NodeProto, ...]
+    taken: tuple[tuple[str, ...], ...]
+    made: tuple[tuple[str, ...], ...]
+    weights: frozenset[str]
+    constants: dict[str, int]
+    maker: dict[str, int]
+    boundary: tuple[tuple[str, ...], ...]
+    takers: dict[str, tuple[int, ...]]
+    branching: frozenset[int]
+    constant_nodes: frozenset[int]
+
+
+def read_wiring(model: Model) -> Wiring:
+    """Read the dataflow of a model; linear in its size, weights are not touched."""
+    graph = model.proto.graph
+    nodes = tuple(graph.node)
+    weights = {tensor.name for tensor in graph.initializer}
+    weights.update(tensor.values.name for tensor in graph.sparse_initializer)
+    made = tuple(tuple(filter(None, node.output)) for node in nodes)
+    branching = frozenset(index for index, node in enumerate(nodes) if bodies(node))
+    taken = tuple(
+        tuple(dict.fromkeys([*filter(None, node.input), *(captures(node) if index in branching else ())]))
+        for index, node in enumerate(nodes)
+    )
+    units = {unit.node for unit in model.units}
+    constants = {name: index for index, names in enumerate(made) if index not in units for name in names}
+    boundary = tuple(
+        tuple(name for name in taken[unit.node] if name not in weights and name not in constants)
+        for unit in model.units
+    )
+    takers: dict[str, list[int]] = {}
+    for index, names in enumerate(boundary):
+        for name in names:
+            takers.setdefault(name, []).append(index)
+    return Wiring(
+        nodes=nodes,
+        taken=taken,
+        made=made,
+        weights=frozenset(weights),
+        constants=constants,
+        maker={name: index for index, unit in enumerate(model.units) for name in made[unit.node]},
+        boundary=boundary,
+        takers={name: tuple(indices) for name, indices in takers.items()},
+        branching=branching,
+        constant_nodes=frozenset(range(len(nodes))) - units,
+    )

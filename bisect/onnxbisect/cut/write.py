@@ -1,0 +1,147 @@
+"""Writing a piece to a file, with the weights that the model keeps beside its file.
+
+onnx and onnxruntime refuse data files outside the folder of the model, and links to such: a piece that is written
+elsewhere needs its own copy of the bytes, of its own tensors only. They go from file to file, never through a
+protobuf, and where the file system can share blocks nothing is copied at all.
+"""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import onnx
+from onnx import TensorProto
+
+from onnxbisect.cut.piece import Piece
+from onnxbisect.errors import CutError, ModelError
+from onnxbisect.model.external import byte_size, is_external, tensors
+from onnxbisect.model.model import Model
+
+#: What protobuf can hold in one message.
+_PROTOBUF_LIMIT = 2**31 - 1
+#: Alignment of tensors in a data file: enough for every vector unit, and for mapping by cache line.
+_ALIGNMENT = 64
+_CHUNK = 8 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Span:
+    """Where the bytes of a tensor lie."""
+
+    file: Path
+    offset: int
+    length: int
+
+
+def write(piece: Piece | onnx.ModelProto, model: Model, path: Path, *, self_contained: bool = False) -> None:
+    """Write a piece of `model` as the ONNX file `path`.
+
+    In the model's own folder, references to external data stay as they are; elsewhere the bytes they refer to are
+    copied to `<stem>.data` beside `path`. A piece whose dressing asks for it, or any with `self_contained`, has them
+    inside the file. Raises CutError where that exceeds the 2 GB of a protobuf, ModelError where data is missing.
+    """
+    proto = piece.proto if isinstance(piece, Piece) else piece
+    inside = self_contained or (isinstance(piece, Piece) and piece.dressing.self_contained)
+    folder = model.path.parent
+    if (inside or path.parent.resolve() != folder.resolve()) and any(map(is_external, tensors(proto))):
+        # The caller's piece keeps its references: it may be written again, to another place.
+        own = onnx.ModelProto()
+        own.CopyFrom(proto)
+        proto = own
+        if inside:
+            _take_inside(proto, folder)
+        else:
+            _copy_beside(proto, folder, path.with_name(path.stem + ".data"))
+    try:
+        content = proto.SerializeToString(deterministic=True)
+    except Exception as error:  # protobuf's EncodeError, whose module has no types; serialising fails in no other way
+        raise _too_large() from error
+    path.write_bytes(content)
+
+
+def _take_inside(proto: onnx.ModelProto, folder: Path) -> None:
+    spans = [(tensor, _span(tensor, folder)) for tensor in tensors(proto) if is_external(tensor)]
+    total = proto.ByteSize() + sum(span.length for _, span in spans)
+    if total > _PROTOBUF_LIMIT:
+        raise _too_large()
+    for tensor, span in spans:
+        with _open(span) as source:
+            source.seek(span.offset)
+            tensor.raw_data = source.read(span.length)
+        tensor.ClearField("external_data")
+        tensor.ClearField("data_location")
+
+
+def _copy_beside(proto: onnx.ModelProto, folder: Path, target: Path) -> None:
+    written: dict[_Span, int] = {}
+    with target.open("wb") as sink:
+        for tensor in tensors(proto):
+            if not is_external(tensor):
+                continue
+            span = _span(tensor, folder)
+            if span not in written:
+                start = -(-sink.tell() // _ALIGNMENT) * _ALIGNMENT
+                sink.seek(start)
+                with _open(span) as source:
+                    _copy(source, sink, span)
+                written[span] = start
+            del tensor.external_data[:]
+            for key, value in (("location", target.name), ("offset", written[span]), ("length", span.length)):
+                tensor.external_data.add(key=key, value=str(value))
+        sink.truncate()
+
+
+def _span(tensor: TensorProto, folder: Path) -> _Span:
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    length = entries.get("length") or byte_size(tensor.data_type, tensor.dims)
+    file = folder / entries.get("location", "")
+    # Intake has refused such files, but this function takes any protobuf.
+    if not file.resolve().is_relative_to(folder.resolve()):
+        raise ModelError(
+            f"The data of tensor {tensor.name!r} lies outside the model's folder. Put it beside the model."
+        )
+    return _Span(file=file, offset=int(entries.get("offset") or 0), length=int(length))
+
+
+def _open(span: _Span) -> BinaryIO:
+    try:
+        source = span.file.open("rb")
+    except OSError as error:
+        raise ModelError(f"The data file {span.file.name!r} of the model cannot be read any more: {error}.") from error
+    if os.fstat(source.fileno()).st_size < span.offset + span.length:
+        source.close()
+        raise ModelError(f"The data file {span.file.name!r} of the model has become shorter; copy it again, whole.")
+    return source
+
+
+def _copy(source: BinaryIO, sink: BinaryIO, span: _Span) -> None:
+    """Copy the bytes of `span` to where `sink` stands, in the kernel where it can, sharing blocks where it may."""
+    sink.flush()
+    done = 0
+    position = sink.tell()
+    while done < span.length and hasattr(os, "copy_file_range"):
+        try:
+            moved = os.copy_file_range(
+                source.fileno(), sink.fileno(), span.length - done, span.offset + done, position + done
+            )
+        except OSError:  # other file system, or one that cannot: the loop below does it
+            break
+        if moved == 0:
+            break
+        done += moved
+    source.seek(span.offset + done)
+    sink.seek(position + done)
+    while done < span.length:
+        chunk = source.read(min(_CHUNK, span.length - done))
+        if not chunk:
+            raise ModelError(f"The data file {span.file.name!r} of the model has become shorter; copy it again, whole.")
+        sink.write(chunk)
+        done += len(chunk)
+
+
+def _too_large() -> CutError:
+    return CutError(
+        "The piece with its weights is larger than the 2 GB that an ONNX file can hold; "
+        "cut out fewer nodes or let the weights lie beside the file."
+    )
