@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from onnxbisect.fingerprint import complaint, fingerprint, headline, plain
+from onnxbisect.fingerprint import fingerprint, headline, plain
 from onnxbisect.verdict import Hints, Kind
 
 #: Groups that a pattern may have.
@@ -59,7 +59,7 @@ def read_log(log: str, patterns: Sequence[Pattern] = ()) -> Reading:
     """Apply the patterns; the first of them that matches decides kind and message, all of them give hints.
 
     Without a match the message is the last complaint of the log, else its last line. The fingerprint is that of the
-    words around what a pattern names, so that two ops refused in the same words have the same one.
+    matched words without what they name, so that two ops refused in the same words have the same one.
     """
     text = plain(log)
     ops: dict[str, None] = {}
@@ -79,7 +79,7 @@ def read_log(log: str, patterns: Sequence[Pattern] = ()) -> Reading:
             tensors.update(dict.fromkeys(_name(named.get("tensor"))))
     hints = Hints(ops=tuple(ops), nodes=tuple(nodes), tensors=tuple(tensors))
     if first is None:
-        said = complaint(log) or headline(log)
+        said = headline(log)
         return Reading(message=said, fingerprint=fingerprint(said))
     pattern, match = first
     start = text.rfind("\n", 0, match.start()) + 1
@@ -89,7 +89,7 @@ def read_log(log: str, patterns: Sequence[Pattern] = ()) -> Reading:
         hints=hints,
         kind=pattern.kind,
         message=headline(" ".join(line.split())),
-        fingerprint=fingerprint(text[start : match.start()] + _blanked(match)),
+        fingerprint=fingerprint(_blanked(match)),
         refused=refused,
     )
 

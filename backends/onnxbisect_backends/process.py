@@ -76,11 +76,12 @@ def kill_running() -> None:
 def clean_env(workdir: Path, *, inherit: Sequence[str] = (), extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """An environment that tells a compiler nothing about this user: home and temporary files are in `workdir`.
 
+    onnxruntime, which many compilers carry, reports model names and hashes home since 1.29 unless told not to.
     `inherit` names variables to take over from this process where they are set; `extra` wins over everything.
     """
     env = {name: os.environ[name] for name in (*_ALWAYS, *inherit) if name in os.environ}
     home = {name: str(workdir) for name in ("HOME", "TMPDIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME")}
-    return {**home, **env, **(extra or {})}
+    return {**home, "ORT_DISABLE_TELEMETRY": "1", **env, **(extra or {})}
 
 
 def written(workdir: Path) -> tuple[Path, ...]:

@@ -52,26 +52,18 @@ def plain(text: str) -> str:
     return _UNPRINTABLE.sub("", text)
 
 
-def complaint(log: str) -> str:
-    """The last line of a log that reads like a complaint, at most 300 characters; empty where there is none."""
+def headline(log: str) -> str:
+    """The line of a log that a person should read: its last one that complains, else its last that is not empty.
+
+    One line of at most 300 characters without control characters; empty for an empty log.
+    """
+    last = ""
     for line in reversed(plain(log).split("\n")):
         head = line[:_LINE].strip()
         if head and _COMPLAINT.search(head) and not _NO_COMPLAINT.search(head):
             return _cut(head, _MOST_HEADLINE)
-    return ""
-
-
-def headline(log: str) -> str:
-    """The line of a log that a person should read: its last complaint, else its last line that is not empty.
-
-    One line of at most 300 characters without control characters; empty for an empty log.
-    """
-    if found := complaint(log):
-        return found
-    for line in reversed(plain(log).split("\n")):
-        if line.strip():
-            return _cut(line[:_LINE].strip(), _MOST_HEADLINE)
-    return ""
+        last = last or head
+    return _cut(last, _MOST_HEADLINE)
 
 
 def fingerprint(text: str) -> str:

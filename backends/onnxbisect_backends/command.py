@@ -1,0 +1,91 @@
+"""Any command as a compiler, as `git bisect run` has it: what follows `--` on the command line.
+
+The command runs as the user typed it: in the directory where onnx-bisect was started, with the user's environment.
+Only `TMPDIR` points into the empty work directory of the compile. Its log is not understood, so it gives no hints.
+"""
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from onnxbisect.errors import OptionError
+from onnxbisect.verdict import Kind, Status, Verdict
+from onnxbisect_backends.contract import Description, Limits, Outcome
+from onnxbisect_backends.identity import files_named, short_hash
+from onnxbisect_backends.judging import crashed, unfinished
+from onnxbisect_backends.logs import read_log
+from onnxbisect_backends.process import find_executable, not_found, run, written
+
+#: The exit status by which a command says that it could not answer, as for `git bisect run`.
+_UNRESOLVED = 125
+
+
+class CommandBackend:
+    """Exit status 0 is a pass, 125 unresolved, anything else a failure; a signal is a crash.
+
+    `{model}` stands for the probe's path, `{workdir}` for the empty directory of this compile and `{out}` for a
+    path in it that does not exist yet; all three are absolute. Raises OptionError where `{model}` is not used.
+    Picklable, so that it can be sent to worker processes.
+    """
+
+    name = "command"
+
+    def __init__(self, argv: Sequence[str], *, cwd: Path | None = None) -> None:
+        if not argv:
+            raise OptionError("There is no command after '--'; give one, such as: -- python my_compile.py {model}.")
+        if not any("{model}" in element for element in argv):
+            raise OptionError(
+                f"The command '{' '.join(argv)}' does not say where the model goes; write {{model}} in its place."
+            )
+        self._argv = tuple(argv)
+        self._cwd = (cwd or Path.cwd()).absolute()
+        self._files = files_named(self._argv, self._cwd)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The command, and a hash of each file that it names: an edited script asks every question anew."""
+        return {"command": list(self._argv), "files": self._files}
+
+    def describe(self) -> Description:
+        """Nothing is known of the tool but its name and what it was called with."""
+        return Description(tool=Path(self._argv[0]).name, version=short_hash(json.dumps(self.options)))
+
+    def check(self) -> str | None:
+        """Whether the command's first word can be executed."""
+        found = find_executable(self._argv[0], cwd=self._cwd, path=os.environ.get("PATH"))
+        return None if found else not_found(self._argv[0])
+
+    def compile(self, probe: Path, workdir: Path, limits: Limits) -> Outcome:
+        """Run the command on one probe."""
+        workdir = workdir.absolute()
+        values = {"{model}": str(probe.absolute()), "{workdir}": str(workdir), "{out}": str(workdir / "out")}
+        argv = [_fill(element, values) for element in self._argv]
+        outcome = run(argv, cwd=self._cwd, env={**os.environ, "TMPDIR": str(workdir)}, limits=limits)
+        return replace(outcome, artifacts=written(workdir))
+
+    def judge(self, outcome: Outcome) -> Verdict:
+        """By the exit status alone; the log gives the words."""
+        if verdict := unfinished(outcome):
+            return verdict
+        reading = read_log(outcome.log)
+        if outcome.exit_code == 0:
+            return Verdict(status=Status.PASS, seconds=outcome.seconds)
+        if verdict := crashed(outcome, reading):
+            return verdict
+        code = outcome.exit_code
+        return Verdict(
+            status=Status.UNRESOLVED if code == _UNRESOLVED else Status.FAIL,
+            kind=Kind.ERROR,
+            fingerprint=reading.fingerprint,
+            message=reading.message or f"Ended with exit status {code}, without a word.",
+            seconds=outcome.seconds,
+        )
+
+
+def _fill(element: str, values: dict[str, str]) -> str:
+    for placeholder, value in values.items():
+        element = element.replace(placeholder, value)
+    return element

@@ -1,0 +1,108 @@
+"""The `onnxruntime` backend: does onnxruntime create a session of the model on its CPU provider?
+
+A real compiler that is always at hand: it refuses unknown ops, dtypes without a kernel, and malformed nodes.
+"""
+
+import os
+import sys
+from dataclasses import replace
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from onnxbisect.verdict import Kind, Status, Verdict
+from onnxbisect_backends.contract import Description, Limits, Outcome
+from onnxbisect_backends.judging import crashed, unfinished
+from onnxbisect_backends.logs import Pattern, compile_pattern, read_log
+from onnxbisect_backends.options import read_options
+from onnxbisect_backends.process import clean_env, run, written
+
+_SCRIPT = Path(__file__).with_name("ort_session.py")
+
+#: The exit status of `ort_session.py` where the question did not reach onnxruntime.
+_NO_FILE = 2
+
+
+def _pattern(regex: str, kind: Kind = Kind.UNSUPPORTED) -> Pattern:
+    return Pattern(regex=compile_pattern(regex), kind=kind)
+
+
+#: Texts of onnxruntime 1.31.1, each met in a real run; the first that matches gives the kind.
+_PATTERNS = (
+    _pattern(r"(?P<op>[\w.]+:\w+)\(-?\d+\) is not a registered function/op"),
+    _pattern(r"Could not find an implementation for (?P<op>\w+)\(\d+\) node with name '(?P<node>.*)'"),
+    _pattern(r"No Op registered for (?P<op>\w+) with domain_version of \d+"),
+    _pattern(
+        r"Type '[^']*' of input parameter \(.*?\) of operator \((?P<op>\w+)\) in node \((?P<node>.*)\) is invalid"
+    ),
+    _pattern(r"Unrecognized attribute: \w+ for operator (?P<op>\w+)"),
+    _pattern(r"Node \((?P<node>.*)\) Op \((?P<op>\w+)\) \[\w+\]", Kind.ERROR),
+    _pattern(r"Node ?\((?P<node>.*?)\) with schema\([^)]*\) has (?:in|out)put size", Kind.ERROR),
+    _pattern(r"In Node, \(\"(?P<node>.*?)\", (?P<op>\w+), ", Kind.ERROR),
+)
+
+
+class Options(BaseModel):
+    """What `--option key=value` takes."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    optimization: Literal["disable_all", "enable_basic", "enable_extended", "enable_all"] = Field(
+        default="enable_all", description="onnxruntime's graph optimisation level"
+    )
+
+
+class OnnxRuntimeBackend:
+    """Session creation on the CPU provider, in a process of its own."""
+
+    name = "onnxruntime"
+    Options = Options
+
+    def __init__(self, options: dict[str, str]) -> None:
+        self._options = read_options(Options, options, self.name)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The effective options."""
+        return self._options.model_dump()
+
+    def describe(self) -> Description:
+        """The version that is installed beside this program."""
+        try:
+            return Description(tool="onnxruntime", version=version("onnxruntime"))
+        except PackageNotFoundError:  # installed from another distribution, such as onnxruntime-gpu
+            return Description(tool="onnxruntime", version="unknown")
+
+    def check(self) -> str | None:
+        """Whether onnxruntime can be imported."""
+        return None if find_spec("onnxruntime") else "onnxruntime is not installed; run: pip install onnxruntime."
+
+    def compile(self, probe: Path, workdir: Path, limits: Limits) -> Outcome:
+        """Create a session of one probe."""
+        # -P: this package's own modules must not shadow others; PYTHONPATH: what is importable here is there too
+        argv = [sys.executable, "-P", str(_SCRIPT), str(probe.absolute()), self._options.optimization.upper()]
+        path = os.pathsep.join(entry for entry in sys.path if entry)
+        env = clean_env(workdir, extra={"PYTHONPATH": path, "PYTHONIOENCODING": "utf-8:backslashreplace"})
+        outcome = run(argv, cwd=workdir, env=env, limits=limits)
+        return replace(outcome, artifacts=written(workdir))
+
+    def judge(self, outcome: Outcome) -> Verdict:
+        """By the exit status; what the error says gives kind and hints."""
+        if verdict := unfinished(outcome):
+            return verdict
+        if outcome.exit_code == 0:
+            return Verdict(status=Status.PASS, seconds=outcome.seconds)
+        reading = read_log(outcome.log, _PATTERNS)
+        if outcome.exit_code == _NO_FILE:
+            return Verdict(status=Status.UNRESOLVED, kind=Kind.ERROR, message=reading.message, seconds=outcome.seconds)
+        return crashed(outcome, reading) or Verdict(
+            status=Status.FAIL,
+            kind=reading.kind or Kind.ERROR,
+            fingerprint=reading.fingerprint,
+            message=reading.message or f"Ended with exit status {outcome.exit_code}, without a word.",
+            hints=reading.hints,
+            seconds=outcome.seconds,
+        )

@@ -1,0 +1,190 @@
+"""A compiler described by a TOML file: a command, what counts as success, and how to read its log."""
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from onnxbisect.dressing import Dressing
+from onnxbisect.errors import BackendUnusableError, OptionError
+from onnxbisect.fingerprint import fingerprint
+from onnxbisect.verdict import Kind, Status, Verdict
+from onnxbisect_backends.contract import Description, Limits, Outcome
+from onnxbisect_backends.definition import Definition, VersionCommand, fill
+from onnxbisect_backends.identity import files_named, short_hash
+from onnxbisect_backends.judging import crashed, unfinished
+from onnxbisect_backends.logs import Pattern, Reading, compile_pattern, read_log
+from onnxbisect_backends.options import unknown
+from onnxbisect_backends.process import clean_env, find_executable, not_found, run, written
+from onnxbisect_backends.toml_file import load_definition
+
+#: Seconds that a version command may take.
+_VERSION_SECONDS = 60.0
+
+
+class TomlBackend:
+    """The backend of one TOML file. Picklable; the file is read once.
+
+    Raises OptionError where the file or an option is wrong. Compiles run in the empty work directory with a clean
+    environment. Where the file asks for self-contained probes, the compiler gets a copy of the probe in the work
+    directory, so that it may rewrite it or write beside it.
+    """
+
+    def __init__(self, path: Path, options: dict[str, str]) -> None:
+        self._path = path.absolute()
+        self._definition = load_definition(self._path)
+        self._values = _chosen(self._definition, options)
+        self._files = files_named(self._filled(self._definition.command), self._path.parent)
+        self._digest = short_hash(self._path.read_text(encoding="utf-8"))
+
+    @property
+    def name(self) -> str:
+        """As the file calls it."""
+        return self._definition.name
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options' values, and hashes of the TOML file and of the files that its command names."""
+        names = {Path(name).name: digest for name, digest in self._files.items()}
+        return {**self._values, "definition": self._digest, "files": names}
+
+    def describe(self) -> Description:
+        """Asks the tool for its version where the file says how; raises BackendUnusableError where it fails."""
+        it = self._definition
+        version = it.version if isinstance(it.version, str) else self._ask_version(it.version)
+        return Description(
+            tool=it.tool or Path(it.command[0]).name,
+            version=version,
+            ops=it.ops,
+            dressing=Dressing(**it.dressing.model_dump()),
+            weights_matter=it.weights_matter,
+        )
+
+    def check(self) -> str | None:
+        """Whether the command's first word can be executed."""
+        command = self._filled(self._definition.command[:1])[0]
+        with tempfile.TemporaryDirectory() as work:
+            path = self._env(Path(work)).get("PATH")
+        return None if find_executable(command, cwd=self._path.parent, path=path) else not_found(command)
+
+    def compile(self, probe: Path, workdir: Path, limits: Limits) -> Outcome:
+        """Run the command on one probe."""
+        workdir, probe = workdir.absolute(), probe.absolute()
+        if self._definition.dressing.self_contained:
+            probe = Path(shutil.copyfile(probe, workdir / "model.onnx"))
+        outcome = self._run(self._definition.command, workdir, self._bounded(limits), probe)
+        return replace(outcome, artifacts=tuple(path for path in written(workdir) if workdir / path != probe))
+
+    def judge(self, outcome: Outcome) -> Verdict:
+        """By the file's success test; its patterns say in which way and where a compile failed."""
+        if verdict := unfinished(outcome):
+            return verdict
+        it = self._definition
+        reading = read_log(outcome.log, _patterns(it))
+        if why := self._not_answered(outcome):
+            message = f"{why}: {reading.message}" if reading.message else f"{why}."
+            return Verdict(status=Status.UNRESOLVED, kind=Kind.ERROR, message=message, seconds=outcome.seconds)
+        good_exit = outcome.exit_code in it.success.exit_codes
+        if not good_exit and (verdict := crashed(outcome, reading)):
+            return verdict
+        why = self._missed(outcome, reading)
+        if not why:
+            return Verdict(status=Status.PASS, hints=reading.hints, seconds=outcome.seconds)
+        # what a compiler that ended well printed last is no complaint, unless a pattern says so
+        said = reading.message if reading.kind or not good_exit else ""
+        return Verdict(
+            status=Status.FAIL,
+            kind=reading.kind or Kind.ERROR,
+            fingerprint=reading.fingerprint if said else fingerprint(why),
+            message=said or why,
+            hints=reading.hints,
+            seconds=outcome.seconds,
+        )
+
+    def _not_answered(self, outcome: Outcome) -> str:
+        rules = self._definition.unresolved
+        if outcome.exit_code in rules.exit_codes:
+            return f"The compiler could not answer (exit status {outcome.exit_code})"
+        if any(compile_pattern(regex).search(outcome.log) for regex in rules.log_matches):
+            return "The compiler could not answer"
+        return ""
+
+    def _missed(self, outcome: Outcome, reading: Reading) -> str:
+        """Why this is no success, as a sentence; empty where it is one."""
+        rules = self._definition.success
+        if outcome.exit_code not in rules.exit_codes:
+            return f"Ended with exit status {outcome.exit_code}."
+        if reading.refused:
+            return "The log says that the compile failed."
+        for regex in rules.log_must_not_match:
+            if match := compile_pattern(regex).search(outcome.log):
+                return f"The log says: {read_log(match[0]).message}"
+        for regex in rules.log_must_match:
+            if not compile_pattern(regex).search(outcome.log):
+                return f"Ended with exit status {outcome.exit_code}, but the log has nothing like '{regex}'."
+        for glob in rules.files:
+            if not any(fnmatchcase(str(path), glob) for path in outcome.artifacts):
+                return f"Ended with exit status {outcome.exit_code}, but wrote no file '{glob}'."
+        return ""
+
+    def _filled(self, words: Sequence[str], **more: str) -> list[str]:
+        values = {"here": str(self._path.parent), "python": sys.executable, **self._values, **more}
+        return [fill(word, lambda name: values.get(name, f"{{{name}}}")) for word in words]
+
+    def _env(self, workdir: Path, **more: str) -> dict[str, str]:
+        it = self._definition
+        extra = dict(zip(it.env, self._filled(list(it.env.values()), **more), strict=True))
+        return clean_env(workdir, inherit=it.inherit_env, extra=extra)
+
+    def _run(self, words: Sequence[str], workdir: Path, limits: Limits, probe: Path) -> Outcome:
+        places = {"model": str(probe), "workdir": str(workdir), "out": str(workdir / "out")}
+        cwd = workdir if self._definition.cwd == "work" else self._path.parent
+        return run(self._filled(words, **places), cwd=cwd, env=self._env(workdir, **places), limits=limits)
+
+    def _ask_version(self, how: VersionCommand) -> str:
+        with tempfile.TemporaryDirectory() as work:
+            outcome = self._run(how.command, Path(work), Limits(seconds=_VERSION_SECONDS), Path(work, "none.onnx"))
+        command = " ".join(how.command)
+        if verdict := unfinished(outcome):
+            raise BackendUnusableError(f"The backend '{self.name}' does not tell its version: {verdict.message}")
+        match = compile_pattern(how.regex).search(outcome.log)
+        if match is None:
+            said = read_log(outcome.log).message or "nothing"
+            raise BackendUnusableError(
+                f"The backend '{self.name}' does not tell its version: '{command}' printed {said!r}, "
+                f"in which nothing matches '{how.regex}'."
+            )
+        return (match[1] if match.re.groups else match[0]).strip()
+
+    def _bounded(self, limits: Limits) -> Limits:
+        """The caller's limits, and the file's where the caller left the default."""
+        table, default = self._definition.limits, Limits()
+        if table.seconds and limits.seconds == default.seconds:
+            limits = replace(limits, seconds=table.seconds)
+        if table.memory_mb and limits.memory_bytes == default.memory_bytes:
+            limits = replace(limits, memory_bytes=table.memory_mb << 20)
+        if table.file_mb and limits.file_bytes == default.file_bytes:
+            limits = replace(limits, file_bytes=table.file_mb << 20)
+        if table.log_kb and limits.log_bytes == default.log_bytes:
+            limits = replace(limits, log_bytes=table.log_kb << 10)
+        return limits
+
+
+def _patterns(definition: Definition) -> tuple[Pattern, ...]:
+    return tuple(Pattern(regex=compile_pattern(it.regex), kind=it.kind, fails=it.fails) for it in definition.patterns)
+
+
+def _chosen(definition: Definition, given: dict[str, str]) -> dict[str, str]:
+    for key, value in given.items():
+        if key not in definition.options:
+            raise OptionError(unknown(f"option of the backend '{definition.name}'", key, definition.options))
+        choices = definition.options[key].choices
+        if choices and value not in choices:
+            raise OptionError(
+                unknown(f"value of the option '{key}' of the backend '{definition.name}'", value, choices)
+            )
+    return {key: given.get(key, option.default) for key, option in definition.options.items()}
