@@ -141,7 +141,7 @@ def _partition(job: Job, records: Records, entries: Entries) -> list[dict[str, A
 
 
 def _torn(job: Job, piece: UnitSet) -> UnitSet:
-    """Units of the piece that pass only in context and have lost part of it: the group seen to pass, else neighbours."""
+    """Units that pass only in context and have lost part of it: of the group seen to pass, else of the neighbours."""
     universe = job.model.universe
     torn = 0
     for group in job.diagnosis.needs_context:

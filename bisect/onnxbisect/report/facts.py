@@ -108,7 +108,7 @@ def _type(kind: onnx.TypeProto, *, shapes: bool) -> str:
     if not kind.tensor_type.HasField("shape"):
         return f"{dtype} of unknown rank"
     dims = kind.tensor_type.shape.dim
-    return dtype + _dims(str(dim.dim_value) if shapes and dim.HasField("dim_value") else "?" for dim in dims)
+    return f"{dtype}{_dims(str(dim.dim_value) if shapes and dim.HasField('dim_value') else '?' for dim in dims)}"
 
 
 def _dims(dims: Iterable[str]) -> str:

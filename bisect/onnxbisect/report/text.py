@@ -15,7 +15,7 @@ def clean(text: str) -> str:
     r"""One printable line: every control, bidi, zero-width or lone surrogate character becomes `\x1b` or `\u202e`."""
     if text.isascii() and text.isprintable():
         return text
-    return "".join(_escape(char) if unicodedata.category(char) in _HIDDEN else char for char in text)
+    return "".join(_escape(char) if _hidden(char) else char for char in text)
 
 
 def clip(text: str, width: int) -> str:
@@ -30,9 +30,9 @@ def clip_left(text: str, width: int) -> str:
     return shown if len(shown) <= width else "…" + shown[len(shown) - max(width - 1, 0) :]
 
 
-def plural(count: int, noun: str, nouns: str = "") -> str:
+def plural(count: int, noun: str) -> str:
     """`1 unit`, `2 units`."""
-    return f"{count:,} {noun if count == 1 else nouns or noun + 's'}".replace(",", " ")
+    return f"{count} {noun if count == 1 else noun + 's'}"
 
 
 def duration(seconds: float) -> str:
@@ -51,6 +51,11 @@ def slug(text: str, width: int = 40) -> str:
     """`text` as part of a file name: letters and digits of ASCII, joined by single hyphens; never empty."""
     kept = "".join(char if char.isascii() and char.isalnum() else "-" for char in text)
     return "-".join(part for part in kept.split("-") if part)[:width].rstrip("-") or "op"
+
+
+def _hidden(char: str) -> bool:
+    # The last two code points of each plane are no characters; XML 1.0 forbids those of the first.
+    return unicodedata.category(char) in _HIDDEN or ord(char) & 0xFFFE == 0xFFFE
 
 
 def _escape(char: str) -> str:

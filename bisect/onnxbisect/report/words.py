@@ -76,6 +76,26 @@ def certainty(culprit: Mapping[str, Any]) -> str:
     return "suspected: the budget ended before it was confirmed" if culprit["certainty"] == "suspected" else ""
 
 
+def proof(evidence: Mapping[str, Any], kind: str) -> list[str]:
+    """The evidence of a culprit as sentences."""
+    sentences = []
+    if evidence["fails"]:
+        sentences.append(f"It fails on its own ({evidence['fails']}).")
+    subsets = [name for name in dict.fromkeys(evidence["subsets"]) if name]
+    if subsets and kind == "interaction":
+        sentences.append(f"Every part of it compiles ({', '.join(subsets)}).")
+    if evidence["context"] and evidence["blame"]:
+        context, blame = evidence["context"], evidence["blame"]
+        sentences.append(f"The rest of the model compiles ({context}) and fails once this is added ({blame}).")
+    return sentences
+
+
+def difference(entry: Mapping[str, Any]) -> str:
+    """`attribute axis: 0 instead of 1`: what passes, then the culprit's."""
+    mine, theirs = ("absent" if value is None else value for value in (entry["culprit"], entry["passes"]))
+    return f"{entry['what']}: {theirs} instead of {mine}"
+
+
 def command(document: Mapping[str, Any], model: str) -> str:
     """The shell command that asks the same target about the file `model`."""
     about = document["target"]

@@ -1,0 +1,82 @@
+"""Puts a report into a folder."""
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from onnxbisect.report.gitlab import gitlab
+from onnxbisect.report.html import html
+from onnxbisect.report.junit import junit
+from onnxbisect.report.markdown import culprit_readme, markdown
+from onnxbisect.report.sarif import sarif
+
+#: File name and writer of every form.
+FORMS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
+    "report.json": lambda document: json.dumps(document, indent=1) + "\n",
+    "report.md": markdown,
+    "report.html": html,
+    "junit.xml": junit,
+    "report.sarif": sarif,
+    "gitlab-codequality.json": gitlab,
+}
+_CULPRIT_DIR = re.compile(r"\d{2,}-[A-Za-z0-9-]+")
+_CULPRIT_FILES = ("model.onnx", "compiler.log", "README.md")
+
+
+def culprit_dirs(document: Mapping[str, Any]) -> tuple[str, ...]:
+    """For each culprit its folder, relative to the report's: `culprits/01-Gather`."""
+    return tuple(culprit["repro"].rpartition("/")[0] for culprit in document["culprits"])
+
+
+def write(
+    document: Mapping[str, Any], out_dir: Path, culprit_files: Mapping[str, Mapping[str, Path | bytes]] | None = None
+) -> tuple[Path, ...]:
+    """Writes every form, and for each culprit its README; returns the paths written.
+
+    `culprit_files` gives by culprit id what else belongs into its folder, file name to content or to a file that
+    is copied (`model.onnx`, its external data, `compiler.log`); files that are already there stay. Each file
+    appears whole or not at all. Folders of culprits that an earlier report left and this one has not are emptied
+    of what a report puts there.
+    """
+    out_dir.mkdir(parents=True, exist_ok=True)
+    written: list[Path] = []
+    folders = culprit_dirs(document)
+    _forget(out_dir / "culprits", {folder.rpartition("/")[2] for folder in folders})
+    for number, (culprit, folder) in enumerate(zip(document["culprits"], folders, strict=True), 1):
+        (out_dir / folder).mkdir(parents=True, exist_ok=True)
+        for name, content in ((culprit_files or {}).get(culprit["id"], {})).items():
+            written.append(_put(out_dir / folder / Path(name).name, content))
+        readme = culprit_readme(document, number).encode("utf-8", "backslashreplace")
+        written.append(_put(out_dir / folder / "README.md", readme))
+    for name, form in FORMS.items():
+        written.append(_put(out_dir / name, form(document).encode("utf-8", "backslashreplace")))
+    return tuple(written)
+
+
+def _put(path: Path, content: Path | bytes) -> Path:
+    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        if isinstance(content, Path):
+            shutil.copyfile(content, partial)
+        else:
+            partial.write_bytes(content)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+    return path
+
+
+def _forget(culprits: Path, current: set[str]) -> None:
+    if not culprits.is_dir():
+        return
+    for folder in culprits.iterdir():
+        if folder.name in current or not _CULPRIT_DIR.fullmatch(folder.name) or folder.is_symlink():
+            continue
+        for name in _CULPRIT_FILES:
+            (folder / name).unlink(missing_ok=True)
+        if not any(folder.iterdir()):
+            folder.rmdir()

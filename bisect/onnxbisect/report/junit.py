@@ -1,0 +1,61 @@
+"""The report as JUnit XML, which every CI system can show."""
+
+from collections.abc import Mapping
+from typing import Any
+from xml.etree import ElementTree
+
+from onnxbisect.report import words
+from onnxbisect.report.text import clean, plural
+
+
+def junit(document: Mapping[str, Any]) -> str:
+    """One suite. The whole model, each culprit, and each op without a confirmed culprit are test cases.
+
+    A confirmed culprit is a failure. What is not established (suspected culprits, ops that no passing probe had)
+    is skipped, with a message; an unresolved model is an error.
+    """
+    name = clean(document["model"]["name"])
+    suite = ElementTree.Element("testsuite", name=f"onnx-bisect {name} on {clean(words.target(document))}")
+    _whole(suite, document)
+    for culprit in document["culprits"]:
+        _culprit(suite, document, culprit)
+    for row in document["op_table"]:
+        if row["verdict"] in ("fail", "mixed"):
+            continue
+        op = f"{row['domain']}::{row['op']}" if row["domain"] else row["op"]
+        case = _case(suite, "op", f"{op} ({plural(row['nodes'], 'node')})")
+        if row["verdict"] == "unknown":
+            ElementTree.SubElement(case, "skipped", message="no passing probe had all of these nodes")
+    for outcome, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+        suite.set(outcome, str(len(suite.findall(f"testcase/{tag}"))))
+    suite.set("tests", str(len(suite.findall("testcase"))))
+    suite.set("time", str(document["stats"]["wall_seconds"]))
+    root = ElementTree.Element("testsuites")
+    root.append(suite)
+    ElementTree.indent(root)
+    return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
+
+
+def _whole(suite: ElementTree.Element, document: Mapping[str, Any]) -> None:
+    case = _case(suite, "model", "the whole model")
+    outcome = {"fail": "failure", "unresolved": "error"}.get(document["verdict"])
+    if outcome:
+        body = ElementTree.SubElement(case, outcome, message=clean(document["headline"]))
+        body.text = clean(document["certificate"]["sentence"])
+
+
+def _culprit(suite: ElementTree.Element, document: Mapping[str, Any], culprit: Mapping[str, Any]) -> None:
+    case = _case(suite, "culprit", f"{' + '.join(culprit['ops'][:8])} [{culprit['id']}]")
+    if doubt := words.certainty(culprit):
+        ElementTree.SubElement(case, "skipped", message=clean(doubt))
+        return
+    failure = ElementTree.SubElement(
+        case, "failure", type=clean(culprit["failure"]), message=clean(words.failure(culprit))
+    )
+    lines = [f"{number}. {clean(', '.join(nodes))}" for number, nodes in enumerate(culprit["occurrences"], 1)]
+    lines += [f"from {clean(words.where(origin))}" for origin in culprit["origin"]]
+    failure.text = "\n".join([*lines, f"reproduce: {clean(words.command(document, culprit['repro']))}"])
+
+
+def _case(suite: ElementTree.Element, group: str, name: str) -> ElementTree.Element:
+    return ElementTree.SubElement(suite, "testcase", classname=f"onnx-bisect.{group}", name=clean(name))

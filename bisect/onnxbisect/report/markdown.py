@@ -1,0 +1,206 @@
+"""The report as GitHub-flavoured Markdown, for a pull request or an issue."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from onnxbisect.report import words
+from onnxbisect.report.text import clean, clip, duration, plural
+
+_LISTED = 20
+
+
+def markdown(document: Mapping[str, Any]) -> str:
+    """The whole report without its probes. All that comes from the model or the compiler is in code spans."""
+    model, stats = document["model"], document["stats"]
+    blocks = [
+        f"# {_verdict(document)} · {code(model['name'])}",
+        f"Target: {code(words.target(document))}" + (f", {code(words.tool(document))}" if words.tool(document) else ""),
+        f"**{_plain(document['certificate']['sentence'])}**",
+        *_certificate(document),
+        *_culprits(document),
+        *_needs_context(document),
+        "## Ops",
+        table(
+            ("op", "nodes", "verdict", "refused", "proof"),
+            (
+                (
+                    code(f"{row['domain']}::{row['op']}" if row["domain"] else row["op"], cell=True),
+                    str(row["nodes"]),
+                    row["verdict"].replace("_", " "),
+                    str(row["failing"] or ""),
+                    ", ".join(row["proof"]),
+                )
+                for row in document["op_table"]
+            ),
+        ),
+        *_partition(document),
+        *_preflight(document),
+        f"{plural(stats['compiler_calls'], 'compiler call')} in {plural(stats['rounds'], 'round')}, "
+        f"{stats['cached']} answered from the verdict base; compiling {duration(stats['compile_seconds'])}, "
+        f"engine {duration(stats['engine_seconds'])}, wall {duration(stats['wall_seconds'])}. "
+        f"Model {code(model['sha256'][:12])}: {plural(model['nodes'], 'node')}, {plural(model['units'], 'unit')}, "
+        f"{plural(model['variants'], 'variant')}.",
+    ]
+    return "\n\n".join(blocks) + "\n"
+
+
+def culprit_readme(document: Mapping[str, Any], number: int) -> str:
+    """What stands beside the file that reproduces culprit `number` (the first is 1)."""
+    culprit = document["culprits"][number - 1]
+    more = ["## What passes instead", *_instead(culprit)] if culprit["passes_instead"] else []
+    blocks = [
+        f"# {' + '.join(code(op) for op in culprit['ops'][:8])} does not compile",
+        "`model.onnx` is the smallest part of "
+        f"{code(document['model']['name'])} that {code(words.target(document))} refuses, "
+        "`compiler.log` what the compiler said.",
+        "## Reproduce",
+        fence(words.command(document, "model.onnx")),
+        "## What it proves",
+        *_findings(document, culprit),
+        *more,
+        f"Culprit {code(culprit['id'])}, report of model {code(document['model']['sha256'][:12])}.",
+    ]
+    return "\n\n".join(blocks) + "\n"
+
+
+def code(text: str, *, cell: bool = False) -> str:
+    """A code span that nothing in `text` can leave; for table cells, pipes are escaped as GFM asks there."""
+    shown = clip(text, 500)
+    if not shown:
+        return ""
+    ticks = "`" * (max((len(run) for run in re.findall(r"`+", shown)), default=0) + 1)
+    padded = f" {shown} " if shown[0] in "` " or shown[-1] in "` " else shown
+    return ticks + (padded.replace("|", "\\|") if cell else padded) + ticks
+
+
+def fence(text: str) -> str:
+    """A code block that nothing in `text` can close."""
+    shown = clean(text)
+    ticks = "`" * max(3, max((len(run) for run in re.findall(r"`+", shown)), default=0) + 1)
+    return f"{ticks}sh\n{shown}\n{ticks}"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table; cells are Markdown already."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _verdict(document: Mapping[str, Any]) -> str:
+    return {"pass": "Compiles", "fail": "Does not compile"}.get(document["verdict"], "Unresolved")
+
+
+def _plain(text: str) -> str:
+    """Our own sentences, which may still quote something."""
+    return re.sub(r"([\\`*_\[\]<>|#])", r"\\\1", clean(text))
+
+
+def _certificate(document: Mapping[str, Any]) -> list[str]:
+    certificate = document["certificate"]
+    items = [f"- unknown: {_plain(text)}" for text in certificate["unknown"]]
+    items += [f"- assuming that {_plain(text)}" for text in certificate["assumes"]]
+    if certificate["probes"]:
+        items.append(f"- proof: {', '.join(certificate['probes'])}")
+    return ["\n".join(items)] if items else []
+
+
+def _culprits(document: Mapping[str, Any]) -> list[str]:
+    culprits = document["culprits"]
+    if not culprits:
+        return []
+    blocks = [
+        "## Culprits",
+        table(
+            ("#", "ops", "places", "the compiler says", "where"),
+            (
+                (
+                    str(number),
+                    " + ".join(code(op, cell=True) for op in culprit["ops"][:8]),
+                    str(len(culprit["occurrences"])),
+                    code(clip(words.failure(culprit), 160), cell=True),
+                    code(words.where(culprit["origin"][0]), cell=True) if culprit["origin"] else "",
+                )
+                for number, culprit in enumerate(culprits, 1)
+            ),
+        ),
+    ]
+    for number, culprit in enumerate(culprits, 1):
+        blocks += [f"### {number}. {' + '.join(code(op) for op in culprit['ops'][:8])}", *_findings(document, culprit)]
+        if culprit["passes_instead"]:
+            blocks += ["What passes instead:", *_instead(culprit)]
+        blocks.append(f"Reproduce: {code(words.command(document, culprit['repro']))}")
+    return blocks
+
+
+def _findings(document: Mapping[str, Any], culprit: Mapping[str, Any]) -> list[str]:
+    evidence = culprit["evidence"]
+    items = [f"The compiler says: {code(words.failure(culprit))}"]
+    if doubt := words.certainty(culprit):
+        items.append(f"**{_plain(doubt)}**")
+    items += [f"{_plain(sentence)}" for sentence in words.proof(evidence, culprit["kind"])]
+    if culprit["largest_passing"]:
+        items.append(f"The largest piece that compiles has {plural(culprit['largest_passing']['size'], 'unit')}.")
+    items += [f"From {code(words.where(origin))}" for origin in culprit["origin"][:5]]
+    places = culprit["occurrences"]
+    for nodes in places[:_LISTED]:
+        names = ", ".join(code(name) for name in nodes[:_LISTED])
+        items.append(names + (f" and {len(nodes) - _LISTED} more" if len(nodes) > _LISTED else ""))
+    if len(places) > _LISTED:
+        items.append(f"and {len(places) - _LISTED} more places (see `report.json`)")
+    return ["\n".join(f"- {item}" for item in items)]
+
+
+def _instead(culprit: Mapping[str, Any]) -> list[str]:
+    items = []
+    for variant in culprit["passes_instead"]:
+        differences = "; ".join(words.difference(entry) for entry in variant["differs"][:4])
+        count = f"{plural(variant['count'], 'node')}, {variant['probe']}"
+        items.append(f"- {code(variant['nodes'][0])} ({count}): {code(differences)}")
+    return ["\n".join(items)]
+
+
+def _needs_context(document: Mapping[str, Any]) -> list[str]:
+    if not document["needs_context"]:
+        return []
+    rows = []
+    for group in document["needs_context"]:
+        around = group["passes_with"]
+        rows.append(
+            (
+                " + ".join(code(op, cell=True) for op in group["ops"][:8]),
+                str(len(group["occurrences"])),
+                plural(around["size"], "unit") if around else "the remainder",
+            )
+        )
+    return [
+        "## Needs context",
+        "These fail only where they are cut out. In the model, nothing is wrong with them.",
+        table(("ops", "places", "passes within"), rows),
+    ]
+
+
+def _partition(document: Mapping[str, Any]) -> list[str]:
+    if not document["partition"]:
+        return []
+    rows = [
+        (
+            str(number),
+            str(piece["size"]),
+            code(piece["nodes"][0], cell=True),
+            code(piece["nodes"][-1], cell=True),
+            piece["proof"],
+        )
+        for number, piece in enumerate(document["partition"], 1)
+    ]
+    return ["## What can run on the NPU", table(("piece", "units", "first node", "last node", "proof"), rows)]
+
+
+def _preflight(document: Mapping[str, Any]) -> list[str]:
+    if not document["preflight"]:
+        return []
+    rows = [
+        (row["severity"], code(row["id"], cell=True), code(row["detail"], cell=True), code(row["fix"], cell=True))
+        for row in document["preflight"]
+    ]
+    return ["## Preflight", table(("severity", "check", "seen", "what to do"), rows)]

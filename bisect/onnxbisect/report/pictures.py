@@ -1,0 +1,149 @@
+"""The two pictures of the report, as inline SVG without scripts: the verdict strip and a culprit's surroundings.
+
+Colours come from the page's style sheet by class; states differ in shape and label, too.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from markupsafe import Markup, escape
+
+from onnxbisect.report.ranges import indices
+from onnxbisect.report.text import clean, clip, clip_left
+
+_COLUMNS = 64
+_PITCH = 16
+_CELL = 14
+#: Above this number of units, runs of passing cells are drawn as one bar without a tooltip.
+_SINGLY = 2500
+
+_WIDTH, _HEIGHT, _GAP, _ROW = 156, 44, 118, 60
+
+_STATE_NAMES = {
+    "pass": "compiles",
+    "culprit": "culprit",
+    "suspected": "suspected",
+    "needs_context": "needs context",
+    "unknown": "unknown",
+}
+
+
+def strip(document: Mapping[str, Any]) -> Markup:
+    """Every unit as one cell in topological order; cells of culprits carry their number and lead to them."""
+    units = document["units"]
+    count = len(units["names"])
+    state = ["unknown"] * count
+    for name, text in units["states"].items():
+        for index in indices(text):
+            state[index] = name
+    number: dict[int, int] = {}
+    for position, culprit in enumerate(document["culprits"], 1):
+        for text in culprit["occurrence_units"]:
+            for index in indices(text):
+                number.setdefault(index, position)
+    columns = max(1, min(_COLUMNS, count))
+    rows = -(-count // columns)
+    cells: list[Markup] = []
+    index = 0
+    while index < count:
+        run = 1
+        if count > _SINGLY and state[index] in ("pass", "unknown") and index not in number:
+            last = min(count, (index // columns + 1) * columns)
+            while index + run < last and state[index + run] == state[index]:
+                run += 1
+        cells.append(_cell(units, state[index], index, run, columns, number.get(index)))
+        index += run
+    label = f"Verdict strip: {count} units in topological order"
+    return Markup('<svg class="strip" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>').format(
+        columns * _PITCH, max(rows, 1) * _PITCH, label, Markup().join(cells)
+    )
+
+
+def _cell(units: Mapping[str, Any], state: str, index: int, run: int, columns: int, number: int | None) -> Markup:
+    x, y = index % columns * _PITCH + 1, index // columns * _PITCH + 1
+    if run > 1:
+        title = f"units {index} to {index + run - 1}: {_STATE_NAMES[state]}"
+    else:
+        title = f"{clip(units['ops'][index], 60)} · {clip_left(units['names'][index], 120)} · {_STATE_NAMES[state]}"
+    shape = Markup('<rect class="u {}" x="{}" y="{}" width="{}" height="{}" rx="2"><title>{}</title></rect>').format(
+        state, x, y, run * _PITCH - (_PITCH - _CELL), _CELL, title
+    )
+    if state == "needs_context":
+        return shape + Markup('<path class="mark" d="M{} {}l{} {}"/>').format(
+            x + 3, y + _CELL - 3, _CELL - 6, 6 - _CELL
+        )
+    if number is None:
+        return shape
+    text = Markup('<text class="n" x="{}" y="{}">{}</text>').format(x + _CELL / 2, y + _CELL - 3.5, min(number, 999))
+    return Markup('<a href="#c{}">{}{}</a>').format(number, shape, text)
+
+
+def surroundings(around: Mapping[str, Any]) -> Markup:
+    """The culprit's nodes in a frame of their own colour, with the nodes before and after; flow is left to right."""
+    nodes, edges = around["nodes"], around["edges"]
+    layer = _layers(len(nodes), edges)
+    rows: dict[int, int] = {}
+    place: list[tuple[int, int]] = []
+    for index in range(len(nodes)):
+        row = rows.get(layer[index], 0)
+        rows[layer[index]] = row + 1
+        place.append((layer[index], row))
+    tallest = max(rows.values())
+    spot = [
+        (column * (_WIDTH + _GAP) + 2, row * _ROW + (tallest - rows[column]) * _ROW // 2 + 10) for column, row in place
+    ]
+    width = (max(layer) + 1) * (_WIDTH + _GAP) - _GAP + 4
+    parts = [_edge(spot[edge["from"]], spot[edge["to"]], edge) for edge in edges]
+    parts += [_node(spot[index], node) for index, node in enumerate(nodes)]
+    label = "The culprit and its neighbours: " + ", ".join(clip(node["op"] or node["name"], 40) for node in nodes)
+    return Markup(
+        '<svg class="around" viewBox="0 0 {0} {1}" width="{0}" height="{1}" role="img" aria-label="{2}">{3}</svg>'
+    ).format(width, tallest * _ROW + 6, label, Markup().join(parts))
+
+
+def _layers(count: int, edges: list[Mapping[str, Any]]) -> list[int]:
+    """Longest path from the left; sources are then pulled right, next to the first node that consumes them."""
+    layer = [0] * count
+    for _ in range(count):
+        for edge in edges:
+            layer[edge["to"]] = max(layer[edge["to"]], layer[edge["from"]] + 1)
+    for index in range(count):
+        after = [layer[edge["to"]] for edge in edges if edge["from"] == index]
+        if after and not any(edge["to"] == index for edge in edges):
+            layer[index] = min(after) - 1
+    return layer
+
+
+def _node(spot: tuple[int, int], node: Mapping[str, str]) -> Markup:
+    x, y = spot
+    top = node["op"] or f"graph {node['role']}"
+    return Markup(
+        '<g class="node {}"><title>{}</title><rect x="{}" y="{}" width="{}" height="{}" rx="6"/>'
+        '<text class="op" x="{}" y="{}">{}</text><text class="name" x="{}" y="{}">{}</text></g>'
+    ).format(
+        node["role"],
+        clean(node["name"]),
+        x,
+        y,
+        _WIDTH,
+        _HEIGHT,
+        x + 10,
+        y + 18,
+        clip(top, 20),
+        x + 10,
+        y + 34,
+        clip_left(node["name"], 23),
+    )
+
+
+def _edge(start: tuple[int, int], end: tuple[int, int], edge: Mapping[str, Any]) -> Markup:
+    x1, y1 = start[0] + _WIDTH, start[1] + _HEIGHT // 2
+    x2, y2 = end[0], end[1] + _HEIGHT // 2
+    bend = (x1 + x2) // 2
+    path = Markup('<path class="edge" d="M{} {}C{} {} {} {} {} {}"/><path class="tip" d="M{} {}l-7 -4v8z"/>').format(
+        x1, y1, bend, y1, bend, y2, x2 - 4, y2, x2, y2
+    )
+    label = Markup('<text class="type" x="{}" y="{}">{}</text>').format(
+        bend, (y1 + y2) // 2 - 6, clip(edge["type"], 20)
+    )
+    return Markup("<g><title>{}</title>{}{}</g>").format(escape(clip(edge["tensor"], 200)), path, label)

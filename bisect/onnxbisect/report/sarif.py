@@ -1,0 +1,86 @@
+"""The report as SARIF 2.1.0 (OASIS), for GitHub code scanning and editors."""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+from onnxbisect.report import words
+from onnxbisect.report.text import clean, plural
+
+_SCHEMA = "https://raw.githubusercontent.com/oasis-tcs/sarif-spec/master/Schemata/sarif-schema-2.1.0.json"
+_RULES = {
+    "single": "The compiler refuses this node.",
+    "interaction": "The compiler refuses these nodes together; every proper part of them compiles.",
+    "capacity": "Each part of this subgraph compiles; the whole is too much for the compiler.",
+}
+_RELATED = 100
+
+
+def sarif(document: Mapping[str, Any]) -> str:
+    """One run with one result per culprit; its node names are logical locations.
+
+    The physical location is the line of the user's source where the exporter left it, else line 1 of the model.
+    """
+    kinds = list(_RULES)
+    results = [_result(document, culprit, kinds.index(culprit["kind"])) for culprit in document["culprits"]]
+    driver = {
+        "name": "onnx-bisect",
+        "rules": [
+            {"id": kind, "name": kind.title(), "shortDescription": {"text": text}} for kind, text in _RULES.items()
+        ],
+    }
+    run = {
+        "tool": {"driver": driver},
+        "columnKind": "unicodeCodePoints",
+        "results": results,
+        "properties": {
+            "target": clean(words.target(document)),
+            "verdict": document["verdict"],
+            "certificate": document["certificate"]["status"],
+        },
+    }
+    return json.dumps({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}, indent=1) + "\n"
+
+
+def _result(document: Mapping[str, Any], culprit: Mapping[str, Any], rule: int) -> dict[str, Any]:
+    text = (
+        f"{' + '.join(culprit['ops'][:8])}: {words.failure(culprit)} "
+        f"({plural(len(culprit['occurrences']), 'place')} in {document['model']['name']})"
+    )
+    traced = next((origin for origin in culprit["origin"] if origin["file"] is not None), None)
+    related = [_location(document, nodes, None, number) for number, nodes in enumerate(culprit["occurrences"][1:], 1)]
+    result: dict[str, Any] = {
+        "ruleId": culprit["kind"],
+        "ruleIndex": rule,
+        "level": "error" if culprit["certainty"] == "confirmed" else "warning",
+        "message": {"text": clean(text)},
+        "locations": [_location(document, culprit["nodes"], traced)],
+        "partialFingerprints": {"culprit/v1": culprit["id"]},
+        "properties": {"certainty": culprit["certainty"], "repro": culprit["repro"]},
+    }
+    if related:
+        result["relatedLocations"] = related[:_RELATED]
+    return result
+
+
+def _location(
+    document: Mapping[str, Any], nodes: list[str], origin: Mapping[str, Any] | None, number: int | None = None
+) -> dict[str, Any]:
+    uri = _uri(origin["file"] if origin else document["model"]["name"])
+    line = max(1, origin["line"] or 1) if origin else 1
+    location: dict[str, Any] = {
+        "physicalLocation": {"artifactLocation": {"uri": uri}, "region": {"startLine": line}},
+        "logicalLocations": [{"fullyQualifiedName": clean(name), "kind": "function"} for name in nodes],
+    }
+    return location if number is None else location | {"id": number}
+
+
+def _uri(path: str) -> str:
+    """A relative path as it is, an absolute one as a `file:` address."""
+    slashed = path.replace("\\", "/")
+    quoted = quote(slashed.encode("utf-8", "replace"), safe="/")
+    if re.match(r"[A-Za-z]:/", slashed):
+        return f"file:///{slashed[:2]}{quote(slashed[2:].encode('utf-8', 'replace'), safe='/')}"
+    return f"file://{quoted}" if slashed.startswith("/") and not slashed.startswith("//") else quoted.lstrip("/")

@@ -1,0 +1,188 @@
+"""The report as plain lines: what a user sees first. No colours: the command line may add them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from onnxbisect.report import words
+from onnxbisect.report.text import clean, clip, clip_left, duration, plural
+
+_NARROW = 60
+_CERTIFICATE_LINES = 6
+
+
+def lines(document: Mapping[str, Any], *, width: int = 100, files: str = "") -> list[str]:
+    """The report in at most `width` columns, without line ends; `files` says where its files were written.
+
+    Names and sentences that must be read whole (the headline, what is unknown) may be longer than `width`.
+    """
+    width = max(width, _NARROW)
+    shown = [clean(document["headline"])]
+    if words.tool(document):
+        shown.append(f"  asked: {clean(words.tool(document))}")
+    shown += _certificate(document)
+    for block in (
+        _culprits(document, width),
+        _instead(document, width),
+        _needs_context(document, width),
+        _ops(document, width),
+        _partition(document, width),
+        _preflight(document, width),
+        [_cost(document), *([f"Report: {clean(files)}"] if files else [])],
+    ):
+        if block:
+            shown += ["", *block]
+    return [line.rstrip() for line in shown]
+
+
+def _certificate(document: Mapping[str, Any]) -> list[str]:
+    certificate = document["certificate"]
+    shown = [f"  {clean(certificate['sentence'])}"]
+    unknown = certificate["unknown"]
+    shown += [f"  unknown: {clean(text)}" for text in unknown[:_CERTIFICATE_LINES]]
+    if len(unknown) > _CERTIFICATE_LINES:
+        shown.append(f"  and {len(unknown) - _CERTIFICATE_LINES} more unknowns")
+    return shown
+
+
+def _culprits(document: Mapping[str, Any], width: int) -> list[str]:
+    culprits = document["culprits"]
+    if not culprits:
+        return []
+    traced = any(_source(culprit) for culprit in culprits)
+    rows = [("#", "op", "places", "first node", "where") if traced else ("#", "op", "places", "first node")]
+    for number, culprit in enumerate(culprits, 1):
+        row = (str(number), _ops_of(culprit), str(len(culprit["occurrences"])), clean(_first(culprit)))
+        rows.append((*row, clean(_source(culprit))) if traced else row)
+    room = width - 2 - 8
+    limits = [3, min(34, room * 2 // 5), 6]
+    room -= sum(min(limit, max(len(row[i]) for row in rows)) for i, limit in enumerate(limits))
+    limits += [room - min(34, room // 2), min(34, room // 2)] if traced else [room]
+    grid = _grid(rows, limits, right=(0, 2), keep_end=(3,))
+    shown = [_count(document), grid[0]]
+    for culprit, line in zip(culprits, grid[1:], strict=True):
+        shown += [line, clip(f"       {words.failure(culprit)}", width)]
+        if doubt := words.certainty(culprit):
+            shown.append(f"       {clean(doubt)}")
+        if culprit["largest_passing"]:
+            shown.append(f"       the largest piece that compiles has {culprit['largest_passing']['size']} units")
+    return shown
+
+
+def _count(document: Mapping[str, Any]) -> str:
+    culprits = document["culprits"]
+    units = {name for culprit in culprits for nodes in culprit["occurrences"] for name in nodes}
+    total = document["model"]["units"]
+    return f"{plural(len(culprits), 'culprit').capitalize()}, {plural(len(units), 'unit')} of {total}"
+
+
+def _instead(document: Mapping[str, Any], width: int) -> list[str]:
+    shown = []
+    for number, culprit in enumerate(document["culprits"], 1):
+        for variant in culprit["passes_instead"][:2]:
+            differences = "; ".join(words.difference(entry) for entry in variant["differs"][:3])
+            shown.append(clip(f"{number:>3}  {variant['op']} with {differences}", width))
+    return ["Passes instead", *shown] if shown else []
+
+
+def _needs_context(document: Mapping[str, Any], width: int) -> list[str]:
+    groups = document["needs_context"]
+    if not groups:
+        return []
+    rows = []
+    for group in groups:
+        around = group["passes_with"]
+        within = f"within {plural(around['size'], 'unit')}" if around else "within the remainder"
+        rows.append((_ops_of(group), plural(len(group["occurrences"]), "place"), f"passes {within}", _first(group)))
+    grid = _grid(rows, [34, 12, 24, max(12, width - 80)], indent=5, keep_end=(3,))
+    return ["Needs context: fails only where it is cut out, nothing is wrong with it in the model", *grid]
+
+
+def _ops(document: Mapping[str, Any], width: int) -> list[str]:
+    names = {"fail": "refused", "mixed": "in part", "unknown": "unknown", "needs_context": "context", "pass": "pass"}
+    shown = []
+    for verdict, label in names.items():
+        rows = [row for row in document["op_table"] if row["verdict"] == verdict]
+        if rows:
+            items = [_op_item(row) for row in rows]
+            shown += _wrap(f"  {label:<8} ", items, width, at_most=3 if verdict == "pass" else 8)
+    return ["Ops", *shown] if shown else []
+
+
+def _op_item(row: Mapping[str, Any]) -> str:
+    name = clip(f"{row['domain']}::{row['op']}" if row["domain"] else row["op"], 40)
+    return f"{name} {row['failing']}/{row['nodes']}" if row["verdict"] == "mixed" else f"{name} {row['nodes']}"
+
+
+def _partition(document: Mapping[str, Any], width: int) -> list[str]:
+    pieces = document["partition"]
+    if not pieces or (len(pieces) == 1 and not document["culprits"]):
+        return []
+    sizes = [str(piece["size"]) for piece in pieces]
+    label = f"On the NPU: {plural(len(pieces), 'piece')} of "
+    return _wrap(label, sizes, width - len(" units"), at_most=2, end=" units")
+
+
+def _preflight(document: Mapping[str, Any], width: int) -> list[str]:
+    found = [finding for finding in document["preflight"] if finding["severity"] == "error"]
+    return (
+        ["Preflight", *(clip(f"  {finding['id']}: {finding['detail']}", width) for finding in found)] if found else []
+    )
+
+
+def _cost(document: Mapping[str, Any]) -> str:
+    stats = document["stats"]
+    cached = f" and {stats['cached']} known answers" if stats["cached"] else ""
+    return (
+        f"{plural(stats['compiler_calls'], 'compiler call')}{cached} in {plural(stats['rounds'], 'round')}, "
+        f"{duration(stats['wall_seconds'])} ({duration(stats['compile_seconds'])} compiling)"
+    )
+
+
+def _ops_of(entry: Mapping[str, Any]) -> str:
+    ops = entry["ops"]
+    return clean(" + ".join(ops[:4]) + (f" + {len(ops) - 4} more" if len(ops) > 4 else ""))
+
+
+def _first(entry: Mapping[str, Any]) -> str:
+    return str(entry["nodes"][0]) if entry["nodes"] else ""
+
+
+def _source(culprit: Mapping[str, Any]) -> str:
+    """Where it came from; empty where that says no more than the node's name."""
+    origins = (origin for origin in culprit["origin"] if origin["file"] or origin["scope"] not in origin["node"])
+    return next((words.where(origin) for origin in origins), "")
+
+
+def _grid(
+    rows: Sequence[Sequence[str]],
+    limits: Sequence[int],
+    *,
+    indent: int = 2,
+    right: Sequence[int] = (),
+    keep_end: Sequence[int] = (),
+) -> list[str]:
+    """Rows in aligned columns, each at most as wide as its limit; `keep_end` columns lose their start instead."""
+    widths = [min(limit, max(len(row[i]) for row in rows)) for i, limit in enumerate(limits)]
+    shown = []
+    for row in rows:
+        cells = []
+        for i, cell in enumerate(row):
+            text = clip_left(cell, widths[i]) if i in keep_end else clip(cell, widths[i])
+            cells.append(text.rjust(widths[i]) if i in right else text.ljust(widths[i]))
+        shown.append(" " * indent + "  ".join(cells))
+    return shown
+
+
+def _wrap(label: str, items: Sequence[str], width: int, *, at_most: int, end: str = "") -> list[str]:
+    """Items separated by commas in lines under `label`, at most so many lines; the rest is counted."""
+    shown = [label]
+    for index, item in enumerate(items):
+        piece = item + ("," if index < len(items) - 1 else end)
+        if len(shown[-1]) + len(piece) > width and shown[-1].strip():
+            if len(shown) == at_most:
+                # Room for the count was not kept free: it may stick out by some columns.
+                shown[-1] += f" and {len(items) - index} more{end}"
+                return shown
+            shown.append(" " * len(label))
+        shown[-1] += ("" if shown[-1].endswith(" ") else " ") + piece
+    return shown
