@@ -13,11 +13,11 @@ import onnx
 Chain = tuple[str, ...]
 
 
-def parse_chain(text: str) -> Chain:
+def parse_chain(text: str, mark: str = ">") -> Chain:
     """`"Div>Erf>Add"` as its op names; raises ValueError where a name is missing."""
-    chain = tuple(name.strip() for name in text.split(">"))
+    chain = tuple(name.strip() for name in text.split(mark))
     if not all(chain):
-        raise ValueError(f"{text!r} lacks an op name; write a chain as A>B>C")
+        raise ValueError(f"{text!r} lacks an op name; write it as A{mark}B{mark}C")
     return chain
 
 

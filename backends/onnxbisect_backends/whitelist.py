@@ -238,9 +238,7 @@ def _rules(options: Options, profile: Profile) -> Rules:
                 raise ValueError(f"needs_context entry {entry!r} must read Op:A>Op>B, with Op in the chain")
             contexts[op] = (*contexts.get(op, ()), links)
         chains = tuple(parse_chain(entry) for entry in options.fail_patterns if "&" not in entry)
-        together = tuple(
-            tuple(name.strip() for name in entry.split("&")) for entry in options.fail_patterns if "&" in entry
-        )
+        together = tuple(parse_chain(entry, "&") for entry in options.fail_patterns if "&" in entry)
     except ValueError as error:
         raise OptionError(f"the whitelist backend cannot read a pattern: {error}") from error
     return Rules(

@@ -1,0 +1,75 @@
+"""Profiles as data: all of the shipped ones load, and a wrong one of the user's says where it is wrong."""
+
+import onnx
+import pytest
+
+from onnxbisect.errors import OptionError
+from onnxbisect_backends import profiles
+from onnxbisect_backends.profiles import AttrConstraint, InputConstraint, Report
+
+#: Ops per profile as the sources count them; edgesam's 24 and the two that later parts proved.
+COUNTS = {
+    "acuity-6.57.1": 128,
+    "edgesam": 26,
+    "nncase-2.11.0": 117,
+    "pulsar2-ax615": 71,
+    "pulsar2-ax620e": 75,
+    "pulsar2-ax637": 95,
+    "pulsar2-ax650": 94,
+    "pulsar2-m57": 95,
+    "rknn-2.1.0": 89,
+    "tpu-mlir-1.30.2": 129,
+    "tpu-mlir-1.8.1": 109,
+}
+
+SCHEMAS = [schema for schema in onnx.defs.get_all_schemas_with_history() if schema.domain == ""]
+
+
+def test_every_profile_is_shipped_under_its_own_name_and_complete():
+    assert {name: len(profiles.load(name)[0].ops) for name in profiles.shipped()} == COUNTS
+    assert all(profiles.load(name)[0].profile == name for name in COUNTS)
+
+
+@pytest.mark.parametrize("name", sorted(COUNTS))
+def test_constraints_name_attributes_and_inputs_that_the_op_has(name):
+    """A misspelt name would never be checked. Vendors' own ops have no schema to check against."""
+    profile, _ = profiles.load(name)
+    for op, support in profile.ops.items():
+        if not onnx.defs.has(op):
+            continue
+        every = [s for s in onnx.defs.get_all_schemas_with_history() if s.name == op and s.domain == ""]
+        for constraint in support.constraints:
+            if isinstance(constraint, AttrConstraint):
+                assert any(constraint.name in s.attributes for s in every), (op, constraint.name)
+            if isinstance(constraint, InputConstraint):
+                assert any(constraint.name in [i.name for i in s.inputs] for s in every), (op, constraint.name)
+
+
+def test_what_the_sources_say_of_each_tool_is_kept():
+    ax650, tpu, seed = (profiles.load(name)[0] for name in ("pulsar2-ax650", "tpu-mlir-1.8.1", "edgesam"))
+    assert (ax650.report, tpu.report, seed.report) == (Report.FIRST, Report.ALL, Report.FIRST)
+    assert (ax650.folds, tpu.folds, seed.folds) == (True, True, False)
+    assert "indices: 暂时只支持1维" in ax650.ops["Gather"].limits
+    assert {"Gather", "Abs", "Sin", "Cos", "Squeeze", "Floor"} <= seed.refused.keys()
+    assert {"Clip", "Gemm", "Identity", "ConvTranspose"}.isdisjoint(seed.ops)
+
+
+GOOD = 'profile = "mine"\ntool = "t"\nversion = "1"\nsource = "me"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("profile = ", "not TOML"),
+        ('profile = "mine"', "tool"),
+        (GOOD + "[ops]\nRelu = {}\n[refused]\nRelu = 'no'", "both supported and refused"),
+        (GOOD + "[ops]\nRelu = { limit = [] }", "ops.Relu.limit"),
+        (GOOD + '[ops]\nRelu = { constraints = [{ kind = "shape", name = "X", rule = "in" }] }', "ops.Relu"),
+        (GOOD + '[ops]\nElu = { constraints = [{ kind = "attr", name = "alpha", rule = "is" }] }', "ops.Elu"),
+    ],
+)
+def test_a_wrong_profile_is_refused_where_it_is_wrong(tmp_path, text, says):
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+    with pytest.raises(OptionError, match=says):
+        profiles.load(str(path))
