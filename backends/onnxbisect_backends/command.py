@@ -51,7 +51,8 @@ class CommandBackend:
 
     def describe(self) -> Description:
         """Nothing is known of the tool but its name and what it was called with."""
-        return Description(tool=Path(self._argv[0]).name, version=short_hash(json.dumps(self.options)))
+        version = short_hash(json.dumps(self.options))
+        return Description(tool=Path(self._argv[0]).name, version=version, dynamic_shapes=True)
 
     def check(self) -> str | None:
         """Whether the command's first word can be executed."""

@@ -51,7 +51,8 @@ class Description:
 
     `ops` are the op types that the target advertises as supported (the default domain's by bare name, others as
     `domain::Op`), None where it advertises nothing. `weights_matter`: verdicts depend on weight values (the target
-    quantises with them), so probes that differ in weights only are different questions.
+    quantises with them), so probes that differ in weights only are different questions. `dynamic_shapes`: models
+    whose inputs have unbound dimensions are a fair question; without it the user is asked to bind them.
     """
 
     tool: str
@@ -59,6 +60,7 @@ class Description:
     ops: frozenset[str] | None = None
     dressing: Dressing = field(default_factory=Dressing)
     weights_matter: bool = False
+    dynamic_shapes: bool = False
 
 
 class Backend(Protocol):

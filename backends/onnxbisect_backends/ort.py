@@ -72,9 +72,9 @@ class OnnxRuntimeBackend:
     def describe(self) -> Description:
         """The version that is installed beside this program."""
         try:
-            return Description(tool="onnxruntime", version=version("onnxruntime"))
+            return Description(tool="onnxruntime", version=version("onnxruntime"), dynamic_shapes=True)
         except PackageNotFoundError:  # installed from another distribution, such as onnxruntime-gpu
-            return Description(tool="onnxruntime", version="unknown")
+            return Description(tool="onnxruntime", version="unknown", dynamic_shapes=True)
 
     def check(self) -> str | None:
         """Whether onnxruntime can be imported."""
