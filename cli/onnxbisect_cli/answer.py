@@ -12,9 +12,10 @@ LOG_BYTES = 64_000
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """A verdict, the SHA-256 of the bytes that were compiled, and the compiler's log, cut to `LOG_BYTES`.
+    """A verdict and the compiler's log, cut to `LOG_BYTES`.
 
-    `file_sha256` is empty where nothing was compiled because the piece could not be cut.
+    For a failure `file_sha256` is that of the bytes that were compiled: whoever cuts the same bytes again knows how
+    the compiler answers them.
     """
 
     verdict: Verdict

@@ -76,7 +76,6 @@ class Prober:
         probe, workdir = folder / "probe" / PROBE_NAME, folder / "work"
         probe.parent.mkdir()
         workdir.mkdir()
-        began = perf_counter()
         with self._cutting:
             entered = perf_counter()
             try:
@@ -87,7 +86,6 @@ class Prober:
                     compiled=False,
                     engine_seconds=perf_counter() - entered,
                 )
-        file_sha256 = file_digest(probe)
         engine_seconds = perf_counter() - entered
 
         limits, hurried = self._limits, False
@@ -104,8 +102,10 @@ class Prober:
             what = f"the backend raised {type(error).__name__}: {error}"
             return Asked(answer=_unresolved(Kind.ERROR, what), compiled=True, engine_seconds=engine_seconds)
         verdict = replace(verdict, hints=_in_model_names(verdict.hints, renamed))
+        file_sha256 = ""
         if verdict.failed:
             began = perf_counter()
+            file_sha256 = file_digest(probe)
             objection = self._objection(units, probe)
             engine_seconds += perf_counter() - began
             if objection is not None:

@@ -1,0 +1,56 @@
+"""What the user typed, as values; OptionError names what was typed and how it should look."""
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+from onnxbisect.errors import OptionError
+
+
+class Format(StrEnum):
+    """The forms of a report."""
+
+    TEXT = "text"
+    JSON = "json"
+    MD = "md"
+    HTML = "html"
+    JUNIT = "junit"
+    SARIF = "sarif"
+    GITLAB = "gitlab"
+
+
+def key_values(pairs: Iterable[str], option: str) -> dict[str, str]:
+    """`KEY=VALUE` pairs; a key may be given once."""
+    found: dict[str, str] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise OptionError(f"{option} {pair!r} is not KEY=VALUE.")
+        if key in found:
+            raise OptionError(f"{option} {key} is given twice, as {found[key]!r} and {value!r}.")
+        found[key] = value
+    return found
+
+
+def shapes(pairs: Iterable[str]) -> dict[str, list[int]]:
+    """`NAME=1,3,224,224` pairs. A name may hold `=`: the last one separates. `NAME=` is a scalar."""
+    found: dict[str, list[int]] = {}
+    for pair in pairs:
+        name, equals, dims = pair.rpartition("=")
+        if not equals or not name:
+            raise OptionError(f"--input-shape {pair!r} is not NAME=1,3,224,224.")
+        if name in found:
+            raise OptionError(f"--input-shape {name} is given twice.")
+        try:
+            found[name] = [int(dim) for dim in dims.replace("x", ",").split(",")] if dims else []
+        except ValueError:
+            raise OptionError(
+                f"--input-shape {pair!r} is not NAME=1,3,224,224: {dims!r} is no list of numbers."
+            ) from None
+        if any(dim < 0 for dim in found[name]):
+            raise OptionError(f"--input-shape {pair!r}: a dimension cannot be negative.")
+    return found
+
+
+def names(groups: Iterable[str]) -> list[str]:
+    """Comma-separated names of several options, in order."""
+    return [name for group in groups for name in group.split(",") if name]

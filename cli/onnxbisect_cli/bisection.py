@@ -1,0 +1,184 @@
+"""Puts one search together: model, backend, verdict base, driver. The composition root of `onnx-bisect run`."""
+
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from onnxbisect.key import Keyer
+
+from onnxbisect.cut import Cutter, dtype_needs, write
+from onnxbisect.diagnosis import Diagnosis
+from onnxbisect.dressing import Dressing
+from onnxbisect.errors import BackendUnusableError, ModelError, OptionError
+from onnxbisect.job import Job, Target
+from onnxbisect.model import Model, load
+from onnxbisect.preflight import preflight
+from onnxbisect.search import plan
+from onnxbisect.unitset import UnitSet
+from onnxbisect.universe import Universe
+from onnxbisect_backends import registry
+from onnxbisect_backends.command import CommandBackend
+from onnxbisect_backends.contract import Backend, Description, Limits
+from onnxbisect_backends.process import kill_running
+from onnxbisect_cli.answer import Answer
+from onnxbisect_cli.culprit_files import CulpritFiles
+from onnxbisect_cli.driver import Budget, Driver
+from onnxbisect_cli.prober import Prober, WriteProbe
+from onnxbisect_cli.progress import progress
+from onnxbisect_cli.signals import Interruption, stopping
+from onnxbisect_cli.sqlite_base import default_path, open_base
+from onnxbisect_cli.validity import Validity
+from onnxbisect_cli.verdict_base import InMemoryVerdictBase, VerdictBase, search_identity, target_identity
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What the user asks for. Exactly one of `backend` (a name or a TOML file) and `command` names the compiler.
+
+    `keep` reads and writes the verdict base of the user; `with_files` sees to it that every culprit's own file was
+    compiled. `seconds` bounds one compile, None leaves it to the backend.
+    """
+
+    model: Path
+    backend: str | None = None
+    command: Sequence[str] = ()
+    options: Mapping[str, str] = field(default_factory=dict)
+    input_shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    jobs: int = 1
+    budget: Budget = field(default_factory=Budget)
+    seconds: float | None = None
+    keep: bool = True
+    with_files: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bisected:
+    """A search that ended. `culprit_files` has, for each culprit in order, its files by name (none where no compile
+    of that very file was seen to fail); paths in it live as long as the `bisected` context.
+    """
+
+    job: Job
+    interruption: Interruption
+    culprit_files: tuple[Mapping[str, Path | bytes], ...]
+
+
+@contextmanager
+def bisected(request: Request) -> Iterator[Bisected]:
+    """Search, in a working folder that is gone when the context ends. Raises OnnxBisectError before any compile."""
+    backend = _backend(request)
+    if complaint := backend.check():
+        raise BackendUnusableError(complaint)
+    model = load(request.model, input_shapes=request.input_shapes)
+    description = backend.describe()
+    _demand_static(model, backend, description)
+    target = Target(backend=backend.name, tool=description.tool, version=description.version, options=backend.options)
+    universe = replace(model.universe, needs=dtype_needs(model, description.dressing), advertised=description.ops)
+    base = _base(request, model, universe, target, description.dressing)
+    with tempfile.TemporaryDirectory(prefix="onnx-bisect-", ignore_cleanup_errors=True) as name:
+        try:
+            yield _search(request, backend, description, model, universe, target, base, Path(name))
+        finally:
+            if base.problem is not None:
+                print(f"onnx-bisect: {base.problem}", file=sys.stderr)
+            base.close()
+
+
+def _search(
+    request: Request,
+    backend: Backend,
+    description: Description,
+    model: Model,
+    universe: Universe,
+    target: Target,
+    base: VerdictBase,
+    folder: Path,
+) -> Bisected:
+    write_probe = _probe_writer(model, description.dressing)
+    files = CulpritFiles(write_probe, folder)
+    keyer = Keyer(model)
+
+    def confirm(diagnosis: Diagnosis, answers: dict[UnitSet, Answer]) -> Sequence[UnitSet]:
+        return files.unseen(diagnosis, answers) if request.with_files else ()
+
+    with progress(universe) as observer:
+        driver = Driver(
+            universe=universe,
+            planner=plan,
+            probes=Prober(
+                write=write_probe,
+                backend=backend,
+                limits=Limits() if request.seconds is None else Limits(seconds=request.seconds),
+                objection=Validity(model.path, universe.everything).objection,
+                folder=folder,
+            ),
+            base=base,
+            key=lambda units: keyer.key(units, weights=description.weights_matter),
+            observer=observer,
+            jobs=request.jobs,
+            budget=request.budget,
+            confirm=confirm,
+            kill_compiles=kill_running,
+        )
+        with stopping(driver.stop) as interruption:
+            ended = driver.run()
+    job = Job(
+        model=model,
+        target=target,
+        diagnosis=ended.diagnosis,
+        probes=ended.records,
+        preflight=preflight(model),
+        stats=ended.stats,
+    )
+    found = ended.diagnosis.culprits if request.with_files else ()
+    return Bisected(
+        job=job,
+        interruption=interruption,
+        culprit_files=tuple(files.files(culprit, ended.answers) for culprit in found),
+    )
+
+
+def _backend(request: Request) -> Backend:
+    if request.command:
+        if request.backend is not None or request.options:
+            raise OptionError("A command after '--' is the backend itself: leave --backend and --option out.")
+        return CommandBackend(request.command)
+    if request.backend is None:
+        raise OptionError(
+            "No compiler is named: give --backend NAME ('onnx-bisect backends' lists them) or a command after '--'."
+        )
+    return registry.make(request.backend, dict(request.options))
+
+
+def _demand_static(model: Model, backend: Backend, description: Description) -> None:
+    if description.dynamic_shapes or not model.unbound:
+        return
+    name = model.unbound[0]
+    shape = next(value.type.tensor_type.shape for value in model.proto.graph.input if value.name == name)
+    symbols = [str(dim.dim_value) if dim.HasField("dim_value") else dim.dim_param or "?" for dim in shape.dim]
+    dims = [symbol if symbol.isdigit() else "1" for symbol in symbols]
+    others = f" (so have {len(model.unbound) - 1} other inputs)" if len(model.unbound) > 1 else ""
+    raise ModelError(
+        f"Input '{name}' has dynamic dimensions, [{', '.join(symbols)}]{others}, and {backend.name} needs static ones; "
+        f"bind them, for example with --input-shape {name}={','.join(dims)}."
+    )
+
+
+def _base(request: Request, model: Model, universe: Universe, target: Target, dressing: Dressing) -> VerdictBase:
+    if not request.keep:
+        return InMemoryVerdictBase()
+    identity = target_identity(target, dressing)
+    return open_base(default_path(), target=identity, search=search_identity(identity, model.sha256, universe))
+
+
+def _probe_writer(model: Model, dressing: Dressing) -> WriteProbe:
+    cutter = Cutter(model)
+
+    def write_probe(units: UnitSet, path: Path) -> Mapping[str, str]:
+        piece = cutter.cut(units, dressing)
+        write(piece, model, path)
+        return piece.renamed
+
+    return write_probe

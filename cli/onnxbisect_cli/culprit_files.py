@@ -1,0 +1,69 @@
+"""The files that reproduce each culprit: `model.onnx` and the log of the compile that failed on that very file.
+
+A culprit's file is handed out only when a fresh process was seen to fail on exactly its bytes. Mostly the search
+itself has done that; its probe is then cut again, and equal bytes are the proof. Where the verdict came from
+another place of equal structure (its weights differ, so its bytes do), the driver is asked to compile this file
+too, and keeps the answer, so that the next run need not.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory, mkdtemp
+
+from onnxbisect.diagnosis import Culprit, Diagnosis
+from onnxbisect.errors import OnnxBisectError
+from onnxbisect.unitset import UnitSet
+from onnxbisect_cli.answer import Answer
+from onnxbisect_cli.prober import PROBE_NAME, WriteProbe, file_digest
+
+LOG_NAME = "compiler.log"
+#: What `onnxbisect.cut.write` puts beside a piece of a model with external data.
+DATA_NAME = "model.data"
+
+
+class CulpritFiles:
+    """Cuts culprits again and compares them with what was compiled."""
+
+    def __init__(self, write: WriteProbe, folder: Path) -> None:
+        self._write = write
+        self._folder = folder
+        self._digests: dict[UnitSet, str] = {}
+        self._sent: set[UnitSet] = set()
+
+    def unseen(self, diagnosis: Diagnosis, answers: Mapping[UnitSet, Answer]) -> list[UnitSet]:
+        """Culprits whose own file no compiler has failed on yet, each of them once (`driver.Confirm`)."""
+        wanted = [
+            culprit.units
+            for culprit in diagnosis.culprits
+            if culprit.units not in self._sent and not self.is_seen(culprit, answers)
+        ]
+        self._sent.update(wanted)
+        return wanted
+
+    def is_seen(self, culprit: Culprit, answers: Mapping[UnitSet, Answer]) -> bool:
+        """Whether a compiler failed on exactly the bytes that `write` would write."""
+        answer = answers.get(culprit.units)
+        if answer is None or not answer.verdict.failed:
+            return False
+        return answer.file_sha256 == self._digest(culprit.units)
+
+    def files(self, culprit: Culprit, answers: Mapping[UnitSet, Answer]) -> dict[str, Path | bytes]:
+        """The culprit's files by name, in a folder of their own; none where its failure was not seen."""
+        if not self.is_seen(culprit, answers):
+            return {}
+        folder = Path(mkdtemp(prefix="culprit-", dir=self._folder))
+        self._write(culprit.units, folder / PROBE_NAME)
+        log = answers[culprit.units].log.encode("utf-8", "replace")
+        return {**{path.name: path for path in sorted(folder.iterdir())}, LOG_NAME: log}
+
+    def _digest(self, units: UnitSet) -> str:
+        """Of the file as it would be written; empty where it cannot be cut."""
+        if units not in self._digests:
+            with TemporaryDirectory(prefix="culprit-", dir=self._folder) as folder:
+                probe = Path(folder) / PROBE_NAME
+                try:
+                    self._write(units, probe)
+                    self._digests[units] = file_digest(probe)
+                except OnnxBisectError:
+                    self._digests[units] = ""
+        return self._digests[units]

@@ -1,0 +1,184 @@
+"""The `onnx-bisect` command: what can be typed, and what becomes of errors.
+
+Starts fast: onnx, onnxruntime and the engine are imported by the commands that need them.
+"""
+
+import os
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from onnxbisect.errors import OnnxBisectError
+from onnxbisect_cli import arguments
+from onnxbisect_cli.arguments import Format
+
+app = typer.Typer(
+    name="onnx-bisect",
+    help="Find every part of an ONNX model that a compiler refuses, and prove that nothing else is wrong.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+ModelPath = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file.")]
+InputShapes = Annotated[
+    list[str] | None,
+    typer.Option("--input-shape", metavar="NAME=1,3,224,224", help="Bind an input's dynamic dimensions; repeatable."),
+]
+
+
+@app.command("run", context_settings={"allow_interspersed_args": True})
+def run_command(
+    model: ModelPath,
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="-- COMMAND",
+            show_default=False,
+            help="Any command as the compiler, '{model}' standing for the file to compile. Exit status 0 is a pass, "
+            "125 no answer, anything else a failure.",
+        ),
+    ] = None,
+    backend: Annotated[
+        str | None, typer.Option("--backend", "-b", metavar="NAME|FILE.toml", help="The compiler to ask.")
+    ] = None,
+    option: Annotated[
+        list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="An option of the backend; repeatable.")
+    ] = None,
+    input_shape: InputShapes = None,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Compilers that run at a time.")] = 1,
+    budget_calls: Annotated[
+        int | None, typer.Option("--budget-calls", min=1, metavar="N", help="End after so many compiler calls.")
+    ] = None,
+    budget_seconds: Annotated[
+        float | None, typer.Option("--budget-seconds", min=0.001, metavar="S", help="End after so many seconds.")
+    ] = None,
+    timeout: Annotated[
+        float | None, typer.Option("--timeout", min=0.001, metavar="SECONDS", help="Kill one compile after so long.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="DIR", help="Write all reports and the culprits' files here.")
+    ] = None,
+    no_cache: Annotated[bool, typer.Option("--no-cache", help="Neither use nor keep verdicts of other runs.")] = False,
+    form: Annotated[Format, typer.Option("--format", help="What standard output gets.")] = Format.TEXT,
+) -> None:
+    """Diagnose MODEL. Exit status: 0 it compiles, 1 culprits, 2 usage or bad input, 3 no answer."""
+    from onnxbisect_cli import run_job
+    from onnxbisect_cli.bisection import Request
+    from onnxbisect_cli.driver import Budget
+
+    request = Request(
+        model=model,
+        backend=backend,
+        command=tuple(command or ()),
+        options=arguments.key_values(option or (), "--option"),
+        input_shapes=arguments.shapes(input_shape or ()),
+        jobs=jobs,
+        budget=Budget(calls=budget_calls, seconds=budget_seconds),
+        seconds=timeout,
+        keep=not no_cache,
+        with_files=out is not None,
+    )
+    raise typer.Exit(run_job.run(request, out, form))
+
+
+@app.command("inspect")
+def inspect_command(model: ModelPath, input_shape: InputShapes = None) -> None:
+    """Show the ops and variants of MODEL and what compilers are known to mind about it. Asks no compiler."""
+    from onnxbisect_cli import inspection
+
+    inspection.show(model, arguments.shapes(input_shape or ()))
+
+
+@app.command("extract")
+def extract_command(
+    model: ModelPath,
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="PIECE.onnx", help="Where to write the piece.")],
+    nodes: Annotated[
+        list[str] | None, typer.Option("--nodes", metavar="A,B,…", help="The nodes to cut out; repeatable.")
+    ] = None,
+    inputs: Annotated[
+        list[str] | None, typer.Option("--inputs", metavar="A,B,…", help="Tensors to start from; repeatable.")
+    ] = None,
+    outputs: Annotated[
+        list[str] | None, typer.Option("--outputs", metavar="A,B,…", help="Tensors to end at; repeatable.")
+    ] = None,
+    input_shape: InputShapes = None,
+) -> None:
+    """Cut nodes, or all between two sets of tensors, out of MODEL as a stand-alone ONNX file."""
+    from onnxbisect_cli import extraction
+
+    extraction.extract(
+        model,
+        output,
+        nodes=nodes,
+        inputs=inputs,
+        outputs=outputs,
+        input_shapes=arguments.shapes(input_shape or ()),
+    )
+
+
+@app.command("backends")
+def backends_command() -> None:
+    """List the compilers that can be asked here, and what to install for the others."""
+    from onnxbisect_cli import backend_list
+
+    backend_list.show()
+
+
+@app.command("report")
+def report_command(
+    report: Annotated[Path, typer.Argument(metavar="REPORT.json", help="A report.json, or the folder it is in.")],
+    form: Annotated[Format, typer.Option("--format", help="What to write to standard output.")] = Format.TEXT,
+) -> None:
+    """Show a report again, in any form."""
+    from onnxbisect_cli import reports
+
+    print(reports.render(reports.read(report), form), end="")
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"onnx-bisect {version('onnx-bisect')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+def run() -> None:
+    """The entry point. No traceback for a user's mistake, and for ours only where `ONNXBISECT_DEBUG` is set."""
+    try:
+        app()
+    except OnnxBisectError as error:
+        _end(str(error), error.exit_code)
+    except BrokenPipeError:
+        # the reader, such as `head`, has seen enough; the interpreter must not flush into the closed pipe again
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except OSError as error:
+        where = f" '{error.filename}'" if error.filename else ""
+        _end(f"{error.strerror or error}{where}.", 2)
+    except Exception as error:
+        if os.environ.get("ONNXBISECT_DEBUG"):
+            raise
+        what = f"{type(error).__name__}: {error}"
+        _end(f"this is a bug in onnx-bisect ({what}); please report it with the output under ONNXBISECT_DEBUG=1.", 3)
+
+
+def _end(sentence: str, code: int) -> None:
+    from onnxbisect.report.text import clean
+
+    print(f"onnx-bisect: {clean(sentence)}", file=sys.stderr)
+    sys.exit(code)

@@ -1,0 +1,45 @@
+"""A finished report, read from its file and written in any form."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from onnxbisect.errors import OptionError
+from onnxbisect.report import FORMAT
+from onnxbisect.report.files import FORMS
+from onnxbisect.report.terminal import lines
+from onnxbisect_cli.arguments import Format
+
+_FILES = {
+    Format.JSON: "report.json",
+    Format.MD: "report.md",
+    Format.HTML: "report.html",
+    Format.JUNIT: "junit.xml",
+    Format.SARIF: "report.sarif",
+    Format.GITLAB: "gitlab-codequality.json",
+}
+
+
+def render(document: dict[str, Any], form: Format, *, files: str = "") -> str:
+    """The report as text that ends with a line end; `files` is where its files were written, for people to read."""
+    if form is Format.TEXT:
+        width = min(shutil.get_terminal_size(fallback=(100, 24)).columns, 140)
+        return "\n".join(lines(document, width=width, files=files)) + "\n"
+    text = FORMS[_FILES[form]](document)
+    return text if text.endswith("\n") else text + "\n"
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The document of a `report.json`, or of the one in a folder; OptionError where there is none."""
+    file = path / "report.json" if path.is_dir() else path
+    try:
+        document = json.loads(file.read_text("utf-8"))
+    except OSError as error:
+        raise OptionError(f"{file} cannot be read: {error.strerror or error}.") from error
+    except ValueError as error:
+        raise OptionError(f"{file} is no report.json: {error}.") from error
+    found = document.get("format") if isinstance(document, dict) else None
+    if found != FORMAT:
+        raise OptionError(f"{file} is no report of this version: its format is {found!r}, not {FORMAT!r}.")
+    return dict(document)

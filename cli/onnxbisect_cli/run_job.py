@@ -1,0 +1,72 @@
+"""`onnx-bisect run`: search, then say on the screen and in files what was found."""
+
+import sys
+from pathlib import Path
+
+from onnxbisect.errors import OptionError
+from onnxbisect.job import Job
+from onnxbisect.report import document
+from onnxbisect.report.files import culprit_dirs, write
+from onnxbisect.report.text import plural
+from onnxbisect.verdict import Status
+from onnxbisect_cli.arguments import Format
+from onnxbisect_cli.bisection import Bisected, Request, bisected
+from onnxbisect_cli.culprit_files import DATA_NAME, LOG_NAME
+from onnxbisect_cli.prober import PROBE_NAME
+from onnxbisect_cli.reports import render
+
+#: The model compiles; culprits were found; nothing is known.
+COMPILES, CULPRITS, UNRESOLVED = 0, 1, 3
+
+
+def run(request: Request, out: Path | None, form: Format) -> int:
+    """Returns the exit status. The report goes to standard output, everything else to standard error."""
+    if out is not None:
+        _demand_folder(out)
+    with bisected(request) as found:
+        report = document(found.job)
+        if out is not None:
+            _write(found, report, out)
+        sys.stdout.write(render(report, form, files="" if out is None else str(out)))
+        sys.stdout.flush()
+    interruption = found.interruption
+    if interruption.number is not None:
+        calls = plural(found.job.stats.compiler_calls, "compiler call")
+        kept = "their verdicts are kept and the same command goes on from here" if request.keep else "nothing is kept"
+        print(f"onnx-bisect: interrupted after {calls}; {kept}.", file=sys.stderr)
+        return interruption.exit_code
+    if out is None and found.job.diagnosis.culprits:
+        print("onnx-bisect: --out DIR writes the reports and a model.onnx for each culprit.", file=sys.stderr)
+    return exit_code(found.job)
+
+
+def exit_code(job: Job) -> int:
+    """0 where the whole model compiles, 1 where culprits were found, 3 where there is no answer."""
+    if job.diagnosis.verdict is Status.PASS:
+        return COMPILES
+    return CULPRITS if job.diagnosis.culprits else UNRESOLVED
+
+
+def _write(found: Bisected, report: dict[str, object], out: Path) -> None:
+    culprits = report["culprits"]
+    assert isinstance(culprits, list)  # noqa: S101 - the document is ours
+    files = {}
+    for culprit, folder, of_culprit in zip(culprits, culprit_dirs(report), found.culprit_files, strict=True):
+        for name in {PROBE_NAME, DATA_NAME, LOG_NAME} - set(of_culprit):
+            (out / folder / name).unlink(missing_ok=True)  # an earlier run's file proves nothing about this one
+        if of_culprit:
+            files[culprit["id"]] = of_culprit
+        else:
+            print(
+                f"onnx-bisect: {folder} has no {PROBE_NAME}: the search ended before that file was seen to fail.",
+                file=sys.stderr,
+            )
+    write(report, out, files)
+
+
+def _demand_folder(out: Path) -> None:
+    """Before minutes of compiling, not after."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OptionError(f"--out {out} cannot be a folder: {error.strerror or error}.") from error

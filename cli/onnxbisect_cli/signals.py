@@ -1,0 +1,43 @@
+"""Ctrl-C and its relatives: end the search in order instead of tearing it apart."""
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
+
+#: What a terminal, a job scheduler and a closed connection send; Windows has no SIGHUP.
+_SIGNALS = tuple(signal.Signals[name] for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+
+
+@dataclass
+class Interruption:
+    """The first signal that came, None if none did."""
+
+    number: int | None = None
+
+    @property
+    def exit_code(self) -> int:
+        """128 + the signal's number, as shells report it: 130 for Ctrl-C."""
+        return 128 + (self.number or 0)
+
+
+@contextmanager
+def stopping(stop: Callable[[], None]) -> Iterator[Interruption]:
+    """Within, the first signal calls `stop`; a second one of the same kind does what it always does."""
+    interruption = Interruption()
+    before = {number: signal.getsignal(number) for number in _SIGNALS}
+
+    def handle(number: int, _frame: FrameType | None) -> None:
+        interruption.number = number
+        signal.signal(number, before[signal.Signals(number)])
+        stop()
+
+    for number in _SIGNALS:
+        if before[number] is not signal.SIG_IGN:  # nohup wishes to be left alone
+            signal.signal(number, handle)
+    try:
+        yield interruption
+    finally:
+        for number in _SIGNALS:
+            signal.signal(number, before[number])
