@@ -8,6 +8,9 @@ from collections.abc import Iterable, Iterator
 
 UnitSet = int
 
+_FEW = 64
+_BITS = tuple(tuple(bit for bit in range(8) if byte >> bit & 1) for byte in range(256))
+
 
 def of(units: Iterable[int]) -> UnitSet:
     """The set of these unit indices."""
@@ -26,13 +29,18 @@ def full(count: int) -> UnitSet:
 
 
 def members(units: UnitSet) -> Iterator[int]:
-    """The unit indices of a set, ascending. Linear in the highest index, not quadratic as bit clearing would be."""
+    """The unit indices of a set, ascending. Costs by the members where they are few, else by the highest index."""
+    if units.bit_count() <= _FEW:
+        while units:
+            bit = units & -units
+            yield bit.bit_length() - 1
+            units ^= bit
+        return
     for byte_index, byte in enumerate(units.to_bytes((units.bit_length() + 7) // 8, "little")):
         if byte:
             base = byte_index << 3
-            for bit in range(8):
-                if byte >> bit & 1:
-                    yield base + bit
+            for bit in _BITS[byte]:
+                yield base + bit
 
 
 def size(units: UnitSet) -> int:

@@ -30,6 +30,8 @@ class Oracle:
         self.universe = universe
         self.wanted: dict[UnitSet, Ask] = {}
         self._verdicts = verdicts
+        #: Units of culprits that the part of the model under search must not hold.
+        self.masked: UnitSet = 0
         self._settled: dict[UnitSet, Verdict | None] = {}
         self.flaky = tuple(sorted((asked for asked in verdicts if self._disagree(verdicts[asked])), key=sort_key))
         self.passing: list[UnitSet] = []
@@ -48,17 +50,23 @@ class Oracle:
     def _disagree(answers: Sequence[Verdict]) -> bool:
         return len({answer.status for answer in answers if answer.status is not Status.UNRESOLVED}) > 1
 
-    def with_needs(self, units: UnitSet) -> UnitSet:
-        """The probe for a set: what must come along because the target refuses the dtype at the cut."""
+    def probe(self, units: UnitSet) -> UnitSet:
+        """The probe for a set: with what must come along because the target refuses the dtype at the cut.
+
+        What is masked stays out; then the cut is made where it was asked for.
+        """
         if not self.universe.needs:
             return units
         grown = units
         for unit in members(units):
-            grown |= self.universe.needs.get(unit, 0)
+            needs = self.universe.needs.get(unit, 0)
+            if not needs & self.masked:
+                grown |= needs
         return grown
 
     def look(self, units: UnitSet) -> Verdict | None:
         """The settled verdict of exactly this probe, None where it is not known or still open."""
+        units = self.probe(units)
         if units not in self._settled:
             self._settled[units] = self._settle(self._verdicts.get(units, ()))
         return self._settled[units]
@@ -82,7 +90,7 @@ class Oracle:
         Posterior mean of the share of the majority answer under a uniform prior (rule of succession), 1.0 where
         no answer disagreed.
         """
-        answers = self._verdicts.get(units, ())
+        answers = self._verdicts.get(self.probe(units), ())
         if not self._disagree(answers):
             return 1.0
         fails = sum(answer.failed for answer in answers)
@@ -91,10 +99,11 @@ class Oracle:
 
     def answers(self, units: UnitSet) -> int:
         """How often this probe was asked."""
-        return len(self._verdicts.get(units, ()))
+        return len(self._verdicts.get(self.probe(units), ()))
 
     def want(self, units: UnitSet, why: str) -> None:
         """Note a question; it is asked once the search cannot go on."""
+        units = self.probe(units)
         if units not in self.wanted:
             self.wanted[units] = Ask(units=units, attempt=self.answers(units), why=why)
 
@@ -123,6 +132,19 @@ class Oracle:
         if blocked:
             raise BlockedError
         return answers
+
+    def stands(self, units: UnitSet) -> bool:
+        """Whether a failure holds although a probe that contains it passed: both are asked again.
+
+        False: the compiler is not monotone here, the failure is an artefact of cutting; or it was a flake.
+        """
+        if not self.ask(units, "a contradiction", again=True).failed:
+            return False
+        return not any(
+            self.ask(passing, "a contradiction", again=True).passed
+            for passing in self.passing
+            if is_subset(units, passing)
+        )
 
     def passes_within(self, units: UnitSet) -> bool:
         """Whether a passing probe contains these units: then, for a monotone compiler, they pass."""

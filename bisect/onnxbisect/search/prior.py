@@ -50,7 +50,7 @@ class Beliefs:
         if bad:
             log += np.log(self._chance(bad)).sum(axis=1)
         if failing:
-            log += np.log(-np.expm1(np.log1p(-self._chance(failing)).sum(axis=1)))
+            log += np.log(self._some(failing))
         density = np.exp(log - log.max())
         self._density = density / density.sum()
 
@@ -66,15 +66,16 @@ class Beliefs:
         if not atoms:
             return []
         chances = self._chance(atoms)
-        marginal = self._density @ chances
-        if not failing:
-            return [float(chance) for chance in marginal]
-        some = float(self._density @ -np.expm1(np.log1p(-self._chance(failing)).sum(axis=1)))
-        inside = set(failing)
-        return [
-            min(float(chance) / some, 1.0) if atom in inside else float(chance)
-            for atom, chance in zip(atoms, marginal, strict=True)
-        ]
+        if failing:
+            # Bayes, density by density: P(bad and group fails) is P(bad) for a member of the group.
+            inside = set(failing)
+            member = np.array([atom in inside for atom in atoms])
+            chances = np.where(member, np.minimum(chances / self._some(failing)[:, None], 1.0), chances)
+        return [float(chance) for chance in self._density @ chances]
+
+    def _some(self, atoms: Sequence[Atom]) -> NDArray[np.float64]:
+        """P(at least one of these is bad | theta)."""
+        return np.asarray(-np.expm1(np.log1p(-self._chance(atoms)).sum(axis=1)), dtype=np.float64)
 
     def even_split(self, atoms: Sequence[Atom], failing: bool) -> int:
         """How many of the first atoms to ask together, so that passing is as likely as failing.
@@ -84,8 +85,7 @@ class Beliefs:
         log_clean = np.cumsum(np.log1p(-self._chance(atoms)), axis=1)
         clean = np.exp(log_clean)
         if failing:
-            some = 1 - clean[:, -1]
-            passing = (self._density @ (clean - clean[:, -1:])) / float(self._density @ some)
+            passing = self._density @ ((clean - clean[:, -1:]) / (1 - clean[:, -1:]))
         else:
             passing = self._density @ clean
         last = len(atoms) - 1 if failing else len(atoms)

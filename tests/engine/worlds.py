@@ -1,0 +1,114 @@
+"""Universes without ONNX and compilers with a known rule, to hold the search against brute force."""
+
+import random
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+
+from onnxbisect.search import Plan, plan
+from onnxbisect.unitset import UnitSet, is_subset, members, of
+from onnxbisect.universe import Universe
+from onnxbisect.verdict import Hints, Kind, Status, Verdict
+
+#: Whether a compiler fails on a set of units.
+Rule = Callable[[UnitSet], bool]
+#: What its log names when it does.
+Log = Callable[[UnitSet], Hints]
+
+
+def silent(_: UnitSet) -> Hints:
+    return Hints()
+
+
+def universe(variants: Sequence[int], edges: Iterable[tuple[int, int]], solos: Sequence[int] | None = None) -> Universe:
+    """Units of these variants with this dataflow; op names are V0, V1, …"""
+    after: list[list[int]] = [[] for _ in variants]
+    for producer, consumer in edges:
+        after[producer].append(consumer)
+    return Universe(
+        variant=tuple(variants),
+        solo=tuple(solos if solos is not None else variants),
+        op=tuple(f"V{variant}" for variant in variants),
+        names=tuple((f"n{unit}",) for unit in range(len(variants))),
+        tensors=tuple((f"t{unit}",) for unit in range(len(variants))),
+        successors=tuple(of(consumers) for consumers in after),
+    )
+
+
+def chain(variants: Sequence[int], solos: Sequence[int] | None = None) -> Universe:
+    return universe(variants, [(unit, unit + 1) for unit in range(len(variants) - 1)], solos)
+
+
+def monotone(minimal: Iterable[UnitSet]) -> Rule:
+    """Fails on every superset of one of these sets."""
+    sets = list(minimal)
+    return lambda units: any(is_subset(one, units) for one in sets)
+
+
+def minimal_failing_sets(count: int, rule: Rule, largest: int = 3) -> set[UnitSet]:
+    """Brute force: the failing sets up to a size of which no failing set is a part."""
+    found: set[UnitSet] = set()
+    for how_many in range(1, largest + 1):
+        for chosen in combinations(range(count), how_many):
+            units = of(chosen)
+            if not any(is_subset(one, units) for one in found) and rule(units):
+                found.add(units)
+    return found
+
+
+@dataclass
+class World:
+    """A compiler with a rule, a way of logging, and perhaps a lie now and then."""
+
+    universe: Universe
+    rule: Rule
+    log: Log = silent
+    fingerprints: bool = False
+    flaky: float = 0.0
+    seed: int = 0
+    calls: int = 0
+    rounds: int = 0
+    verdicts: dict[UnitSet, list[Verdict]] = field(default_factory=dict)
+
+    def compile(self, units: UnitSet) -> Verdict:
+        self.calls += 1
+        failed = self.rule(units)
+        if (
+            self.flaky
+            and random.Random(f"{self.seed}/{units}/{len(self.verdicts.get(units, ()))}").random() < self.flaky
+        ):
+            failed = not failed
+        if not failed:
+            return Verdict(status=Status.PASS)
+        hints = self.log(units)
+        words = " ".join(hints.ops) if self.fingerprints else ""
+        return Verdict(status=Status.FAIL, kind=Kind.UNSUPPORTED, hints=hints, fingerprint=words, message=words)
+
+    def diagnose(self, width: int = 1, most: int = 5000) -> Plan:
+        """Turn the crank: all questions that come together go out together."""
+        while True:
+            step = plan(self.universe, self.verdicts, width)
+            if not step.asks:
+                return step
+            self.rounds += 1
+            for ask in step.asks[: max(width, 1)]:
+                self.verdicts.setdefault(ask.units, []).append(self.compile(ask.units))
+            assert self.calls < most, "the search does not end"
+
+
+def all_found(step: Plan) -> set[UnitSet]:
+    """Every occurrence of every culprit."""
+    return {units for culprit in step.diagnosis.culprits for units in culprit.occurrences}
+
+
+def first_offender(universe: Universe, bad: Iterable[int]) -> Log:
+    """Names the first unit of a bad variant, as pulsar2 does."""
+    variants = set(bad)
+
+    def log(units: UnitSet) -> Hints:
+        for unit in members(units):
+            if universe.variant[unit] in variants:
+                return Hints(ops=(universe.op[unit],), nodes=(f"n{unit}",))
+        return Hints()
+
+    return log
