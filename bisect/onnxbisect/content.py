@@ -1,0 +1,190 @@
+"""What nodes and tensors are, whatever they are called: digests that agree between places and between models."""
+
+from collections.abc import Callable, Iterable, Mapping
+from hashlib import blake2b
+from math import prod
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import AttributeProto, TensorProto, numpy_helper
+
+from onnxbisect.model.external import byte_size, is_external
+from onnxbisect.model.scopes import captures, domain_of
+
+#: Constants of up to this many elements may be part of the question by value.
+SMALL = 64
+
+#: Finds the neutral name of an outer tensor.
+Rename = Callable[[str], str]
+
+
+def digest(*parts: object) -> bytes:
+    """32 bytes for any nesting of tuples, bytes, strings, numbers, booleans and None."""
+    return blake2b(repr(parts).encode("utf-8", "surrogatepass"), digest_size=32).digest()
+
+
+def array_digest(array: np.ndarray) -> bytes:
+    """The dtype, shape and exact bits of a value."""
+    if array.dtype.kind in "OSU":
+        return digest(array.shape, array.ravel().tolist())
+    return digest(
+        array.dtype.str, array.shape, blake2b(np.ascontiguousarray(array).reshape(-1).view(np.uint8)).digest()
+    )
+
+
+def is_telling(array: np.ndarray) -> bool:
+    """Whether a small constant is part of the question in any place: integers (axes, indices, sizes) and scalars
+    (exponents, bounds) are, small weights and biases are not.
+    """
+    return array.size <= SMALL and (array.dtype.kind not in "fcV" or array.size == 1)
+
+
+class Contents:
+    """Digests of the parts of one model; `weights` says whether the values of large constants count."""
+
+    def __init__(self, model: onnx.ModelProto, folder: Path, *, weights: bool) -> None:
+        self._folder = folder
+        self._weights = weights
+        self._opsets = {_plain(opset.domain): opset.version for opset in model.opset_import}
+        self._functions = {
+            (domain_of(function), function.name, function.overload): function for function in model.functions
+        }
+        self._known_functions: dict[tuple[str, str, str], bytes] = {}
+
+    def node(self, node: onnx.NodeProto) -> bytes:
+        """Everything about a node but its wiring: operator, version, attributes, and which slots are omitted."""
+        outer = {name: f"outer {number}" for number, name in enumerate(captures(node))}
+        return digest(
+            self._operator(node),
+            self._attributes(node.attribute, outer.__getitem__),
+            [bool(name) for name in node.input],
+            len(outer),
+            [bool(name) for name in node.output],
+        )
+
+    def tensor(self, tensor: TensorProto, *, told: bool) -> bytes:
+        """A stored tensor: dtype and shape, and its value if that is `told`."""
+        value = self._value(tensor) if told else None
+        return digest(tensor.data_type, tuple(tensor.dims), value)
+
+    def array(self, tensor: TensorProto) -> np.ndarray | None:
+        """The value of a small stored tensor, None for a large one."""
+        if prod(tensor.dims) > SMALL:
+            return None
+        return numpy_helper.to_array(tensor, str(self._folder))
+
+    def sparse(self, sparse: onnx.SparseTensorProto) -> bytes:
+        """A sparse tensor; its values are weights, its indices too."""
+        told = self._weights
+        return digest(tuple(sparse.dims), self.tensor(sparse.values, told=told), self.tensor(sparse.indices, told=told))
+
+    def _value(self, tensor: TensorProto) -> bytes:
+        if not is_external(tensor):
+            return array_digest(numpy_helper.to_array(tensor))
+        entries = {entry.key: entry.value for entry in tensor.external_data}
+        left = int(entries.get("length") or byte_size(tensor.data_type, tensor.dims))
+        running = blake2b(digest_size=32)
+        with (self._folder / entries["location"]).open("rb") as file:
+            file.seek(int(entries.get("offset") or 0))
+            while left > 0 and (chunk := file.read(min(left, 8 << 20))):
+                running.update(chunk)
+                left -= len(chunk)
+        return running.digest()
+
+    def _stored(self, tensor: TensorProto) -> bytes:
+        """A tensor inside an attribute or a body, which no other node can share."""
+        return self.tensor(tensor, told=self._weights or prod(tensor.dims) <= SMALL)
+
+    def _operator(self, node: onnx.NodeProto) -> object:
+        call = (domain_of(node), node.op_type, node.overload)
+        if call not in self._functions:
+            return (*call, self._opsets.get(call[0], 0))
+        if call not in self._known_functions:
+            # Functions must not recurse; where a file breaks that rule, the name stands for the inner call.
+            self._known_functions[call] = b""
+            self._known_functions[call] = self._function(self._functions[call])
+        return (*call, self._known_functions[call])
+
+    def _function(self, function: onnx.FunctionProto) -> bytes:
+        names = _Names(str)
+        names.add(function.input)
+        return digest(
+            len(function.input),
+            list(function.attribute),
+            self._attributes(function.attribute_proto, str),
+            sorted((_plain(opset.domain), opset.version) for opset in function.opset_import),
+            self._nodes(function.node, names),
+            [names[name] for name in function.output],
+        )
+
+    def _nodes(self, nodes: Iterable[onnx.NodeProto], names: "_Names") -> object:
+        told = []
+        for node in nodes:
+            inputs = [names[name] for name in node.input]
+            outputs = [bool(name) for name in node.output]
+            told.append((self._operator(node), self._attributes(node.attribute, names.__getitem__), inputs, outputs))
+            names.add(node.output)
+        return told
+
+    def _attributes(self, attributes: Iterable[AttributeProto], outer: Rename) -> object:
+        return sorted((attribute.name, self._attribute(attribute, outer)) for attribute in attributes)
+
+    def _attribute(self, attribute: AttributeProto, outer: Rename) -> bytes:
+        kind = attribute.type
+        if kind == AttributeProto.GRAPH:
+            return self._graph(attribute.g, outer)
+        if kind == AttributeProto.GRAPHS:
+            return digest([self._graph(graph, outer) for graph in attribute.graphs])
+        if kind == AttributeProto.TENSOR:
+            return self._stored(attribute.t)
+        if kind == AttributeProto.TENSORS:
+            return digest([self._stored(tensor) for tensor in attribute.tensors])
+        if kind == AttributeProto.SPARSE_TENSOR:
+            return self.sparse(attribute.sparse_tensor)
+        if not attribute.doc_string:
+            return bytes(attribute.SerializeToString(deterministic=True))
+        bare = AttributeProto()
+        bare.CopyFrom(attribute)
+        bare.ClearField("doc_string")
+        return bytes(bare.SerializeToString(deterministic=True))
+
+    def _graph(self, graph: onnx.GraphProto, outer: Rename) -> bytes:
+        names = _Names(outer)
+        names.add(value.name for value in graph.input)
+        names.add(tensor.name for tensor in graph.initializer)
+        names.add(sparse.values.name for sparse in graph.sparse_initializer)
+        return digest(
+            [value.type.SerializeToString(deterministic=True) for value in graph.input],
+            [self._stored(tensor) for tensor in graph.initializer],
+            [self.sparse(sparse) for sparse in graph.sparse_initializer],
+            self._nodes(graph.node, names),
+            [names[value.name] for value in graph.output],
+        )
+
+
+class _Names:
+    """Tensors of a body under neutral names: numbered as they come, outer ones as the outside numbers them."""
+
+    def __init__(self, outer: Rename) -> None:
+        self._numbers: dict[str, str] = {}
+        self._outer = outer
+
+    def add(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._numbers[name] = str(len(self._numbers))
+
+    def __getitem__(self, name: str) -> str:
+        if not name:
+            return ""
+        number = self._numbers.get(name)
+        return self._outer(name) if number is None else number
+
+
+def type_bytes(types: Mapping[str, onnx.TypeProto], name: str) -> bytes:
+    """The type of a tensor, empty where nothing is known of it."""
+    return types[name].SerializeToString(deterministic=True) if name in types else b""
+
+
+def _plain(domain: str) -> str:
+    return "" if domain == "ai.onnx" else domain

@@ -1,0 +1,108 @@
+"""What each unit and each tensor of a model is, in numbers and digests that `onnxbisect.key` puts together."""
+
+from collections.abc import Iterable
+
+import numpy as np
+import onnx
+
+from onnxbisect.content import SMALL, Contents, array_digest, digest, is_telling, type_bytes
+from onnxbisect.cut.wiring import Wiring
+from onnxbisect.model.model import Model
+from onnxbisect.model.scopes import captures
+from onnxbisect.model.shapeops import SEMANTIC_SLOTS, SHAPE_SLOTS
+
+#: Scale and zero point of every quantised tensor differ and are never what a compiler lacks; whether the zero point
+#: is zero may be.
+_QUANTIZED_SLOTS = {
+    "QuantizeLinear": (1, 2),
+    "DequantizeLinear": (1, 2),
+    "QLinearConv": (1, 2, 4, 5, 6, 7),
+    "QLinearMatMul": (1, 2, 4, 5, 6, 7),
+}
+
+
+class Identities:
+    """All tuples are indexed by unit, all lists by tensor number.
+
+    `labels` are digests of the units without their wiring, `reads` the tensors in their slots (omitted ones left
+    out, captures behind), `made` those they produce. `tokens` are digests of what a tensor is where its maker is
+    not in the probe: an input, a known value, a weight, the value of a Constant.
+    """
+
+    def __init__(self, model: Model, wiring: Wiring, *, weights: bool) -> None:
+        self._model = model
+        self._weights = weights
+        self._contents = Contents(model.proto, model.path.parent, weights=weights)
+        self.number: dict[str, int] = {}
+        nodes = [wiring.nodes[unit.node] for unit in model.units]
+        self.reads = tuple(
+            self._numbers([*node.input, *(captures(node) if unit.node in wiring.branching else ())])
+            for node, unit in zip(nodes, model.units, strict=True)
+        )
+        self.made = tuple(self._numbers(node.output) for node in nodes)
+        self.labels = tuple(
+            digest(self._contents.node(node), [type_bytes(model.types, name) for name in node.output]) for node in nodes
+        )
+        self.label_hashes = tuple(map(_short, self.labels))
+        uses: dict[str, set[tuple[str, int]]] = {}
+        for node in nodes:
+            for slot, name in enumerate(node.input):
+                uses.setdefault(name, set()).add((node.op_type, slot))
+        stored = {tensor.name: tensor for tensor in model.proto.graph.initializer}
+        sparse = {tensor.values.name: tensor for tensor in model.proto.graph.sparse_initializer}
+        self.tokens: list[bytes] = []
+        for name in self.number:
+            if name in stored:
+                token = digest("weight", self._stored(stored[name], uses.get(name, set())))
+            elif name in sparse:
+                token = digest("sparse weight", self._contents.sparse(sparse[name]))
+            elif name in wiring.constants:
+                token = digest("constant", self._constant(wiring.nodes[wiring.constants[name]], uses.get(name, set())))
+            elif name in model.known:
+                token = digest("known", type_bytes(model.types, name), self._known(name, uses.get(name, set())))
+            else:
+                token = digest("input", type_bytes(model.types, name))
+            self.tokens.append(token)
+        self.token_hashes = list(map(_short, self.tokens))
+
+    def _numbers(self, names: Iterable[str]) -> tuple[int, ...]:
+        return tuple([self.number.setdefault(name, len(self.number)) for name in names if name])
+
+    def _stored(self, tensor: onnx.TensorProto, uses: set[tuple[str, int]]) -> object:
+        array = None if self._weights else self._contents.array(tensor)
+        told = self._weights or (array is not None and _tells(array, uses))
+        return self._contents.tensor(tensor, told=told), _zero(array, uses)
+
+    def _constant(self, node: onnx.NodeProto, uses: set[tuple[str, int]]) -> object:
+        if len(node.attribute) == 1 and node.attribute[0].name == "value":
+            return self._stored(node.attribute[0].t, uses)
+        return self._contents.node(node)
+
+    def _known(self, name: str, uses: set[tuple[str, int]]) -> object:
+        array = self._model.known[name]
+        if self._weights or _tells(array, uses):
+            return array_digest(array)
+        return array.shape, _zero(array, uses)
+
+
+def _tells(array: np.ndarray, uses: set[tuple[str, int]]) -> bool:
+    if array.size > SMALL:
+        return False
+    if any(slot in (*SHAPE_SLOTS.get(op, ()), *SEMANTIC_SLOTS.get(op, ())) for op, slot in uses):
+        return True
+    return is_telling(array) and not _only_quantizes(uses)
+
+
+def _only_quantizes(uses: set[tuple[str, int]]) -> bool:
+    return bool(uses) and all(slot in _QUANTIZED_SLOTS.get(op, ()) for op, slot in uses)
+
+
+def _zero(array: np.ndarray | None, uses: set[tuple[str, int]]) -> bool | None:
+    """For a small zero point, whether it is zero."""
+    if array is None or array.size > SMALL or array.dtype.kind not in "iu" or not _only_quantizes(uses):
+        return None
+    return not array.any()
+
+
+def _short(value: bytes) -> int:
+    return int.from_bytes(value[:8], "little")
