@@ -5,6 +5,7 @@ from pathlib import Path
 
 import onnx
 from onnx import TensorProto, helper
+
 from onnxbisect.diagnosis import (
     Certainty,
     Certificate,
@@ -18,7 +19,7 @@ from onnxbisect.diagnosis import (
 from onnxbisect.job import Job, ProbeRecord, Stats, Target
 from onnxbisect.model.model import Model, Unit
 from onnxbisect.preflight.finding import Finding
-from onnxbisect.unitset import UnitSet, of
+from onnxbisect.unitset import UnitSet, members, of
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Kind, Status, Verdict
 
@@ -132,7 +133,7 @@ def job_of(
         verdict = Verdict(
             status=Status.FAIL, kind=found.failure, message=found.message, fingerprint=found.fingerprint, seconds=0.5
         )
-        ops = " + ".join(model.universe.op[i] for i in range(len(model.universe)) if found.units >> i & 1)
+        ops = " + ".join(model.universe.op[i] for i in list(members(found.units))[:4])
         asked += [(found.units, verdict, f"{ops} alone"), (remainder | found.units, verdict, f"blame {ops}")]
         evidence = Evidence(
             fails=found.units,

@@ -53,7 +53,7 @@ def _culprit(suite: ElementTree.Element, document: Mapping[str, Any], culprit: M
         case, "failure", type=clean(culprit["failure"]), message=clean(words.failure(culprit))
     )
     lines = [f"{number}. {clean(', '.join(nodes))}" for number, nodes in enumerate(culprit["occurrences"], 1)]
-    lines += [f"from {clean(words.where(origin))}" for origin in culprit["origin"]]
+    lines += [f"from {clean(words.where(origin))}" for origin in words.sources(culprit)]
     failure.text = "\n".join([*lines, f"reproduce: {clean(words.command(document, culprit['repro']))}"])
 
 

@@ -119,7 +119,7 @@ def _culprits(document: Mapping[str, Any]) -> list[str]:
                     " + ".join(code(op, cell=True) for op in culprit["ops"][:8]),
                     str(len(culprit["occurrences"])),
                     code(clip(words.failure(culprit), 160), cell=True),
-                    code(words.where(culprit["origin"][0]), cell=True) if culprit["origin"] else "",
+                    code(next((words.where(origin) for origin in words.sources(culprit)), ""), cell=True),
                 )
                 for number, culprit in enumerate(culprits, 1)
             ),
@@ -141,7 +141,7 @@ def _findings(document: Mapping[str, Any], culprit: Mapping[str, Any]) -> list[s
     items += [f"{_plain(sentence)}" for sentence in words.proof(evidence, culprit["kind"])]
     if culprit["largest_passing"]:
         items.append(f"The largest piece that compiles has {plural(culprit['largest_passing']['size'], 'unit')}.")
-    items += [f"From {code(words.where(origin))}" for origin in culprit["origin"][:5]]
+    items += [f"From {code(words.where(origin))}" for origin in words.sources(culprit)[:5]]
     places = culprit["occurrences"]
     for nodes in places[:_LISTED]:
         names = ", ".join(code(name) for name in nodes[:_LISTED])

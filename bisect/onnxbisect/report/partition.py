@@ -7,22 +7,21 @@ from onnxbisect.universe import Universe
 def pieces(universe: Universe, inside: UnitSet) -> tuple[UnitSet, ...]:
     """Cuts `inside` into few convex pieces, in an order in which they can run.
 
-    Each unit gets the number of times that a path to it changes between inside and outside; a piece is all units
-    inside of one number. The number never falls along an edge and rises wherever the side changes. So no path
-    leaves a piece and comes back (each is convex in the whole model), pieces and the groups outside form an
-    acyclic graph, and no other cut has fewer stages. Then parts that nothing in their stage needs move down to
-    the stage that consumes them: fewer tensors cross, and pieces that were only such parts vanish.
-    Linear in units and edges.
+    Each unit gets the number of times that a path to it enters `inside`, at most; a piece is all units inside of
+    one number. The number never falls along an edge and rises on every way back in. So no path leaves a piece and
+    comes back (each is convex in the whole model), pieces and the units outside form an acyclic graph, and no cut
+    has fewer pieces. Then parts that nothing in their stage needs move down to the stage that consumes them:
+    fewer tensors cross. Linear in units and edges.
     """
     count = len(universe)
     is_inside = [False] * count
     for unit in members(inside):
         is_inside[unit] = True
     after = [tuple(members(successors)) for successors in universe.successors]
-    stage = [0] * count
+    stage = [int(entered) for entered in is_inside]
     for unit in range(count):
         for consumer in after[unit]:
-            stage[consumer] = max(stage[consumer], stage[unit] + (is_inside[unit] != is_inside[consumer]))
+            stage[consumer] = max(stage[consumer], stage[unit] + (is_inside[consumer] and not is_inside[unit]))
     for part in reversed(_parts(stage, is_inside, after)):
         _sink(part, stage, is_inside, after)
     stages: dict[int, list[int]] = {}
@@ -59,7 +58,7 @@ def _sink(part: list[int], stage: list[int], is_inside: list[bool], after: list[
     consumers = {consumer for unit in part for consumer in after[unit]} - own
     if not consumers:
         return
-    latest = min(stage[consumer] - (not is_inside[consumer]) for consumer in consumers)
+    latest = min(stage[consumer] for consumer in consumers)
     if latest > here and any(is_inside[consumer] and stage[consumer] == latest for consumer in consumers):
         for unit in part:
             stage[unit] = latest

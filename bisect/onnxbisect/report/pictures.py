@@ -11,10 +11,11 @@ from markupsafe import Markup, escape
 from onnxbisect.report.ranges import indices
 from onnxbisect.report.text import clean, clip, clip_left
 
-_COLUMNS = 64
 _PITCH = 16
 _CELL = 14
-#: Above this number of units, runs of passing cells are drawn as one bar without a tooltip.
+#: Most units that are still drawn with so many cells in a line; finer than the first, cells carry no number.
+_FINENESS = ((640, 64), (2500, 128), (None, 200))
+#: Above this number of units, runs of cells of one state are drawn as one bar with one tooltip.
 _SINGLY = 2500
 
 _WIDTH, _HEIGHT, _GAP, _ROW = 156, 44, 118, 60
@@ -29,7 +30,10 @@ _STATE_NAMES = {
 
 
 def strip(document: Mapping[str, Any]) -> Markup:
-    """Every unit as one cell in topological order; cells of culprits carry their number and lead to them."""
+    """Every unit as one cell in topological order; cells of culprits carry their number and lead to them.
+
+    Each half line is an image of its own, so that a narrow page can show the second half below the first.
+    """
     units = document["units"]
     count = len(units["names"])
     state = ["unknown"] * count
@@ -41,41 +45,43 @@ def strip(document: Mapping[str, Any]) -> Markup:
         for text in culprit["occurrence_units"]:
             for index in indices(text):
                 number.setdefault(index, position)
-    columns = max(1, min(_COLUMNS, count))
-    rows = -(-count // columns)
-    cells: list[Markup] = []
-    index = 0
-    while index < count:
-        run = 1
-        if count > _SINGLY and state[index] in ("pass", "unknown") and index not in number:
-            last = min(count, (index // columns + 1) * columns)
-            while index + run < last and state[index + run] == state[index]:
-                run += 1
-        cells.append(_cell(units, state[index], index, run, columns, number.get(index)))
-        index += run
-    label = f"Verdict strip: {count} units in topological order"
-    return Markup('<svg class="strip" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>').format(
-        columns * _PITCH, max(rows, 1) * _PITCH, label, Markup().join(cells)
-    )
+    columns = next(columns for most, columns in _FINENESS if most is None or count <= most) // 2
+    halves: list[Markup] = []
+    for start in range(0, count, columns):
+        cells: list[Markup] = []
+        index, end = start, min(count, start + columns)
+        while index < end:
+            run = 1
+            if count > _SINGLY and index not in number:
+                while index + run < end and state[index + run] == state[index] and index + run not in number:
+                    run += 1
+            x = (index - start) * _PITCH + 1
+            cells.append(_cell(units, state[index], index, run, x, number.get(index), count <= _FINENESS[0][0]))
+            index += run
+        halves.append(
+            Markup('<svg viewBox="0 0 {} {}">{}</svg>').format(columns * _PITCH, _PITCH, Markup().join(cells))
+        )
+    return Markup('<div class="strip">{}</div>').format(Markup().join(halves))
 
 
-def _cell(units: Mapping[str, Any], state: str, index: int, run: int, columns: int, number: int | None) -> Markup:
-    x, y = index % columns * _PITCH + 1, index // columns * _PITCH + 1
+def _cell(
+    units: Mapping[str, Any], state: str, index: int, run: int, x: int, number: int | None, numbered: bool
+) -> Markup:
     if run > 1:
         title = f"units {index} to {index + run - 1}: {_STATE_NAMES[state]}"
     else:
         title = f"{clip(units['ops'][index], 60)} · {clip_left(units['names'][index], 120)} · {_STATE_NAMES[state]}"
-    shape = Markup('<rect class="u {}" x="{}" y="{}" width="{}" height="{}" rx="2"><title>{}</title></rect>').format(
-        state, x, y, run * _PITCH - (_PITCH - _CELL), _CELL, title
+    width = run * _PITCH - (_PITCH - _CELL)
+    shape = Markup('<rect class="u {}" x="{}" y="1" width="{}" height="{}" rx="2"><title>{}</title></rect>').format(
+        state, x, width, _CELL, title
     )
-    if state == "needs_context":
-        return shape + Markup('<path class="mark" d="M{} {}l{} {}"/>').format(
-            x + 3, y + _CELL - 3, _CELL - 6, 6 - _CELL
-        )
+    if state == "needs_context" and run == 1:
+        return shape + Markup('<path class="mark" d="M{} {}l8 -8"/>').format(x + 3, _CELL - 2)
     if number is None:
         return shape
-    text = Markup('<text class="n" x="{}" y="{}">{}</text>').format(x + _CELL / 2, y + _CELL - 3.5, min(number, 999))
-    return Markup('<a href="#c{}">{}{}</a>').format(number, shape, text)
+    if numbered:
+        shape += Markup('<text class="n" x="{}" y="{}">{}</text>').format(x + _CELL / 2, _CELL - 2.5, min(number, 999))
+    return Markup('<a href="#c{}" aria-label="culprit {}">{}</a>').format(number, number, shape)
 
 
 def surroundings(around: Mapping[str, Any]) -> Markup:

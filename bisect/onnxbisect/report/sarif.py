@@ -72,7 +72,9 @@ def _location(
     line = max(1, origin["line"] or 1) if origin else 1
     location: dict[str, Any] = {
         "physicalLocation": {"artifactLocation": {"uri": uri}, "region": {"startLine": line}},
-        "logicalLocations": [{"fullyQualifiedName": clean(name), "kind": "function"} for name in nodes],
+        "logicalLocations": [
+            {"fullyQualifiedName": name, "kind": "function"} for name in dict.fromkeys(map(clean, nodes))
+        ],
     }
     return location if number is None else location | {"id": number}
 

@@ -148,9 +148,7 @@ def _first(entry: Mapping[str, Any]) -> str:
 
 
 def _source(culprit: Mapping[str, Any]) -> str:
-    """Where it came from; empty where that says no more than the node's name."""
-    origins = (origin for origin in culprit["origin"] if origin["file"] or origin["scope"] not in origin["node"])
-    return next((words.where(origin) for origin in origins), "")
+    return next((words.where(origin) for origin in words.sources(culprit)), "")
 
 
 def _grid(

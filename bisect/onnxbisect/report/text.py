@@ -1,14 +1,17 @@
 """Node names, tensor names and compiler logs are hostile text: what makes them safe to show.
 
 Nothing is dropped silently: a character that could move a cursor, reverse a line or hide itself is shown as its
-escape, so two different names never look the same.
+escape, so that a name which differs in nothing else still looks different.
 """
 
+import re
 import unicodedata
 
 #: Unicode categories that a terminal, a browser or an XML parser may act on instead of showing:
 #: controls, format characters (bidi, zero width), surrogates, private use, line and paragraph separators.
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
+
+_COLOUR = re.compile(r"\x1b\[[0-9;]*[mK]")
 
 
 def clean(text: str) -> str:
@@ -16,6 +19,11 @@ def clean(text: str) -> str:
     if text.isascii() and text.isprintable():
         return text
     return "".join(_escape(char) if _hidden(char) else char for char in text)
+
+
+def uncoloured(text: str) -> str:
+    """A compiler's message without the escape sequences that colour it."""
+    return _COLOUR.sub("", text)
 
 
 def clip(text: str, width: int) -> str:

