@@ -31,6 +31,9 @@ class Model:
     where nothing is known of it. `known` are the values of tensors that do not depend on the model's inputs
     (computed from constants and static shapes only; initializers and Constant nodes are not repeated here).
     `notes` are sentences about what intake could not establish and what it assumed instead.
+    `unbound` are the graph inputs that still have a dynamic dimension; types that depend on them keep it.
+    `data_dependent` are the tensors whose shape may depend on input values, as behind NonZero: their type is that
+    of one run, or incomplete.
     """
 
     path: Path
@@ -41,6 +44,8 @@ class Model:
     known: Mapping[str, np.ndarray]
     notes: tuple[str, ...]
     universe: Universe
+    unbound: tuple[str, ...] = ()
+    data_dependent: tuple[str, ...] = ()
 
     @cached_property
     def unit_of_node(self) -> Mapping[str, int]:

@@ -1,0 +1,77 @@
+"""Dynamic dimensions of the graph's inputs, and the numbers that the user gives them."""
+
+from collections.abc import Mapping, Sequence
+
+import onnx
+
+from onnxbisect.errors import ModelError
+from onnxbisect.model.order import nearest
+
+
+def bind(graph: onnx.GraphProto, shapes: Mapping[str, Sequence[int]]) -> tuple[str, ...]:
+    """Write the given shapes into the graph's inputs; returns the inputs that still have a dynamic dimension.
+
+    A symbol (`batch`) bound in one input is bound in every input that uses it, unless `shapes` says otherwise
+    there, which is a contradiction. A negative static dimension, as old exporters write it, counts as dynamic;
+    zero is a number. Initializers must no longer be among the inputs.
+    Raises ModelError for an unknown input and for a shape that contradicts the model or itself.
+    """
+    inputs = {value.name: value for value in graph.input}
+    symbols: dict[str, tuple[int, str]] = {}
+    for name, dims in shapes.items():
+        if name not in inputs:
+            raise ModelError(
+                f"--input-shape names {name!r}, which is no input of the model; its inputs are "
+                f"{', '.join(map(repr, inputs)) or 'none'}{nearest(name, list(inputs))}"
+            )
+        _bind_input(inputs[name], [int(dim) for dim in dims], symbols)
+    for value in graph.input:
+        for dim in _dims(value):
+            if dim.dim_param in symbols:
+                dim.dim_value = symbols[dim.dim_param][0]
+    return tuple(value.name for value in graph.input if is_unbound(value.type))
+
+
+def is_unbound(kind: onnx.TypeProto) -> bool:
+    """Whether a tensor type lacks its shape or has a dimension without a number; false for sequences and optionals."""
+    if kind.WhichOneof("value") != "tensor_type":
+        return False
+    tensor = kind.tensor_type
+    return not tensor.HasField("shape") or any(
+        not dim.HasField("dim_value") or dim.dim_value < 0 for dim in tensor.shape.dim
+    )
+
+
+def _dims(value: onnx.ValueInfoProto) -> "Sequence[onnx.TensorShapeProto.Dimension]":
+    return value.type.tensor_type.shape.dim if value.type.HasField("tensor_type") else ()
+
+
+def _bind_input(value: onnx.ValueInfoProto, dims: list[int], symbols: dict[str, tuple[int, str]]) -> None:
+    text = ",".join(map(str, dims))
+    if not value.type.HasField("tensor_type"):
+        raise ModelError(f"--input-shape {value.name}={text}: this input is no tensor and has no shape.")
+    if any(dim < 0 for dim in dims):
+        raise ModelError(f"--input-shape {value.name}={text}: dimensions are numbers from 0 on.")
+    tensor = value.type.tensor_type
+    if not tensor.HasField("shape"):
+        tensor.shape.dim.extend(onnx.TensorShapeProto.Dimension() for _ in dims)
+    if len(tensor.shape.dim) != len(dims):
+        raise ModelError(
+            f"--input-shape {value.name}={text} has {len(dims)} dimensions, and the model's input has "
+            f"{len(tensor.shape.dim)}: {onnx.helper.printable_type(value.type)}."
+        )
+    for axis, (slot, dim) in enumerate(zip(tensor.shape.dim, dims, strict=True)):
+        if slot.HasField("dim_value") and slot.dim_value >= 0 and slot.dim_value != dim:
+            raise ModelError(
+                f"--input-shape {value.name}={text}: dimension {axis} of this input is fixed to {slot.dim_value}."
+            )
+        if slot.dim_param:
+            bound, where = symbols.setdefault(slot.dim_param, (dim, value.name))
+            if bound != dim:
+                raise ModelError(
+                    f"--input-shape {value.name}={text}: dimension {axis} is {slot.dim_param!r}, "
+                    f"which {where!r} binds to {bound}."
+                )
+        slot.dim_value = dim
+    if not dims:
+        tensor.shape.SetInParent()

@@ -1,0 +1,116 @@
+"""External data: where a tensor's bytes lie when they are not in the model file, and whether they are really there."""
+
+from collections.abc import Iterable, Iterator
+from math import prod
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+
+from onnxbisect.errors import ModelError
+from onnxbisect.model.scopes import bodies
+
+_PACKED_BITS = {
+    onnx.TensorProto.DataType.Value(name): bits
+    for name, bits in (("UINT4", 4), ("INT4", 4), ("FLOAT4E2M1", 4), ("UINT2", 2), ("INT2", 2))
+    if name in TensorProto.DataType.keys()  # noqa: SIM118 - a protobuf enum wrapper, not a mapping
+}
+
+
+def byte_size(dtype: int, shape: Iterable[int]) -> int:
+    """Bytes of a tensor's raw data; strings count as nothing."""
+    elements = prod(shape)
+    if dtype in _PACKED_BITS:
+        return (elements * _PACKED_BITS[dtype] + 7) // 8
+    if dtype in (TensorProto.STRING, TensorProto.UNDEFINED):
+        return 0
+    return elements * np.dtype(helper.tensor_dtype_to_np_dtype(dtype)).itemsize
+
+
+def is_external(tensor: TensorProto) -> bool:
+    """Whether the tensor's bytes lie in another file."""
+    return tensor.data_location == TensorProto.EXTERNAL
+
+
+def locations(proto: onnx.ModelProto, folder: Path) -> list[Path]:
+    """The external files of a model, sorted by location, each checked to hold the bytes that tensors claim.
+
+    Raises ModelError for a file that is missing, too short, or not inside `folder`.
+    """
+    sizes: dict[str, int] = {}
+    root = folder.resolve()
+    for tensor in tensors(proto):
+        if is_external(tensor):
+            _check(tensor, folder, root, sizes)
+    return [folder / location for location in sorted(sizes)]
+
+
+def tensors(proto: onnx.ModelProto) -> Iterator[TensorProto]:
+    """Every tensor stored in the model: initializers and attributes, in bodies and functions too."""
+    yield from _of_graph(proto.graph)
+    for function in proto.functions:
+        yield from _of_nodes(function.node)
+
+
+def _of_graph(graph: onnx.GraphProto) -> Iterator[TensorProto]:
+    yield from graph.initializer
+    for sparse in graph.sparse_initializer:
+        yield sparse.values
+        yield sparse.indices
+    yield from _of_nodes(graph.node)
+
+
+def _of_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[TensorProto]:
+    for node in nodes:
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.TENSOR:
+                yield attribute.t
+            elif attribute.type == onnx.AttributeProto.TENSORS:
+                yield from attribute.tensors
+            elif attribute.type == onnx.AttributeProto.SPARSE_TENSOR:
+                yield attribute.sparse_tensor.values
+                yield attribute.sparse_tensor.indices
+        for body in bodies(node):
+            yield from _of_graph(body)
+
+
+def _check(tensor: TensorProto, folder: Path, root: Path, sizes: dict[str, int]) -> None:
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    location = entries.get("location", "")
+    if not location:
+        raise ModelError(f"Tensor {tensor.name!r} keeps its data in another file and does not say which.")
+    if location not in sizes:
+        sizes[location] = _size_inside(tensor.name, location, folder, root)
+    try:
+        offset = int(entries.get("offset") or 0)
+        length = int(entries.get("length") or byte_size(tensor.data_type, tensor.dims))
+    except (ValueError, KeyError):
+        raise ModelError(
+            f"Tensor {tensor.name!r} says where its data lies in {location!r} in words that are no numbers."
+        ) from None
+    end = offset + max(length, byte_size(tensor.data_type, tensor.dims))
+    if offset < 0 or length < 0 or end > sizes[location]:
+        raise ModelError(
+            f"The data of tensor {tensor.name!r} ends at byte {end} of {location!r}, which has only "
+            f"{sizes[location]} bytes. Copy the file again, whole."
+        )
+
+
+def _size_inside(name: str, location: str, folder: Path, root: Path) -> int:
+    if PurePosixPath(location).is_absolute():
+        raise ModelError(
+            f"The data of tensor {name!r} lies at the absolute path {location!r}. Put it beside the model."
+        )
+    try:
+        file = (folder / location).resolve()
+        if not file.is_relative_to(root):
+            raise ModelError(
+                f"The data of tensor {name!r} lies at {location!r}, outside the model's folder. "
+                "Put it beside the model."
+            )
+        if not file.is_file():
+            raise ModelError(f"The data file {location!r} of tensor {name!r} is missing. Put it beside the model.")
+        return file.stat().st_size
+    except (OSError, ValueError) as error:
+        raise ModelError(f"The data file {location!r} of tensor {name!r} cannot be read: {error}.") from error

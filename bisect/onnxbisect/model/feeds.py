@@ -1,0 +1,39 @@
+"""Input data for the run that gives shapes: deterministic, of the right dtype, harmless to most models."""
+
+from enum import StrEnum
+from math import prod
+from zlib import crc32
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+
+from onnxbisect.model.runnable import CARRIERS
+
+
+class Fill(StrEnum):
+    """How inputs are filled; the next is tried where a model's own code refuses the numbers of one."""
+
+    #: Floats uniform in [0, 1), integers 0 or 1, booleans alternating.
+    RANDOM = "random"
+    ZEROS = "zeros"
+    ONES = "ones"
+
+
+def feed(value: onnx.ValueInfoProto, fill: Fill) -> np.ndarray:
+    """Data for a tensor input whose dimensions are bound, in its carrier dtype where numpy lacks its own."""
+    dtype = value.type.tensor_type.elem_type
+    shape = tuple(dim.dim_value for dim in value.type.tensor_type.shape.dim)
+    if dtype == TensorProto.STRING:
+        return np.full(shape, "", dtype=object)
+    kind = np.dtype(helper.tensor_dtype_to_np_dtype(CARRIERS.get(dtype, dtype)))
+    if fill is not Fill.RANDOM:
+        return np.full(shape, fill is Fill.ONES).astype(kind)
+    random = np.random.default_rng(crc32(value.name.encode()))
+    if kind == np.bool_:
+        return np.equal(np.arange(prod(shape)) % 2, 0).reshape(shape)
+    if kind.kind in "iu":
+        return random.integers(0, 2, size=shape).astype(kind)
+    if kind.kind == "c":
+        return (random.random(shape) + 1j * random.random(shape)).astype(kind)
+    return random.random(shape, dtype=np.float32).astype(kind)

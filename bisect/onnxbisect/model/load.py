@@ -1,0 +1,95 @@
+"""Intake from end to end."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import onnx
+
+from onnxbisect.errors import ModelError
+from onnxbisect.model.binding import bind
+from onnxbisect.model.model import Model
+from onnxbisect.model.names import make_unique
+from onnxbisect.model.order import depth_first
+from onnxbisect.model.read import read
+from onnxbisect.model.scopes import constant_names
+from onnxbisect.model.shapes import establish
+from onnxbisect.model.structure import complaint
+from onnxbisect.model.units import units_of, universe_of
+
+#: Bytes of activations and known values that the shape run may hold at one time.
+MEMORY_LIMIT = 4 << 30
+
+
+def load(
+    path: Path, *, input_shapes: Mapping[str, Sequence[int]] | None = None, memory_limit: int = MEMORY_LIMIT
+) -> Model:
+    """Read an ONNX file, settle everything about it that needs no compiler, and number its units.
+
+    `input_shapes` gives dimensions to graph inputs by name. Dimensions left unbound are no error here:
+    `Model.unbound` names the inputs, and the types of tensors that depend on them keep their symbols; no number is
+    invented. `memory_limit` is in bytes: a model whose activations would not fit is inferred instead of run.
+    Raises ModelError, with one sentence for the user.
+    """
+    path = Path(path)
+    proto, sha256 = read(path)
+    graph = proto.graph
+    notes: list[str] = []
+    renamed = make_unique(graph.node)
+    if renamed:
+        notes.append(f"{renamed} nodes without a name of their own were given one.")
+    _separate_initializers(proto, notes)
+    order = depth_first(graph)
+    nodes = [onnx.NodeProto.FromString(graph.node[index].SerializeToString()) for index in order]
+    del graph.node[:]
+    graph.node.extend(nodes)
+    unbound = bind(graph, input_shapes or {})
+    declared = {value.name: value.type for value in [*graph.value_info, *graph.output]}
+    refused = complaint(proto)
+    if refused:
+        notes.append(f"onnx.checker refuses the model: {refused}")
+    facts = establish(proto, path.parent, declared, memory_limit)
+    _write_types(graph, facts.types)
+    units = units_of(graph)
+    if not units:
+        raise ModelError(f"{path} has only Constant nodes: there is nothing that a compiler could refuse.")
+    return Model(
+        path=path,
+        sha256=sha256,
+        proto=proto,
+        units=units,
+        types=facts.types,
+        known=facts.known,
+        notes=(*notes, *facts.notes),
+        universe=universe_of(proto, units, facts.types, facts.known, path.parent),
+        unbound=unbound,
+        data_dependent=facts.data_dependent,
+    )
+
+
+def _separate_initializers(proto: onnx.ModelProto, notes: list[str]) -> None:
+    """Initializers leave the list of inputs, which IR 3 demands them to be in and later ones allow."""
+    graph = proto.graph
+    constants = constant_names(graph)
+    listed = [value for value in graph.input if value.name in constants]
+    if not listed:
+        return
+    kept = [value for value in graph.input if value.name not in constants]
+    copies = [onnx.ValueInfoProto.FromString(value.SerializeToString()) for value in kept]
+    del graph.input[:]
+    graph.input.extend(copies)
+    notes.append(f"{len(listed)} initializers that are listed as inputs are treated as constants.")
+    if proto.ir_version < 4:
+        proto.ir_version = 4
+
+
+def _write_types(graph: onnx.GraphProto, types: Mapping[str, onnx.TypeProto]) -> None:
+    """Replace what the file declares by what was established, where anything was."""
+    for value in graph.output:
+        if value.name in types:
+            value.type.CopyFrom(types[value.name])
+    boundary = {value.name for value in [*graph.input, *graph.output]} | constant_names(graph)
+    del graph.value_info[:]
+    for node in graph.node:
+        for name in node.output:
+            if name in types and name not in boundary:
+                graph.value_info.append(onnx.helper.make_value_info(name, types[name]))

@@ -1,0 +1,109 @@
+"""A topological order that keeps branches together, so that contiguous pieces have few cut tensors."""
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+
+import onnx
+
+from onnxbisect.errors import ModelError
+from onnxbisect.model.scopes import constant_names, is_constant, reads
+
+
+def depth_first(graph: onnx.GraphProto) -> list[int]:
+    """Indices of `graph.node`, producers before consumers, each branch whole before the next begins.
+
+    Post-order from every node that nothing consumes, in file order, into its inputs, in input order; captures of
+    bodies count as inputs. Constant nodes stand right before their first consumer, those without one last.
+    Raises ModelError when the graph is cyclic, when two nodes produce one tensor, or when a tensor that is read
+    comes from nowhere.
+    """
+    producers = _producers(graph)
+    needed = [reads(node) for node in graph.node]
+    _check_defined(graph, producers, needed)
+    constant = [is_constant(node) for node in graph.node]
+    consumed = {producers[name] for names in needed for name in names if name in producers}
+    order: list[int] = []
+    state = bytearray(len(graph.node))  # 0 not seen, 1 on the path, 2 placed
+    for root in range(len(graph.node)):
+        if root not in consumed and not constant[root]:
+            _visit(graph, root, needed, producers, constant, state, order)
+    # What is left belongs to a cycle, or is a Constant; the visit tells which.
+    for root in range(len(graph.node)):
+        if not state[root] and not constant[root]:
+            _visit(graph, root, needed, producers, constant, state, order)
+    order.extend(index for index in range(len(graph.node)) if not state[index])
+    return order
+
+
+def _visit(
+    graph: onnx.GraphProto,
+    root: int,
+    needed: Sequence[list[str]],
+    producers: dict[str, int],
+    constant: Sequence[bool],
+    state: bytearray,
+    order: list[int],
+) -> None:
+    state[root] = 1
+    stack = [(root, iter(needed[root]))]
+    while stack:
+        node, inputs = stack[-1]
+        for name in inputs:
+            producer = producers.get(name)
+            if producer is None or state[producer] == 2 or constant[producer]:
+                continue
+            if state[producer] == 1:
+                path = [index for index, _ in stack]
+                cycle = path[path.index(producer) :]
+                names = " -> ".join(repr(graph.node[index].name) for index in [*cycle[:6][::-1], cycle[-1]])
+                raise ModelError(f"The graph is cyclic: {names}. Export it again.")
+            state[producer] = 1
+            stack.append((producer, iter(needed[producer])))
+            break
+        else:
+            for name in needed[node]:
+                producer = producers.get(name)
+                if producer is not None and not state[producer]:
+                    state[producer] = 2
+                    order.append(producer)
+            state[node] = 2
+            order.append(node)
+            stack.pop()
+
+
+def _producers(graph: onnx.GraphProto) -> dict[str, int]:
+    sources = {value.name for value in graph.input} | constant_names(graph)
+    producers: dict[str, int] = {}
+    for index, node in enumerate(graph.node):
+        for name in node.output:
+            if not name:
+                continue
+            if name in producers or name in sources:
+                raise ModelError(
+                    f"Tensor {name!r} is produced by node {node.name!r} and by something before it: "
+                    "in ONNX every tensor is assigned once. Export the model again."
+                )
+            producers[name] = index
+    return producers
+
+
+def _check_defined(graph: onnx.GraphProto, producers: dict[str, int], needed: Sequence[list[str]]) -> None:
+    sources = {value.name for value in graph.input} | constant_names(graph)
+    for node, names in zip(graph.node, needed, strict=True):
+        for name in names:
+            if name not in producers and name not in sources:
+                raise ModelError(
+                    f"Node {node.name!r} ({node.op_type}) reads tensor {name!r}, which nothing produces"
+                    f"{nearest(name, [*producers, *sources])}"
+                )
+    for value in graph.output:
+        if value.name not in producers and value.name not in sources:
+            raise ModelError(
+                f"The graph output {value.name!r} is produced by nothing{nearest(value.name, [*producers, *sources])}"
+            )
+
+
+def nearest(name: str, names: Sequence[str]) -> str:
+    """The end of a sentence about an unknown name: a full stop, after the nearest known name where there is one."""
+    close = get_close_matches(name, sorted(names), n=1)
+    return f"; the nearest name is {close[0]!r}." if close else "."

@@ -1,0 +1,65 @@
+"""From a path to a ModelProto and the hash that names the model. Tensor data outside the file stays there."""
+
+import hashlib
+from pathlib import Path
+
+import onnx
+
+from onnxbisect.errors import ModelError
+from onnxbisect.model.external import locations
+
+_BLOCK = 1 << 22
+#: Protobuf refuses longer messages.
+_MESSAGE_LIMIT = (1 << 31) - 1
+
+
+def read(path: Path) -> tuple[onnx.ModelProto, str]:
+    """The file's proto, external data left as references, and the SHA-256 of all its bytes.
+
+    The hash runs over the model file and then over each external file that it refers to, in the order of their
+    locations. Raises ModelError for anything that is not a readable ONNX model with all its files.
+    """
+    raw = _bytes(path)
+    proto = onnx.ModelProto()
+    try:
+        proto.ParseFromString(raw)
+    except Exception as error:  # protobuf's DecodeError, which has no typed home to import it from
+        raise ModelError(f"{path} is not an ONNX model: its bytes are no protobuf message. Export it again.") from error
+    digest = hashlib.sha256(raw)
+    del raw
+    if not proto.HasField("graph") or not (proto.graph.node or proto.graph.output):
+        raise ModelError(f"{path} is not an ONNX model: it holds no graph. Give the .onnx file itself.")
+    if not proto.opset_import:
+        raise ModelError(f"{path} imports no operator set, so its ops have no meaning. Export it again.")
+    if not proto.graph.node:
+        raise ModelError(f"{path} has no nodes: there is nothing that a compiler could refuse.")
+    for file in locations(proto, path.parent):
+        _hash_file(digest, file)
+    return proto, digest.hexdigest()
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        if path.is_dir():
+            raise ModelError(f"{path} is a directory. Give the .onnx file inside it.")
+        size = path.stat().st_size
+        if size == 0:
+            raise ModelError(f"{path} is empty. Export or download it again.")
+        if size > _MESSAGE_LIMIT:
+            raise ModelError(
+                f"{path} has {size} bytes and no ONNX file can have more than 2 GB. Save it with external data."
+            )
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise ModelError(f"{path} does not exist.") from None
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{path} cannot be read: {error}.") from error
+
+
+def _hash_file(digest: "hashlib._Hash", file: Path) -> None:
+    try:
+        with file.open("rb") as stream:
+            while block := stream.read(_BLOCK):
+                digest.update(block)
+    except OSError as error:
+        raise ModelError(f"The external data file {file} cannot be read: {error}.") from error

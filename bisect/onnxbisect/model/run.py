@@ -1,0 +1,173 @@
+"""One run of the model in onnxruntime, optimisation off: the shape of every tensor, the values of known ones."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+from onnx import helper
+
+from onnxbisect.model.feeds import Fill, feed
+from onnxbisect.model.runnable import (
+    CARRIERS,
+    assemble,
+    culprit,
+    fed_name,
+    probe_shape,
+    probe_value,
+    refused_probe,
+    select,
+)
+from onnxbisect.model.scopes import domain_of
+
+#: Sessions tried before giving up: after a few nodes left out one by one, whole op types are.
+_ATTEMPTS = 24
+_ONE_BY_ONE = 6
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """What a run gave. `shapes` has every tensor that has one; `values` those that were asked for and computed.
+
+    `dtypes` are ONNX element types as onnxruntime sees them, for the tensors of `shapes` of which no dtype was
+    given. `ran` are the indices of the nodes that ran; `refused` are those that onnxruntime could not load or run
+    itself (others stayed out because they stand behind one), each with its words.
+    """
+
+    shapes: Mapping[str, tuple[int, ...]]
+    values: Mapping[str, np.ndarray]
+    dtypes: Mapping[str, int]
+    ran: frozenset[int]
+    refused: Mapping[int, str]
+
+
+def run(
+    proto: onnx.ModelProto,
+    folder: Path,
+    *,
+    nodes: Collection[int],
+    missing: Collection[str],
+    given: Mapping[str, np.ndarray],
+    values: Collection[str],
+    dtypes: Mapping[str, int],
+    unshaped: Collection[str],
+    substitutes: Mapping[int, Sequence[onnx.TypeProto | None]],
+) -> Run:
+    """Run the longest runnable part of `nodes`.
+
+    `missing` are tensors that cannot be fed; `given` replaces tensors by values; `values` are the tensors whose
+    values to fetch; `dtypes` are the element types known so far; `unshaped` are tensors without a shape
+    (sequences, optionals). `substitutes` are nodes that are not to run themselves, as `runnable.assemble` has them.
+    """
+    wanted = set(nodes)
+    refused: dict[int, str] = {}
+    skip_probes: set[str] = set(unshaped)
+    fills = list(Fill)
+    for _ in range(_ATTEMPTS):
+        chosen = select(proto.graph, wanted, missing, given)
+        if not chosen:
+            break
+        attempt = _Attempt(proto, folder, chosen, given, values, dtypes, skip_probes, substitutes)
+        try:
+            return attempt.run(fills[0], frozenset(chosen), refused)
+        except Exception as error:  # onnxruntime's exceptions share no base class but this
+            words = str(error)
+        tensor = attempt.refused_probe(words)
+        node = culprit(words)
+        if tensor is not None:
+            skip_probes.add(tensor)
+        elif "Non-zero status code" in words and len(fills) > 1:
+            del fills[0]
+        elif node is None:
+            refused.update(dict.fromkeys(chosen, words))
+            break
+        else:
+            wanted -= _like(proto.graph, node, wanted) if len(refused) >= _ONE_BY_ONE else {node}
+            refused[node] = words
+    return Run(shapes={}, values={}, dtypes={}, ran=frozenset(), refused=refused)
+
+
+def _like(graph: onnx.GraphProto, node: int, among: Iterable[int]) -> set[int]:
+    op = (domain_of(graph.node[node]), graph.node[node].op_type)
+    return {index for index in among if (domain_of(graph.node[index]), graph.node[index].op_type) == op}
+
+
+class _Attempt:
+    def __init__(
+        self,
+        proto: onnx.ModelProto,
+        folder: Path,
+        chosen: Collection[int],
+        given: Mapping[str, np.ndarray],
+        values: Collection[str],
+        dtypes: Mapping[str, int],
+        skip: Collection[str],
+        substitutes: Mapping[int, Sequence[onnx.TypeProto | None]],
+    ) -> None:
+        self._folder = folder
+        self._dtypes = dtypes
+        self._model, self._inputs = assemble(proto, chosen, given, substitutes)
+        self._tensors = [
+            name for index in chosen for name in proto.graph.node[index].output if name and name not in skip
+        ]
+        self._shape_outputs: dict[str, str] = {}
+        self._value_outputs: dict[str, str] = {}
+        for number, name in enumerate(self._tensors):
+            self._shape_outputs[name] = probe_shape(self._model, name, number)
+            if name in values:
+                self._value_outputs[name] = probe_value(self._model, name, number, dtypes.get(name, 0))
+
+    def refused_probe(self, words: str) -> str | None:
+        number = refused_probe(words)
+        return None if number is None else self._tensors[number]
+
+    def run(self, fill: Fill, ran: frozenset[int], refused: Mapping[int, str]) -> Run:
+        session = self._session(self._model)
+        names = [*self._shape_outputs.values(), *self._value_outputs.values()]
+        feeds = {fed_name(value): feed(value, fill) for value in self._inputs}
+        results = dict(zip(names, session.run(names, feeds), strict=True)) if names else {}
+        del session
+        return Run(
+            shapes={name: tuple(results[out].tolist()) for name, out in self._shape_outputs.items()},
+            values={name: self._restore(name, results[out]) for name, out in self._value_outputs.items()},
+            dtypes=self._missing_dtypes(),
+            ran=ran,
+            refused=refused,
+        )
+
+    def _restore(self, name: str, array: np.ndarray) -> np.ndarray:
+        dtype = self._dtypes.get(name, 0)
+        return array.astype(helper.tensor_dtype_to_np_dtype(dtype)) if dtype in CARRIERS else array
+
+    def _missing_dtypes(self) -> dict[str, int]:
+        """Asks a second session for the types of tensors that inference knew nothing of; nothing is run."""
+        names = [name for name in self._tensors if name not in self._dtypes]
+        if not names:
+            return {}
+        del self._model.graph.output[:]
+        self._model.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in names)
+        outputs = self._session(self._model).get_outputs()
+        return {out.name: _dtype(out.type) for out in outputs if out.type.startswith("tensor(")}
+
+    def _session(self, model: onnx.ModelProto) -> ort.InferenceSession:
+        options = ort.SessionOptions()
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+        # Shape nodes run as soon as their tensor is there, so that it can be freed.
+        options.execution_order = ort.ExecutionOrder.PRIORITY_BASED
+        options.enable_cpu_mem_arena = False
+        options.enable_mem_pattern = False
+        options.log_severity_level = 4
+        options.add_session_config_entry("session.disable_prepacking", "1")
+        options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(self._folder))
+        return ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+
+#: onnxruntime's spelling of element types, where it is not the lower-case name of the ONNX one.
+_SPELLED = {"float": "FLOAT", "double": "DOUBLE"}
+
+
+def _dtype(text: str) -> int:
+    name = text.removeprefix("tensor(").removesuffix(")")
+    return int(onnx.TensorProto.DataType.Value(_SPELLED.get(name, name.upper())))

@@ -1,0 +1,152 @@
+"""The model as onnxruntime is to run it: a copy with marked node names, parts left out, probes on every tensor."""
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from onnxbisect.model.scopes import bodies, reads, walk
+
+#: The newest IR and default opset that onnxruntime 1.31 loads. Shapes are the same under the nearest older one.
+_MAX_IR, _MAX_OPSET = 13, 26
+#: IR 4 is the first with initializers that are no inputs; 8 brings functions, 10 overloads.
+_MIN_IR = 10
+_MARK = "onnxbisect_node_"
+_MARK_PATTERN = re.compile(_MARK + r"(\d+)_")
+_PROBE = "onnxbisect_tensor_"
+_PROBE_PATTERN = re.compile(_PROBE + r"(\d+)_")
+#: dtypes that numpy and onnxruntime's Python API cannot exchange, and the wider one they go through without loss.
+CARRIERS: dict[int, int] = {
+    dtype: carrier
+    for name, carrier in {
+        "BFLOAT16": TensorProto.FLOAT,
+        "FLOAT8E4M3FN": TensorProto.FLOAT,
+        "FLOAT8E4M3FNUZ": TensorProto.FLOAT,
+        "FLOAT8E5M2": TensorProto.FLOAT,
+        "FLOAT8E5M2FNUZ": TensorProto.FLOAT,
+        "INT4": TensorProto.INT8,
+        "UINT4": TensorProto.UINT8,
+    }.items()
+    for dtype in (TensorProto.DataType.Value(name),)
+}
+
+
+def select(
+    graph: onnx.GraphProto, wanted: Collection[int], missing: Collection[str], given: Collection[str]
+) -> list[int]:
+    """The nodes of `wanted` that can run.
+
+    Out are those that read, directly or not, a tensor of `missing` or of a node left out, and those that produce
+    a tensor of `given`, which needs no producer.
+    """
+    gone = set(missing).difference(given)
+    chosen: list[int] = []
+    for index, node in enumerate(graph.node):
+        if index in wanted and gone.isdisjoint(reads(node)) and not any(name in given for name in node.output):
+            chosen.append(index)
+        else:
+            gone.update(name for name in node.output if name and name not in given)
+    return chosen
+
+
+def assemble(
+    proto: onnx.ModelProto,
+    nodes: Iterable[int],
+    given: Mapping[str, np.ndarray],
+    substitutes: Mapping[int, Sequence[onnx.TypeProto | None]],
+) -> tuple[onnx.ModelProto, list[onnx.ValueInfoProto]]:
+    """A model of these nodes, without outputs yet, and the tensors to feed (`fed_name` says under which names).
+
+    Each node's name, and that of every node in its bodies, tells its index in `proto.graph.node`, which
+    `culprit` finds again in an error message. Tensors of `given` become initializers. A node of `substitutes`
+    does not run: an output with a type there is fed, one without is a copy of the node's first input.
+    """
+    run = onnx.ModelProto()
+    run.ir_version = min(max(proto.ir_version, _MIN_IR), _MAX_IR)
+    for entry in proto.opset_import:
+        default = entry.domain in ("", "ai.onnx")
+        run.opset_import.append(
+            helper.make_opsetid(entry.domain, min(entry.version, _MAX_OPSET) if default else entry.version)
+        )
+    if not any(entry.domain in ("", "ai.onnx") for entry in run.opset_import):
+        run.opset_import.append(helper.make_opsetid("", 17))
+    run.functions.extend(proto.functions)
+    graph = run.graph
+    graph.name = "onnxbisect"
+    used: set[str] = set()
+    inputs: list[onnx.ValueInfoProto] = []
+    for index in nodes:
+        node = proto.graph.node[index]
+        used.update(reads(node))
+        if index in substitutes:
+            for name, kind in zip(node.output, substitutes[index], strict=True):
+                if kind is not None:
+                    inputs.append(helper.make_value_info(name, kind))
+                elif name:
+                    graph.node.append(helper.make_node("Identity", node.input[:1], [name], name=f"{_MARK}{index}_0"))
+            continue
+        graph.node.append(node)
+        for position, inner in enumerate(walk([graph.node[-1]])):
+            inner.name = f"{_MARK}{index}_{position}"
+            for body in bodies(inner):
+                del body.value_info[:]
+    graph.initializer.extend(tensor for tensor in proto.graph.initializer if tensor.name in used)
+    graph.sparse_initializer.extend(tensor for tensor in proto.graph.sparse_initializer if tensor.values.name in used)
+    graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in given.items() if name in used)
+    inputs.extend(value for value in proto.graph.input if value.name in used and value.name not in given)
+    for value in inputs:
+        _add_input(graph, value)
+    return run, inputs
+
+
+def _add_input(graph: onnx.GraphProto, value: onnx.ValueInfoProto) -> None:
+    dtype = value.type.tensor_type.elem_type
+    if dtype not in CARRIERS:
+        graph.input.append(value)
+        return
+    fed = graph.input.add()
+    fed.CopyFrom(value)
+    fed.name = f"{_PROBE}fed_{value.name}"
+    fed.type.tensor_type.elem_type = CARRIERS[dtype]
+    graph.node.insert(0, helper.make_node("Cast", [fed.name], [value.name], to=dtype))
+
+
+def fed_name(value: onnx.ValueInfoProto) -> str:
+    """The name under which `assemble` expects a graph input to be fed."""
+    return f"{_PROBE}fed_{value.name}" if value.type.tensor_type.elem_type in CARRIERS else value.name
+
+
+def probe_shape(run: onnx.ModelProto, tensor: str, number: int) -> str:
+    """Ask for a tensor's shape, so that the tensor itself is not kept; returns the output's name."""
+    name = f"{_PROBE}{number}_shape"
+    run.graph.node.append(helper.make_node("Shape", [tensor], [name], name=name))
+    run.graph.output.append(helper.make_empty_tensor_value_info(name))
+    return name
+
+
+def probe_value(run: onnx.ModelProto, tensor: str, number: int, dtype: int) -> str:
+    """Ask for a tensor's value, in the carrier dtype where numpy lacks its own; returns the output's name."""
+    name = f"{_PROBE}{number}_value"
+    carrier = CARRIERS.get(dtype)
+    node = (
+        helper.make_node("Identity", [tensor], [name], name=name)
+        if carrier is None
+        else helper.make_node("Cast", [tensor], [name], name=name, to=carrier)
+    )
+    run.graph.node.append(node)
+    run.graph.output.append(helper.make_empty_tensor_value_info(name))
+    return name
+
+
+def culprit(message: str) -> int | None:
+    """The index of the first node that an error message of onnxruntime names."""
+    found = _MARK_PATTERN.search(message)
+    return int(found.group(1)) if found else None
+
+
+def refused_probe(message: str) -> int | None:
+    """The number of the first tensor whose probe an error message of onnxruntime names."""
+    found = _PROBE_PATTERN.search(message)
+    return int(found.group(1)) if found else None

@@ -1,0 +1,69 @@
+"""Which names mean what: default domain, bodies of control flow, outer tensors that they capture."""
+
+from collections.abc import Iterator
+
+import onnx
+
+_GRAPH, _GRAPHS = onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS
+
+
+def domain_of(node: onnx.NodeProto | onnx.FunctionProto) -> str:
+    """The domain with the two spellings of the default one made one: the empty string."""
+    return "" if node.domain == "ai.onnx" else node.domain
+
+
+def qualified(node: onnx.NodeProto) -> str:
+    """The op's name in reports: bare in the default domain, else `domain::Op`."""
+    domain = domain_of(node)
+    return f"{domain}::{node.op_type}" if domain else node.op_type
+
+
+def is_constant(node: onnx.NodeProto) -> bool:
+    """Whether this is a Constant node of the default domain."""
+    return node.op_type == "Constant" and not domain_of(node)
+
+
+def bodies(node: onnx.NodeProto) -> list[onnx.GraphProto]:
+    """The node's subgraphs: branches of an If, the body of a Loop, Scan or SequenceMap."""
+    found: list[onnx.GraphProto] = []
+    for attribute in node.attribute:
+        if attribute.type == _GRAPH:
+            found.append(attribute.g)
+        elif attribute.type == _GRAPHS:
+            found.extend(attribute.graphs)
+    return found
+
+
+def walk(nodes: "list[onnx.NodeProto] | onnx.GraphProto | onnx.FunctionProto") -> Iterator[onnx.NodeProto]:
+    """Every node, those inside bodies included, outer before inner."""
+    for node in nodes if isinstance(nodes, list) else nodes.node:
+        yield node
+        for body in bodies(node):
+            yield from walk(body)
+
+
+def captures(node: onnx.NodeProto) -> list[str]:
+    """Outer tensors that the node's bodies read without having defined them, in order of first use."""
+    names: dict[str, None] = {}
+    for body in bodies(node):
+        names.update(dict.fromkeys(_free(body)))
+    return list(names)
+
+
+def reads(node: onnx.NodeProto) -> list[str]:
+    """All tensors that the node needs, once each: inputs that are not omitted, then captures."""
+    return list(dict.fromkeys([*(name for name in node.input if name), *captures(node)]))
+
+
+def constant_names(graph: onnx.GraphProto) -> set[str]:
+    """Names of the initializers, dense and sparse."""
+    return {tensor.name for tensor in graph.initializer} | {tensor.values.name for tensor in graph.sparse_initializer}
+
+
+def _free(graph: onnx.GraphProto) -> Iterator[str]:
+    defined = {value.name for value in graph.input} | constant_names(graph)
+    for node in graph.node:
+        defined.update(node.output)
+    for node in graph.node:
+        yield from (name for name in reads(node) if name not in defined)
+    yield from (value.name for value in graph.output if value.name and value.name not in defined)

@@ -1,0 +1,326 @@
+"""The concrete type of every tensor and the values that do not depend on the inputs: by running, else by inference."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from onnxbisect.model.binding import is_unbound
+from onnxbisect.model.constness import Constness, constness
+from onnxbisect.model.footprint import dims_of, peak, size_of
+from onnxbisect.model.infer import infer
+from onnxbisect.model.run import Run, run
+from onnxbisect.model.scopes import domain_of, is_constant, qualified
+
+#: Known values above this many bytes are not kept; nor are more than this share of the memory limit together.
+_VALUE_LIMIT = 64 << 20
+_VALUES_SHARE = 4
+#: Rounds of "infer, compute what became computable"; each settles one more shape computation behind an unknown one.
+_ROUNDS = 12
+#: Rounds of guessing the dtypes of custom ops that stand behind each other.
+_GUESSES = 50
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What `Model` keeps of this module's work, under the same names."""
+
+    types: Mapping[str, onnx.TypeProto]
+    known: Mapping[str, np.ndarray]
+    data_dependent: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def establish(proto: onnx.ModelProto, folder: Path, declared: Mapping[str, onnx.TypeProto], memory_limit: int) -> Facts:
+    """Types and values for a model whose nodes are sorted and whose inputs are bound as far as they will be.
+
+    `declared` are the types that the file claims; they are believed only behind ops without a schema.
+    """
+    return _Establish(proto, folder, declared, memory_limit).facts()
+
+
+class _Establish:
+    def __init__(
+        self, proto: onnx.ModelProto, folder: Path, declared: Mapping[str, onnx.TypeProto], memory_limit: int
+    ) -> None:
+        self._proto, self._folder, self._memory_limit = proto, folder, memory_limit
+        self._nodes = proto.graph.node
+        self._notes: list[str] = []
+        self._opaque = _opaque(proto)
+        self._declared = {
+            name: declared[name]
+            for index in self._opaque
+            for name in self._nodes[index].output
+            if name in declared and declared[name].WhichOneof("value")
+        }
+        self._types = infer(proto, {}, {})
+        self._produced = [name for node in self._nodes if not is_constant(node) for name in node.output if name]
+        static = {name for name, kind in self._types.items() if kind.HasField("tensor_type") and not is_unbound(kind)}
+        self._levels: Constness = constness(proto, static)
+        self._static = static
+        self._exact: dict[str, onnx.TypeProto] = {}
+        self._known: dict[str, np.ndarray] = {}
+
+    def facts(self) -> Facts:
+        needed = peak(self._proto.graph, self._types)
+        everything = set(range(len(self._nodes)))
+        if needed > self._memory_limit:
+            self._notes.append(
+                f"Running the model would take {needed >> 20} MB, more than the limit of "
+                f"{self._memory_limit >> 20} MB: shapes are those of shape inference."
+            )
+            everything = self._settled_nodes()
+        ran = self._first_run(everything)
+        if len(ran) < len(self._nodes):
+            self._settle_by_inference(ran)
+            self._guess()
+        self._refine()
+        return Facts(
+            types=self._types,
+            known=self._within_limits(),
+            data_dependent=self._data_dependent(),
+            notes=tuple(self._notes),
+        )
+
+    def _missing(self) -> set[str]:
+        """Graph inputs that cannot be fed: no tensors, or with a dimension that nobody has bound."""
+        return {
+            value.name
+            for value in self._proto.graph.input
+            if not value.type.HasField("tensor_type") or is_unbound(value.type)
+        }
+
+    def _first_run(self, nodes: set[int]) -> frozenset[int]:
+        substitutes = self._substitutes()
+        missing = self._missing()
+        if substitutes and not missing and len(nodes) == len(self._nodes):
+            outcome = self._run(nodes - (self._opaque.keys() - substitutes.keys()), substitutes)
+            if not outcome.refused and self._agrees(outcome):
+                self._note_assumed(substitutes, outcome)
+                self._learn(outcome)
+                return outcome.ran
+        outcome = self._run(nodes - self._opaque.keys(), {})
+        self._learn(outcome)
+        self._note_refused(outcome)
+        unfed = sorted(missing)
+        if unfed:
+            self._notes.append(
+                f"Not run, because of unbound dimensions or inputs that are no tensors: what depends on "
+                f"{_some(unfed)}. Types there are those of shape inference."
+            )
+        return outcome.ran
+
+    def _run(
+        self,
+        nodes: Collection[int],
+        substitutes: Mapping[int, Sequence[onnx.TypeProto | None]],
+    ) -> Run:
+        wanted = {
+            name
+            for name in self._produced
+            if name in self._levels.values and (size_of(self._types.get(name)) or 0) <= _VALUE_LIMIT
+        }
+        return run(
+            self._proto,
+            self._folder,
+            nodes=nodes,
+            missing=self._missing(),
+            given=self._known,
+            values=wanted - self._unshaped(),
+            dtypes={n: t.tensor_type.elem_type for n, t in self._types.items() if t.HasField("tensor_type")},
+            unshaped=self._unshaped(),
+            substitutes=substitutes,
+        )
+
+    def _unshaped(self) -> set[str]:
+        return {name for name, kind in self._types.items() if not kind.HasField("tensor_type")}
+
+    def _learn(self, outcome: Run) -> None:
+        for name, shape in outcome.shapes.items():
+            kind = self._types.get(name)
+            dtype = kind.tensor_type.elem_type if kind is not None else outcome.dtypes.get(name, 0)
+            if dtype:
+                self._exact[name] = helper.make_tensor_type_proto(dtype, shape)
+        for name, array in outcome.values.items():
+            if array.nbytes <= _VALUE_LIMIT:
+                self._known[name] = array
+        self._types = self._types | self._exact
+
+    def _settled_nodes(self) -> set[int]:
+        """Nodes all of whose outputs are value-known; they are few and small beside the rest."""
+        return {
+            index
+            for index, node in enumerate(self._nodes)
+            if all(name in self._levels.values for name in node.output if name)
+        }
+
+    def _settle_by_inference(self, ran: frozenset[int]) -> None:
+        """Alternate inference with running the value-known nodes that it made computable."""
+        done = set(ran)
+        for _ in range(_ROUNDS):
+            before = len(self._known), len(self._types)
+            self._types = infer(self._proto, self._exact | self._declared, self._known)
+            self._known |= self._shapes_of_static()
+            outcome = self._run(self._settled_nodes() - done, {})
+            done |= outcome.ran
+            self._learn(outcome)
+            if (len(self._known), len(self._types)) == before:
+                break
+
+    def _shapes_of_static(self) -> dict[str, np.ndarray]:
+        """Results of Shape and Size nodes whose input did not run and has a static type."""
+        found: dict[str, np.ndarray] = {}
+        for node in self._nodes:
+            if node.op_type not in ("Shape", "Size") or domain_of(node) or node.output[0] in self._known:
+                continue
+            kind = self._types.get(node.input[0])
+            if kind is None or size_of(kind) is None or node.output[0] not in self._levels.values:
+                continue
+            dims = np.array(dims_of(kind), dtype=np.int64)
+            if node.op_type == "Size":
+                found[node.output[0]] = np.array(dims.prod(), dtype=np.int64)
+            else:
+                span = {attribute.name: attribute.i for attribute in node.attribute}
+                found[node.output[0]] = dims[span.get("start", 0) : span.get("end")]
+        return found
+
+    def _guess(self) -> None:
+        """Give the outputs of custom ops, where nothing is known of them, the dtype of the op's first input."""
+        guessed: dict[str, onnx.TypeProto] = {}
+        for _ in range(_GUESSES):
+            fresh = {}
+            for index in self._opaque:
+                node = self._nodes[index]
+                source = next((self._types[name] for name in node.input if name in self._types), None)
+                if source is not None and source.HasField("tensor_type"):
+                    kind = helper.make_tensor_type_proto(source.tensor_type.elem_type, None)
+                    fresh.update({name: kind for name in node.output if name and name not in self._types})
+            if not fresh:
+                break
+            guessed |= fresh
+            self._types = infer(self._proto, self._exact | self._declared | guessed, self._known)
+        believed = [name for name in self._declared if name not in self._exact]
+        if believed:
+            self._notes.append(f"Behind custom ops the types that the file declares are believed: {_some(believed)}.")
+        if guessed:
+            self._notes.append(
+                f"Behind custom ops nothing is known of {_some(list(guessed))}: assumed is the dtype of the op's "
+                "first input, with an unknown shape."
+            )
+        untyped = [name for name in self._produced if name not in self._types]
+        if untyped:
+            self._notes.append(f"No type could be established for {_some(untyped)}.")
+
+    def _substitutes(self) -> dict[int, Sequence[onnx.TypeProto | None]]:
+        """Stand-ins for custom ops: their declared outputs, or, for a single undeclared one, their first input."""
+        found: dict[int, Sequence[onnx.TypeProto | None]] = {}
+        for index in self._opaque:
+            node = self._nodes[index]
+            kinds = [self._declared.get(name) for name in node.output]
+            outputs = [kind for name, kind in zip(node.output, kinds, strict=True) if name]
+            if all(kind is not None and size_of(kind) is not None for kind in outputs):
+                found[index] = kinds
+            elif len(node.output) == 1 and node.input and node.input[0] and kinds == [None]:
+                found[index] = [None]
+        return found
+
+    def _agrees(self, outcome: Run) -> bool:
+        """Whether shapes of graph outputs are those that the file declares, where it declares numbers."""
+        for value in self._proto.graph.output:
+            if value.name not in outcome.shapes or not value.type.tensor_type.HasField("shape"):
+                continue
+            dims, shape = value.type.tensor_type.shape.dim, outcome.shapes[value.name]
+            if len(dims) != len(shape):
+                return False
+            if any(d.HasField("dim_value") and d.dim_value != s for d, s in zip(dims, shape, strict=True)):
+                return False
+        return True
+
+    def _note_assumed(self, substitutes: Mapping[int, Sequence[onnx.TypeProto | None]], outcome: Run) -> None:
+        ran = [index for index in substitutes if index in outcome.ran]
+        copied = dict.fromkeys(qualified(self._nodes[index]) for index in ran if substitutes[index] == [None])
+        declared = dict.fromkeys(qualified(self._nodes[index]) for index in ran if substitutes[index] != [None])
+        if copied:
+            self._notes.append(
+                f"{_some(list(copied))} cannot be run here: the output is assumed to have the type and shape of the "
+                "first input, with which the nodes behind it run."
+            )
+        if declared:
+            self._notes.append(f"{_some(list(declared))} cannot be run here: the declared output types are believed.")
+
+    def _note_refused(self, outcome: Run) -> None:
+        if not outcome.refused:
+            return
+        ops = dict.fromkeys(qualified(self._nodes[index]) for index in outcome.refused)
+        words = next(iter(outcome.refused.values()))
+        self._notes.append(
+            f"onnxruntime does not run {_some(list(ops))} ({_brief(words)}): behind them types are those of shape "
+            "inference."
+        )
+
+    def _refine(self) -> None:
+        """Every tensor that ran has the type that it had; the others what inference says."""
+        self._types = self._types | self._exact
+
+    def _within_limits(self) -> dict[str, np.ndarray]:
+        kept: dict[str, np.ndarray] = {}
+        dropped: list[str] = []
+        total = 0
+        for name in self._produced:
+            array = self._known.get(name)
+            if array is None:
+                continue
+            if total + array.nbytes > self._memory_limit // _VALUES_SHARE:
+                dropped.append(name)
+                continue
+            total += array.nbytes
+            kept[name] = array
+        dropped += [
+            n for n in self._produced if n in self._levels.values and (size_of(self._types.get(n)) or 0) > _VALUE_LIMIT
+        ]
+        if dropped:
+            self._notes.append(f"Constant values too large to be kept, treated as computed: {_some(dropped)}.")
+        return kept
+
+    def _data_dependent(self) -> tuple[str, ...]:
+        """Tensors whose shape may hang on input values, custom ops and unbound inputs being no reason to say so."""
+        excused = {name for index in self._opaque for name in self._nodes[index].output} | self._missing()
+        shapes = constness(self._proto, self._static | excused).shapes
+        names = [
+            name
+            for name in self._produced
+            if name not in shapes and name not in self._static and name in self._types and name not in self._unshaped()
+        ]
+        if any(name in self._exact for name in names):
+            self._notes.append(f"Shapes that may depend on input values are those of one run: {_some(names)}.")
+        return tuple(names)
+
+
+def _opaque(proto: onnx.ModelProto) -> dict[int, None]:
+    """Nodes of ops without a public schema: neither onnx nor onnxruntime nor the model says what they do.
+
+    com.microsoft is left to onnxruntime to accept or refuse. Ordered as the nodes are.
+    """
+    functions = {(domain_of(f), f.name, f.overload) for f in proto.functions}
+    found: dict[int, None] = {}
+    for index, node in enumerate(proto.graph.node):
+        domain = domain_of(node)
+        if domain == "com.microsoft" or (domain, node.op_type, node.overload) in functions:
+            continue
+        if not onnx.defs.has(node.op_type, domain):
+            found[index] = None
+    return found
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = ", ".join(repr(name) for name in names[:3])
+    return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"
+
+
+def _brief(words: str) -> str:
+    line = next(iter(words.splitlines()), "")
+    text = line.rsplit(" : ", 1)[-1].strip().rstrip(".")
+    return text if len(text) <= 160 else f"{text[:157]}..."

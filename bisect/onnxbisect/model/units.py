@@ -1,0 +1,67 @@
+"""Units and the universe that the search sees of them."""
+
+from collections.abc import Hashable, Mapping
+from pathlib import Path
+
+import numpy as np
+import onnx
+
+from onnxbisect.model.model import Unit
+from onnxbisect.model.scopes import is_constant, qualified, reads
+from onnxbisect.model.variants import Variants
+from onnxbisect.unitset import of
+from onnxbisect.universe import Universe
+
+
+def units_of(graph: onnx.GraphProto) -> tuple[Unit, ...]:
+    """One unit for each node that is no Constant, in the order of the nodes.
+
+    Constant nodes belong to the units that read them, in their bodies too. One that is a graph output and that no
+    unit reads is a unit of its own, or no probe would have that output; one that nothing reads is in no unit.
+    """
+    constants = {node.output[0]: index for index, node in enumerate(graph.node) if is_constant(node)}
+    units: dict[int, Unit] = {}
+    claimed: set[int] = set()
+    for index, node in enumerate(graph.node):
+        if not is_constant(node):
+            own = tuple(sorted(constants[name] for name in reads(node) if name in constants))
+            claimed.update(own)
+            units[index] = Unit(node=index, constants=own)
+    for value in graph.output:
+        index = constants.get(value.name, -1)
+        if index >= 0 and index not in claimed:
+            units[index] = Unit(node=index)
+    return tuple(units[index] for index in sorted(units))
+
+
+def universe_of(
+    proto: onnx.ModelProto,
+    units: tuple[Unit, ...],
+    types: Mapping[str, onnx.TypeProto],
+    known: Mapping[str, np.ndarray],
+    folder: Path,
+) -> Universe:
+    """Number the variants and solos in order of first appearance and join units through the tensors they share."""
+    nodes = proto.graph.node
+    variants = Variants(proto, types, known, folder)
+    variant_ids: dict[Hashable, int] = {}
+    solo_ids: dict[Hashable, int] = {}
+    variant: list[int] = []
+    solo: list[int] = []
+    producer = {name: number for number, unit in enumerate(units) for name in nodes[unit.node].output if name}
+    after: list[list[int]] = [[] for _ in units]
+    for number, unit in enumerate(units):
+        node = nodes[unit.node]
+        variant.append(variant_ids.setdefault(variants.variant(node), len(variant_ids)))
+        solo.append(solo_ids.setdefault((variant[-1], variants.solo(node)), len(solo_ids)))
+        for name in reads(node):
+            if name in producer:
+                after[producer[name]].append(number)
+    return Universe(
+        variant=tuple(variant),
+        solo=tuple(solo),
+        op=tuple(qualified(nodes[unit.node]) for unit in units),
+        names=tuple((nodes[unit.node].name, *(nodes[index].name for index in unit.constants)) for unit in units),
+        tensors=tuple(tuple(name for name in nodes[unit.node].output if name) for unit in units),
+        successors=tuple(of(consumers) for consumers in after),
+    )

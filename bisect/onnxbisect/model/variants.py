@@ -1,0 +1,203 @@
+"""Which units ask the same support question: variants, and solos where shapes agree too."""
+
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from math import prod
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, numpy_helper
+
+from onnxbisect.model.scopes import bodies, domain_of, is_constant, reads
+from onnxbisect.model.shapeops import SEMANTIC_SLOTS, SHAPE_SLOTS
+
+#: Constants of up to this many elements are told apart by value where the value is part of the question.
+_SMALL = 64
+#: Scale and zero point of every quantised tensor differ, and are never what a compiler lacks; zero or not may be.
+_QUANTIZED_SLOTS = {
+    "QuantizeLinear": (1, 2),
+    "DequantizeLinear": (1, 2),
+    "QLinearConv": (1, 2, 4, 5, 6, 7),
+    "QLinearMatMul": (1, 2, 4, 5, 6, 7),
+}
+_AttributeType = onnx.AttributeProto.AttributeType
+
+
+class Variants:
+    """Answers for each node of a model what support question it asks, as a hashable value."""
+
+    def __init__(
+        self, proto: onnx.ModelProto, types: Mapping[str, onnx.TypeProto], known: Mapping[str, np.ndarray], folder: Path
+    ) -> None:
+        self._types, self._known, self._folder = types, known, folder
+        self._versions = {"" if o.domain == "ai.onnx" else o.domain: o.version for o in proto.opset_import}
+        self._constants: dict[str, TensorProto | onnx.SparseTensorProto | None] = {
+            tensor.name: tensor for tensor in proto.graph.initializer
+        }
+        self._constants |= {tensor.values.name: tensor for tensor in proto.graph.sparse_initializer}
+        self._constants |= {node.output[0]: _constant_tensor(node) for node in proto.graph.node if is_constant(node)}
+        self._values: dict[str, Hashable] = {}
+
+    def variant(self, node: onnx.NodeProto) -> Hashable:
+        """Op, domain, overload, opset version, attributes; per input dtype, rank and constancy; per output its type."""
+        domain = domain_of(node)
+        inputs = tuple(self._input(node, slot, name) for slot, name in enumerate(_trimmed(node.input)))
+        body_names = {name: f"input {slot}" for slot, name in reversed(list(enumerate(node.input))) if name}
+        captured = [name for name in reads(node) if name not in body_names]
+        body_names |= {name: f"capture {number}" for number, name in enumerate(captured)}
+        return (
+            domain,
+            node.op_type,
+            node.overload,
+            self._versions.get(domain, 0),
+            _attributes(node, body_names.__getitem__),
+            inputs,
+            tuple(self._source(name, _worth_telling) for name in captured),
+            tuple(self._rank(name) if name else None for name in _trimmed(node.output)),
+        )
+
+    def solo(self, node: onnx.NodeProto) -> Hashable:
+        """The shapes of everything that the node reads and writes; beside the variant, its identity when cut out."""
+        return tuple(self._shape(name) for name in (*reads(node), *_trimmed(node.output)))
+
+    def _input(self, node: onnx.NodeProto, slot: int, name: str) -> Hashable:
+        if not name:
+            return None
+        if slot in _QUANTIZED_SLOTS.get(node.op_type, ()):
+            return self._source(name, lambda array: array.dtype.kind in "iu" and bool(array.any()), _is_zero)
+        decisive = slot in SHAPE_SLOTS.get(node.op_type, ()) or slot in SEMANTIC_SLOTS.get(node.op_type, ())
+        return self._source(name, (lambda _: True) if decisive else _worth_telling)
+
+    def _source(
+        self,
+        name: str,
+        told: Callable[[np.ndarray], bool],
+        tell: Callable[[np.ndarray], Hashable] | None = None,
+    ) -> Hashable:
+        """dtype, rank, where it comes from, and its value where that is small and part of the question."""
+        kind = "constant" if name in self._constants else "known" if name in self._known else "computed"
+        value: Hashable = None
+        if kind != "computed":
+            array = self._small(name)
+            if array is not None and told(array):
+                value = (tell or _exactly)(array)
+        return (self._rank(name), kind, value)
+
+    def _small(self, name: str) -> np.ndarray | None:
+        if name in self._known:
+            array = self._known[name]
+            return array if array.size <= _SMALL else None
+        tensor = self._constants[name]
+        if not isinstance(tensor, TensorProto) or prod(tensor.dims) > _SMALL:
+            return None
+        return numpy_helper.to_array(tensor, str(self._folder))
+
+    def _rank(self, name: str) -> Hashable:
+        kind = self._types.get(name)
+        if kind is None:
+            return "unknown"
+        if not kind.HasField("tensor_type"):
+            return bytes(kind.SerializeToString(deterministic=True))
+        tensor = kind.tensor_type
+        return (tensor.elem_type, len(tensor.shape.dim) if tensor.HasField("shape") else None)
+
+    def _shape(self, name: str) -> Hashable:
+        kind = self._types.get(name) if name else None
+        return None if kind is None else kind.SerializeToString(deterministic=True)
+
+
+def _worth_telling(array: np.ndarray) -> bool:
+    """Integers (axes, indices, sizes) and scalars (exponents, bounds) are; small weights and biases are not."""
+    return array.dtype.kind in "iub" or array.size == 1
+
+
+def _exactly(array: np.ndarray) -> Hashable:
+    data = tuple(array.ravel().tolist()) if array.dtype.kind == "O" else array.tobytes()
+    return (array.dtype.str, array.shape, data)
+
+
+def _is_zero(array: np.ndarray) -> Hashable:
+    return not array.any()
+
+
+def _trimmed(names: Iterable[str]) -> list[str]:
+    """Without the omitted names at the end: `(x, "")` is `(x)`."""
+    kept = list(names)
+    while kept and not kept[-1]:
+        kept.pop()
+    return kept
+
+
+def _constant_tensor(node: onnx.NodeProto) -> TensorProto | onnx.SparseTensorProto | None:
+    attribute = node.attribute[0] if node.attribute else None
+    if attribute is None:
+        return None
+    if attribute.name == "value":
+        dense: TensorProto = attribute.t
+        return dense
+    if attribute.name == "sparse_value":
+        sparse: onnx.SparseTensorProto = attribute.sparse_tensor
+        return sparse
+    value = onnx.helper.get_attribute_value(attribute)
+    dtype = {"value_float": np.float32, "value_floats": np.float32, "value_int": np.int64, "value_ints": np.int64}
+    array = np.array(value, dtype=dtype.get(attribute.name, object))
+    return numpy_helper.from_array(array)
+
+
+def _attributes(node: onnx.NodeProto, outer: Callable[[str], str]) -> Hashable:
+    return tuple(
+        (attribute.name, _attribute(attribute, outer)) for attribute in sorted(node.attribute, key=lambda a: a.name)
+    )
+
+
+def _attribute(attribute: onnx.AttributeProto, outer: Callable[[str], str]) -> Hashable:
+    if attribute.type == _AttributeType.GRAPH:
+        return _structure(attribute.g, outer)
+    if attribute.type == _AttributeType.GRAPHS:
+        return tuple(_structure(graph, outer) for graph in attribute.graphs)
+    if attribute.type == _AttributeType.TENSOR:
+        return _tensor(attribute.t)
+    bare = onnx.AttributeProto()
+    bare.CopyFrom(attribute)
+    bare.ClearField("doc_string")
+    return bytes(bare.SerializeToString(deterministic=True))
+
+
+def _tensor(tensor: TensorProto) -> Hashable:
+    small = prod(tensor.dims) <= _SMALL and tensor.data_location != TensorProto.EXTERNAL
+    return (tensor.data_type, tuple(tensor.dims), _exactly(numpy_helper.to_array(tensor)) if small else None)
+
+
+def _structure(graph: onnx.GraphProto, outer: Callable[[str], str]) -> Hashable:
+    """A body with every name replaced by where its tensor comes from, so that renaming changes nothing."""
+    local: dict[str, str] = {"": ""}
+
+    def rename(name: str) -> str:
+        return local[name] if name in local else outer(name)
+
+    for number, value in enumerate(graph.input):
+        local[value.name] = f"body input {number}"
+    for number, tensor in enumerate(graph.initializer):
+        local[tensor.name] = f"weight {number}"
+    for number, sparse in enumerate(graph.sparse_initializer):
+        local[sparse.values.name] = f"sparse weight {number}"
+    for number, node in enumerate(graph.node):
+        local.update({name: f"node {number} output {slot}" for slot, name in enumerate(node.output) if name})
+    return (
+        tuple(value.type.SerializeToString(deterministic=True) for value in graph.input),
+        tuple(_tensor(tensor) for tensor in graph.initializer),
+        tuple((tuple(sparse.dims), sparse.values.data_type) for sparse in graph.sparse_initializer),
+        tuple(
+            (
+                domain_of(node),
+                node.op_type,
+                node.overload,
+                tuple(rename(name) for name in node.input),
+                len(node.output),
+                _attributes(node, rename),
+                len(bodies(node)),
+            )
+            for node in graph.node
+        ),
+        tuple(rename(value.name) for value in graph.output),
+    )
