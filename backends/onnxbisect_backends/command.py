@@ -7,7 +7,6 @@ Only `TMPDIR` points into the empty work directory of the compile. Its log is no
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from onnxbisect_backends.contract import Description, Limits, Outcome
 from onnxbisect_backends.identity import files_named, short_hash
 from onnxbisect_backends.judging import crashed, unfinished
 from onnxbisect_backends.logs import read_log
-from onnxbisect_backends.process import find_executable, not_found, run, written
+from onnxbisect_backends.process import brought_home, find_executable, not_found, run
 
 #: The exit status by which a command says that it could not answer, as for `git bisect run`.
 _UNRESOLVED = 125
@@ -65,7 +64,7 @@ class CommandBackend:
         values = {"{model}": str(probe.absolute()), "{workdir}": str(workdir), "{out}": str(workdir / "out")}
         argv = [_fill(element, values) for element in self._argv]
         outcome = run(argv, cwd=self._cwd, env={**os.environ, "TMPDIR": str(workdir)}, limits=limits)
-        return replace(outcome, artifacts=written(workdir))
+        return brought_home(outcome, probe.absolute(), workdir)
 
     def judge(self, outcome: Outcome) -> Verdict:
         """By the exit status alone; the log gives the words."""

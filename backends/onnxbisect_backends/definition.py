@@ -126,7 +126,8 @@ class Definition(_Table):
         if taken := sorted(set(self.options) & set(BUILT_IN)):
             raise ValueError(f"options.{taken[0]} has the name of a built-in placeholder")
         valid = {*BUILT_IN, *self.options}
-        for element in (*self.command, *self.env.values()):
+        asking = self.version.command if isinstance(self.version, VersionCommand) else ()
+        for element in (*self.command, *asking, *self.env.values()):
             for name in placeholders(element):
                 if name not in valid:
                     known = ", ".join(f"{{{word}}}" for word in sorted(valid))

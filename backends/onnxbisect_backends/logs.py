@@ -13,6 +13,9 @@ GROUPS = frozenset({"op", "node", "tensor"})
 #: Names taken from one log; a compiler that lists more is not helped by more.
 _MOST = 1000
 
+#: Characters of a line that a person reads to the end.
+_LONG = 300
+
 _VERSION_SUFFIX = re.compile(r"-\d+$")
 _DEFAULT_DOMAIN = re.compile(r"^(?:ai\.onnx|onnx)(?:::?\d+)?(?:::?|\.)(?=\w+$)", re.IGNORECASE)
 
@@ -82,13 +85,10 @@ def read_log(log: str, patterns: Sequence[Pattern] = ()) -> Reading:
         said = headline(log)
         return Reading(message=said, fingerprint=fingerprint(said))
     pattern, match = first
-    start = text.rfind("\n", 0, match.start()) + 1
-    end = text.find("\n", match.end())
-    line = text[start : end if end >= 0 else len(text)]
     return Reading(
         hints=hints,
         kind=pattern.kind,
-        message=headline(" ".join(line.split())),
+        message=_lines(match),
         fingerprint=fingerprint(_blanked(match)),
         refused=refused,
     )
@@ -110,6 +110,16 @@ def op_names(text: str) -> Iterable[str]:
 def _name(text: str | None) -> list[str]:
     name = (text or "").strip()
     return [name] if name else []
+
+
+def _lines(match: re.Match[str]) -> str:
+    """The lines that a match stands in, as one; those that are too long begin where the match does."""
+    text = match.string
+    start = text.rfind("\n", 0, match.start()) + 1
+    end = text.find("\n", match.end())
+    end = end if end >= 0 else len(text)
+    line = " ".join(text[start:end].split())
+    return headline(line if len(line) <= _LONG else "… " + " ".join(text[match.start() : end].split()))
 
 
 def _blanked(match: re.Match[str]) -> str:

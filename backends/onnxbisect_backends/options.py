@@ -45,5 +45,5 @@ def unknown(what: str, key: str, valid: Iterable[str]) -> str:
 
 def reason(message: str) -> str:
     """Pydantic's message as the end of a sentence."""
-    message = message.removeprefix("Value error, ").rstrip(".")
+    message = message.removeprefix("Value error, ").rstrip(".").replace("valid tuple", "list")
     return message[:1].lower() + message[1:]

@@ -5,7 +5,6 @@ A real compiler that is always at hand: it refuses unknown ops, dtypes without a
 
 import os
 import sys
-from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,7 +17,7 @@ from onnxbisect_backends.contract import Description, Limits, Outcome
 from onnxbisect_backends.judging import crashed, unfinished
 from onnxbisect_backends.logs import Pattern, compile_pattern, read_log
 from onnxbisect_backends.options import read_options
-from onnxbisect_backends.process import clean_env, run, written
+from onnxbisect_backends.process import brought_home, clean_env, run
 
 _SCRIPT = Path(__file__).with_name("ort_session.py")
 
@@ -35,9 +34,7 @@ _PATTERNS = (
     _pattern(r"(?P<op>[\w.]+:\w+)\(-?\d+\) is not a registered function/op"),
     _pattern(r"Could not find an implementation for (?P<op>\w+)\(\d+\) node with name '(?P<node>.*)'"),
     _pattern(r"No Op registered for (?P<op>\w+) with domain_version of \d+"),
-    _pattern(
-        r"Type '[^']*' of input parameter \(.*?\) of operator \((?P<op>\w+)\) in node \((?P<node>.*)\) is invalid"
-    ),
+    _pattern(r"of input parameter \((?P<tensor>.*?)\) of operator \((?P<op>\w+)\) in node \((?P<node>.*)\) is invalid"),
     _pattern(r"Unrecognized attribute: \w+ for operator (?P<op>\w+)"),
     _pattern(r"Node \((?P<node>.*)\) Op \((?P<op>\w+)\) \[\w+\]", Kind.ERROR),
     _pattern(r"Node ?\((?P<node>.*?)\) with schema\([^)]*\) has (?:in|out)put size", Kind.ERROR),
@@ -87,7 +84,7 @@ class OnnxRuntimeBackend:
         path = os.pathsep.join(entry for entry in sys.path if entry)
         env = clean_env(workdir, extra={"PYTHONPATH": path, "PYTHONIOENCODING": "utf-8:backslashreplace"})
         outcome = run(argv, cwd=workdir, env=env, limits=limits)
-        return replace(outcome, artifacts=written(workdir))
+        return brought_home(outcome, probe, workdir)
 
     def judge(self, outcome: Outcome) -> Verdict:
         """By the exit status; what the error says gives kind and hints."""

@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -40,8 +41,8 @@ def run(argv: Sequence[str], *, cwd: Path, env: Mapping[str, str], limits: Limit
 
     `env` is the whole environment. Never raises for what the command does; a command that cannot be started, or a
     run that was cut short by `kill_running`, comes back as `broken`. `exit_code` is as the command gave it: that a
-    wrapper's 139 means a crash inside it is for the judge to say. Artifacts are left for the caller to list, by
-    `written`, because only the caller knows where the command was told to write.
+    wrapper's 139 means a crash inside it is for the judge to say. Artifacts are left for the caller, by
+    `brought_home`, because only the caller knows where the command was told to write.
     """
     found = find_executable(argv[0], cwd=cwd, path=env.get("PATH"))
     if found is None:
@@ -96,6 +97,17 @@ def written(workdir: Path) -> tuple[Path, ...]:
         if len(found) >= _MOST_ARTIFACTS:
             break
     return tuple(found[:_MOST_ARTIFACTS])
+
+
+def brought_home(outcome: Outcome, probe: Path, workdir: Path) -> Outcome:
+    """The outcome with its artifacts, and with `model.onnx` and `.` in its log where absolute paths stood.
+
+    Paths of one compile differ from those of the next; without them the same compile has the same log everywhere.
+    `probe` is the path that the command was given; where it is in `workdir`, it is no artifact.
+    """
+    log = outcome.log.replace(str(probe), "model.onnx").replace(str(workdir), ".")
+    artifacts = tuple(path for path in written(workdir) if workdir / path != probe)
+    return replace(outcome, log=log, artifacts=artifacts)
 
 
 def find_executable(command: str, *, cwd: Path, path: str | None) -> str | None:

@@ -3,7 +3,7 @@
 import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -11,15 +11,15 @@ from typing import Any
 
 from onnxbisect.dressing import Dressing
 from onnxbisect.errors import BackendUnusableError, OptionError
-from onnxbisect.fingerprint import fingerprint
+from onnxbisect.fingerprint import fingerprint, plain
 from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect_backends.contract import Description, Limits, Outcome
-from onnxbisect_backends.definition import Definition, VersionCommand, fill
+from onnxbisect_backends.definition import Definition, VersionCommand, fill, placeholders
 from onnxbisect_backends.identity import files_named, short_hash
 from onnxbisect_backends.judging import crashed, unfinished
 from onnxbisect_backends.logs import Pattern, Reading, compile_pattern, read_log
 from onnxbisect_backends.options import unknown
-from onnxbisect_backends.process import clean_env, find_executable, not_found, run, written
+from onnxbisect_backends.process import brought_home, clean_env, find_executable, not_found, run
 from onnxbisect_backends.toml_file import load_definition
 
 #: Seconds that a version command may take.
@@ -38,7 +38,8 @@ class TomlBackend:
         self._path = path.absolute()
         self._definition = load_definition(self._path)
         self._values = _chosen(self._definition, options)
-        self._files = files_named(self._filled(self._definition.command), self._path.parent)
+        own = [word for word in self._definition.command if "here" in placeholders(word)]
+        self._files = files_named(self._filled(own), self._path.parent)
         self._digest = short_hash(self._path.read_text(encoding="utf-8"))
 
     @property
@@ -48,7 +49,7 @@ class TomlBackend:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options' values, and hashes of the TOML file and of the files that its command names."""
+        """The options' values, and hashes of the TOML file and of the files `{here}` that its command names."""
         names = {Path(name).name: digest for name, digest in self._files.items()}
         return {**self._values, "definition": self._digest, "files": names}
 
@@ -68,7 +69,7 @@ class TomlBackend:
         """Whether the command's first word can be executed."""
         command = self._filled(self._definition.command[:1])[0]
         with tempfile.TemporaryDirectory() as work:
-            path = self._env(Path(work)).get("PATH")
+            path = self._env(Path(work), {}).get("PATH")
         return None if find_executable(command, cwd=self._path.parent, path=path) else not_found(command)
 
     def compile(self, probe: Path, workdir: Path, limits: Limits) -> Outcome:
@@ -77,7 +78,7 @@ class TomlBackend:
         if self._definition.dressing.self_contained:
             probe = Path(shutil.copyfile(probe, workdir / "model.onnx"))
         outcome = self._run(self._definition.command, workdir, self._bounded(limits), probe)
-        return replace(outcome, artifacts=tuple(path for path in written(workdir) if workdir / path != probe))
+        return brought_home(outcome, probe, workdir)
 
     def judge(self, outcome: Outcome) -> Verdict:
         """By the file's success test; its patterns say in which way and where a compile failed."""
@@ -109,7 +110,7 @@ class TomlBackend:
         rules = self._definition.unresolved
         if outcome.exit_code in rules.exit_codes:
             return f"The compiler could not answer (exit status {outcome.exit_code})"
-        if any(compile_pattern(regex).search(outcome.log) for regex in rules.log_matches):
+        if any(compile_pattern(regex).search(plain(outcome.log)) for regex in rules.log_matches):
             return "The compiler could not answer"
         return ""
 
@@ -120,30 +121,31 @@ class TomlBackend:
             return f"Ended with exit status {outcome.exit_code}."
         if reading.refused:
             return "The log says that the compile failed."
+        log = plain(outcome.log)
         for regex in rules.log_must_not_match:
-            if match := compile_pattern(regex).search(outcome.log):
+            if match := compile_pattern(regex).search(log):
                 return f"The log says: {read_log(match[0]).message}"
         for regex in rules.log_must_match:
-            if not compile_pattern(regex).search(outcome.log):
+            if not compile_pattern(regex).search(log):
                 return f"Ended with exit status {outcome.exit_code}, but the log has nothing like '{regex}'."
         for glob in rules.files:
             if not any(fnmatchcase(str(path), glob) for path in outcome.artifacts):
                 return f"Ended with exit status {outcome.exit_code}, but wrote no file '{glob}'."
         return ""
 
-    def _filled(self, words: Sequence[str], **more: str) -> list[str]:
-        values = {"here": str(self._path.parent), "python": sys.executable, **self._values, **more}
+    def _filled(self, words: Sequence[str], places: Mapping[str, str] | None = None) -> list[str]:
+        values = {"here": str(self._path.parent), "python": sys.executable, **self._values, **(places or {})}
         return [fill(word, lambda name: values.get(name, f"{{{name}}}")) for word in words]
 
-    def _env(self, workdir: Path, **more: str) -> dict[str, str]:
+    def _env(self, workdir: Path, places: Mapping[str, str]) -> dict[str, str]:
         it = self._definition
-        extra = dict(zip(it.env, self._filled(list(it.env.values()), **more), strict=True))
+        extra = dict(zip(it.env, self._filled(list(it.env.values()), places), strict=True))
         return clean_env(workdir, inherit=it.inherit_env, extra=extra)
 
     def _run(self, words: Sequence[str], workdir: Path, limits: Limits, probe: Path) -> Outcome:
         places = {"model": str(probe), "workdir": str(workdir), "out": str(workdir / "out")}
         cwd = workdir if self._definition.cwd == "work" else self._path.parent
-        return run(self._filled(words, **places), cwd=cwd, env=self._env(workdir, **places), limits=limits)
+        return run(self._filled(words, places), cwd=cwd, env=self._env(workdir, places), limits=limits)
 
     def _ask_version(self, how: VersionCommand) -> str:
         with tempfile.TemporaryDirectory() as work:
@@ -151,7 +153,7 @@ class TomlBackend:
         command = " ".join(how.command)
         if verdict := unfinished(outcome):
             raise BackendUnusableError(f"The backend '{self.name}' does not tell its version: {verdict.message}")
-        match = compile_pattern(how.regex).search(outcome.log)
+        match = compile_pattern(how.regex).search(plain(outcome.log))
         if match is None:
             said = read_log(outcome.log).message or "nothing"
             raise BackendUnusableError(

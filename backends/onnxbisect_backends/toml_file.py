@@ -28,7 +28,10 @@ def load_definition(path: Path) -> Definition:
 
 
 def _complain(error: ValidationError) -> str:
-    first = error.errors(include_url=False)[0]
+    errors = error.errors(include_url=False)
+    # A misspelt key is also a missing one: the misspelling says more. A key that may be a text or a table complains
+    # once for each: what is wrong inside the table says more.
+    first = max(errors, key=lambda it: (it["type"] == "extra_forbidden", len(it["loc"])))
     where = [str(part) for part in first["loc"] if part not in ("str", "VersionCommand")]
     key = ".".join(where)
     if first["type"] == "extra_forbidden":

@@ -37,7 +37,7 @@ _PATH = re.compile(
 _FILE = re.compile(r"[\w.-]+\.(?:onnx|mlir|tflite|pb|bin|so|json|data|out|log|tmp)\b(?:\.\d+)*")
 _HEX = re.compile(r"\b0[xX][0-9a-fA-F]+\b|\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{8,}\b")
 #: `Conv_12`, `onnx::MatMul_345`, `layers.0.norm`, `%13`: what exporters and compilers call nodes and tensors.
-_NUMBERED = re.compile(r"%[\w.]+|\b[A-Za-z_][\w:.$-]*?[_.#]\d+(?:[\w:.$#-]*\w)?")
+_NUMBERED = re.compile(r"%[\w.]+|\b[A-Za-z_][\w:.$/-]*?[_.#]\d+(?:[\w:.$#/-]*\w)?")
 _DIMENSIONS = re.compile(r"(?<![\w?])(?:\?|\d+)(?:x(?:\?|\d+))+")
 _NUMBER = re.compile(r"(?<![A-Za-z_0-9.])[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 _LIST = re.compile(r"(<name>|#)(?:(?:\s*[,;]\s*|\s+)\1)+")

@@ -1,0 +1,153 @@
+"""Any command as a compiler, as `git bisect run` has it."""
+
+import sys
+from pathlib import Path
+
+import onnx
+import pytest
+
+from onnxbisect.errors import OptionError
+from onnxbisect.verdict import Kind, Status, Verdict
+from onnxbisect_backends.command import CommandBackend
+from onnxbisect_backends.contract import Limits, Outcome
+from onnxbisect_backends.testing import conv_net
+
+
+def ask(backend: CommandBackend, tmp_path: Path, **limits: float) -> tuple[Outcome, Verdict]:
+    probe, workdir = tmp_path / "probe.onnx", tmp_path / "work"
+    onnx.save(conv_net(), probe)
+    workdir.mkdir(exist_ok=True)
+    outcome = backend.compile(probe, workdir, Limits(**{"seconds": 30, **limits}))  # type: ignore[arg-type]
+    return outcome, backend.judge(outcome)
+
+
+def shell(script: str, cwd: Path | None = None) -> CommandBackend:
+    return CommandBackend(["sh", "-c", script, "sh", "{model}", "{workdir}", "{out}"], cwd=cwd)
+
+
+@pytest.mark.parametrize(
+    ("script", "status", "kind"),
+    [
+        ("exit 0", Status.PASS, None),
+        ("echo 'error: but fine'; exit 0", Status.PASS, None),
+        ("exit 125", Status.UNRESOLVED, Kind.ERROR),
+        ("exit 1", Status.FAIL, Kind.ERROR),
+        ("exit 2", Status.FAIL, Kind.ERROR),
+        ("exit 126", Status.FAIL, Kind.ERROR),
+        ("exit 255", Status.FAIL, Kind.ERROR),
+        ("kill -SEGV $$", Status.FAIL, Kind.CRASH),
+        ("kill -KILL $$", Status.FAIL, Kind.CRASH),
+        ("exit 139", Status.FAIL, Kind.CRASH),
+        ("exit 134", Status.FAIL, Kind.CRASH),
+        ("exit 136", Status.FAIL, Kind.CRASH),
+        ("exit 140", Status.FAIL, Kind.ERROR),
+    ],
+)
+def test_the_exit_status_decides(tmp_path: Path, script: str, status: Status, kind: Kind | None) -> None:
+    _, verdict = ask(shell(script), tmp_path)
+
+    assert (verdict.status, verdict.kind) == (status, kind)
+
+
+def test_a_hang_is_unresolved(tmp_path: Path) -> None:
+    _, verdict = ask(shell("sleep 60"), tmp_path, seconds=0.3)
+
+    assert (verdict.status, verdict.kind) == (Status.UNRESOLVED, Kind.TIMEOUT)
+    assert "raise the time limit" in verdict.message
+
+
+def test_a_command_that_vanishes_is_unresolved(tmp_path: Path) -> None:
+    _, verdict = ask(CommandBackend(["./gone", "{model}"], cwd=tmp_path), tmp_path)
+
+    assert verdict.status is Status.UNRESOLVED
+    assert "./gone" in verdict.message
+
+
+def test_the_command_gets_the_probe_and_the_places_it_asked_for(tmp_path: Path) -> None:
+    script = 'test -f "$1" && test -z "$(ls -A "$2")" && test "$TMPDIR" = "$2" && test ! -e "$3" && echo x > "$3"'
+
+    outcome, verdict = ask(shell(script), tmp_path)
+
+    assert verdict.status is Status.PASS, outcome.log
+    assert outcome.artifacts == (Path("out"),)
+
+
+def test_it_runs_where_the_user_stands_with_the_users_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "project"
+    home.mkdir()
+    (home / "check.py").write_text("import os, sys; open('calls.jsonl', 'a').write('x'); print(os.environ['MY_SDK'])")
+    monkeypatch.chdir(home)
+    monkeypatch.setenv("MY_SDK", "here it is")
+    backend = CommandBackend([sys.executable, "check.py", "{model}", "--log", "calls.jsonl"])
+    monkeypatch.chdir("/")
+
+    outcome, _ = ask(backend, tmp_path)
+
+    assert outcome.log == "here it is\n"
+    assert (home / "calls.jsonl").read_text() == "x"
+
+
+def test_other_braces_stay_as_they_are(tmp_path: Path) -> None:
+    outcome, _ = ask(CommandBackend(["echo", '{"model": {x}}', "--in={model}"]), tmp_path)
+
+    assert outcome.log == '{"model": {x}} --in=model.onnx\n'
+
+
+def test_a_failure_has_the_commands_last_complaint_and_gives_no_hints(tmp_path: Path) -> None:
+    _, verdict = ask(shell("echo start; echo \"error: node '/a/Erf_3' is bad\"; echo bye; exit 1"), tmp_path)
+
+    assert verdict.message == "error: node '/a/Erf_3' is bad"
+    assert verdict.fingerprint == "error: node <name> is bad"
+    assert not verdict.hints
+
+
+def test_a_silent_failure_still_has_a_message(tmp_path: Path) -> None:
+    _, verdict = ask(shell("exit 7"), tmp_path)
+
+    assert verdict.message == "Ended with exit status 7, without a word."
+    assert verdict.fingerprint == ""
+
+
+@pytest.mark.parametrize("argv", [[], ["python", "compile.py"], ["compile", "{models}", "model"]])
+def test_a_command_without_a_place_for_the_model_is_refused(argv: list[str]) -> None:
+    with pytest.raises(OptionError, match=r"\{model\}"):
+        CommandBackend(argv)
+
+
+def test_check_says_what_is_missing(tmp_path: Path) -> None:
+    missing = CommandBackend(["no-such-compiler", "{model}"]).check()
+
+    assert missing is not None
+    assert "no-such-compiler" in missing
+    assert shell("true").check() is None
+
+
+def test_editing_a_file_that_the_command_names_makes_it_another_target(tmp_path: Path) -> None:
+    def target() -> tuple[object, str]:
+        argv = ["python", "check.py", "{model}", "--rule=rule.json", "--log", "seen", "-o", "result.bin", "calls.jsonl"]
+        backend = CommandBackend(argv, cwd=tmp_path)
+        return backend.options, backend.describe().version
+
+    seen = []
+    for name in ["check.py", "rule.json"]:
+        (tmp_path / name).write_text("1")
+        seen.append(target())
+        (tmp_path / name).write_text("2")
+        seen.append(target())
+    assert len({version for _, version in seen}) == 4
+    assert target() == seen[-1]
+
+    for name in ["seen", "result.bin", "calls.jsonl"]:  # files that the command writes
+        (tmp_path / name).write_text("grows with every call")
+        assert target() == seen[-1]
+
+
+def test_a_rebuilt_compiler_is_another_target_though_too_large_to_read(tmp_path: Path) -> None:
+    compiler = tmp_path / "mycc"
+    compiler.write_bytes(bytes(2 << 20))
+    before = CommandBackend(["./mycc", "{model}"], cwd=tmp_path).describe()
+    compiler.write_bytes(bytes(2 << 20) + b"1")
+
+    assert CommandBackend(["./mycc", "{model}"], cwd=tmp_path).describe() != before

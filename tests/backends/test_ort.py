@@ -1,0 +1,79 @@
+"""The onnxruntime backend: real sessions, real refusals."""
+
+from pathlib import Path
+
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from onnxbisect.verdict import Hints, Kind, Status, Verdict
+from onnxbisect_backends.contract import Limits, Outcome
+from onnxbisect_backends.ort import OnnxRuntimeBackend
+from onnxbisect_backends.testing import conv_net, with_op
+
+
+def ask(model: onnx.ModelProto, tmp_path: Path, **options: str) -> tuple[Outcome, Verdict]:
+    probe, workdir = tmp_path / "probe.onnx", tmp_path / "work"
+    onnx.save(model, probe)
+    workdir.mkdir()
+    backend = OnnxRuntimeBackend(options)
+    outcome = backend.compile(probe, workdir, Limits(seconds=60))
+    return outcome, backend.judge(outcome)
+
+
+def one_node(op: str, dtype: int, inputs: int = 1, **attributes: object) -> onnx.ModelProto:
+    node = helper.make_node(op, ["x"] * inputs, ["y"], name="it's /a node", **attributes)
+    value = [helper.make_tensor_value_info(name, dtype, (2, 2)) for name in "xy"]
+    graph = helper.make_graph([node], "g", value[:1], value[1:])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+NODE = ("it's /a node",)
+
+
+@pytest.mark.parametrize(
+    ("model", "kind", "hints", "words"),
+    [
+        (with_op("FancyAct", "vendor.npu"), Kind.UNSUPPORTED, Hints(ops=("vendor.npu::FancyAct",)), "not a registered"),
+        (one_node("Foo", 1), Kind.UNSUPPORTED, Hints(ops=("Foo",), nodes=NODE), "No Op registered for Foo"),
+        (one_node("Relu", 16), Kind.UNSUPPORTED, Hints(ops=("Relu",), nodes=NODE), "Could not find an implementation"),
+        (one_node("Sin", 7), Kind.UNSUPPORTED, Hints(ops=("Sin",), nodes=NODE, tensors=("x",)), "Type 'tensor(int64)'"),
+        (one_node("Relu", 1, foo=1), Kind.UNSUPPORTED, Hints(ops=("Relu",), nodes=NODE), "Unrecognized attribute: foo"),
+        (one_node("Relu", 1, 2), Kind.ERROR, Hints(ops=("Relu",), nodes=NODE), "has input size 2"),
+    ],
+    ids=["custom domain", "unknown op", "no kernel", "wrong dtype", "wrong attribute", "too many inputs"],
+)
+def test_refusals_name_what_onnxruntime_names(
+    tmp_path: Path, model: onnx.ModelProto, kind: Kind, hints: Hints, words: str
+) -> None:
+    _, verdict = ask(model, tmp_path)
+
+    assert (verdict.status, verdict.kind, verdict.hints) == (Status.FAIL, kind, hints)
+    assert words in verdict.message
+
+
+def test_refusals_of_two_ops_in_the_same_words_have_one_fingerprint(tmp_path: Path) -> None:
+    prints = []
+    for op in ["Relu", "Sqrt"]:
+        (tmp_path / op).mkdir()
+        prints.append(ask(one_node(op, TensorProto.BFLOAT16), tmp_path / op)[1].fingerprint)
+
+    assert prints[0] == prints[1] == "Could not find an implementation for <op>(#) node with name <name>"
+
+
+@pytest.mark.parametrize("level", ["disable_all", "enable_basic", "enable_extended", "enable_all"])
+def test_every_optimisation_level_compiles_and_reports_nothing_home(tmp_path: Path, level: str) -> None:
+    outcome, verdict = ask(conv_net(), tmp_path, optimization=level)
+
+    assert verdict.passed
+    assert outcome.artifacts == ()  # telemetry would leave its database in the work directory
+    assert outcome.log == ""
+
+
+def test_a_probe_that_is_not_there_is_unresolved(tmp_path: Path) -> None:
+    backend = OnnxRuntimeBackend({})
+
+    verdict = backend.judge(backend.compile(tmp_path / "none.onnx", tmp_path, Limits(seconds=60)))
+
+    assert verdict.status is Status.UNRESOLVED
+    assert "File doesn't exist" in verdict.message

@@ -1,0 +1,113 @@
+"""Fingerprints: the same complaint about another piece of the model is the same complaint."""
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onnxbisect.fingerprint import fingerprint, headline, plain
+
+# verbatim texts of real compilers
+ORT = "[ONNXRuntimeError] : 9 : NOT_IMPLEMENTED : Could not find an implementation for Foo({n}) node with name '{name}'"
+RKNN = (
+    "ValueError: The input {n} of Expand('{name}') need to be constant! It will cause the graph to be a dynamic graph!"
+)
+RKNN_RANK = "Invalid rank for input: /{name}_output_{n} Got: {n} Expected: {n}"
+QNN = "2026-11-20 20:10:{n:02d}.{n} [E:onnxruntime:, qnn_execution_provider.cc:{n} Get] Unsupported node {name}"
+IREE = "/work/{name}/m.mlir:{n}:11: error: failed to legalize operation 'torch.operator' in %{n} at 0x7fff{n:08x}"
+TEXTS = [ORT, RKNN, RKNN_RANK, QNN, IREE]
+
+NAMES = st.from_regex(r"(/?[a-z]{1,8}(\.[0-9]{1,2})?/)?[A-Z][A-Za-z]{1,8}_[0-9]{1,4}", fullmatch=True)
+
+
+@pytest.mark.parametrize("text", TEXTS)
+@given(names=st.tuples(NAMES, NAMES), numbers=st.tuples(st.integers(0, 59), st.integers(0, 59)))
+def test_names_and_numbers_do_not_matter(text: str, names: tuple[str, str], numbers: tuple[int, int]) -> None:
+    first, second = (fingerprint(text.format(name=name, n=number)) for name, number in zip(names, numbers, strict=True))
+
+    assert first == second
+
+
+def test_different_complaints_differ() -> None:
+    assert len({fingerprint(text.format(name="Conv_1", n=1)) for text in TEXTS}) == len(TEXTS)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        # what stays: op types, dtypes, codes, the words of a quoted message
+        (
+            "E RKNN: Not Support Dtype: 2. please check precision!",
+            "E RKNN: Not Support Dtype: #. please check precision!",
+        ),
+        ("E19010: No parser for Op [Det] of float32", "E19010: No parser for Op [Det] of float32"),
+        (
+            "KeyError: 'No translation registered for op type onnx_einsum.'",
+            "KeyError: No translation registered for op type onnx_einsum.",
+        ),
+        ("the model wasn't converted and isn't ok", "the model wasn't converted and isn't ok"),
+        # what goes
+        ("Emitter for Clip_8.clamp(Clip)[Clamp] is not found", "Emitter for <name>(Clip)[Clamp] is not found"),
+        ("cannot read /tmp/w1/probe.onnx or ../x/y.bin", "cannot read <name> or <name>"),
+        ("tensor<4x8x?xf32> at layers.0.norm and onnx::MatMul_345", "tensor<#xf32> at <name> and <name>"),
+        ("\x1b[31mE 18:09:38.123\x1b[0m bad\ttab", "E <time> bad tab"),
+        ("object d41d8cd98f00b204e9800998ecf8427e at 0xDEADbeef", "object # at #"),
+        ("took -1.5e-3 s", "took # s"),
+        # lists count as one
+        ("FAIL ['n5', 'n9', 'n11']", "FAIL [<name>]"),
+        ("shape [1, 3, 224, 224]", "shape [#]"),
+        ("", ""),
+    ],
+)
+def test_what_stays_and_what_goes(text: str, expected: str) -> None:
+    assert fingerprint(text) == expected
+
+
+@given(st.text(max_size=600))
+def test_any_text_gives_a_short_printable_line(text: str) -> None:
+    for said, most in [(fingerprint(text), 200), (headline(text), 300)]:
+        assert len(said) <= most
+        assert "\n" not in said
+        assert "\x1b" not in said
+        said.encode()
+
+
+@pytest.mark.parametrize("piece", ["a/", "'", "a_1.", "0", "x:", "\x1b[", "\x1b]", "x\n", "1,", "name ", "../", "%"])
+def test_hostile_logs_cost_little(piece: str) -> None:
+    log = piece * (2_000_000 // len(piece))
+    begun = time.process_time()
+
+    fingerprint(headline(log))
+    fingerprint(log)
+
+    assert time.process_time() - begun < 3
+
+
+@pytest.mark.parametrize(
+    ("log", "expected"),
+    [
+        ("start\nTraceback (most recent call last):\n  File 'x'\nValueError: no good\n\n", "ValueError: no good"),
+        ("Error: Det is unknown\ncleaning up\nbye", "Error: Det is unknown"),
+        ("first\nlast\n\n", "last"),
+        ("E: bad op failed\n0 errors, 1 warning", "E: bad op failed"),
+        ("10%\r50%\rerror: at half\r100%\r\n", "error: at half"),
+        ("These Op Not Support: ONNX::Det\nConverted", "These Op Not Support: ONNX::Det"),
+        ("\x1b[31merror:\x1b[0m red\x07\u202egnp", "error: redgnp"),
+        ("", ""),
+        (" \n\t\n", ""),
+    ],
+)
+def test_the_headline_is_the_line_to_read(log: str, expected: str) -> None:
+    assert headline(log) == expected
+
+
+def test_a_long_headline_is_cut_with_a_mark() -> None:
+    said = headline("error: " + "x" * 1000)
+
+    assert len(said) == 300
+    assert said.endswith("…")
+
+
+def test_plain_text_keeps_lines_and_tabs() -> None:
+    assert plain("a\tb\r\nc\rd\x00\x1b]0;title\x07e") == "a\tb\nc\nde"
