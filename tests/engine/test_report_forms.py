@@ -14,7 +14,7 @@ from onnx import helper
 
 from onnxbisect.diagnosis import Certainty, CulpritKind
 from onnxbisect.preflight.finding import Finding, Severity
-from onnxbisect.report import document
+from onnxbisect.report import document, schema
 from onnxbisect.report.gitlab import gitlab
 from onnxbisect.report.html import html
 from onnxbisect.report.junit import junit
@@ -336,3 +336,39 @@ def test_colour_codes_of_a_compiler_are_no_part_of_its_words():
 )
 def test_clean_shows_what_it_hides(text, shown):
     assert clean(text) == shown
+
+
+def test_terminal_shows_variants_of_one_refused_op_as_one_line():
+    nodes = [helper.make_node("Gather", [], [], axis=axis) for axis in (0, 1, 0)]
+    model = chain([*nodes, "Relu", "Exp"])
+    found = [single(model, [0, 2], "no Gather"), single(model, [4], "no Exp"), single(model, [1], "no Gather")]
+    shown = lines(document(job_of(model, found)))
+    (line,) = [line for line in shown if re.match(r" +\d+ +Gather", line)]
+    assert re.match(r" +1 +Gather +3 ", line)
+    assert "       in 2 variants: culprits 1, 3" in shown
+
+
+def test_where_everything_fails_alike_the_compiler_itself_is_doubted():
+    model = chain(["Relu", "Exp"])
+    alike = document(job_of(model, [single(model, [0], "no module onnx"), single(model, [1], "no module onnx")]))
+    different = document(job_of(model, [single(model, [0], "no Relu"), single(model, [1], "no Exp")]))
+    assert "first see that the compiler itself works" in "\n".join(lines(alike))
+    assert "first see" not in "\n".join(lines(different))
+
+
+def test_own_commands_and_toml_files_are_named_as_they_are_given_again():
+    report = plain_report()
+    report["target"] |= {"backend": "mychip", "options": {"level": 2, "definition": "f00d", "files": {"a.py": "beef"}}}
+    assert "--backend mychip.toml --option level=2" in culprit_readme(report, 1)
+    assert "f00d" not in markdown(report)
+    report["target"] |= {"backend": "command", "options": {"command": ["sh", "x.sh", "{model}"], "files": {"x": "y"}}}
+    assert "Target: `sh x.sh '{model}'`" in markdown(report)
+
+
+def test_nothing_tells_to_reproduce_from_a_file_that_was_not_written():
+    report = plain_report()
+    for found in report["culprits"]:
+        found["repro"] = None
+    jsonschema.validate(report, schema())
+    for text in (markdown(report), html(report), junit(report), culprit_readme(report, 1)):
+        assert "onnx-bisect run" not in text

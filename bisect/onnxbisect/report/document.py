@@ -24,7 +24,7 @@ def document(job: Job) -> dict[str, Any]:
     """The report of a job, JSON-able, as `report.schema.json` describes it. Names and messages are left as they are.
 
     `culprits[].repro` names the file below the report's folder that reproduces the culprit; whoever writes the
-    report puts it there.
+    report puts it there, or sets it to None.
     """
     records = Records(job.probes)
     entries = Entries(job, records)
@@ -107,7 +107,11 @@ def _certificate(job: Job, records: Records) -> dict[str, Any]:
     diagnosis = job.diagnosis
     certificate = diagnosis.certificate
     sentence = words.certificate(
-        certificate.status.value, diagnosis.verdict.value, len(diagnosis.culprits), size(diagnosis.remainder)
+        certificate.status.value,
+        diagnosis.verdict.value,
+        len(diagnosis.culprits),
+        size(diagnosis.remainder),
+        alike=len({(culprit.failure, culprit.fingerprint) for culprit in diagnosis.culprits}) == 1,
     )
     named = [records.named(units, Status.PASS) for units in certificate.probes]
     return {

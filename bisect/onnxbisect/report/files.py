@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from onnxbisect.report.culprits import culprit_dir_name
 from onnxbisect.report.gitlab import gitlab
 from onnxbisect.report.html import html
 from onnxbisect.report.junit import junit
@@ -29,7 +30,9 @@ _CULPRIT_FILES = ("model.onnx", "compiler.log", "README.md")
 
 def culprit_dirs(document: Mapping[str, Any]) -> tuple[str, ...]:
     """For each culprit its folder, relative to the report's: `culprits/01-Gather`."""
-    return tuple(culprit["repro"].rpartition("/")[0] for culprit in document["culprits"])
+    return tuple(
+        f"culprits/{culprit_dir_name(number, culprit['ops'])}" for number, culprit in enumerate(document["culprits"], 1)
+    )
 
 
 def write(

@@ -54,7 +54,9 @@ def _culprit(suite: ElementTree.Element, document: Mapping[str, Any], culprit: M
     )
     lines = [f"{number}. {clean(', '.join(nodes))}" for number, nodes in enumerate(culprit["occurrences"], 1)]
     lines += [f"from {clean(words.where(origin))}" for origin in words.sources(culprit)]
-    failure.text = "\n".join([*lines, f"reproduce: {clean(words.command(document, culprit['repro']))}"])
+    if culprit["repro"]:
+        lines.append(f"reproduce: {clean(words.command(document, culprit['repro']))}")
+    failure.text = "\n".join(lines)
 
 
 def _case(suite: ElementTree.Element, group: str, name: str) -> ElementTree.Element:

@@ -49,19 +49,29 @@ def culprit_readme(document: Mapping[str, Any], number: int) -> str:
     """What stands beside the file that reproduces culprit `number` (the first is 1)."""
     culprit = document["culprits"][number - 1]
     more = ["## What passes instead", *_instead(culprit)] if culprit["passes_instead"] else []
+    title = f"# {' + '.join(code(op) for op in culprit['ops'][:8])} does not compile"
+    name, target = code(document["model"]["name"]), code(words.target(document))
     blocks = [
-        f"# {' + '.join(code(op) for op in culprit['ops'][:8])} does not compile",
-        "`model.onnx` is the smallest part of "
-        f"{code(document['model']['name'])} that {code(words.target(document))} refuses, "
-        "`compiler.log` what the compiler said.",
-        "## Reproduce",
-        fence(words.command(document, "model.onnx")),
+        title,
+        *(_reproduce(document, name, target) if culprit["repro"] else [f"Refused by {target}, in {name}."]),
         "## What it proves",
         *_findings(document, culprit),
         *more,
         f"Culprit {code(culprit['id'])}, report of model {code(document['model']['sha256'][:12])}.",
     ]
     return "\n\n".join(blocks) + "\n"
+
+
+def _reproduce(document: Mapping[str, Any], name: str, target: str) -> list[str]:
+    where = "In the folder of this file:"
+    if document["target"]["backend"] == "command":
+        where = "In the folder where the command was given, with the path of this `model.onnx`:"
+    return [
+        f"`model.onnx` is the smallest part of {name} that {target} refuses, `compiler.log` what the compiler said.",
+        "## Reproduce",
+        where,
+        fence(words.command(document, "model.onnx")),
+    ]
 
 
 def code(text: str, *, cell: bool = False) -> str:
@@ -129,7 +139,8 @@ def _culprits(document: Mapping[str, Any]) -> list[str]:
         blocks += [f"### {number}. {' + '.join(code(op) for op in culprit['ops'][:8])}", *_findings(document, culprit)]
         if culprit["passes_instead"]:
             blocks += ["What passes instead:", *_instead(culprit)]
-        blocks.append(f"Reproduce: {code(words.command(document, culprit['repro']))}")
+        if culprit["repro"]:
+            blocks.append(f"Reproduce: {code(words.command(document, culprit['repro']))}")
     return blocks
 
 

@@ -45,13 +45,15 @@ def _certificate(document: Mapping[str, Any]) -> list[str]:
 
 
 def _culprits(document: Mapping[str, Any], width: int) -> list[str]:
-    culprits = document["culprits"]
-    if not culprits:
+    groups = _alike(document)
+    if not groups:
         return []
-    traced = any(_source(culprit) for culprit in culprits)
+    traced = any(_source(culprit) for group in groups for _, culprit in group)
     rows = [("#", "op", "places", "first node", "where") if traced else ("#", "op", "places", "first node")]
-    for number, culprit in enumerate(culprits, 1):
-        row = (str(number), _ops_of(culprit), str(len(culprit["occurrences"])), clean(_first(culprit)))
+    for group in groups:
+        number, culprit = group[0]
+        places = sum(len(culprit["occurrences"]) for _, culprit in group)
+        row = (str(number), _ops_of(culprit), str(places), clean(_first(culprit)))
         rows.append((*row, clean(_source(culprit))) if traced else row)
     room = width - 2 - 8
     limits = [3, min(34, room * 2 // 5), 6]
@@ -59,13 +61,26 @@ def _culprits(document: Mapping[str, Any], width: int) -> list[str]:
     limits += [room - min(34, room // 2), min(34, room // 2)] if traced else [room]
     grid = _grid(rows, limits, right=(0, 2), keep_end=(3,))
     shown = [_count(document), grid[0]]
-    for culprit, line in zip(culprits, grid[1:], strict=True):
+    for group, line in zip(groups, grid[1:], strict=True):
+        _, culprit = group[0]
         shown += [line, clip(f"       {words.failure(culprit)}", width)]
+        if len(group) > 1:
+            numbers = ", ".join(str(number) for number, _ in group)
+            shown.append(clip(f"       in {len(group)} variants: culprits {numbers}", width))
         if doubt := words.certainty(culprit):
             shown.append(f"       {clean(doubt)}")
         if culprit["largest_passing"]:
             shown.append(f"       the largest piece that compiles has {culprit['largest_passing']['size']} units")
     return shown
+
+
+def _alike(document: Mapping[str, Any]) -> list[list[tuple[int, Mapping[str, Any]]]]:
+    """Culprits with their numbers, those of which a reader sees no difference together: variants of one op."""
+    groups: dict[tuple[str, ...], list[tuple[int, Mapping[str, Any]]]] = {}
+    for number, culprit in enumerate(document["culprits"], 1):
+        seen = (culprit["kind"], _ops_of(culprit), words.failure(culprit), words.certainty(culprit))
+        groups.setdefault(seen, []).append((number, culprit))
+    return list(groups.values())
 
 
 def _count(document: Mapping[str, Any]) -> str:

@@ -19,9 +19,11 @@ _KINDS = {
 
 
 def target(document: Mapping[str, Any]) -> str:
-    """`whitelist (profile=edgesam)`."""
+    """`whitelist (profile=edgesam)`, or the user's own command."""
     about = document["target"]
-    options = ", ".join(f"{key}={_option(value)}" for key, value in about["options"].items())
+    if own := _own_command(about):
+        return shlex.join(own)
+    options = ", ".join(_given(about))
     return f"{about['backend']} ({options})" if options else str(about["backend"])
 
 
@@ -41,14 +43,19 @@ def headline(verdict: str, model: str, backend: str, certain: int) -> str:
     return f"it is not known whether {model} compiles for {backend}"
 
 
-def certificate(status: str, verdict: str, culprits: int, remainder: int) -> str:
-    """What the certificate says, in plain words; `remainder` is the number of units outside all culprits."""
+def certificate(status: str, verdict: str, culprits: int, remainder: int, *, alike: bool) -> str:
+    """What the certificate says, in plain words.
+
+    `remainder` is the number of units outside all culprits; `alike` whether all culprits fail in the same way.
+    """
     if status != "proven":
         return "bounded: what was found stands, but there may be more"
     if verdict == "pass":
         return f"proven: all {plural(remainder, 'unit')} compile together"
     if not remainder:
-        return "proven: every unit belongs to a culprit, nothing else is left"
+        all_fail = "proven: every unit belongs to a culprit, nothing else is left"
+        doubt = "; all fail in the same way, so first see that the compiler itself works"
+        return all_fail + doubt if alike and culprits > 1 else all_fail
     them = "this culprit" if culprits == 1 else f"these {culprits} culprits"
     return f"proven: without {them} the other {plural(remainder, 'unit')} compile, so nothing else is wrong"
 
@@ -104,16 +111,27 @@ def difference(entry: Mapping[str, Any]) -> str:
 def command(document: Mapping[str, Any], model: str) -> str:
     """The shell command that asks the same target about the file `model`."""
     about = document["target"]
-    options = dict(about["options"])
-    own = options.get("command")
-    if about["backend"] == "command" and own:
-        words = [str(word) for word in own] if isinstance(own, list) else shlex.split(str(own))
-        return shlex.join(["onnx-bisect", "run", model, "--", *words])
-    words = ["onnx-bisect", "run", model, "--backend", str(about["backend"])]
-    for key, value in options.items():
-        if value is not None:
-            words += ["--option", f"{key}={_option(value)}"]
+    if own := _own_command(about):
+        return shlex.join(["onnx-bisect", "run", model, "--", *own])
+    backend = f"{about['backend']}.toml" if "definition" in about["options"] else str(about["backend"])
+    words = ["onnx-bisect", "run", model, "--backend", backend]
+    for option in _given(about):
+        words += ["--option", option]
     return shlex.join(words)
+
+
+def _own_command(about: Mapping[str, Any]) -> list[str]:
+    """What stood after `--`; empty for any other backend."""
+    own = about["options"].get("command")
+    return [str(word) for word in own] if about["backend"] == "command" and isinstance(own, list) else []
+
+
+def _given(about: Mapping[str, Any]) -> list[str]:
+    """The options as the command line takes them, without the hashes by which a backend marks its files."""
+    values = {key: value for key, value in about["options"].items() if key != "definition"}
+    return [
+        f"{key}={_option(value)}" for key, value in values.items() if value is not None and not isinstance(value, dict)
+    ]
 
 
 def _option(value: object) -> str:
