@@ -1,0 +1,65 @@
+"""Checks of versions and names: what a tool reads before it looks at any op."""
+
+import re
+from collections import Counter
+
+from onnxbisect.preflight.subject import Seen, Subject, count, some, unique
+
+#: The oldest opset that pulsar2 documents; the newest that the onnx inside RKNN and TPU-MLIR knows, and its IR.
+_OLDEST, _NEWEST, _NEWEST_IR = 11, 19, 9
+_PLAIN = re.compile(r"[A-Za-z0-9_.-]+")
+
+
+def opset_too_old(subject: Subject) -> Seen | None:
+    """A default-domain opset below 11."""
+    version = subject.opset
+    return Seen(detail=f"opset {version}") if version is not None and version < _OLDEST else None
+
+
+def opset_too_new(subject: Subject) -> Seen | None:
+    """A default-domain opset above 19."""
+    version = subject.opset
+    return Seen(detail=f"opset {version}") if version is not None and version > _NEWEST else None
+
+
+def ir_version_too_new(subject: Subject) -> Seen | None:
+    """An IR version above 9."""
+    version = subject.filed.ir_version
+    return Seen(detail=f"IR version {version}") if version > _NEWEST_IR else None
+
+
+def missing_default_domain(subject: Subject) -> Seen | None:
+    """No opset for the standard ops."""
+    imports = tuple(item.domain for item in subject.filed.opset_import)
+    return Seen(detail=f"imports {some(imports)}") if subject.opset is None else None
+
+
+def duplicate_node_name(subject: Subject) -> Seen | None:
+    """Nodes of the file that share a name, or have none; `nodes` are the names that they go by here."""
+    given = Counter(node.name for node in subject.filed.graph.node)
+    twice = unique(name for name, times in given.items() if name and times > 1)
+    if not twice and not given[""]:
+        return None
+    unclear = {n.output[0] for n in subject.filed.graph.node if given[n.name] > 1 or not n.name}
+    parts = [f"{count(given[''], 'node')} without a name"] * bool(given[""])
+    parts += [f"shared: {some(twice)}"] * bool(twice)
+    return Seen(nodes=tuple(n.name for n in subject.graph.node if n.output[0] in unclear), detail="; ".join(parts))
+
+
+def odd_names(subject: Subject) -> Seen | None:
+    """Inputs and outputs with other characters than letters, digits, `_`, `.` and `-`."""
+    boundary = (*subject.inputs, *(value.name for value in subject.graph.output))
+    names = tuple(name for name in boundary if not _PLAIN.fullmatch(name))
+    inner = sum(1 for name in subject.activations if not _PLAIN.fullmatch(name))
+    texts = tuple(repr(name) for name in names)
+    return Seen(tensors=names, detail=f"{some(texts)}; {inner} tensors in all") if names else None
+
+
+CHECKS = {
+    "opset-too-old": opset_too_old,
+    "opset-too-new": opset_too_new,
+    "ir-version-too-new": ir_version_too_new,
+    "missing-default-domain": missing_default_domain,
+    "duplicate-node-name": duplicate_node_name,
+    "odd-names": odd_names,
+}

@@ -1,0 +1,220 @@
+"""Checks of single ops: where they come from, which form they have, what they are fed."""
+
+from functools import lru_cache
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from onnxbisect.model.scopes import domain_of, is_constant, qualified
+from onnxbisect.model.shapeops import RANDOM
+from onnxbisect.preflight.subject import Seen, Subject, count, some, unique
+
+_ML = ("ai.onnx.ml", "ai.onnx.training", "ai.onnx.preview.training")
+#: Slots of weights and biases that are quantised offline.
+_WEIGHTS = {
+    "Conv": (1, 2),
+    "ConvTranspose": (1, 2),
+    "Gemm": (1, 2),
+    "BatchNormalization": (1, 2, 3, 4),
+    "InstanceNormalization": (1, 2),
+    "LayerNormalization": (1, 2),
+}
+#: Attributes whose absence some front end is known to read as nothing, or as another default than ONNX's.
+_READ_BLINDLY = {
+    "Conv": ("kernel_shape",),
+    "ConvTranspose": ("kernel_shape",),
+    "Elu": ("alpha",),
+    "GridSample": ("mode", "padding_mode"),
+    "LeakyRelu": ("alpha",),
+    "Split": ("axis",),
+    "TopK": ("largest", "sorted"),
+}
+_POSTPROCESS = frozenset({"NonMaxSuppression", "TopK", "NonZero"})
+_HEAVY = frozenset({"Conv", "ConvTranspose", "MatMul", "Gemm", "LSTM", "GRU", "Einsum"})
+
+
+def custom_domain(subject: Subject) -> Seen | None:
+    """Ops outside of ONNX's own domains that the model does not define itself."""
+    defined = {(domain_of(f), f.name) for f in subject.model.proto.functions}
+    sites = [
+        s
+        for s in subject.sites
+        if domain_of(s.node) and domain_of(s.node) not in _ML and (domain_of(s.node), s.node.op_type) not in defined
+    ]
+    ops = unique(qualified(s.node) for s in sites)
+    return Seen(nodes=unique(s.holder for s in sites), detail=some(ops)) if sites else None
+
+
+def ml_domain(subject: Subject) -> Seen | None:
+    """Ops of the classical machine learning and training domains."""
+    sites = [s for s in subject.sites if domain_of(s.node) in _ML]
+    ops = unique(qualified(s.node) for s in sites)
+    return Seen(nodes=unique(s.holder for s in sites), detail=some(ops)) if sites else None
+
+
+def schema_function_op(subject: Subject) -> Seen | None:
+    """Standard ops that ONNX itself defines as a function of others, and has since they exist."""
+    sites = [s for s in subject.sites if not domain_of(s.node) and _always_function(s.node.op_type)]
+    ops = unique(s.node.op_type for s in sites)
+    return Seen(nodes=unique(s.holder for s in sites), detail=some(ops, 8)) if sites else None
+
+
+def random_op(subject: Subject) -> Seen | None:
+    """Ops that draw numbers, Dropout in training mode among them."""
+    training = set(_training(subject, "Dropout"))
+    sites = [s for s in subject.sites if s.node.op_type in RANDOM or s.node.name in training]
+    ops = unique(s.node.op_type for s in sites)
+    return Seen(nodes=unique(s.holder for s in sites), detail=some(ops)) if sites else None
+
+
+def training_mode(subject: Subject) -> Seen | None:
+    """BatchNormalization and Dropout as exported from a model in training."""
+    nodes = _training(subject, "BatchNormalization", "Dropout")
+    return Seen(nodes=nodes, detail=count(len(nodes), "node")) if nodes else None
+
+
+def missing_default_attr(subject: Subject) -> Seen | None:
+    """Attributes left at their default where a front end is known to need them written out."""
+    found = [
+        (site, name)
+        for site in subject.sites
+        if not domain_of(site.node)
+        for name in _READ_BLINDLY.get(site.node.op_type, ())
+        if name not in {a.name for a in site.node.attribute} and _has_attribute(site.node.op_type, name, subject.opset)
+    ]
+    what = unique(f"{name} of {site.node.op_type}" for site, name in found)
+    return Seen(nodes=unique(site.holder for site, _ in found), detail=some(what)) if found else None
+
+
+def constant_node_not_tensor_value(subject: Subject) -> Seen | None:
+    """Constant nodes that say their value in another attribute than `value`."""
+    nodes = tuple(
+        node.name
+        for node in subject.graph.node
+        if is_constant(node) and "value" not in {a.name for a in node.attribute}
+    )
+    return Seen(nodes=nodes, detail=count(len(nodes), "Constant node")) if nodes else None
+
+
+def explicit_reduction_none(subject: Subject) -> Seen | None:
+    """ScatterND and ScatterElements that write `reduction` out."""
+    sites = [
+        s
+        for s in subject.sites
+        if s.node.op_type in ("ScatterND", "ScatterElements") and "reduction" in {a.name for a in s.node.attribute}
+    ]
+    return Seen(nodes=unique(s.holder for s in sites), detail=count(len(sites), "node")) if sites else None
+
+
+def empty_input_name(subject: Subject) -> Seen | None:
+    """Nodes with an omitted input before a given one."""
+    sites = [s for s in subject.sites if any(s.node.input) and "" in _without_tail(s.node)]
+    ops = unique(qualified(s.node) for s in sites)
+    return Seen(nodes=unique(s.holder for s in sites), detail=some(ops)) if sites else None
+
+
+def non_constant_weights(subject: Subject) -> Seen | None:
+    """Weights and biases that the model computes."""
+    found = {
+        node.name: [
+            node.input[slot]
+            for slot in _WEIGHTS[node.op_type]
+            if slot < len(node.input) and node.input[slot] and node.input[slot] not in subject.constants
+        ]
+        for node in subject.nodes
+        if node.op_type in _WEIGHTS and not domain_of(node)
+    }
+    nodes = tuple(name for name, weights in found.items() if weights)
+    return Seen(
+        nodes=nodes,
+        tensors=unique(name for weights in found.values() for name in weights),
+        detail=f"{count(len(nodes), 'node')} with computed weights",
+    ) if nodes else None  # fmt: skip
+
+
+def isnan_guard(subject: Subject) -> Seen | None:
+    """IsNaN that only guards a Where: what exporters put after Softmax."""
+    nodes = tuple(
+        node.name
+        for node in subject.nodes
+        if node.op_type == "IsNaN" and any(n.op_type == "Where" for n in subject.consumers.get(node.output[0], ()))
+    )
+    return Seen(nodes=nodes, detail=f"{count(len(nodes), 'guard')} against NaN") if nodes else None
+
+
+def postprocess_tail(subject: Subject) -> Seen | None:
+    """NonMaxSuppression, TopK and NonZero with no heavy computation behind them."""
+    leads_on: set[str] = set()
+    tail = []
+    for node in reversed(subject.nodes):
+        behind = any(
+            n.op_type in _HEAVY or n.name in leads_on for out in node.output for n in subject.consumers.get(out, ())
+        )
+        if behind:
+            leads_on.add(node.name)
+        elif node.op_type in _POSTPROCESS:
+            tail.append(node)
+    ops = unique(node.op_type for node in reversed(tail))
+    return Seen(nodes=tuple(node.name for node in reversed(tail)), detail=some(ops)) if tail else None
+
+
+def _training(subject: Subject, *ops: str) -> tuple[str, ...]:
+    return tuple(node.name for node in subject.nodes if node.op_type in ops and _trains(subject, node))
+
+
+def _trains(subject: Subject, node: onnx.NodeProto) -> bool:
+    if node.op_type == "BatchNormalization":
+        return any(a.name == "training_mode" and a.i for a in node.attribute)
+    name = node.input[2] if len(node.input) > 2 else ""
+    stored = subject.stored(name)
+    value = subject.model.known.get(name) if stored is None else numpy_helper.to_array(stored)
+    return value is not None and bool(np.any(value))
+
+
+def _without_tail(node: onnx.NodeProto) -> list[str]:
+    names = list(node.input)
+    while names and not names[-1]:
+        names.pop()
+    return names
+
+
+@lru_cache(maxsize=1024)
+def _always_function(op: str) -> bool:
+    history = [s for s in _schemas().get(op, ()) if not s.deprecated]
+    return bool(history) and all(_is_function(schema) for schema in history)
+
+
+def _is_function(schema: onnx.defs.OpSchema) -> bool:
+    plain: bool = schema.has_function  # type: ignore[attr-defined]  # the stubs of onnx lack both
+    return plain or bool(schema.has_context_dependent_function)  # type: ignore[attr-defined]
+
+
+@lru_cache(maxsize=1)
+def _schemas() -> dict[str, list[onnx.defs.OpSchema]]:
+    found: dict[str, list[onnx.defs.OpSchema]] = {}
+    for schema in onnx.defs.get_all_schemas_with_history():
+        if not schema.domain:
+            found.setdefault(schema.name, []).append(schema)
+    return found
+
+
+def _has_attribute(op: str, name: str, opset: int | None) -> bool:
+    known = [s for s in _schemas().get(op, ()) if s.since_version <= (opset or 1)]
+    return bool(known) and name in max(known, key=lambda s: s.since_version).attributes
+
+
+CHECKS = {
+    "custom-domain": custom_domain,
+    "ml-domain": ml_domain,
+    "schema-function-op": schema_function_op,
+    "random-op": random_op,
+    "training-mode": training_mode,
+    "missing-default-attr": missing_default_attr,
+    "constant-node-not-tensor-value": constant_node_not_tensor_value,
+    "explicit-reduction-none": explicit_reduction_none,
+    "empty-input-name": empty_input_name,
+    "non-constant-weights": non_constant_weights,
+    "isnan-guard": isnan_guard,
+    "postprocess-tail": postprocess_tail,
+}

@@ -1,0 +1,83 @@
+"""The table of checks, and the one function that goes through it."""
+
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import resources
+
+import onnx
+from google.protobuf.message import DecodeError
+
+from onnxbisect.model.model import Model
+from onnxbisect.preflight import header, ops, shapes, structure, types
+from onnxbisect.preflight.finding import Finding, Severity
+from onnxbisect.preflight.subject import Seen, Subject
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """One thing that compilers are known to mind. `seen` quotes them, empty where no words are on record."""
+
+    id: str
+    severity: Severity
+    why: str
+    fix: str
+    seen: str
+    find: Callable[[Subject], Seen | None]
+
+
+@lru_cache(maxsize=1)
+def checks() -> tuple[Check, ...]:
+    """Every check: its texts from checks.toml, whose order is the order of findings, its code from the modules."""
+    find: Mapping[str, Callable[[Subject], Seen | None]] = {
+        **shapes.CHECKS,
+        **types.CHECKS,
+        **structure.CHECKS,
+        **ops.CHECKS,
+        **header.CHECKS,
+    }
+    data = tomllib.loads((resources.files("onnxbisect.preflight") / "checks.toml").read_text(encoding="utf-8"))
+    return tuple(
+        Check(
+            id=id_,
+            severity=Severity(texts["severity"]),
+            why=texts["why"],
+            fix=texts["fix"],
+            seen=texts.get("seen", ""),
+            find=find[id_],
+        )
+        for id_, texts in data.items()
+    )
+
+
+def preflight(model: Model) -> tuple[Finding, ...]:
+    """Everything known to trouble compilers that can be seen without one: errors first, then warnings, then remarks.
+
+    Calls no compiler and runs nothing; costs time linear in the model, and reads the file's graph once more for what
+    intake has put in order. What intake refuses (cycles, missing data, a tensor produced twice) never comes this far.
+    """
+    subject = Subject(model, _filed(model))
+    found = [(check, seen) for check in checks() if (seen := check.find(subject)) is not None]
+    order = list(Severity)
+    found.sort(key=lambda pair: order.index(pair[0].severity))
+    return tuple(
+        Finding(
+            id=check.id,
+            severity=check.severity,
+            nodes=seen.nodes,
+            tensors=seen.tensors,
+            detail=seen.detail,
+            why=check.why + (f" Seen: {check.seen}" if check.seen else ""),
+            fix=check.fix,
+        )
+        for check, seen in found
+    )
+
+
+def _filed(model: Model) -> onnx.ModelProto:
+    """The file as it was given; what intake made of it where it is no longer there."""
+    try:
+        return onnx.load(model.path, load_external_data=False)
+    except (OSError, DecodeError):
+        return model.proto

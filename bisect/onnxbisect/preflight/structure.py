@@ -1,0 +1,192 @@
+"""Checks of how the graph is put together: control flow, functions, inputs, outputs, storage."""
+
+import onnx
+
+from onnxbisect.model.external import byte_size, is_external, tensors
+from onnxbisect.model.scopes import bodies, captures, domain_of, qualified, reads
+from onnxbisect.model.structure import complaint
+from onnxbisect.preflight.subject import Seen, Subject, count, some, unique
+from onnxbisect.preflight.typetext import type_text
+
+_CONTROL = ("If", "Loop", "Scan", "SequenceMap")
+_LIMIT = 2 << 30
+
+
+def control_flow(subject: Subject) -> Seen | None:
+    """If, Loop, Scan and SequenceMap, inside of functions too."""
+    nodes = subject.holders(*_CONTROL)
+    ops = unique(s.node.op_type for s in subject.sites if s.node.op_type in _CONTROL)
+    return Seen(nodes=nodes, detail=some(ops)) if nodes else None
+
+
+def control_flow_constant_condition(subject: Subject) -> Seen | None:
+    """If whose branch is known before the model runs."""
+    nodes = tuple(n.name for n in subject.nodes if n.op_type == "If" and n.input[0] in subject.constants)
+    return Seen(nodes=nodes, detail=f"{count(len(nodes), 'If')} with one possible branch") if nodes else None
+
+
+def outer_scope_capture(subject: Subject) -> Seen | None:
+    """Bodies that read tensors of the graph around them."""
+    found = {node.name: captures(node) for node in subject.nodes if bodies(node)}
+    nodes = tuple(name for name, names in found.items() if names)
+    return Seen(
+        nodes=nodes,
+        tensors=unique(name for names in found.values() for name in names),
+        detail=f"{count(len(nodes), 'node')} with bodies that read outer tensors",
+    ) if nodes else None  # fmt: skip
+
+
+def local_functions(subject: Subject) -> Seen | None:
+    """Functions that the model brings along."""
+    functions = {(domain_of(f), f.name, f.overload): f for f in subject.model.proto.functions}
+    nodes = unique(s.holder for s in subject.sites if (domain_of(s.node), s.node.op_type, s.node.overload) in functions)
+    names = unique(f"{f.domain}::{f.name}" for f in functions.values())
+    return Seen(nodes=nodes, detail=f"{count(len(functions), 'function')}: {some(names)}") if functions else None
+
+
+def initializer_as_input(subject: Subject) -> Seen | None:
+    """Weights that the file lists among its inputs."""
+    weights = {t.name for t in subject.filed.graph.initializer}
+    names = tuple(value.name for value in subject.filed.graph.input if value.name in weights)
+    return Seen(tensors=names, detail=count(len(names), "initializer")) if names else None
+
+
+def unused_input(subject: Subject) -> Seen | None:
+    """Graph inputs that nothing reads."""
+    outputs = {value.name for value in subject.graph.output}
+    names = tuple(n for n in subject.inputs if n not in subject.consumers and n not in outputs)
+    return Seen(tensors=names, detail=some(names)) if names else None
+
+
+def input_is_output(subject: Subject) -> Seen | None:
+    """Graph outputs that are a graph input, itself or through Identity."""
+    inputs = set(subject.inputs)
+    names = tuple(v.name for v in subject.graph.output if _behind_identities(subject, v.name) in inputs)
+    return Seen(tensors=names, detail=some(names)) if names else None
+
+
+def constant_output(subject: Subject) -> Seen | None:
+    """Graph outputs that no input has a say in."""
+    reached = set(subject.inputs)
+    for node in subject.nodes:
+        if any(name in reached for name in reads(node)):
+            reached.update(node.output)
+    names = tuple(v.name for v in subject.graph.output if v.name in subject.constants or v.name not in reached)
+    return Seen(tensors=names, detail=some(names)) if names else None
+
+
+def no_compute_node(subject: Subject) -> Seen | None:
+    """Nothing left once constants are folded."""
+    if any(name not in subject.constants for node in subject.nodes for name in node.output if name):
+        return None
+    return Seen(detail="every node computes a constant")
+
+
+def no_input(subject: Subject) -> Seen | None:
+    """A graph without inputs."""
+    return None if subject.inputs else Seen(detail="the graph has no input")
+
+
+def sparse_initializer(subject: Subject) -> Seen | None:
+    """Sparse weights."""
+    names = tuple(t.values.name for t in subject.graph.sparse_initializer)
+    return Seen(tensors=names, detail=count(len(names), "sparse initializer")) if names else None
+
+
+def model_over_2gb(subject: Subject) -> Seen | None:
+    """More than one protobuf message can hold, or weights in files beside the model."""
+    stored = list(tensors(subject.model.proto))
+    external = tuple(t.name for t in stored if is_external(t) and t.name)
+    size = sum(byte_size(t.data_type, t.dims) for t in stored)
+    if size < _LIMIT and not external:
+        return None
+    where = f", {count(len(external), 'tensor')} in other files" if external else ""
+    return Seen(tensors=external, detail=f"{size / (1 << 20):.0f} MB of weights{where}")
+
+
+def invalid_model(subject: Subject) -> Seen | None:
+    """What onnx.checker says of the file."""
+    refused = complaint(subject.filed)
+    return Seen(detail=refused) if refused else None
+
+
+def shape_contradiction(subject: Subject) -> Seen | None:
+    """Types that the file declares and that a run, or inference, does not agree with."""
+    boundary = {value.name for value in subject.filed.graph.input}
+    wrong = {
+        value.name: f"{value.name}: declared {type_text(value.type)}, is {type_text(real)}"
+        for value in (*subject.filed.graph.value_info, *subject.filed.graph.output)
+        if value.name not in boundary
+        and (real := subject.model.types.get(value.name)) is not None
+        and _contradict(value.type, real)
+    }
+    return Seen(tensors=tuple(wrong), detail=some(tuple(wrong.values()), 3)) if wrong else None
+
+
+def not_topologically_sorted(subject: Subject) -> Seen | None:
+    """Nodes that the file lists before what they read."""
+    graph = subject.filed.graph
+    position = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
+    early = [node for index, node in enumerate(graph.node) if any(position.get(n, -1) > index for n in reads(node))]
+    names = tuple(subject.producers[node.output[0]].name for node in early if node.output[0] in subject.producers)
+    return Seen(nodes=names, detail=f"{count(len(early), 'node')} before what they read") if early else None
+
+
+def shape_subgraph_not_folded(subject: Subject) -> Seen | None:
+    """Nodes whose results no input decides, but for the dequantised weights of a quantised model."""
+    nodes = [
+        node
+        for node in subject.nodes
+        if any(node.output)
+        and all(name in subject.constants for name in node.output if name)
+        and node.op_type not in ("QuantizeLinear", "DequantizeLinear")
+    ]
+    ops = unique(qualified(node) for node in nodes)
+    return Seen(
+        nodes=tuple(node.name for node in nodes),
+        detail=f"{count(len(nodes), 'node')} that compute constants: {some(ops, 8)}",
+    ) if nodes else None  # fmt: skip
+
+
+def _behind_identities(subject: Subject, name: str) -> str:
+    while (node := subject.producers.get(name)) is not None and node.op_type == "Identity":
+        name = node.input[0]
+    return name
+
+
+def _contradict(declared: onnx.TypeProto, real: onnx.TypeProto) -> bool:
+    if declared.WhichOneof("value") is None:
+        return False
+    if declared.WhichOneof("value") != real.WhichOneof("value"):
+        return True
+    if not declared.HasField("tensor_type"):
+        return False
+    said, is_ = declared.tensor_type, real.tensor_type
+    if said.elem_type and is_.elem_type and said.elem_type != is_.elem_type:
+        return True
+    if not said.HasField("shape") or not is_.HasField("shape"):
+        return False
+    return len(said.shape.dim) != len(is_.shape.dim) or any(
+        a.dim_value > 0 and b.HasField("dim_value") and a.dim_value != b.dim_value
+        for a, b in zip(said.shape.dim, is_.shape.dim, strict=True)
+    )
+
+
+CHECKS = {
+    "control-flow": control_flow,
+    "control-flow-constant-condition": control_flow_constant_condition,
+    "outer-scope-capture": outer_scope_capture,
+    "local-functions": local_functions,
+    "initializer-as-input": initializer_as_input,
+    "unused-input": unused_input,
+    "input-is-output": input_is_output,
+    "constant-output": constant_output,
+    "no-compute-node": no_compute_node,
+    "no-input": no_input,
+    "sparse-initializer": sparse_initializer,
+    "model-over-2gb": model_over_2gb,
+    "invalid-model": invalid_model,
+    "shape-contradiction": shape_contradiction,
+    "not-topologically-sorted": not_topologically_sorted,
+    "shape-subgraph-not-folded": shape_subgraph_not_folded,
+}

@@ -1,0 +1,100 @@
+"""What `onnx-bisect inspect` shows: a model at a glance, as values."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import onnx
+
+from onnxbisect.model.model import Model
+from onnxbisect.model.scopes import domain_of, is_constant, qualified
+from onnxbisect.preflight.finding import Finding
+from onnxbisect.preflight.run import preflight
+from onnxbisect.preflight.typetext import type_text
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpCount:
+    """One op type. `op` is bare in the default domain, else `domain::Op`; `variants` are distinct support questions."""
+
+    op: str
+    domain: str
+    units: int
+    variants: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tensor:
+    """A graph input or output, its type in words: `float32[1,3,224,224]`, a `?` for each unknown dimension."""
+
+    name: str
+    type: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inspection:
+    """A model at a glance. `ops` are sorted by units, most first, then by name.
+
+    `nodes` counts the main graph's, Constants included; `known` the tensors that fold away with static shapes.
+    `opsets` maps domains to versions, the default domain as `ai.onnx`. `notes` are intake's sentences.
+    """
+
+    sha256: str
+    name: str
+    ir_version: int
+    producer: str
+    opsets: tuple[tuple[str, int], ...]
+    nodes: int
+    units: int
+    variants: int
+    functions: int
+    initializers: int
+    known: int
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    ops: tuple[OpCount, ...]
+    notes: tuple[str, ...]
+    findings: tuple[Finding, ...]
+
+
+def inspect(model: Model) -> Inspection:
+    """All of it, preflight findings included; calls no compiler."""
+    proto, graph = model.proto, model.proto.graph
+    return Inspection(
+        sha256=model.sha256,
+        name=model.path.name,
+        ir_version=proto.ir_version,
+        producer=f"{proto.producer_name} {proto.producer_version}".strip(),
+        opsets=tuple(sorted((item.domain or "ai.onnx", item.version) for item in proto.opset_import)),
+        nodes=len(graph.node),
+        units=len(model.units),
+        variants=len(set(model.universe.variant)),
+        functions=len(proto.functions),
+        initializers=len(graph.initializer) + len(graph.sparse_initializer),
+        known=len(model.known),
+        inputs=_tensors(graph.input),
+        outputs=_tensors(graph.output),
+        ops=_ops(model),
+        notes=model.notes,
+        findings=preflight(model),
+    )
+
+
+def _ops(model: Model) -> tuple[OpCount, ...]:
+    units: dict[str, list[int]] = {}
+    domains: dict[str, str] = {}
+    for index, unit in enumerate(model.units):
+        node = model.proto.graph.node[unit.node]
+        if is_constant(node):
+            continue
+        units.setdefault(qualified(node), []).append(index)
+        domains[qualified(node)] = domain_of(node) or "ai.onnx"
+    variant = model.universe.variant
+    rows = [
+        OpCount(op=op, domain=domains[op], units=len(own), variants=len({variant[index] for index in own}))
+        for op, own in units.items()
+    ]
+    return tuple(sorted(rows, key=lambda row: (-row.units, row.op)))
+
+
+def _tensors(values: Iterable[onnx.ValueInfoProto]) -> tuple[Tensor, ...]:
+    return tuple(Tensor(name=value.name, type=type_text(value.type)) for value in values)

@@ -1,0 +1,300 @@
+"""Every preflight check: one small model that triggers it, and one that nearly does."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from onnxbisect.model import load
+from onnxbisect.preflight import Finding, Severity, checks, preflight
+
+PLAIN = "g (float[2,3] x) => (float[2,3] y) { y = Relu(x) }"
+
+
+def parse(text: str, opset: int = 17, ir_version: int = 8, domains: str = "") -> onnx.ModelProto:
+    return onnx.parser.parse_model(f'<ir_version: {ir_version}, opset_import: ["" : {opset}{domains}]>\n{text}')
+
+
+def findings(proto: onnx.ModelProto, folder: Path, **shapes: list[int]) -> dict[str, Finding]:
+    path = folder / "m.onnx"
+    onnx.save(proto, path)
+    return {finding.id: finding for finding in preflight(load(path, input_shapes=shapes))}
+
+
+def with_weight(array: np.ndarray, body: str, **more) -> onnx.ModelProto:
+    proto = parse(f"g (float[2,3] x) => (float[2,3] y) {{ {body} }}", **more)
+    proto.graph.initializer.append(numpy_helper.from_array(array, "w"))
+    return proto
+
+
+def sparse() -> onnx.ModelProto:
+    proto = parse("g (float[2,3] x) => (float[2,3] y) { y = Add(x, s) }")
+    values = helper.make_tensor("s", TensorProto.FLOAT, [1], [1.0])
+    indices = helper.make_tensor("i", TensorProto.INT64, [1], [2])
+    proto.graph.sparse_initializer.append(helper.make_sparse_tensor(values, indices, [2, 3]))
+    return proto
+
+
+def named(*names: str) -> onnx.ModelProto:
+    proto = parse("g (float[2,3] x) => (float[2,3] y) { a = Relu(x)  y = Sin(a) }")
+    for node, name in zip(proto.graph.node, names, strict=True):
+        node.name = name
+    return proto
+
+
+def declared(dims: list[int], dtype: int = TensorProto.FLOAT) -> onnx.ModelProto:
+    proto = named("a", "b")
+    proto.graph.value_info.append(helper.make_tensor_value_info("a", dtype, dims))
+    return proto
+
+
+def with_input(name: str) -> onnx.ModelProto:
+    proto = named("one", "two")
+    proto.graph.input[0].name = proto.graph.node[0].input[0] = name
+    return proto
+
+
+def unsorted_() -> onnx.ModelProto:
+    proto = named("first", "second")
+    proto.graph.node.reverse()
+    return proto
+
+
+def weight_as_input() -> onnx.ModelProto:
+    proto = with_weight(np.ones([2, 3], np.float32), "y = Add(x, w)")
+    proto.graph.input.append(helper.make_tensor_value_info("w", TensorProto.FLOAT, [2, 3]))
+    return proto
+
+
+def without_default_domain() -> onnx.ModelProto:
+    proto = parse("g (float[2,3] x) => (float[2,3] y) { y = acme.Act(x) }", domains=', "acme" : 1')
+    del proto.opset_import[0]
+    return proto
+
+
+def if_(condition: str, then: str = "Relu(x)") -> str:
+    return f"""g (float[2,3] x, bool c) => (float[2,3] y) {{
+        k = Constant <value = bool {{1}}> ()  y0 = Identity(c)
+        y = If({condition}) <
+            then_branch = t () => (float[2,3] a) {{ a = {then} }},
+            else_branch = e () => (float[2,3] b) {{ b = Constant <value = float[2,3] {{1, 2, 3, 4, 5, 6}}> () }}
+        > }}"""
+
+
+FUNCTION = """g (float[2,3] x) => (float[2,3] y) { y = local.f (x) }
+<domain: "local", opset_import: ["" : 17]> f (a) => (b) { b = Relu(a) }"""
+SEQUENCE = """g (float[2,3] x) => (float[2,3] y) {
+    s = SequenceConstruct(x, x)  i = Constant <value = int64 {0}> ()  y = SequenceAt(s, i) }"""
+OPTIONAL = "g (float[2,3] x) => (float[2,3] y) { o = Optional(x)  y = OptionalGetElement(o) }"
+STRING = "g (string[2] x) => (string[2] y) { y = Identity(x) }"
+SCATTER = """i = Constant <value = int64[1,1] {0}> ()
+    u = Constant <value = float[1,3] {1, 2, 3}> ()  y = ScatterND(x, i, u)"""
+CONV = (
+    """g (float[1,1,4,4] x WEIGHT) => (float y) <float[1,1,1,1] c = {1}> { y = Conv <kernel_shape = [1, 1]> (x, w) }"""
+)
+
+
+def plain(body: str, kind: str = "float[2,3]", out: str = "float[2,3]", **more) -> onnx.ModelProto:
+    return parse(f"g ({kind} x) => ({out} y) {{ {body} }}", **more)
+
+
+#: id, a model that has it, one that has not.
+CASES = {
+    "dynamic-input-dim": (plain("y = Relu(x)", "float[N,3]"), plain("y = Relu(x)")),
+    "unknown-rank": (
+        plain("a, b = acme.Two(x)  c = Relu(b)  y = acme.Act(c)", out="float", domains=', "acme" : 1'),
+        plain("a = Relu(x)  y = Sin(a)"),
+    ),
+    "data-dependent-shape-op": (
+        plain("y = NonZero(x)", out="int64[2,N]"),
+        plain("s = Shape(x)  y = Reshape(x, s)"),
+    ),
+    "zero-size-dim": (
+        plain("y = Relu(x)", "float[2,0]", "float[2,0]"),
+        with_weight(np.zeros([0], np.float32), "y = Relu(x)"),
+    ),
+    "rank-too-high": (plain("y = Relu(x)", "float[1,1,1,1,2,3]", "float[1,1,1,1,2,3]"), plain("y = Relu(x)")),
+    "rank-too-low": (plain("y = Relu(x)", "float[3]", "float[3]"), plain("y = Relu(x)")),
+    "batch-not-one": (
+        plain("y = Relu(x)", "float[2,3,4,4]", "float[2,3,4,4]"),
+        plain("y = Relu(x)", "float[1,3,4,4]", "float[1,3,4,4]"),
+    ),
+    "dim-too-large": (
+        plain("y = Relu(x)", "float[1,65536]", "float[1,65536]"),
+        plain("y = Relu(x)", "float[1,65535]", "float[1,65535]"),
+    ),
+    "large-intermediate": (
+        plain("y = Softmax(x)", "float[1025,1024]", "float[1025,1024]"),
+        plain("y = Relu(x)", "float[1025,1024]", "float[1025,1024]"),
+    ),
+    "int64-tensors": (plain("y = Cast <to = 7> (x)", out="int64[2,3]"), plain("s = Shape(x)  y = Reshape(x, s)")),
+    "int64-out-of-int32": (
+        plain("w = Constant <value = int64[2] {0, 4294967296}> ()  f = Cast <to = 1> (w)  y = Relu(x)"),
+        plain(
+            "s = Constant <value = int64[1] {0}> ()  e = Constant <value = int64[1] {9223372036854775807}> ()"
+            "  y = Slice(x, s, e)"
+        ),
+    ),
+    "double-tensors": (plain("y = Cast <to = 11> (x)", out="double[2,3]"), plain("y = Relu(x)")),
+    "bool-tensors": (plain("y = IsNaN(x)", out="bool[2,3]"), plain("y = Relu(x)")),
+    "half-bfloat-weights": (
+        with_weight(np.ones([2, 3], np.float16), "f = Cast <to = 1> (w)  y = Add(x, f)"),
+        with_weight(np.ones([2, 3], np.float32), "y = Add(x, w)"),
+    ),
+    "quantized-ops": (plain("q, s, z = DynamicQuantizeLinear(x)  y = DequantizeLinear(q, s, z)"), parse(PLAIN)),
+    "sequence-type": (parse(SEQUENCE), parse(PLAIN)),
+    "optional-type": (parse(OPTIONAL), parse(PLAIN)),
+    "string-type": (parse(STRING), parse(PLAIN)),
+    "control-flow": (parse(if_("c")), parse(PLAIN)),
+    "control-flow-constant-condition": (parse(if_("k")), parse(if_("c"))),
+    "outer-scope-capture": (
+        parse(if_("c")),
+        parse(if_("c", "Constant <value = float[2,3] {1, 2, 3, 4, 5, 6}> ()")),
+    ),
+    "local-functions": (parse(FUNCTION, domains=', "local" : 1'), parse(PLAIN)),
+    "initializer-as-input": (weight_as_input(), with_weight(np.ones([2, 3], np.float32), "y = Add(x, w)")),
+    "unused-input": (
+        parse("g (float[2,3] x, float[2,3] z) => (float[2,3] y) { y = Relu(x) }"),
+        parse(if_("c")),
+    ),
+    "input-is-output": (
+        parse("g (float[2,3] x) => (float[2,3] y, float[2,3] z) { y = Relu(x)  a = Identity(x)  z = Identity(a) }"),
+        plain("a = Relu(x)  y = Identity(a)"),
+    ),
+    "constant-output": (
+        parse("g (float[2,3] x) => (float[2,3] y, int64[2] s) { y = Relu(x)  s = Shape(x) }"),
+        plain("s = Shape(x)  y = Reshape(x, s)"),
+    ),
+    "no-compute-node": (plain("s = Shape(x)  y = Cast <to = 1> (s)", out="float[2]"), parse(PLAIN)),
+    "no-input": (
+        parse("g () => (float[2] y) { c = Constant <value = float[2] {1, 2}> ()  y = Relu(c) }"),
+        parse(PLAIN),
+    ),
+    "sparse-initializer": (sparse(), with_weight(np.ones([2, 3], np.float32), "y = Add(x, w)")),
+    "invalid-model": (unsorted_(), parse(PLAIN)),
+    "shape-contradiction": (declared([3, 5]), declared([2, 3])),
+    "not-topologically-sorted": (unsorted_(), named("first", "second")),
+    "shape-subgraph-not-folded": (
+        plain("s = Shape(x)  y = Reshape(x, s)"),
+        plain("s = Constant <value = int64[2] {2, 3}> ()  y = Reshape(x, s)"),
+    ),
+    "custom-domain": (
+        plain("y = com.microsoft.Gelu(x)", domains=', "com.microsoft" : 1'),
+        parse(FUNCTION, domains=', "local" : 1'),
+    ),
+    "ml-domain": (plain("y = ai.onnx.ml.Binarizer(x)", domains=', "ai.onnx.ml" : 3'), parse(PLAIN)),
+    "schema-function-op": (plain("y = HardSwish(x)"), plain("y = Clip(x)")),
+    "random-op": (plain("r = RandomNormalLike(x)  y = Add(x, r)"), plain("y = Dropout(x)")),
+    "training-mode": (
+        plain("r = Constant <value = float {0.5}> ()  t = Constant <value = bool {1}> ()  y = Dropout(x, r, t)"),
+        plain("r = Constant <value = float {0.5}> ()  t = Constant <value = bool {0}> ()  y = Dropout(x, r, t)"),
+    ),
+    "missing-default-attr": (plain("y = LeakyRelu(x)"), plain("y = LeakyRelu <alpha = 0.01> (x)")),
+    "constant-node-not-tensor-value": (
+        plain("c = Constant <value_float = 1.0> ()  y = Add(x, c)"),
+        plain("c = Constant <value = float {1.0}> ()  y = Add(x, c)"),
+    ),
+    "explicit-reduction-none": (
+        plain(SCATTER.replace("ScatterND", 'ScatterND <reduction = "none">')),
+        plain(SCATTER),
+    ),
+    "empty-input-name": (
+        plain("m = Constant <value = float {1.0}> ()  y = Clip(x, , m)"),
+        plain("m = Constant <value = float {1.0}> ()  y = Clip(x, m, )"),
+    ),
+    "non-constant-weights": (
+        parse(CONV.replace("WEIGHT", ", float[1,1,1,1] w")),
+        parse(CONV.replace("WEIGHT", "").replace("(x, w)", "(x, c)")),
+    ),
+    "isnan-guard": (
+        plain("n = IsNaN(x)  z = Constant <value = float {0}> ()  y = Where(n, z, x)"),
+        plain("y = IsNaN(x)", out="bool[2,3]"),
+    ),
+    "postprocess-tail": (
+        parse("g (float[2,3] x) => (float[2,1] v, int64[2,1] i) <int64[1] k = {1}> { v, i = TopK(x, k) }"),
+        parse(
+            "g (float[2,3] x) => (float[2,2] y) <int64[1] k = {1}, float[1,2] w = {1, 2}> "
+            "{ v, i = TopK(x, k)  y = MatMul(v, w) }"
+        ),
+    ),
+    "opset-too-old": (plain("y = Relu(x)", opset=10), plain("y = Relu(x)", opset=11)),
+    "opset-too-new": (plain("y = Relu(x)", opset=20), plain("y = Relu(x)", opset=19)),
+    "ir-version-too-new": (plain("y = Relu(x)", ir_version=10), plain("y = Relu(x)", ir_version=9)),
+    "missing-default-domain": (without_default_domain(), parse(PLAIN)),
+    "duplicate-node-name": (named("twin", "twin"), named("one", "two")),
+    "odd-names": (with_input("layer/x:0"), with_input("layer.x-0")),
+}
+
+
+@pytest.mark.parametrize("id_", sorted(CASES))
+def test_check(id_, tmp_path):
+    has, has_not = CASES[id_]
+    assert id_ in findings(has, tmp_path)
+    assert id_ not in findings(has_not, tmp_path)
+
+
+def test_every_check_has_a_case_and_every_text_is_a_sentence():
+    assert {check.id for check in checks()} == {*CASES, "model-over-2gb", "dynamic-internal-dim"}
+    for check in checks():
+        assert check.why.endswith("."), check.id
+        assert check.fix.endswith("."), check.id
+
+
+def test_external_data_counts_as_a_large_model(tmp_path):
+    proto = with_weight(np.ones([2, 3], np.float32), "y = Add(x, w)")
+    assert "model-over-2gb" not in findings(proto, tmp_path)
+    onnx.save(proto, tmp_path / "e.onnx", save_as_external_data=True, size_threshold=0)
+    found = {finding.id: finding for finding in preflight(load(tmp_path / "e.onnx"))}
+    assert found["model-over-2gb"].tensors == ("w",)
+
+
+def test_sizes_that_only_a_run_could_tell_stay_unknown_without_one(tmp_path):
+    path = tmp_path / "m.onnx"
+    onnx.save(plain("a = Relu(x)  b = NonZero(a)  y = Cast <to = 1> (b)", out="float[2,N]"), path)
+    found = {finding.id: finding for finding in preflight(load(path, memory_limit=1))}
+    assert found["dynamic-internal-dim"].tensors == ("b", "y")
+    assert "dynamic-internal-dim" not in {finding.id for finding in preflight(load(path))}
+
+
+def test_binding_the_input_settles_it(tmp_path):
+    proto = CASES["dynamic-input-dim"][0]
+    assert findings(proto, tmp_path)["dynamic-input-dim"].tensors == ("x",)
+    assert "dynamic-input-dim" not in findings(proto, tmp_path, x=[2, 3])
+
+
+def test_findings_name_nodes_of_the_main_graph_in_model_order(tmp_path):
+    """What stands in a body or a function is found at the node that holds or calls it."""
+    body = parse(if_("c", "HardSwish(x)"))
+    body.graph.node[-1].name = "choose"
+    assert findings(body, tmp_path)["schema-function-op"].nodes == ("choose",)
+    call = parse(FUNCTION.replace("Relu(a)", "HardSwish(a)"), domains=', "local" : 1')
+    call.graph.node[0].name = "call"
+    assert findings(call, tmp_path)["schema-function-op"].nodes == ("call",)
+    two = plain("a = HardSwish(x)  y = Mish(a)", opset=18)
+    two.graph.node[0].name, two.graph.node[1].name = "z", "a"
+    assert findings(two, tmp_path)["schema-function-op"].nodes == ("z", "a")
+
+
+def test_duplicate_names_are_given_as_they_are_called_here(tmp_path):
+    found = findings(named("twin", "twin"), tmp_path)["duplicate-node-name"]
+    assert found.nodes == ("twin", "twin_1")
+    assert "twin" in found.detail
+
+
+def test_errors_come_first(tmp_path):
+    proto = plain("a = HardSwish(x)  b = LeakyRelu(a)  y = acme.Act(b)", domains=', "acme" : 1', ir_version=10)
+    severities = [finding.severity for finding in findings(proto, tmp_path).values()]
+    assert severities == sorted(severities, key=list(Severity).index)
+    assert {Severity.ERROR, Severity.WARNING, Severity.INFO} == set(severities)
+
+
+def test_a_clean_model_has_no_finding(tmp_path):
+    assert findings(named("one", "two"), tmp_path) == {}
+
+
+def test_a_recursive_function_ends(tmp_path):
+    proto = parse(FUNCTION.replace("Relu(a)", "local.f(a)"), domains=', "local" : 1')
+    proto.functions[0].opset_import.append(helper.make_opsetid("local", 1))
+    assert "local-functions" in findings(proto, tmp_path)
