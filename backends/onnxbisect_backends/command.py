@@ -45,12 +45,12 @@ class CommandBackend:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The command, and a hash of each file that it names: an edited script asks every question anew."""
-        return {"command": list(self._argv), "files": self._files}
+        """The command as typed."""
+        return {"command": list(self._argv)}
 
     def describe(self) -> Description:
-        """Nothing is known of the tool but its name and what it was called with."""
-        version = short_hash(json.dumps(self.options))
+        """The version is a hash of the command and of the files that it names: an edited script is a new compiler."""
+        version = short_hash(json.dumps([self._argv, self._files]))
         return Description(tool=Path(self._argv[0]).name, version=version, dynamic_shapes=True)
 
     def check(self) -> str | None:

@@ -110,6 +110,8 @@ class Definition(_Table):
     #: Op types that the compiler's documents list as supported; `domain::Op` outside the default domain.
     ops: frozenset[str] | None = None
     weights_matter: bool = False
+    #: The compiler takes models whose inputs have unbound dimensions.
+    dynamic_shapes: bool = False
     #: Where the texts and lists of this file come from; for its reader.
     source: str = ""
     success: Success = Success()

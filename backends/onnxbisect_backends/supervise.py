@@ -80,6 +80,8 @@ def become_compiler(spec: dict[str, Any], parent: int, log: int, trouble: int) -
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
             os._exit(1)
+        with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as adjust:  # noqa: PTH123 - pathlib is slow to import
+            adjust.write("500")  # where the machine runs out of memory, the compiler goes first, not onnx-bisect
         bound(resource.RLIMIT_CORE, 0)
         if spec["file_bytes"] is not None:
             bound(resource.RLIMIT_FSIZE, spec["file_bytes"])
@@ -100,11 +102,11 @@ def descendants() -> list[int]:
     """The processes below this one, from one look at /proc; empty where there is no /proc."""
     children: dict[int, list[int]] = {}
     try:
-        pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208 - pathlib is slow to import
+        pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208 - as above
     except OSError:
         return []
     for pid in pids:
-        with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/stat", "rb") as stat:  # noqa: PTH123
+        with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/stat", "rb") as stat:  # noqa: PTH123 - as above
             # the command's name is in brackets and may itself hold brackets and spaces
             parent = int(stat.read().rpartition(b")")[2].split()[1])
             children.setdefault(parent, []).append(pid)
@@ -121,7 +123,7 @@ def resident(pids: list[int]) -> int:
     """Bytes of memory that the processes hold, pages that they share counted for each."""
     pages = 0
     for pid in pids:
-        with contextlib.suppress(OSError, IndexError), open(f"/proc/{pid}/statm", "rb") as statm:  # noqa: PTH123
+        with contextlib.suppress(OSError, IndexError), open(f"/proc/{pid}/statm", "rb") as statm:  # noqa: PTH123 - as above
             pages += int(statm.read().split()[1])
     return pages * resource.getpagesize()
 

@@ -1,5 +1,6 @@
 """A compiler described by a TOML file: a command, what counts as success, and how to read its log."""
 
+import json
 import shutil
 import sys
 import tempfile
@@ -39,8 +40,8 @@ class TomlBackend:
         self._definition = load_definition(self._path)
         self._values = _chosen(self._definition, options)
         own = [word for word in self._definition.command if "here" in placeholders(word)]
-        self._files = files_named(self._filled(own), self._path.parent)
-        self._digest = short_hash(self._path.read_text(encoding="utf-8"))
+        files = {Path(name).name: digest for name, digest in files_named(self._filled(own), self._path.parent).items()}
+        self._digest = short_hash(self._path.read_text(encoding="utf-8") + json.dumps(files))
 
     @property
     def name(self) -> str:
@@ -49,9 +50,8 @@ class TomlBackend:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options' values, and hashes of the TOML file and of the files `{here}` that its command names."""
-        names = {Path(name).name: digest for name, digest in self._files.items()}
-        return {**self._values, "definition": self._digest, "files": names}
+        """The options' values, and a hash of the TOML file and of the files `{here}` that its command names."""
+        return {**self._values, "definition": self._digest}
 
     def describe(self) -> Description:
         """Asks the tool for its version where the file says how; raises BackendUnusableError where it fails."""
@@ -63,6 +63,7 @@ class TomlBackend:
             ops=it.ops,
             dressing=Dressing(**it.dressing.model_dump()),
             weights_matter=it.weights_matter,
+            dynamic_shapes=it.dynamic_shapes,
         )
 
     def check(self) -> str | None:

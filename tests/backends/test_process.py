@@ -241,7 +241,8 @@ def test_what_cannot_be_started_is_said_in_a_sentence(tmp_path: Path, command: s
 
 
 @linux
-def test_the_compiler_dies_with_the_process_that_started_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_the_compiler_dies_with_the_process_that_started_it(tmp_path: Path, number: signal.Signals) -> None:
     driver = f"""
 import sys; sys.path[:] = {sys.path!r}
 from pathlib import Path
@@ -250,9 +251,9 @@ from onnxbisect_backends.contract import Limits
 work = Path({str(tmp_path)!r})
 run([sys.executable, "-c", {DAEMON!r}, "stays"], cwd=work, env=clean_env(work), limits=Limits())
 """
-    with subprocess.Popen([sys.executable, "-c", driver], cwd="/") as process:
+    with subprocess.Popen([sys.executable, "-c", driver], cwd="/", stderr=subprocess.DEVNULL) as process:
         _wait_for(lambda: (tmp_path / "daemon").exists())
-        process.kill()
+        process.send_signal(number)
 
     _wait_for(lambda: processes_in(tmp_path) == [])
 

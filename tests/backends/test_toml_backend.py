@@ -224,12 +224,14 @@ def test_log_and_memory_limits_are_in_the_units_of_their_names(tmp_path: Path) -
 
 
 def test_the_description_is_what_the_file_says(tmp_path: Path) -> None:
-    text = shell("", 'version = "1.2"\ntool = "T"\nops = ["Conv", "v::X"]\nweights_matter = true\n')
+    text = shell(
+        "", 'version = "1.2"\ntool = "T"\nops = ["Conv", "v::X"]\nweights_matter = true\ndynamic_shapes = true\n'
+    )
     text += '[dressing]\nsafe_names = true\ninput_dtypes = ["float"]\n'
 
     it = backend(tmp_path, text).describe()
 
-    assert (it.tool, it.version, it.weights_matter) == ("T", "1.2", True)
+    assert (it.tool, it.version, it.weights_matter, it.dynamic_shapes) == ("T", "1.2", True, True)
     assert it.ops == {"Conv", "v::X"}
     assert it.dressing.safe_names
     assert it.dressing.input_dtypes == {"float"}
