@@ -37,8 +37,10 @@ def test_constraints_name_attributes_and_inputs_that_the_op_has(name):
     for op, support in profile.ops.items():
         if not onnx.defs.has(op):
             continue
-        every = [s for s in onnx.defs.get_all_schemas_with_history() if s.name == op and s.domain == ""]
+        every = [s for s in SCHEMAS if s.name == op]
         for constraint in support.constraints:
+            if constraint.rule in ("note", "shape_note"):
+                continue
             if isinstance(constraint, AttrConstraint):
                 assert any(constraint.name in s.attributes for s in every), (op, constraint.name)
             if isinstance(constraint, InputConstraint):
