@@ -214,3 +214,20 @@ def test_an_unresolved_model_says_that_nothing_is_known():
     job = job_of(model)
     job = replace(job, probes=(), diagnosis=replace(job.diagnosis, verdict=Status.UNRESOLVED))
     assert document(job)["headline"].startswith("it is not known whether decoder.onnx compiles")
+
+
+def test_the_certificate_of_a_pair_counts_what_was_taken_out_and_not_what_is_blamed():
+    model = chain(["Relu", "Asinh", "Relu", "Cosh"])
+    pair, rest = of([1, 3]), (of([0, 1, 2]), of([0, 2, 3]))
+    job = job_of(
+        model, [culprit(model, [pair], CulpritKind.INTERACTION)], more=[(units, PASS, "broken") for units in rest]
+    )
+    for probes, sentence in (
+        (rest[:1], "proven: with 1 unit taken out, which breaks up this culprit, the other 3 units compile"),
+        (rest, "proven: in each of the 2 ways to break up this culprit the rest compiles"),
+    ):
+        proven = Certificate(status=CertificateStatus.PROVEN, probes=probes)
+        diagnosis = replace(job.diagnosis, certificate=proven, remainder=rest[0])
+        report = document(replace(job, diagnosis=diagnosis))
+        assert report["certificate"]["sentence"].startswith(sentence)
+        assert len(report["certificate"]["probes"]) == len(probes)

@@ -299,6 +299,7 @@ def test_terminal_says_first_what_matters():
     assert shown[2].strip() == "proven: without these 2 culprits the other 3 units compile, so nothing else is wrong"
     text = "\n".join(shown)
     assert "2 culprits, 4 units of 7" in text
+    assert "  together  Exp 1/1, Tanh 1/1" in shown
     assert re.search(r"1  Softmax +2  /net/block\.0/Softmax +net\.py:7 in forward\n +Softmax: axis 0 is not", text)
     assert "1  Softmax with attribute axis: 1 instead of 0" in text
     assert "the compiler crashes" in text

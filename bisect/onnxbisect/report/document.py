@@ -106,12 +106,18 @@ def _model(job: Job) -> dict[str, Any]:
 def _certificate(job: Job, records: Records) -> dict[str, Any]:
     diagnosis = job.diagnosis
     certificate = diagnosis.certificate
+    blamed = 0
+    for culprit in diagnosis.culprits:
+        for occurrence in culprit.occurrences:
+            blamed |= occurrence
     sentence = words.certificate(
         certificate.status.value,
         diagnosis.verdict.value,
         len(diagnosis.culprits),
-        size(diagnosis.remainder),
-        alike=len({(culprit.failure, culprit.fingerprint) for culprit in diagnosis.culprits}) == 1,
+        removed=len(job.model.units) - size(diagnosis.remainder),
+        remainder=size(diagnosis.remainder),
+        blamed=size(blamed),
+        ways=len(certificate.probes),
     )
     named = [records.named(units, Status.PASS) for units in certificate.probes]
     return {

@@ -17,6 +17,7 @@ def markdown(document: Mapping[str, Any]) -> str:
         f"# {_verdict(document)} · {code(model['name'])}",
         f"Target: {code(words.target(document))}" + (f", {code(words.tool(document))}" if words.tool(document) else ""),
         f"**{_plain(document['certificate']['sentence'])}**",
+        *([f"**{words.doubt(document)}**"] if words.doubt(document) else []),
         *_certificate(document),
         *_culprits(document),
         *_needs_context(document),
@@ -27,7 +28,7 @@ def markdown(document: Mapping[str, Any]) -> str:
                 (
                     code(f"{row['domain']}::{row['op']}" if row["domain"] else row["op"], cell=True),
                     str(row["nodes"]),
-                    row["verdict"].replace("_", " "),
+                    words.op_verdict(document, row),
                     str(row["failing"] or ""),
                     ", ".join(row["proof"]),
                 )

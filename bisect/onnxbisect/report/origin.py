@@ -49,12 +49,13 @@ def origin(node: onnx.NodeProto) -> Origin:
 
 
 def _frame(trace: str, doc_string: str) -> tuple[str | None, int | None, str | None, str | None]:
-    """The innermost frame that is not the framework's own, else the innermost."""
+    """The innermost frame that is not the framework's own."""
     frames = [(file, line, function, code) for file, line, function, code in _DYNAMO_FRAME.findall(trace)][::-1]
     frames = frames or [(file, line, function, "") for file, line, function in _TORCHSCRIPT_FRAME.findall(doc_string)]
-    if not frames:
+    own = next((frame for frame in frames if not _FRAMEWORK.search(frame[0])), None)
+    if own is None:
         return None, None, None, None
-    file, line, function, code = next((frame for frame in frames if not _FRAMEWORK.search(frame[0])), frames[0])
+    file, line, function, code = own
     return file, int(line), function.strip() or None, code.strip() or None
 
 

@@ -20,6 +20,8 @@ def lines(document: Mapping[str, Any], *, width: int = 100, files: str = "") -> 
     if words.tool(document):
         shown.append(f"  asked: {clean(words.tool(document))}")
     shown += _certificate(document)
+    if doubt := words.doubt(document):
+        shown.append(f"  {doubt}")
     for block in (
         _culprits(document, width),
         _instead(document, width),
@@ -113,13 +115,13 @@ def _needs_context(document: Mapping[str, Any], width: int) -> list[str]:
 
 
 def _ops(document: Mapping[str, Any], width: int) -> list[str]:
-    names = {"fail": "refused", "mixed": "in part", "unknown": "unknown", "needs_context": "context", "pass": "pass"}
+    groups: dict[str, list[str]] = {}
+    for row in document["op_table"]:
+        groups.setdefault(words.op_verdict(document, row), []).append(_op_item(row))
+    labels = max((len(verdict) for verdict in groups), default=0)
     shown = []
-    for verdict, label in names.items():
-        rows = [row for row in document["op_table"] if row["verdict"] == verdict]
-        if rows:
-            items = [_op_item(row) for row in rows]
-            shown += _wrap(f"  {label:<8} ", items, width, at_most=3 if verdict == "pass" else 8)
+    for verdict, items in groups.items():
+        shown += _wrap(f"  {verdict:<{labels}}  ", items, width, at_most=3 if verdict == "compiles" else 8)
     return ["Ops", *shown] if shown else []
 
 

@@ -43,21 +43,46 @@ def headline(verdict: str, model: str, backend: str, certain: int) -> str:
     return f"it is not known whether {model} compiles for {backend}"
 
 
-def certificate(status: str, verdict: str, culprits: int, remainder: int, *, alike: bool) -> str:
+def certificate(
+    status: str, verdict: str, culprits: int, *, removed: int, remainder: int, blamed: int, ways: int
+) -> str:
     """What the certificate says, in plain words.
 
-    `remainder` is the number of units outside all culprits; `alike` whether all culprits fail in the same way.
+    `remainder` units are left once `removed` are taken out of the model; `blamed` units belong to culprits, more
+    than `removed` where one unit is enough to break up a culprit of several; `ways` counts the passing probes.
     """
     if status != "proven":
         return "bounded: what was found stands, but there may be more"
     if verdict == "pass":
         return f"proven: all {plural(remainder, 'unit')} compile together"
-    if not remainder:
-        all_fail = "proven: every unit belongs to a culprit, nothing else is left"
-        doubt = "; all fail in the same way, so first see that the compiler itself works"
-        return all_fail + doubt if alike and culprits > 1 else all_fail
     them = "this culprit" if culprits == 1 else f"these {culprits} culprits"
-    return f"proven: without {them} the other {plural(remainder, 'unit')} compile, so nothing else is wrong"
+    if not remainder:
+        return "proven: every unit belongs to a culprit, nothing else is left"
+    if blamed == removed:
+        return f"proven: without {them} the other {plural(remainder, 'unit')} compile, so nothing else is wrong"
+    if ways > 1:
+        return f"proven: in each of the {ways} ways to break up {them} the rest compiles, so nothing else is wrong"
+    return (
+        f"proven: with {plural(removed, 'unit')} taken out, which breaks up {them}, "
+        f"the other {plural(remainder, 'unit')} compile, so nothing else is wrong"
+    )
+
+
+def doubt(document: Mapping[str, Any]) -> str:
+    """Empty, or why this may be no finding about the model at all: everything fails, and in the same way."""
+    culprits = document["culprits"]
+    alike = len({(culprit["failure"], culprit["fingerprint"]) for culprit in culprits}) == 1
+    if len(culprits) > 1 and alike and all(row["verdict"] == "fail" for row in document["op_table"]):
+        return "Every op fails, and all in the same way: first see that the compiler itself works."
+    return ""
+
+
+def op_verdict(document: Mapping[str, Any], row: Mapping[str, Any]) -> str:
+    """The verdict of an op as people read it."""
+    if row["verdict"] == "mixed":
+        kinds = {culprit["kind"] for culprit in document["culprits"] if culprit["id"] in row["culprits"]}
+        return "in part" if "single" in kinds else "together"
+    return {"fail": "refused", "needs_context": "needs context", "pass": "compiles"}.get(row["verdict"], "unknown")
 
 
 def failure(culprit: Mapping[str, Any]) -> str:
