@@ -29,7 +29,7 @@ def array_digest(array: np.ndarray) -> bytes:
     if array.dtype.kind in "OSU":
         return digest(array.shape, array.ravel().tolist())
     return digest(
-        array.dtype.str, array.shape, blake2b(np.ascontiguousarray(array).reshape(-1).view(np.uint8)).digest()
+        array.dtype.str, array.shape, blake2b(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data).digest()
     )
 
 

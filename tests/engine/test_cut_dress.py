@@ -1,0 +1,158 @@
+"""Probes as targets want them, and what a target's dtypes drag along."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+from cut_models import (
+    BRANCHES,
+    RESHAPE,
+    all_tensors,
+    assert_same_results,
+    cut_names,
+    input_names,
+    output_names,
+    read,
+    weight,
+    weight_names,
+)
+from onnx import TensorProto, helper
+
+from onnxbisect.cut import Cutter, dtype_needs
+from onnxbisect.dressing import Dressing
+from onnxbisect.model import Model
+from onnxbisect.unitset import full, members
+
+
+def awkward(folder: Path) -> Model:
+    """Names that are no identifiers, also of a tensor that a branch captures; two of them collide when made safe."""
+    branch = helper.make_graph(
+        [helper.make_node("Add", ["/in:0", "a/b"], ["t/1"])],
+        "then",
+        [],
+        [helper.make_tensor_value_info("t/1", TensorProto.FLOAT, [2])],
+    )
+    other = helper.make_graph(
+        [helper.make_node("Neg", ["a.b"], ["e/1"])],
+        "else",
+        [],
+        [helper.make_tensor_value_info("e/1", TensorProto.FLOAT, [2])],
+    )
+    nodes = [
+        helper.make_node("Relu", ["/in:0"], ["a/b"]),
+        helper.make_node("Abs", ["/in:0"], ["a.b"]),
+        helper.make_node("If", ["flag"], ["输出"], then_branch=branch, else_branch=other),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "torch/jit",
+        [
+            helper.make_tensor_value_info("/in:0", TensorProto.FLOAT, [2]),
+            helper.make_tensor_value_info("flag", TensorProto.BOOL, []),
+        ],
+        [helper.make_tensor_value_info("输出", TensorProto.FLOAT, [2])],
+    )
+    return read(folder, helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+
+
+def test_boundary_names_are_made_safe_and_can_be_mapped_back(tmp_path: Path) -> None:
+    model = awkward(tmp_path)
+    values = all_tensors(model)
+    cutter = Cutter(model)
+    for units in range(1, full(3) + 1):
+        piece = cutter.cut(units, Dressing(safe_names=True))
+        names = [piece.proto.graph.name, *input_names(piece.proto), *output_names(piece.proto)]
+        assert all(name.isascii() and name.isidentifier() for name in names)
+        onnx.checker.check_model(piece.proto)
+        assert_same_results(piece.proto, values, piece.original)
+    branches_alone = cutter.cut(0b100, Dressing(safe_names=True))
+    renamed = input_names(branches_alone.proto)
+    assert sorted(renamed) == ["_in_0", "a_b", "a_b_2", "flag"]
+    assert {branches_alone.original(name) for name in renamed} == {"/in:0", "a.b", "a/b", "flag"}
+
+
+def test_names_are_left_alone_unless_asked(tmp_path: Path) -> None:
+    piece = Cutter(awkward(tmp_path)).cut(full(3))
+    assert input_names(piece.proto) == ["/in:0", "flag"]
+    assert not piece.renamed
+
+
+def test_explicit_defaults_change_no_result(tmp_path: Path) -> None:
+    kernel = weight("k", np.ones((1, 1, 3, 3), np.float32))
+    graph = helper.make_graph(
+        [
+            helper.make_node("Conv", ["x", "k"], ["a"], pads=[1, 1, 1, 1]),
+            helper.make_node("Softmax", ["a"], ["b"]),
+            helper.make_node("Dropout", ["b"], ["c"]),
+        ],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 1, 4, 4])],
+        [helper.make_tensor_value_info("c", TensorProto.FLOAT, [1, 1, 4, 4])],
+        [kernel],
+    )
+    model = read(tmp_path, helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+    piece = Cutter(model).cut(full(3), Dressing(explicit_defaults=True)).proto
+    written = [
+        {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
+        for node in piece.graph.node
+    ]
+    assert written == [{"pads": [1, 1, 1, 1], "auto_pad": b"NOTSET", "group": 1}, {"axis": -1}, {}]
+    onnx.checker.check_model(piece)
+    assert_same_results(piece, all_tensors(model))
+
+
+def test_explicit_defaults_follow_the_opset_of_the_model(tmp_path: Path) -> None:
+    text = '<ir_version: 6, opset_import: ["": 11]> g (float[2,3] x) => (float[2,3] y) { y = Softmax(x) }'
+    piece = cut_names(read(tmp_path, text), "make_y", dressing=Dressing(explicit_defaults=True))
+    assert piece.graph.node[0].attribute[0].i == 1
+
+
+def test_constants_as_initializers(tmp_path: Path) -> None:
+    for text in (RESHAPE, BRANCHES):
+        model = read(tmp_path, text)
+        piece = Cutter(model).cut(full(len(model.units)), Dressing(constants_as_initializers=True)).proto
+        assert "Constant" not in {node.op_type for node in piece.graph.node}
+        onnx.checker.check_model(piece, full_check=True)
+        assert_same_results(piece, all_tensors(model))
+
+
+def test_constants_inside_branches_become_initializers_there(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["": 17]> g (bool c, float[1] x) => (float[1] y) {
+      y = If(c) <
+        then_branch = t () => (float[1] t) { k = Constant<value_floats = [2.0]>()  t = Mul(x, k) },
+        else_branch = e () => (float[1] e) { e = Neg(x) }
+      >
+    }"""
+    model = read(tmp_path, text)
+    piece = Cutter(model).cut(1, Dressing(constants_as_initializers=True)).proto
+    branch = next(a.g for a in piece.graph.node[0].attribute if a.name == "then_branch")
+    assert [tensor.name for tensor in branch.initializer] == ["k"]
+    assert_same_results(piece, all_tensors(model))
+
+
+def test_units_bring_along_the_makers_of_what_the_target_does_not_take(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["": 17]>
+    g (float[2,3] x, bool[2,3] mask) => (float[2,3] y, bool[2,3] z) <int64[1] one = {1}> {
+      a = Relu(x)
+      big = Greater(a, x)
+      inverse = Not(big)
+      y = Where(inverse, a, x)
+      z = Not(mask)
+      known = Shape(x)
+      r = Reshape(a, known)
+    }"""
+    model = read(tmp_path, text)
+    needs = dtype_needs(model, Dressing(input_dtypes=frozenset({"float"})))
+    named = {
+        model.universe.names[unit][0]: {model.universe.names[other][0] for other in members(along)}
+        for unit, along in needs.items()
+    }
+    assert named == {"make_inverse": {"make_big"}, "make_y": {"make_big", "make_inverse"}}
+    assert dtype_needs(model, Dressing()) == {}
+    assert dtype_needs(model, Dressing(input_dtypes=frozenset({"float", "bool"}))) == {}
+
+
+def test_known_values_and_constants_are_initializers_side_by_side(tmp_path: Path) -> None:
+    piece = cut_names(read(tmp_path, RESHAPE), "make_first", dressing=Dressing(constants_as_initializers=True))
+    assert sorted(weight_names(piece)) == ["whole", "zero"]
+    assert input_names(piece) == []

@@ -1,0 +1,148 @@
+"""Pieces on disk, and the weights that a model keeps beside its file."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from cut_models import HUGE_WEIGHT, all_tensors, assert_same_results, external, huge, matmuls, save
+
+from onnxbisect.cut import Cutter, write
+from onnxbisect.dressing import Dressing
+from onnxbisect.errors import CutError, ModelError
+from onnxbisect.model import Model, load
+
+SIZE = 16
+COUNT = 6
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Model:
+    """Six weights of 1 kB in one file, the last node using the first weight again."""
+    folder = tmp_path / "model"
+    folder.mkdir()
+    values = np.random.default_rng(0).standard_normal((COUNT, SIZE, SIZE)).astype(np.float32)
+    (folder / "weights.bin").write_bytes(values.tobytes())
+    weights = [external(f"w{i}", [SIZE, SIZE], i * SIZE * SIZE * 4) for i in range(COUNT)]
+    proto = matmuls(weights, SIZE)
+    proto.graph.node[-1].input[1] = "w0"
+    return load(save(folder, proto))
+
+
+def embedded(path: Path) -> onnx.ModelProto:
+    return onnx.load(path)
+
+
+def in_memory(model: Model) -> dict[str, object]:
+    whole = onnx.load(model.path)
+    return all_tensors(Model(**{**vars(model), "proto": whole}))
+
+
+def test_beside_the_model_the_references_stay(model: Model) -> None:
+    target = model.path.parent / "piece.onnx"
+    write(Cutter(model).cut(0b110), model, target)
+    assert not target.with_name("piece.data").exists()
+    onnx.checker.check_model(target)
+    assert_same_results(embedded(target), in_memory(model))
+
+
+def test_elsewhere_only_the_bytes_of_the_piece_are_copied(model: Model, tmp_path: Path) -> None:
+    target = tmp_path / "elsewhere" / "piece.onnx"
+    target.parent.mkdir()
+    piece = Cutter(model).cut(0b110)
+    write(piece, model, target)
+    assert target.with_name("piece.data").stat().st_size == 2 * SIZE * SIZE * 4
+    onnx.checker.check_model(target)
+    onnxruntime.InferenceSession(target, providers=["CPUExecutionProvider"])
+    assert_same_results(embedded(target), in_memory(model))
+    assert piece.proto.graph.initializer[0].external_data[0].value == "weights.bin"
+
+
+def test_a_weight_used_twice_is_copied_once(model: Model, tmp_path: Path) -> None:
+    write(Cutter(model).cut(0b100001), model, tmp_path / "piece.onnx")
+    assert (tmp_path / "piece.data").stat().st_size == SIZE * SIZE * 4
+
+
+def test_bytes_are_copied_where_the_kernel_cannot(
+    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr("os.copy_file_range", raising=False)
+    write(Cutter(model).cut(0b110), model, tmp_path / "piece.onnx")
+    assert_same_results(embedded(tmp_path / "piece.onnx"), in_memory(model))
+
+
+def test_a_self_contained_piece_has_everything_inside(model: Model, tmp_path: Path) -> None:
+    target = tmp_path / "piece.onnx"
+    write(Cutter(model).cut(0b110, Dressing(self_contained=True)), model, target)
+    assert [file.name for file in tmp_path.iterdir() if file.is_file()] == ["piece.onnx"]
+    assert_same_results(onnx.load(target, load_external_data=False), in_memory(model))
+
+
+def test_a_protobuf_is_written_as_a_piece_is(model: Model, tmp_path: Path) -> None:
+    write(Cutter(model).cut(0b110).proto, model, tmp_path / "piece.onnx", self_contained=True)
+    assert_same_results(onnx.load(tmp_path / "piece.onnx", load_external_data=False), in_memory(model))
+
+
+def test_data_that_has_gone_is_a_sentence(model: Model, tmp_path: Path) -> None:
+    piece = Cutter(model).cut(0b110)
+    with (model.path.parent / "weights.bin").open("r+b") as file:
+        file.truncate(SIZE)
+    with pytest.raises(ModelError, match=r"'weights.bin' of the model has become shorter"):
+        write(piece, model, tmp_path / "piece.onnx")
+    (model.path.parent / "weights.bin").unlink()
+    with pytest.raises(ModelError, match=r"'weights.bin' of the model cannot be read any more"):
+        write(piece, model, tmp_path / "piece.onnx")
+
+
+def test_more_than_2_gb_do_not_go_into_one_file(tmp_path: Path) -> None:
+    model = huge(tmp_path)
+    target = tmp_path / "elsewhere.onnx"
+    with pytest.raises(CutError, match="larger than the 2 GB"):
+        write(Cutter(model).cut(model.universe.everything, Dressing(self_contained=True)), model, target)
+    assert not target.exists()
+
+
+CUT_TEN = """
+import json, resource, sys, time
+from pathlib import Path
+from cut_models import huge
+from onnxbisect.cut import Cutter, write
+
+folder = Path(sys.argv[1])
+model = huge(folder)
+cutter = Cutter(model)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+seconds = []
+for start in range(100, 105):
+    begin = time.perf_counter()
+    piece = cutter.cut(0b1111111111 << start)
+    cut = time.perf_counter()
+    write(piece, model, folder / "piece.onnx")
+    beside = time.perf_counter()
+    seconds.append([cut - begin, beside - cut])
+write(piece, model, Path(sys.argv[2]))
+grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+print(json.dumps({"cut": min(s[0] for s in seconds), "write": min(s[1] for s in seconds), "grown_kb": grown}))
+"""
+
+
+def test_a_small_piece_of_a_huge_model_costs_little(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    target = tmp_path / "piece.onnx"
+    done = subprocess.run(
+        [sys.executable, "-c", CUT_TEN, folder, target],
+        cwd=Path(__file__).parent,
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    cost = json.loads(done.stdout)
+    assert cost["cut"] + cost["write"] < 0.05
+    assert cost["grown_kb"] < 300_000
+    assert target.with_name("piece.data").stat().st_size == 10 * HUGE_WEIGHT
