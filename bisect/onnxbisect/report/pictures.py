@@ -99,7 +99,11 @@ def surroundings(around: Mapping[str, Any]) -> Markup:
         (column * (_WIDTH + _GAP) + 2, row * _ROW + (tallest - rows[column]) * _ROW // 2 + 10) for column, row in place
     ]
     width = (max(layer) + 1) * (_WIDTH + _GAP) - _GAP + 4
-    parts = [_edge(spot[edge["from"]], spot[edge["to"]], edge) for edge in edges]
+    first = {edge["tensor"]: index for index, edge in reversed(list(enumerate(edges)))}
+    parts = [
+        _edge(spot[edge["from"]], spot[edge["to"]], edge, labelled=first[edge["tensor"]] == index)
+        for index, edge in enumerate(edges)
+    ]
     parts += [_node(spot[index], node) for index, node in enumerate(nodes)]
     label = "The culprit and its neighbours: " + ", ".join(clip(node["op"] or node["name"], 40) for node in nodes)
     return Markup(
@@ -142,14 +146,15 @@ def _node(spot: tuple[int, int], node: Mapping[str, str]) -> Markup:
     )
 
 
-def _edge(start: tuple[int, int], end: tuple[int, int], edge: Mapping[str, Any]) -> Markup:
+def _edge(start: tuple[int, int], end: tuple[int, int], edge: Mapping[str, Any], *, labelled: bool) -> Markup:
     x1, y1 = start[0] + _WIDTH, start[1] + _HEIGHT // 2
     x2, y2 = end[0], end[1] + _HEIGHT // 2
     bend = (x1 + x2) // 2
     path = Markup('<path class="edge" d="M{} {}C{} {} {} {} {} {}"/><path class="tip" d="M{} {}l-7 -4v8z"/>').format(
         x1, y1, bend, y1, bend, y2, x2 - 4, y2, x2, y2
     )
-    label = Markup('<text class="type" x="{}" y="{}">{}</text>').format(
-        bend, (y1 + y2) // 2 - 6, clip(edge["type"], 20)
-    )
+    label = Markup()
+    if labelled:
+        text = clip(edge["type"], 20)
+        label = Markup('<text class="type" x="{}" y="{}">{}</text>').format(bend, (y1 + y2) // 2 - 6, text)
     return Markup("<g><title>{}</title>{}{}</g>").format(escape(clip(edge["tensor"], 200)), path, label)
