@@ -18,7 +18,7 @@ _FINENESS = ((640, 64), (2500, 128), (None, 200))
 #: Above this number of units, runs of cells of one state are drawn as one bar with one tooltip.
 _SINGLY = 2500
 
-_WIDTH, _HEIGHT, _GAP, _ROW = 156, 44, 118, 60
+_WIDTH, _HEIGHT, _GAP, _ROW = 168, 44, 118, 60
 
 _STATE_NAMES = {
     "pass": "compiles",
