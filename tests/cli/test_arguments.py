@@ -1,0 +1,45 @@
+"""What can be typed after --option and --input-shape."""
+
+import pytest
+
+from onnxbisect.errors import OptionError
+from onnxbisect_cli import arguments
+
+
+def test_pairs_are_split_at_the_first_equals_sign() -> None:
+    assert arguments.key_values(["profile=edgesam", "ops=A=B", "empty="], "--option") == {
+        "profile": "edgesam",
+        "ops": "A=B",
+        "empty": "",
+    }
+
+
+def test_shapes_are_split_at_the_last_equals_sign() -> None:
+    assert arguments.shapes(["x=1,3,224,224", "a=b=2", "scalar=", "y=1x3"]) == {
+        "x": [1, 3, 224, 224],
+        "a=b": [2],
+        "scalar": [],
+        "y": [1, 3],
+    }
+
+
+@pytest.mark.parametrize("pair", ["x", "=1", "x=1,", "x=one", "x=1;2", "x=1.5", "x=-1"])
+def test_a_wrong_shape_is_a_sentence_that_shows_it(pair: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        arguments.shapes([pair])
+    assert repr(pair) in str(caught.value)
+
+
+@pytest.mark.parametrize("pairs", [["x"], ["=1"], ["x=1", "x=2"]])
+def test_a_wrong_pair_is_refused(pairs: list[str]) -> None:
+    with pytest.raises(OptionError):
+        arguments.key_values(pairs, "--option")
+
+
+def test_a_shape_given_twice_is_refused() -> None:
+    with pytest.raises(OptionError, match="twice"):
+        arguments.shapes(["x=1", "x=1"])
+
+
+def test_names_come_in_order_from_all_options() -> None:
+    assert arguments.names(["b,a", "/c/d:0", ",e,"]) == ["b", "a", "/c/d:0", "e"]

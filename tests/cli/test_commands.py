@@ -1,0 +1,76 @@
+"""`inspect`, `extract`, `backends` and `report`."""
+
+import json
+
+import onnx
+import pytest
+from command_line import CASES, Shell
+
+C2 = str(CASES / "c2_chain100_3bad.onnx")
+
+
+def test_inspect_counts_ops_and_variants(shell: Shell) -> None:
+    done = shell.call("inspect", C2)
+    assert done.code == 0
+    rows = {line.split()[0]: line.split()[1:] for line in done.out.splitlines() if line and not line.startswith(" ")}
+    assert rows["Asinh"] == ["1", "1"]
+    assert rows["Abs"] == ["25", "1"]
+    assert "100 nodes" in done.out
+    assert "Preflight:" in done.out
+
+
+def test_inspect_shows_findings_with_why_and_fix(shell: Shell) -> None:
+    done = shell.call("inspect", str(CASES / "c12_custom_domain.onnx"))
+    assert "AcmeNorm" in done.out
+    assert "why:" in done.out
+    assert "fix:" in done.out
+
+
+def test_extract_by_nodes(shell: Shell) -> None:
+    names = [node.name for node in onnx.load(C2).graph.node][17:20]
+    done = shell.call("extract", C2, "--nodes", ",".join(names[:2]), "--nodes", names[2], "-o", "piece.onnx")
+    assert done.code == 0
+    piece = onnx.load(shell.folder / "piece.onnx")
+    onnx.checker.check_model(piece)
+    assert [node.name for node in piece.graph.node] == names
+
+
+def test_extract_by_tensors(shell: Shell) -> None:
+    nodes = onnx.load(C2).graph.node
+    done = shell.call(
+        "extract", C2, "--inputs", nodes[30].input[0], "--outputs", nodes[34].output[0], "-o", "piece.onnx"
+    )
+    assert done.code == 0
+    piece = onnx.load(shell.folder / "piece.onnx")
+    assert [node.name for node in piece.graph.node] == [node.name for node in nodes[30:35]]
+    assert [value.name for value in piece.graph.input] == [nodes[30].input[0]]
+
+
+def test_extract_names_the_nearest(shell: Shell) -> None:
+    done = shell.call("extract", C2, "--nodes", "n17_Asin", "-o", "piece.onnx")
+    assert done.code == 2
+    assert "n17_Asinh" in done.sentence()
+    assert not (shell.folder / "piece.onnx").exists()
+
+
+def test_backends_are_listed_with_their_versions(shell: Shell) -> None:
+    import onnxruntime
+
+    done = shell.call("backends")
+    assert done.code == 0
+    assert f"usable: onnxruntime {onnxruntime.__version__}" in done.out
+    assert "whitelist" in done.out
+
+
+@pytest.mark.parametrize("form", ["text", "json", "md", "html", "junit", "sarif", "gitlab"])
+def test_a_report_can_be_shown_again_in_any_form(shell: Shell, form: str) -> None:
+    run = shell.call("run", C2, "--out", "out", "--backend", "whitelist", "--option", "deny=Asinh")
+    again = shell.call("report", "out", "--format", form)
+    assert again.code == 0
+    assert "n17_Asinh" in again.out
+    if form == "text":
+        assert again.out.splitlines()[0] == run.out.splitlines()[0]
+    if form in ("json", "sarif", "gitlab"):
+        json.loads(again.out)
+    if form == "json":
+        assert again.out == (shell.folder / "out" / "report.json").read_text()

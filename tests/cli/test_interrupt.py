@@ -1,0 +1,133 @@
+"""Ctrl-C and its relatives, sent to the real process: nobody survives, nothing known is lost."""
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from command_line import CASES, Shell, culprits, truth
+
+C2 = str(CASES / "c2_chain100_3bad.onnx")
+
+#: Answers about the whole model at once; every other compile starts a daemon and hangs until the release file is there.
+COMPILER = """
+import json, os, subprocess, sys, time
+from pathlib import Path
+import onnx
+
+here = Path(__file__).parent
+ops = [node.op_type for node in onnx.load(sys.argv[1]).graph.node]
+if len(ops) < 100 and not (here / "release").exists():
+    sleep = "import time; time.sleep(300)"
+    subprocess.Popen([sys.executable, "-c", sleep, str(here)], start_new_session=True)
+    (here / f"hanging-{os.getpid()}").touch()
+    time.sleep(300)
+with (here / "calls").open("a") as calls:
+    calls.write(f"{len(ops)}\\n")
+raise SystemExit(bool({"Asinh", "Cosh", "Atan"} & set(ops)))
+"""
+
+
+def command(shell: Shell) -> list[str]:
+    (shell.folder / "compiler.py").write_text(COMPILER)
+    return [C2, "--", sys.executable, str(shell.folder / "compiler.py"), "{model}"]
+
+
+def wait_for_hanging(shell: Shell, count: int) -> None:
+    give_up = time.monotonic() + 40
+    while len(list(shell.folder.glob("hanging-*"))) < count:
+        assert time.monotonic() < give_up, "the compilers did not start"
+        time.sleep(0.05)
+
+
+def survivors(folder: Path) -> list[str]:
+    """Command lines of processes that name the test's folder."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = process.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if str(folder) in line:
+            found.append(line)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "jobs"), [(signal.SIGINT, 130, 2), (signal.SIGTERM, 143, 1)], ids=["ctrl-c", "terminate"]
+)
+def test_an_interrupted_search_leaves_nobody_and_goes_on_where_it_stopped(
+    shell: Shell, number: signal.Signals, code: int, jobs: int
+) -> None:
+    arguments = command(shell)
+    with shell.start("run", "--format", "json", "--jobs", str(jobs), *arguments) as process:
+        try:
+            wait_for_hanging(shell, jobs)
+            began = time.monotonic()
+            process.send_signal(number)
+            out, err = process.communicate(timeout=30)
+        finally:
+            process.kill()
+    assert survivors(shell.folder) == []
+    assert process.returncode == code, err
+    assert time.monotonic() - began < 8
+    assert "Traceback" not in err
+    assert "the same command goes on from here" in err
+    report = json.loads(out)
+    assert report["certificate"]["status"] == "bounded"
+    assert [probe["size"] for probe in report["probes"]] == [100]
+    (shell.folder / "release").touch()
+    complete = shell.report(*arguments)
+    assert culprits(complete) == truth("c2_chain100_3bad")
+    assert (shell.folder / "calls").read_text().split().count("100") == 1
+
+
+def test_a_second_ctrl_c_does_not_wait(shell: Shell) -> None:
+    with shell.start("run", *command(shell)) as process:
+        try:
+            wait_for_hanging(shell, 1)
+            for _ in range(2):
+                process.send_signal(signal.SIGINT)
+                time.sleep(0.02)
+            process.communicate(timeout=30)
+        finally:
+            process.kill()
+    assert process.returncode == 130
+    give_up = time.monotonic() + 5
+    while survivors(shell.folder) and time.monotonic() < give_up:
+        time.sleep(0.05)
+    assert survivors(shell.folder) == []
+
+
+def test_a_killed_search_leaves_nobody_and_keeps_its_verdicts(shell: Shell) -> None:
+    arguments = command(shell)
+    with shell.start("run", *arguments) as process:
+        try:
+            wait_for_hanging(shell, 1)
+        finally:
+            process.kill()
+    give_up = time.monotonic() + 10
+    while survivors(shell.folder) and time.monotonic() < give_up:
+        time.sleep(0.05)
+    assert survivors(shell.folder) == []
+    (shell.folder / "release").touch()
+    shell.report(*arguments)
+    assert (shell.folder / "calls").read_text().split().count("100") == 1
+
+
+def test_the_working_folder_is_gone_after_an_interrupt(shell: Shell) -> None:
+    temporary = shell.folder / "tmp"
+    temporary.mkdir()
+    environment = {**shell.environment, "TMPDIR": str(temporary)}
+    with shell.start("run", *command(shell), environment=environment) as process:
+        try:
+            wait_for_hanging(shell, 1)
+            assert os.listdir(temporary)
+            process.send_signal(signal.SIGINT)
+            process.communicate(timeout=30)
+        finally:
+            process.kill()
+    assert os.listdir(temporary) == []

@@ -1,0 +1,116 @@
+"""What a user does wrong is one sentence and an exit status, never a traceback."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import onnx
+import pytest
+from command_line import CASES, PROGRAM, Shell
+from onnx import TensorProto, helper
+
+from onnxbisect_cli import main
+
+C1 = str(CASES / "c1_chain100_1bad.onnx")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["run", "missing.onnx", "--backend", "onnxruntime"], 2, "missing.onnx"),
+        (["run", ".", "--backend", "onnxruntime"], 2, "folder"),
+        (["run", __file__, "--backend", "onnxruntime"], 2, "test_mistakes.py"),
+        (["run", C1], 2, "--backend NAME"),
+        (["run", C1, "--backend", "onnxruntime", "--", "true", "{model}"], 2, "leave --backend and --option out"),
+        (["run", C1, "--backend", "onnxruntim"], 2, "onnxruntime"),
+        (["run", C1, "--backend", "whitelist", "--option", "profil=edgesam"], 2, "profile"),
+        (["run", C1, "--backend", "onnxruntime", "--option", "x"], 2, "KEY=VALUE"),
+        (["run", C1, "--backend", "./missing.toml"], 2, "missing.toml"),
+        (["run", C1, "--input-shape", "x=one", "--", "true", "{model}"], 2, "x=one"),
+        (["run", C1, "--input-shape", "nothing=1", "--", "true", "{model}"], 2, "nothing"),
+        (["run", C1, "--", "true"], 2, "{model}"),
+        (["run", C1, "--", "no-such-compiler", "{model}"], 3, "no-such-compiler"),
+        (["run", C1, "--out", "/dev/null/x", "--", "true", "{model}"], 2, "/dev/null/x"),
+        (["inspect", "missing.onnx"], 2, "missing.onnx"),
+        (["extract", C1, "-o", "piece.onnx"], 2, "--nodes"),
+        (["extract", C1, "-o", C1, "--nodes", "n17_Asinh"], 2, "the model itself"),
+        (["extract", C1, "-o", "no/such/piece.onnx", "--nodes", "n17_Asinh"], 2, "no/such"),
+        (["report", "missing.json"], 2, "missing.json"),
+        (["report", C1], 2, "no report"),
+    ],
+)
+def test_one_sentence_and_the_exit_status(shell: Shell, arguments: list[str], code: int, words: str) -> None:
+    done = shell.call(*arguments)
+    assert words in done.sentence()
+    assert done.code == code
+
+
+@pytest.mark.parametrize(
+    "arguments", [["run"], ["run", C1, "--no-such-option"], ["no-such-command"], ["run", C1, "--jobs", "0"], []]
+)
+def test_a_wrong_command_line_is_two(shell: Shell, arguments: list[str]) -> None:
+    done = shell.call(*arguments)
+    assert done.code == 2
+    assert "Usage:" in done.out + done.err
+
+
+def test_dynamic_dimensions_are_refused_with_what_to_type(shell: Shell) -> None:
+    value = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 3, "side"]) for name in ("x", "y")]
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", value[:1], value[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, shell.folder / "dynamic.onnx")
+    done = shell.call("run", "dynamic.onnx", "--backend", "whitelist", "--option", "deny=Sinh")
+    assert done.code == 2
+    sentence = done.sentence()
+    assert "[batch, 3, side]" in sentence
+    assert "--input-shape x=1,3,1" in sentence
+    bound = ["--input-shape", "x=1,3,1", "--backend", "whitelist", "--option", "deny=Sinh"]
+    assert shell.call("run", "dynamic.onnx", *bound).code == 0
+    assert shell.call("run", "dynamic.onnx", "--", "true", "{model}").code == 0
+
+
+def test_a_bug_of_ours_asks_for_a_report_and_shows_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken() -> None:
+        raise ZeroDivisionError("division\x1b[2J by zero")
+
+    monkeypatch.setattr(main, "app", broken)
+    monkeypatch.delenv("ONNXBISECT_DEBUG", raising=False)
+    with pytest.raises(SystemExit) as caught:
+        main.run()
+    assert caught.value.code == 3
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "a bug in onnx-bisect (ZeroDivisionError: division\\x1b[2J by zero)" in line
+    monkeypatch.setenv("ONNXBISECT_DEBUG", "1")
+    with pytest.raises(ZeroDivisionError):
+        main.run()
+
+
+def test_help_and_version_import_no_onnx() -> None:
+    """What makes them fast."""
+    code = (
+        "import sys; sys.argv = ['onnx-bisect', 'run', '--help']\n"
+        "from onnxbisect_cli.main import run\n"
+        "try: run()\n"
+        "except SystemExit as end: assert end.code == 0\n"
+        "heavy = {'onnx', 'onnxruntime', 'numpy', 'pydantic', 'rich', 'jinja2'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
+
+
+def test_the_version_is_that_of_the_distribution(shell: Shell) -> None:
+    from importlib.metadata import version
+
+    assert shell.call("--version").out == f"onnx-bisect {version('onnx-bisect')}\n"
+
+
+def test_a_reader_that_closes_the_pipe_is_no_traceback(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [PROGRAM, "inspect", C1], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == ""

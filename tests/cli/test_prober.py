@@ -1,0 +1,228 @@
+"""One question from cut to verdict, with real commands as compilers and onnx's and onnxruntime's own opinions."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from onnxbisect.cut import Cutter, write
+from onnxbisect.dressing import Dressing
+from onnxbisect.errors import BackendUnusableError, CutError
+from onnxbisect.model import Model, load
+from onnxbisect.unitset import UnitSet
+from onnxbisect.verdict import Hints, Kind, Status
+from onnxbisect_backends.command import CommandBackend
+from onnxbisect_backends.contract import Limits
+from onnxbisect_backends.registry import make
+from onnxbisect_cli.prober import Objection, Prober, file_digest
+from onnxbisect_cli.validity import Validity
+
+
+def fair(units: UnitSet, probe: Path) -> None:
+    """No objection to any cut."""
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Model:
+    """Relu, Sinh, Cosh in a row, on floats."""
+    nodes = [
+        helper.make_node("Relu", ["x"], ["a"], name="first"),
+        helper.make_node("Sinh", ["a"], ["b"], name="second/:0"),
+        helper.make_node("Cosh", ["b"], ["y"], name="third"),
+    ]
+    value = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 4]) for name in "xy"]
+    graph = helper.make_graph(nodes, "chain", value[:1], value[1:])
+    path = tmp_path / "chain.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return load(path)
+
+
+def prober(
+    model: Model,
+    folder: Path,
+    command: Sequence[str],
+    *,
+    objection: Objection = fair,
+    seconds: float = 60.0,
+    dressing: Dressing | None = None,
+) -> Prober:
+    cutter = Cutter(model)
+    folder.mkdir()
+
+    def cut(units: UnitSet, path: Path) -> Mapping[str, str]:
+        piece = cutter.cut(units, dressing or Dressing())
+        write(piece, model, path)
+        return piece.renamed
+
+    backend = CommandBackend(command)
+    return Prober(write=cut, backend=backend, limits=Limits(seconds=seconds), objection=objection, folder=folder)
+
+
+def python(code: str) -> list[str]:
+    return [sys.executable, "-c", code, "{model}", "{workdir}"]
+
+
+def test_the_compiler_gets_the_piece_in_an_empty_folder_and_nothing_stays(model: Model, tmp_path: Path) -> None:
+    code = (
+        "import sys, os, onnx; names = [n.name for n in onnx.load(sys.argv[1]).graph.node];"
+        "print('nodes', names, 'beside', os.listdir(sys.argv[2])); sys.exit(1)"
+    )
+    asked = prober(model, tmp_path / "work", python(code)).ask(0b110)
+    assert asked.compiled
+    assert asked.answer is not None
+    assert asked.answer.verdict.failed
+    assert "nodes ['second/:0', 'third'] beside []" in asked.answer.log
+    assert len(asked.answer.file_sha256) == 64
+    assert asked.engine_seconds > 0
+    assert list((tmp_path / "work").iterdir()) == []
+
+
+def test_equal_cuts_are_equal_bytes_and_other_cuts_are_not(model: Model, tmp_path: Path) -> None:
+    asking = prober(model, tmp_path / "work", python("raise SystemExit(1)"))
+    digests = [asked.answer.file_sha256 for units in (2, 2, 4) if (asked := asking.ask(units)).answer]
+    assert digests[0] == digests[1] != digests[2]
+
+
+def test_a_file_and_the_data_beside_it_are_one_digest(tmp_path: Path) -> None:
+    probe = tmp_path / "model.onnx"
+    probe.write_bytes(b"graph")
+    alone = file_digest(probe)
+    (tmp_path / "model.data").write_bytes(b"weights")
+    with_data = file_digest(probe)
+    (tmp_path / "model.data").write_bytes(b"weight5")
+    assert len({alone, with_data, file_digest(probe)}) == 3
+
+
+def test_a_compile_that_hangs_is_unresolved(model: Model, tmp_path: Path) -> None:
+    asked = prober(model, tmp_path / "work", python("import time; time.sleep(60)"), seconds=0.3).ask(1)
+    assert asked.answer is not None
+    assert asked.answer.verdict.status is Status.UNRESOLVED
+    assert asked.answer.verdict.kind is Kind.TIMEOUT
+
+
+def test_a_compile_that_the_budget_ends_is_no_answer(model: Model, tmp_path: Path) -> None:
+    asked = prober(model, tmp_path / "work", python("import time; time.sleep(60)")).ask(1, seconds_left=0.3)
+    assert asked.answer is None
+    assert asked.compiled
+
+
+def test_a_piece_that_cannot_be_cut_is_unresolved_and_no_call(tmp_path: Path) -> None:
+    def refuse(units: UnitSet, path: Path) -> Mapping[str, str]:
+        raise CutError("too large")
+
+    asking = Prober(
+        write=refuse, backend=CommandBackend(["true", "{model}"]), limits=Limits(), objection=fair, folder=tmp_path
+    )
+    asked = asking.ask(1)
+    assert not asked.compiled
+    assert asked.answer is not None
+    assert asked.answer.verdict.kind is Kind.INVALID
+    assert "too large" in asked.answer.verdict.message
+
+
+def test_a_failing_piece_that_somebody_objects_to_is_unresolved(model: Model, tmp_path: Path) -> None:
+    command = python("raise SystemExit(1)")
+    asked = prober(model, tmp_path / "work", command, objection=lambda units, probe: "it is crooked").ask(1)
+    assert asked.answer is not None
+    assert asked.answer.verdict.status is Status.UNRESOLVED
+    assert asked.answer.verdict.kind is Kind.INVALID
+    assert asked.answer.verdict.message == "it is crooked"
+
+
+def test_nobody_is_asked_about_a_passing_piece(model: Model, tmp_path: Path) -> None:
+    asked = prober(model, tmp_path / "work", ["true", "{model}"], objection=lambda units, probe: "crooked").ask(1)
+    assert asked.answer is not None
+    assert asked.answer.verdict.passed
+
+
+def test_hints_come_back_in_the_model_s_names(tmp_path: Path, model: Model) -> None:
+    class Talkative(CommandBackend):
+        def judge(self, outcome: object) -> object:  # type: ignore[override]
+            from onnxbisect.verdict import Verdict
+
+            return Verdict(status=Status.FAIL, hints=Hints(nodes=("first",), tensors=("safe_1",)))
+
+    def cut(units: UnitSet, path: Path) -> Mapping[str, str]:
+        path.write_bytes(b"")
+        return {"safe_1": "/weird:name"}
+
+    asking = Prober(write=cut, backend=Talkative(["true", "{model}"]), limits=Limits(), objection=fair, folder=tmp_path)
+    answer = asking.ask(1).answer
+    assert answer is not None
+    assert answer.verdict.hints == Hints(nodes=("first",), tensors=("/weird:name",))
+
+
+def test_a_backend_with_a_bug_costs_one_answer_and_an_unusable_one_the_run(tmp_path: Path, model: Model) -> None:
+    class Buggy(CommandBackend):
+        error: Exception = ZeroDivisionError("division by zero")
+
+        def compile(self, *arguments: object) -> object:  # type: ignore[override]
+            raise self.error
+
+    def cut(units: UnitSet, path: Path) -> Mapping[str, str]:
+        path.write_bytes(b"")
+        return {}
+
+    backend = Buggy(["true", "{model}"])
+    asking = Prober(write=cut, backend=backend, limits=Limits(), objection=fair, folder=tmp_path)
+    answer = asking.ask(1).answer
+    assert answer is not None
+    assert answer.verdict.status is Status.UNRESOLVED
+    assert "ZeroDivisionError" in answer.verdict.message
+    backend.error = BackendUnusableError("The licence server is gone.")
+    with pytest.raises(BackendUnusableError):
+        asking.ask(1)
+    assert list(tmp_path.glob("probe-*")) == []
+
+
+class TestValidity:
+    """Real checkers on real cuts."""
+
+    def test_a_fair_cut_is_not_objected_to(self, model: Model, tmp_path: Path) -> None:
+        write(Cutter(model).cut(2), model, tmp_path / "probe.onnx")
+        assert Validity(model.path, 7).objection(2, tmp_path / "probe.onnx") is None
+
+    def test_the_checker_s_word_counts_where_it_accepts_the_model(self, model: Model, tmp_path: Path) -> None:
+        piece = Cutter(model).cut(2).proto
+        piece.graph.node[0].op_type = "Sihn"
+        onnx.save(piece, tmp_path / "probe.onnx")
+        objection = Validity(model.path, 7).objection(2, tmp_path / "probe.onnx")
+        assert objection is not None
+        assert objection.startswith("onnx.checker refuses this cut")
+        assert Validity(tmp_path / "probe.onnx", 7).objection(2, tmp_path / "probe.onnx") is None
+
+    def test_onnxruntime_s_word_counts_where_it_loads_the_model(self, model: Model, tmp_path: Path) -> None:
+        piece = Cutter(model).cut(2).proto
+        piece.graph.input[0].type.tensor_type.elem_type = TensorProto.INT32
+        piece.graph.output[0].type.tensor_type.elem_type = TensorProto.INT32
+        onnx.save(piece, tmp_path / "probe.onnx")
+        objection = Validity(model.path, 7).objection(2, tmp_path / "probe.onnx")
+        assert objection is not None
+        assert objection.startswith("onnxruntime refuses this cut")
+        assert Validity(tmp_path / "probe.onnx", 7).objection(2, tmp_path / "probe.onnx") is None
+
+    def test_the_whole_model_is_never_objected_to(self, tmp_path: Path) -> None:
+        (tmp_path / "broken.onnx").write_bytes(b"\xff")
+        assert Validity(tmp_path / "broken.onnx", 7).objection(7, tmp_path / "broken.onnx") is None
+
+
+def test_onnxruntime_as_a_backend_names_the_custom_op(tmp_path: Path) -> None:
+    cases = Path(__file__).parents[1] / "cases"
+    model = load(cases / "c12_custom_domain.onnx")
+    cutter = Cutter(model)
+
+    def cut(units: UnitSet, path: Path) -> Mapping[str, str]:
+        write(cutter.cut(units), model, path)
+        return {}
+
+    everything = model.universe.everything
+    objection = Validity(model.path, everything).objection
+    asking = Prober(write=cut, backend=make("onnxruntime", {}), limits=Limits(), objection=objection, folder=tmp_path)
+    custom = next(unit for unit, op in enumerate(model.universe.op) if "AcmeNorm" in op)
+    answer = asking.ask(1 << custom).answer
+    assert answer is not None
+    assert answer.verdict.failed
+    assert "AcmeNorm" in answer.verdict.message

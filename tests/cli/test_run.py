@@ -1,0 +1,186 @@
+"""`onnx-bisect run` as a user meets it: real processes, real files, opaque compilers with known truth."""
+
+import json
+import subprocess
+import sys
+import unicodedata
+from pathlib import Path
+
+import onnx
+import pytest
+from command_line import CASES, Shell, check, culprits, truth
+from onnx import TensorProto, helper
+
+C2 = str(CASES / "c2_chain100_3bad.onnx")
+
+
+@pytest.mark.parametrize(
+    "case", ["c1_chain100_1bad", "c5_chain100_farpair", "c9_transformer_fused", "c12_custom_domain"]
+)
+def test_all_culprits_and_no_others_proven(shell: Shell, case: str) -> None:
+    report = shell.report(str(CASES / f"{case}.onnx"), *check(case))
+    assert culprits(report) == truth(case)
+    assert report["certificate"]["status"] == "proven"
+
+
+def test_the_files_of_each_culprit_reproduce_it(shell: Shell) -> None:
+    out = shell.folder / "out"
+    done = shell.call("run", C2, "--out", str(out), *check("c2_chain100_3bad", "--log", "calls.jsonl"))
+    assert done.code == 1
+    assert "proven" in done.out
+    report = json.loads((out / "report.json").read_text())
+    assert culprits(report) == truth("c2_chain100_3bad")
+    calls = (shell.folder / "calls.jsonl").read_text().splitlines()
+    assert len(calls) == report["stats"]["compiler_calls"] <= 11
+    for name in ("report.md", "report.html", "junit.xml", "report.sarif", "gitlab-codequality.json"):
+        assert (out / name).stat().st_size > 100
+    for culprit in report["culprits"]:
+        repro = out / culprit["repro"]
+        assert [node.name for node in onnx.load(repro).graph.node] == culprit["nodes"]
+        assert (repro.parent / "compiler.log").exists()
+        assert (repro.parent / "README.md").exists()
+        rule = str(CASES / "c2_chain100_3bad.json")
+        again = subprocess.run([sys.executable, str(CASES / "check.py"), str(repro), "--rule", rule])
+        assert again.returncode == 1
+
+
+def test_a_second_run_asks_nothing_and_says_the_same(shell: Shell) -> None:
+    command = [C2, *check("c2_chain100_3bad", "--log", "calls.jsonl")]
+    first = shell.report("--jobs", "3", *command)
+    calls = (shell.folder / "calls.jsonl").read_text()
+    for options in ([], ["--jobs", "3"], ["--out", "out"]):
+        second = shell.report(*options, *command)
+        assert (shell.folder / "calls.jsonl").read_text() == calls
+        assert second["stats"]["compiler_calls"] == 0
+        assert second["stats"]["cached"] == len(second["probes"])
+        for part in ("verdict", "culprits", "certificate", "op_table", "partition"):
+            assert second[part] == first[part], part
+    assert len(list((shell.folder / "out" / "culprits").glob("*/model.onnx"))) == 3
+
+
+def test_a_repaired_model_asks_only_for_what_changed(shell: Shell) -> None:
+    shell.report(C2, *check("c2_chain100_3bad"))
+    model = onnx.load(C2)
+    (node,) = [node for node in model.graph.node if node.name == "n17_Asinh"]
+    node.op_type = "Relu"
+    onnx.save(model, shell.folder / "repaired.onnx")
+    report = shell.report("repaired.onnx", *check("c2_chain100_3bad"))
+    assert len(report["culprits"]) == 2
+    assert report["stats"]["compiler_calls"] <= 5
+    assert report["certificate"]["status"] == "proven"
+
+
+def test_an_edited_compiler_is_another_compiler(shell: Shell) -> None:
+    script = shell.folder / "compiler.py"
+    script.write_text("raise SystemExit(1)")
+    small = _small(shell.folder)
+    command = [small, "--", sys.executable, "compiler.py", "{model}"]
+    assert shell.report(*command)["verdict"] == "fail"
+    script.write_text("raise SystemExit(0)")
+    assert shell.report(*command)["verdict"] == "pass"
+
+
+def test_no_cache_neither_reads_nor_writes(shell: Shell) -> None:
+    command = [
+        C2,
+        *check("c2_chain100_3bad"),
+    ]
+    first = shell.report("--no-cache", *command)
+    assert not (shell.folder / "cache").exists()
+    second = shell.report("--no-cache", *command)
+    assert second["stats"]["compiler_calls"] == first["stats"]["compiler_calls"] > 0
+
+
+def test_a_damaged_verdict_base_costs_a_sentence(shell: Shell) -> None:
+    (shell.folder / "cache").mkdir()
+    (shell.folder / "cache" / "verdicts.sqlite").write_bytes(b"no database" * 1000)
+    done = shell.call("run", _small(shell.folder), "--", "true", "{model}")
+    assert done.code == 0
+    assert "could not be read; it was moved to" in done.err
+
+
+def test_a_budget_of_calls_ends_bounded_and_the_next_run_goes_on(shell: Shell) -> None:
+    command = [C2, *check("c2_chain100_3bad", "--log", "calls.jsonl")]
+    bounded = shell.report("--budget-calls", "3", *command)
+    assert bounded["stats"]["compiler_calls"] == 3
+    assert bounded["certificate"]["status"] == "bounded"
+    assert bounded["certificate"]["unknown"]
+    complete = shell.report(*command)
+    assert culprits(complete) == truth("c2_chain100_3bad")
+    calls = [json.loads(line) for line in (shell.folder / "calls.jsonl").read_text().splitlines()]
+    assert len({json.dumps(call) for call in calls}) == len(calls) == complete["stats"]["compiler_calls"] + 3
+
+
+def test_a_budget_of_seconds_ends_in_time(shell: Shell) -> None:
+    report = shell.report("--budget-seconds", "1", C2, *check("c2_chain100_3bad", "--sleep", "30"))
+    assert report["stats"]["wall_seconds"] < 5
+    assert report["certificate"]["status"] == "bounded"
+    assert report["probes"] == []
+
+
+def test_a_model_that_compiles_is_zero_and_one_call(shell: Shell) -> None:
+    done = shell.call("run", C2, "--", "true", "{model}")
+    assert done.code == 0
+    assert "compiles" in done.out
+    assert "1 compiler call" in done.out
+
+
+def test_a_compiler_that_never_answers_is_three(shell: Shell) -> None:
+    done = shell.call("run", _small(shell.folder), "--", sys.executable, "-c", "exit(125)", "{model}")
+    assert done.code == 3
+
+
+def test_a_backend_by_name_with_options(shell: Shell) -> None:
+    done = shell.call("run", C2, "--backend", "whitelist", "--option", "deny=Asinh,Cosh,Atan")
+    assert done.code == 1
+    for node in ("n17_Asinh", "n52_Cosh", "n88_Atan"):
+        assert node in done.out
+    assert "--out DIR" in done.err
+    assert "\x1b" not in done.out + done.err
+
+
+def test_plain_progress_has_a_line_for_each_verdict(shell: Shell) -> None:
+    done = shell.call("run", C2, "--backend", "whitelist", "--option", "deny=Asinh")
+    lines = [line for line in done.err.splitlines() if line.startswith("[")]
+    assert lines[0].startswith("[1/1] fail (unsupported): the whole model (100 units")
+    assert lines[-1].startswith(f"[{len(lines)}/{len(lines)}] ")
+
+
+def test_hostile_names_and_logs_stay_on_their_lines(shell: Shell) -> None:
+    evil = "a\x1b[2J\u202eb\nonnx-bisect: forged\x07"
+    value = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in ("x", "y")]
+    nodes = [helper.make_node("Relu", ["x"], [evil]), helper.make_node("Sinh", [evil], ["y"], name=evil)]
+    graph = helper.make_graph(nodes, "g", value[:1], value[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    (shell.folder / "evil.onnx").write_bytes(model.SerializeToString())
+    code = (
+        "import sys, onnx; ops = [n.op_type for n in onnx.load(sys.argv[1]).graph.node];"
+        "print('error: \\x1b[31mSinh\\u202e refused'); sys.exit('Sinh' in ops)"
+    )
+    out = shell.folder / "out"
+    done = shell.call("run", "evil.onnx", "--out", str(out), "--", sys.executable, "-c", code, "{model}")
+    assert done.code == 1
+    for char in (done.out + done.err).replace("\n", ""):
+        assert unicodedata.category(char) not in {"Cc", "Cf"}, repr(char)
+    assert not any(line.startswith("onnx-bisect: forged") for line in (done.out + done.err).splitlines())
+    assert json.loads((out / "report.json").read_text())["culprits"][0]["nodes"] == [evil]
+
+
+def test_a_stale_file_of_an_earlier_run_does_not_pass_for_verified(shell: Shell) -> None:
+    command = [C2, "--out", "out", *check("c2_chain100_3bad")]
+    shell.call("run", *command)
+    files = sorted((shell.folder / "out" / "culprits").glob("*/model.onnx"))
+    assert len(files) == 3
+    files[0].write_bytes(b"stale")
+    shell.call("run", *command)
+    assert files[0].read_bytes() != b"stale"
+
+
+def _small(folder: Path) -> str:
+    value = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in ("x", "y")]
+    nodes = [helper.make_node("Relu", ["x"], ["a"], name="a"), helper.make_node("Sinh", ["a"], ["y"], name="b")]
+    graph = helper.make_graph(nodes, "g", value[:1], value[1:])
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), folder / "small.onnx"
+    )
+    return "small.onnx"
