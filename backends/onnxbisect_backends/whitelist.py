@@ -5,7 +5,6 @@ op type at once, the first offending node, or nothing. It serves to judge a mode
 everything above the Backend contract.
 """
 
-import json
 import time
 from pathlib import Path
 from signal import SIGSEGV
@@ -18,16 +17,14 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from onnxbisect.dressing import Dressing
 from onnxbisect.errors import OptionError
 from onnxbisect.fingerprint import fingerprint
-from onnxbisect.verdict import Hints, Kind, Status, Verdict
+from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect_backends.contract import Description, Limits, Outcome
 from onnxbisect_backends.judging import signal_name, unfinished
 from onnxbisect_backends.options import read_options
 from onnxbisect_backends.patterns import parse_chain
 from onnxbisect_backends.profiles import OpSupport, Profile, Report, load
-from onnxbisect_backends.simulate import Refusal, Rules, refusals
-
-#: Starts the line of the log that `judge` reads; everything before it is for people.
-_MARK = "[whitelist] "
+from onnxbisect_backends.simulate import Rules, refusals
+from onnxbisect_backends.speech import read_back, words
 
 
 def _split(mark: str) -> BeforeValidator:
@@ -109,18 +106,13 @@ class WhitelistBackend:
             return Outcome(broken=f"the probe cannot be read: {error}", seconds=time.monotonic() - started)
         found = refusals(model, self._rules)
         log = [f"{self._profile.tool} {self._version}, simulated by onnx-bisect"]
-        exit_code: int | None = 1 if found else 0
-        signal = None
-        if found and found[0].kind is Kind.INVALID:
-            log += [found[0].reason, *_record(found[:1], found[0].reason)]
-        elif found and self._profile.report is Report.NONE:
-            exit_code, signal = None, int(SIGSEGV)
-        elif found:
-            log += self._words(found)
+        if found:
+            log += words(self._profile, found)
+        crashed = bool(found) and found[0].kind is not Kind.INVALID and self._profile.report is Report.NONE
         text = "\n".join(log) + "\n"
         return Outcome(
-            exit_code=exit_code,
-            signal=signal,
+            exit_code=None if crashed else int(bool(found)),
+            signal=int(SIGSEGV) if crashed else None,
             seconds=time.monotonic() - started,
             log=text[-limits.log_bytes :],
             log_truncated=len(text) > limits.log_bytes,
@@ -137,78 +129,17 @@ class WhitelistBackend:
             return Verdict(status=Status.FAIL, kind=Kind.CRASH, message=message, fingerprint=name, seconds=seconds)
         if outcome.exit_code == 0:
             return Verdict(status=Status.PASS, seconds=seconds)
-        record = next((line for line in reversed(outcome.log.splitlines()) if line.startswith(_MARK)), None)
-        if record is None:
+        said = read_back(outcome.log)
+        if said is None:
             return Verdict(status=Status.FAIL, kind=Kind.ERROR, message="failed without a word", seconds=seconds)
-        said = json.loads(record.removeprefix(_MARK))
-        kind = Kind(said["kind"])
         return Verdict(
-            status=Status.UNRESOLVED if kind is Kind.INVALID else Status.FAIL,
-            kind=kind,
-            message=said["message"],
-            fingerprint=fingerprint(said["message"]),
-            hints=Hints(ops=tuple(said["ops"]), nodes=tuple(said["nodes"]), tensors=tuple(said["tensors"])),
+            status=Status.UNRESOLVED if said.kind is Kind.INVALID else Status.FAIL,
+            kind=said.kind,
+            message=said.message,
+            fingerprint=fingerprint(said.blanked),
+            hints=said.hints,
             seconds=seconds,
         )
-
-    def _words(self, found: tuple[Refusal, ...]) -> list[str]:
-        """The end of the log, in the tool's words: first all ops off the list, and only then what else is wrong."""
-        if self._profile.report is Report.FIRST:
-            first = found[0]
-            place = [f"    op: {_shown(node)}" for node in first.nodes]
-            message = self._refusal(first.ops, first.nodes) if not first.reason else _sentence(first)
-            return [message, *place, *_record((first,), message)]
-        off_list = tuple(refusal for refusal in found if _is_off_list(refusal))
-        if not off_list:
-            message = _sentence(found[0])
-            return [message, *_record(found[:1], message)]
-        ops = tuple(sorted({op for refusal in off_list for op in refusal.ops}))
-        template = self._profile.refusal
-        if "{node}" in template:
-            lines = [self._refusal(refusal.ops, refusal.nodes) for refusal in off_list]
-        elif "{op}" in template:
-            lines = [self._refusal((op,), ()) for op in ops]
-        else:
-            lines = [self._refusal(ops, ())]
-        return [*lines, *_record(off_list, lines[0], nodes="{node}" in template)]
-
-    def _refusal(self, ops: tuple[str, ...], nodes: tuple[str, ...]) -> str:
-        words = {
-            "{op}": ops[0],
-            "{ops}": ",".join(ops),
-            "{quoted_ops}": ", ".join(f"'{op}'" for op in ops),
-            "{node}": nodes[0] if nodes else "",
-        }
-        text = self._profile.refusal
-        for word, value in words.items():
-            text = text.replace(word, _shown(value))
-        return text
-
-
-def _is_off_list(refusal: Refusal) -> bool:
-    return refusal.kind is Kind.UNSUPPORTED and not refusal.reason
-
-
-def _sentence(refusal: Refusal) -> str:
-    where = f"{' > '.join(refusal.ops)} " if refusal.ops and refusal.kind is Kind.UNSUPPORTED else ""
-    return _shown(f"{where}not supported: {refusal.reason}" if where else refusal.reason)
-
-
-def _record(found: tuple[Refusal, ...], message: str, *, nodes: bool = True) -> list[str]:
-    """What judge reads. JSON keeps hostile names on one line and apart from each other."""
-    said = {
-        "kind": found[0].kind.value,
-        "message": message,
-        "ops": list(dict.fromkeys(op for refusal in found for op in refusal.ops)),
-        "nodes": list(dict.fromkeys(node for refusal in found for node in refusal.nodes)) if nodes else [],
-        "tensors": [tensor for refusal in found for tensor in refusal.tensors],
-    }
-    return [_MARK + json.dumps(said)]
-
-
-def _shown(text: str) -> str:
-    """Text from a model, fit for one line of a log."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def _profile(options: Options) -> tuple[Profile, str]:
