@@ -1,5 +1,7 @@
 """Profiles as data: all of the shipped ones load, and a wrong one of the user's says where it is wrong."""
 
+from pathlib import Path
+
 import onnx
 import pytest
 
@@ -75,3 +77,10 @@ def test_a_wrong_profile_is_refused_where_it_is_wrong(tmp_path, text, says):
     path.write_text(text)
     with pytest.raises(OptionError, match=says):
         profiles.load(str(path))
+
+
+def test_the_example_in_the_docs_is_a_profile(tmp_path):
+    text = (Path(__file__).parents[2] / "docs" / "profiles.md").read_text(encoding="utf-8")
+    path = tmp_path / "mychip.toml"
+    path.write_text(text.partition("```toml\n")[2].partition("```")[0])
+    assert profiles.load(str(path))[0].ops.keys() == {"Add", "Relu", "Resize"}
