@@ -107,7 +107,7 @@ def test_more_than_2_gb_do_not_go_into_one_file(tmp_path: Path) -> None:
 
 
 CUT_TEN = """
-import json, resource, sys, time
+import json, sys, time
 from pathlib import Path
 from cut_models import huge
 from onnxbisect.cut import Cutter, write
@@ -115,18 +115,25 @@ from onnxbisect.cut import Cutter, write
 folder = Path(sys.argv[1])
 model = huge(folder)
 cutter = Cutter(model)
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-seconds = []
-for start in range(100, 105):
-    begin = time.perf_counter()
-    piece = cutter.cut(0b1111111111 << start)
-    cut = time.perf_counter()
-    write(piece, model, folder / "piece.onnx")
-    beside = time.perf_counter()
-    seconds.append([cut - begin, beside - cut])
-write(piece, model, Path(sys.argv[2]))
-grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-print(json.dumps({"cut": min(s[0] for s in seconds), "write": min(s[1] for s in seconds), "grown_kb": grown}))
+# The high-water mark of intake must not hide what follows.
+Path("/proc/self/clear_refs").write_text("5")
+resident = lambda key: next(
+    int(line.split()[1]) for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(key)
+)
+before = resident("VmRSS:")
+
+def fastest(write_to):
+    seconds = []
+    for _ in range(4):
+        write_to.with_name("piece.data").unlink(missing_ok=True)
+        begin = time.perf_counter()
+        write(cutter.cut(0b1111111111 << 100), model, write_to)
+        seconds.append(time.perf_counter() - begin)
+    return min(seconds)
+
+
+costs = {"beside": fastest(folder / "piece.onnx"), "elsewhere": fastest(Path(sys.argv[2]))}
+print(json.dumps(costs | {"grown_kb": resident("VmHWM:") - before}))
 """
 
 
@@ -143,6 +150,7 @@ def test_a_small_piece_of_a_huge_model_costs_little(tmp_path: Path) -> None:
         timeout=120,
     )
     cost = json.loads(done.stdout)
-    assert cost["cut"] + cost["write"] < 0.05
+    assert cost["beside"] < 0.02
+    assert cost["elsewhere"] < 0.5  # 100 MB, copied from the page cache: 0.03 s on a quiet machine
     assert cost["grown_kb"] < 300_000
     assert target.with_name("piece.data").stat().st_size == 10 * HUGE_WEIGHT
