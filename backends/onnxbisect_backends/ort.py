@@ -82,7 +82,9 @@ class OnnxRuntimeBackend:
         # -P: this package's own modules must not shadow others; PYTHONPATH: what is importable here is there too
         argv = [sys.executable, "-P", str(_SCRIPT), str(probe.absolute()), self._options.optimization.upper()]
         path = os.pathsep.join(entry for entry in sys.path if entry)
-        env = clean_env(workdir, extra={"PYTHONPATH": path, "PYTHONIOENCODING": "utf-8:backslashreplace"})
+        own = {"PYTHONPATH": path, "PYTHONIOENCODING": "utf-8:backslashreplace"}
+        # the official builds report to Microsoft otherwise
+        env = clean_env(workdir, extra={**own, "ORT_DISABLE_TELEMETRY": "1"})
         outcome = run(argv, cwd=workdir, env=env, limits=limits)
         return brought_home(outcome, probe, workdir)
 

@@ -159,6 +159,8 @@ def _main(
 
 def run() -> None:
     """The entry point. No traceback for a user's mistake, and for ours only where `ONNXBISECT_DEBUG` is set."""
+    # onnxruntime's official builds report to Microsoft unless told otherwise; whose model it is, is nobody's business.
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     try:
         app()
     except OnnxBisectError as error:

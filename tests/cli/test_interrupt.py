@@ -1,7 +1,6 @@
 """Ctrl-C and its relatives, sent to the real process: nobody survives, nothing known is lost."""
 
 import json
-import os
 import signal
 import sys
 import time
@@ -125,9 +124,9 @@ def test_the_working_folder_is_gone_after_an_interrupt(shell: Shell) -> None:
     with shell.start("run", *command(shell), environment=environment) as process:
         try:
             wait_for_hanging(shell, 1)
-            assert os.listdir(temporary)
+            assert list(temporary.iterdir())
             process.send_signal(signal.SIGINT)
             process.communicate(timeout=30)
         finally:
             process.kill()
-    assert os.listdir(temporary) == []
+    assert list(temporary.iterdir()) == []
