@@ -21,7 +21,6 @@ class Weights:
     def __init__(self, model: Model, wiring: Wiring) -> None:
         graph = model.proto.graph
         self._known = model.known
-        self._known_tensors: dict[str, onnx.TensorProto] = {}
         self._dense = tuple(graph.initializer)
         self._sparse = {tensor.values.name: tensor for tensor in graph.sparse_initializer}
         self._annotations = tuple(graph.quantization_annotation)
@@ -44,18 +43,12 @@ class Weights:
         dense = sorted({index for node in nodes for index in self._dense_of[node]})
         sparse = dict.fromkeys(name for node in nodes for name in self._sparse_of[node]) if self._sparse else {}
         graph.initializer.extend([self._dense[index] for index in dense])
-        graph.initializer.extend(self._known_tensor(name) for name in known)
+        graph.initializer.extend(numpy_helper.from_array(self._known[name], name) for name in known)
         graph.sparse_initializer.extend(self._sparse[name] for name in sparse)
         if self._annotations:
             self._annotate(graph)
         if self._as_inputs or self._always_inputs:
             self._list_as_inputs(graph)
-
-    def _known_tensor(self, name: str) -> onnx.TensorProto:
-        tensor = self._known_tensors.get(name)
-        if tensor is None:
-            tensor = self._known_tensors[name] = numpy_helper.from_array(self._known[name], name)
-        return tensor
 
     def _annotate(self, graph: onnx.GraphProto) -> None:
         present = {tensor.name for tensor in graph.initializer} | {value.name for value in graph.input}
