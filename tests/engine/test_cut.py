@@ -1,6 +1,7 @@
 """What a piece must carry so that it asks the same question as the whole model."""
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from cut_models import (
 from onnx import TensorProto, helper, numpy_helper, parser
 
 from onnxbisect.cut import Cutter
+from onnxbisect.dressing import Dressing
 from onnxbisect.errors import CutError
 from onnxbisect.unitset import full, of
 
@@ -185,6 +187,20 @@ def test_ir_3_lists_initializers_as_inputs(tmp_path: Path) -> None:
     piece = cut_names(replace(model, proto=old), "make_y")
     assert input_names(piece) == ["r", "shape"]
     onnx.checker.check_model(piece)
+    dressed = cut_names(replace(model, proto=old), "make_first", dressing=Dressing(constants_as_initializers=True))
+    assert input_names(dressed) == ["whole", "zero"]
+    onnx.checker.check_model(dressed)
+
+
+def test_an_initializer_that_the_model_lists_as_an_input_stays_one(tmp_path: Path) -> None:
+    model = read(tmp_path, BRANCHES)
+    listed = onnx.ModelProto()
+    listed.CopyFrom(model.proto)
+    listed.graph.input.append(helper.make_tensor_value_info("w", TensorProto.FLOAT, [3]))
+    listed.graph.input.append(helper.make_tensor_value_info("unused_flag", TensorProto.BOOL, [1]))
+    piece = cut_names(replace(model, proto=listed), "make_scaled")
+    assert input_names(piece) == ["x", "w"]
+    assert weight_names(piece) == ["w"]
 
 
 def test_cutting_behind_a_custom_op_whose_results_have_no_type(tmp_path: Path) -> None:
@@ -216,6 +232,19 @@ def test_the_model_is_left_as_it_was(tmp_path: Path) -> None:
     for units in range(1, full(len(model.units)) + 1):
         cutter.cut(units).proto.graph.node[0].op_type = "Changed"
     assert model.proto.SerializeToString(deterministic=True) == before
+
+
+def test_threads_share_a_cutter(tmp_path: Path) -> None:
+    model = read(tmp_path, BRANCHES)
+    cutter = Cutter(model)
+    wanted = [*range(1, full(len(model.units)) + 1)] * 5
+
+    def content(units: int) -> bytes:
+        return bytes(cutter.cut(units, Dressing(safe_names=True)).proto.SerializeToString(deterministic=True))
+
+    alone = [content(units) for units in wanted]
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(content, wanted)) == alone
 
 
 def test_a_cut_costs_what_the_piece_is_not_what_the_model_is(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import onnx
 from onnx import defs, helper
 
 from onnxbisect.cut.rename import rename_tensors, tensor_names
+from onnxbisect.cut.weights import IR_WITH_INITIALIZERS_AS_INPUTS, list_as_inputs
 from onnxbisect.dressing import Dressing
 from onnxbisect.model.scopes import bodies, domain_of, is_constant
 
@@ -15,7 +16,9 @@ from onnxbisect.model.scopes import bodies, domain_of, is_constant
 def dress(piece: onnx.ModelProto, dressing: Dressing) -> dict[str, str]:
     """Change `piece` in place as `dressing` says; returns the new name and the old one of each renamed tensor."""
     if dressing.constants_as_initializers:
-        _constants_to_initializers(piece.graph, as_inputs=piece.ir_version < 4)
+        _constants_to_initializers(piece.graph)
+        if piece.ir_version <= IR_WITH_INITIALIZERS_AS_INPUTS:
+            list_as_inputs(piece.graph, piece.graph.initializer)
     if dressing.explicit_defaults:
         _write_defaults(piece.graph.node, _opsets(piece.opset_import))
         for function in piece.functions:
@@ -47,17 +50,14 @@ def _safe(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_]", "_", name) or "_"
 
 
-def _constants_to_initializers(graph: onnx.GraphProto, *, as_inputs: bool) -> None:
+def _constants_to_initializers(graph: onnx.GraphProto) -> None:
     kept = []
     found = False
     for node in graph.node:
         for body in bodies(node):
-            _constants_to_initializers(body, as_inputs=False)
+            _constants_to_initializers(body)
         if is_constant(node) and _move(node, graph):
             found = True
-            if as_inputs and graph.initializer[-1].name == node.output[0]:
-                moved = graph.initializer[-1]
-                graph.input.append(helper.make_tensor_value_info(moved.name, moved.data_type, moved.dims))
         else:
             kept.append(node)
     if found:

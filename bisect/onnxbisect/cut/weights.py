@@ -3,13 +3,13 @@
 from collections.abc import Iterable, Sequence
 
 import onnx
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 
 from onnxbisect.cut.wiring import Wiring
 from onnxbisect.model.model import Model
 
 #: Up to this IR version an initializer must also be a graph input.
-_IR_WITH_INITIALIZERS_AS_INPUTS = 3
+IR_WITH_INITIALIZERS_AS_INPUTS = 3
 
 
 class Weights:
@@ -30,8 +30,8 @@ class Weights:
             tuple(self._position[name] for name in names if name in self._position) for names in taken
         )
         self._sparse_of = tuple(tuple(name for name in names if name in self._sparse) for names in taken)
-        self._as_inputs = {value.name: value for value in graph.input if value.name in wiring.weights}
-        self._always_inputs = model.proto.ir_version <= _IR_WITH_INITIALIZERS_AS_INPUTS
+        self._as_inputs = frozenset(value.name for value in graph.input if value.name in wiring.weights)
+        self._always_inputs = model.proto.ir_version <= IR_WITH_INITIALIZERS_AS_INPUTS
 
     def add(self, graph: onnx.GraphProto, nodes: Sequence[int], known: Iterable[str], *, everything: bool) -> None:
         """Put into `graph` what its nodes (indices in the model) need, and `known` tensors with their values."""
@@ -47,8 +47,10 @@ class Weights:
         graph.sparse_initializer.extend(self._sparse[name] for name in sparse)
         if self._annotations:
             self._annotate(graph)
-        if self._as_inputs or self._always_inputs:
-            self._list_as_inputs(graph)
+        if self._always_inputs:
+            list_as_inputs(graph, graph.initializer)
+        elif self._as_inputs:
+            list_as_inputs(graph, [tensor for tensor in graph.initializer if tensor.name in self._as_inputs])
 
     def _annotate(self, graph: onnx.GraphProto) -> None:
         present = {tensor.name for tensor in graph.initializer} | {value.name for value in graph.input}
@@ -66,12 +68,12 @@ class Weights:
                     graph.initializer.append(self._dense[self._position[name]])
                     brought.add(name)
 
-    def _list_as_inputs(self, graph: onnx.GraphProto) -> None:
-        listed = {value.name for value in graph.input}
-        for tensor in graph.initializer:
-            if tensor.name in listed:
-                continue
-            if tensor.name in self._as_inputs:
-                graph.input.append(self._as_inputs[tensor.name])
-            elif self._always_inputs:
-                graph.input.append(onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
+
+def list_as_inputs(graph: onnx.GraphProto, weights: Iterable[onnx.TensorProto]) -> None:
+    """Make graph inputs of these initializers, where they are none."""
+    listed = {value.name for value in graph.input}
+    graph.input.extend(
+        helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+        for tensor in weights
+        if tensor.name not in listed
+    )
