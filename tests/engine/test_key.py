@@ -288,5 +288,5 @@ def test_keys_are_fast(tmp_path: Path) -> None:
         return min(seconds)
 
     assert fastest(of(range(2500, 2510)), 20) < 0.002
-    assert fastest(full(5000), 5) < 0.05
-    assert fastest(full(5000) & ~of(range(0, 5000, 5)), 5) < 0.05
+    assert fastest(full(5000), 5) < 0.15
+    assert fastest(full(5000) & ~of(range(0, 5000, 5)), 5) < 0.15
