@@ -9,6 +9,8 @@ from functools import cached_property
 
 import onnx
 
+from onnxbisect.model.scopes import qualified
+
 #: Op names, each of whose nodes feeds one of the next.
 Chain = tuple[str, ...]
 
@@ -19,11 +21,6 @@ def parse_chain(text: str, mark: str = ">") -> Chain:
     if not all(chain):
         raise ValueError(f"{text!r} lacks an op name; write it as A{mark}B{mark}C")
     return chain
-
-
-def qualified(node: onnx.NodeProto) -> str:
-    """The op type by bare name in the default domain, else `domain::Op`."""
-    return node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}::{node.op_type}"
 
 
 def is_named(node: onnx.NodeProto, name: str) -> bool:

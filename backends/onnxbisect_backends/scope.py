@@ -7,10 +7,8 @@ from functools import lru_cache
 import onnx
 from onnx import AttributeProto, TensorProto, numpy_helper
 
-#: Same inputs, other outputs: never folded.
-_RANDOM = frozenset(
-    {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial"}
-)
+from onnxbisect.model.scopes import bodies, domain_of, is_constant
+from onnxbisect.model.shapeops import RANDOM
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,12 +68,12 @@ class Scope:
 
     def schema(self, node: onnx.NodeProto) -> onnx.defs.OpSchema | None:
         """The op's schema at this scope's opset; None for custom domains and names that ONNX does not know."""
-        domain = "" if node.domain == "ai.onnx" else node.domain
+        domain = domain_of(node)
         return schema_of(node.op_type, self.opsets.get(domain, 1), domain)
 
     def fold(self, node: onnx.NodeProto) -> bool:
         """Note the node's outputs as constant where they are; returns whether they are."""
-        if node.op_type == "Constant":
+        if is_constant(node):
             if (value := _constant_value(node)) is not None:
                 self.tensors[node.output[0]] = value
         elif not self._foldable(node):
@@ -84,9 +82,7 @@ class Scope:
         return True
 
     def _foldable(self, node: onnx.NodeProto) -> bool:
-        if node.domain not in ("", "ai.onnx") or node.op_type in _RANDOM:
-            return False
-        if any(a.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS) for a in node.attribute):
+        if domain_of(node) or node.op_type in RANDOM or bodies(node):
             return False
         inputs = [name for name in node.input if name]
         if not inputs:

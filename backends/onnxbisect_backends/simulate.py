@@ -9,11 +9,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import onnx
-from onnx import AttributeProto, TensorProto
+from onnx import TensorProto
 
+from onnxbisect.model.scopes import bodies, is_constant, qualified
 from onnxbisect.verdict import Kind
 from onnxbisect_backends.constraints import violation
-from onnxbisect_backends.patterns import Chain, Flow, is_named, qualified
+from onnxbisect_backends.patterns import Chain, Flow, is_named
 from onnxbisect_backends.profiles import OpSupport, Profile
 from onnxbisect_backends.scope import Scope, TensorType, enter, types_in
 
@@ -112,13 +113,13 @@ class _Walk:
         for node in nodes:
             constant = scope.fold(node)
             # a Constant node is read before anything is folded, so its own limits hold all the same
-            if constant and self.folds and node.op_type != "Constant":
+            if constant and self.folds and not is_constant(node):
                 continue
             judged.append(node)
         flow = Flow(nodes=judged)
         for index, node in enumerate(judged):
             owner = holder or node.name
-            folded = self.folds and node.op_type == "Constant" and node.domain == ""
+            folded = self.folds and is_constant(node)
             self.count += not folded
             self.seen.update({node.op_type, qualified(node)})
             key = (node.domain, node.op_type, node.overload)
@@ -126,7 +127,7 @@ class _Walk:
                 yield from self._call(key, node, scope, owner)
             else:
                 yield from self._judge(node, scope, owner, folded=folded)
-                for body in _bodies(node):
+                for body in bodies(node):
                     yield from self.graph(body, outer=scope, holder=owner)
             for name, chains in self.rules.contexts.items():
                 if is_named(node, name) and not any(flow.stands_in(index, chain) for chain in chains):
@@ -203,13 +204,6 @@ def _opset_refusal(opset: int, profile: Profile) -> str | None:
 
 def _opsets(imports: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
     return {"" if item.domain == "ai.onnx" else item.domain: item.version for item in imports}
-
-
-def _bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    for attribute in node.attribute:
-        if attribute.type == AttributeProto.GRAPH:
-            yield attribute.g
-        yield from attribute.graphs
 
 
 def _ort_dtype(dtype: int) -> str:
