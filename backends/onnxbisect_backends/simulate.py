@@ -5,8 +5,8 @@ what folds away is not judged at all.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 import onnx
 from onnx import TensorProto
@@ -16,8 +16,12 @@ from onnxbisect.verdict import Kind
 from onnxbisect_backends.constraints import violation
 from onnxbisect_backends.patterns import Chain, Flow, is_named
 from onnxbisect_backends.profiles import OpSupport, Profile
-from onnxbisect_backends.scope import Scope, TensorType, enter, types_in
+from onnxbisect_backends.scope import Scope, TensorType, enter, small_values, types_in
 
+#: Domain, name and overload of a function.
+_Key = tuple[str, str, str]
+#: Functions that call each other deeper than this are taken for recursive, which ONNX forbids.
+_MAX_CALLS = 64
 #: Bytes of an initializer whose value can decide a shape.
 _SMALL = 1024
 
@@ -72,8 +76,9 @@ class Refusal:
 
 def refusals(model: onnx.ModelProto, rules: Rules) -> tuple[Refusal, ...]:
     """All that the rules have against this model, node by node in its order; empty where it compiles."""
-    opset = _opsets(model.opset_import).get("", 1)
-    if (reason := _opset_refusal(opset, rules.profile)) is not None:
+    imports = _opsets(model.opset_import)
+    opset = imports.get("", 1)
+    if "" in imports and (reason := _opset_refusal(opset, rules.profile)) is not None:
         return (Refusal(kind=Kind.INVALID, reason=reason),)
     walk = _Walk(model=model, rules=rules, folds=_folds(model, opset, rules.profile))
     found = [*_input_refusals(model.graph, rules), *walk.graph(model.graph, outer=None, holder=None)]
@@ -99,7 +104,8 @@ class _Walk:
 
     def __post_init__(self) -> None:
         self._functions = {(f.domain, f.name, f.overload): f for f in self.model.functions}
-        self._calling: set[tuple[str, str, str]] = set()
+        self._calling: set[_Key] = set()
+        self._answers: dict[Hashable, tuple[tuple[Refusal, ...], Counter[str], int]] = {}
 
     def graph(self, graph: onnx.GraphProto, *, outer: Scope | None, holder: str | None) -> Iterator[Refusal]:
         opsets = outer.opsets if outer else _opsets(self.model.opset_import)
@@ -153,10 +159,11 @@ class _Walk:
                 yield Refusal(kind=Kind.UNSUPPORTED, ops=(op,), nodes=(owner,), reason=reason)
                 return
 
-    def _call(self, key: tuple[str, str, str], node: onnx.NodeProto, scope: Scope, owner: str) -> Iterator[Refusal]:
+    def _call(self, key: _Key, node: onnx.NodeProto, scope: Scope, owner: str) -> Iterator[Refusal]:
+        if key in self._calling or len(self._calling) >= _MAX_CALLS:
+            yield Refusal(kind=Kind.ERROR, nodes=(owner,), reason="functions call each other too deep")
+            return
         function = self._functions[key]
-        if key in self._calling:
-            return  # a recursive function is invalid ONNX; the checker says so, this must only end
         formal = list(zip(function.input, node.input, strict=False))
         inner = Scope(
             opsets=_opsets(function.opset_import),
@@ -168,10 +175,35 @@ class _Walk:
                 **{a.name: known for a in node.attribute if (known := scope.attribute(node, a.name)) is not None},
             },
         )
+        question = (key, _circumstances(inner))
         inner.types.update(types_in(function.value_info))
+        if question not in self._answers:
+            self._answers[question] = self._answer(key, inner, owner)
+        found, seen, count = self._answers[question]
+        self.seen.update(seen)
+        self.count += count
+        yield from (replace(refusal, nodes=(owner,)) for refusal in found)
+
+    def _answer(self, key: _Key, inner: Scope, owner: str) -> tuple[tuple[Refusal, ...], Counter[str], int]:
+        """What there is against a function's body, each thing once, and what it counts as."""
+        before = self.seen, self.count
+        self.seen, self.count = Counter(), 0
         self._calling.add(key)
-        yield from self._nodes(function.node, inner, owner)
+        found = tuple(dict.fromkeys(self._nodes(self._functions[key].node, inner, owner)))
         self._calling.discard(key)
+        seen, count = self.seen, self.count
+        self.seen, self.count = before
+        return found, seen, count
+
+
+def _circumstances(scope: Scope) -> Hashable:
+    """All that a call hands to a function's body: calls that agree in it need one look, and nested calls multiply."""
+    return (
+        tuple(sorted(scope.types.items())),
+        tuple(sorted(scope.constant)),
+        tuple(sorted((name, repr(small_values(tensor))) for name, tensor in scope.tensors.items())),
+        tuple(sorted((name, a.SerializeToString(deterministic=True)) for name, a in scope.attributes.items())),
+    )
 
 
 def _input_refusals(graph: onnx.GraphProto, rules: Rules) -> Iterator[Refusal]:

@@ -172,6 +172,34 @@ def test_a_call_is_judged_by_the_functions_body_with_the_callers_attributes(ask)
     assert ask(calling(-1, "Sinh"), profile="pulsar2-ax650").hints.ops == ("Sinh",)
 
 
+def nested(depth: int, innermost: str = "Relu") -> onnx.ModelProto:
+    """`f0` calls `f1` twice, which calls `f2` twice, and so on."""
+    proto = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17, "local" : 1]> g (float[2] x) => (float[2] y) { y = local.f0 (x) }'
+        + "".join(
+            f'<domain: "local", opset_import: ["" : 17, "local" : 1]> '
+            f"f{i} (a) => (c) {{ b = local.f{i + 1} (a)  c = local.f{i + 1} (b) }}"
+            for i in range(depth)
+        )
+        + f'<domain: "local", opset_import: ["" : 17]> f{depth} (a) => (b) {{ b = {innermost}(a) }}'
+    )
+    proto.graph.node[0].name = "call"
+    return proto
+
+
+def test_calls_that_multiply_are_judged_once_and_all_count(ask):
+    assert ask(nested(30), deny="Sinh").passed
+    assert ask(nested(30, "Sinh"), deny="Sinh", report="first").hints.nodes == ("call",)
+    assert ask(nested(4), deny="Sinh", max_nodes="30").kind is Kind.RESOURCE
+    assert ask(nested(4), deny="Sinh", max_nodes="60").passed
+
+
+def test_functions_that_call_themselves_fail(ask):
+    proto = nested(1, "local.f0")
+    proto.functions[1].opset_import.append(helper.make_opsetid("local", 1))
+    assert ask(proto, deny="Sinh").failed
+
+
 SHAPES = """g (float[4,6] x) => (float[N] y) {
     s = Shape(x)  n = Size(x)  m = Mod(s, n)
     flat = Constant <value = int64[1] {-1}> ()  z = Add(m, flat)  y = Reshape(x, flat)

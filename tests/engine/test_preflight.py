@@ -1,5 +1,6 @@
 """Every preflight check: one small model that triggers it, and one that nearly does."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -298,3 +299,18 @@ def test_a_recursive_function_ends(tmp_path):
     proto = parse(FUNCTION.replace("Relu(a)", "local.f(a)"), domains=', "local" : 1')
     proto.functions[0].opset_import.append(helper.make_opsetid("local", 1))
     assert "local-functions" in findings(proto, tmp_path)
+
+
+def test_functions_that_multiply_are_looked_at_once(tmp_path):
+    """30 functions that each call the next one twice stand for a billion nodes."""
+    local = '<domain: "local", opset_import: ["" : 17, "local" : 1]> '
+    text = "g (float[2,3] x) => (float[2,3] y) { y = local.f0 (x) }" + "".join(
+        f"{local} f{i} (a) => (c) {{ b = local.f{i + 1} (a)  c = local.f{i + 1} (b) }}" for i in range(30)
+    )
+    proto = parse(text + f"{local} f30 (a) => (b) {{ b = HardSwish(a) }}", domains=', "local" : 1')
+    proto.graph.node[0].name = "call"
+    path = tmp_path / "m.onnx"
+    onnx.save(parse(FUNCTION, domains=', "local" : 1'), path)
+    model = replace(load(path), proto=proto)  # onnxruntime, which intake asks, inlines functions for ever
+    found = {finding.id: finding for finding in preflight(model)}
+    assert found["schema-function-op"].nodes == ("call",)

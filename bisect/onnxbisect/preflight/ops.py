@@ -43,21 +43,21 @@ def custom_domain(subject: Subject) -> Seen | None:
         if domain_of(s.node) and domain_of(s.node) not in _ML and (domain_of(s.node), s.node.op_type) not in defined
     ]
     ops = unique(qualified(s.node) for s in sites)
-    return Seen(nodes=unique(s.holder for s in sites), detail=some(ops)) if sites else None
+    return Seen(nodes=subject.holders(sites), detail=some(ops)) if sites else None
 
 
 def ml_domain(subject: Subject) -> Seen | None:
     """Ops of the classical machine learning and training domains."""
     sites = [s for s in subject.sites if domain_of(s.node) in _ML]
     ops = unique(qualified(s.node) for s in sites)
-    return Seen(nodes=unique(s.holder for s in sites), detail=some(ops)) if sites else None
+    return Seen(nodes=subject.holders(sites), detail=some(ops)) if sites else None
 
 
 def schema_function_op(subject: Subject) -> Seen | None:
     """Standard ops that ONNX itself defines as a function of others, and has since they exist."""
     sites = [s for s in subject.sites if not domain_of(s.node) and _always_function(s.node.op_type)]
     ops = unique(s.node.op_type for s in sites)
-    return Seen(nodes=unique(s.holder for s in sites), detail=some(ops, 8)) if sites else None
+    return Seen(nodes=subject.holders(sites), detail=some(ops, 8)) if sites else None
 
 
 def random_op(subject: Subject) -> Seen | None:
@@ -65,7 +65,7 @@ def random_op(subject: Subject) -> Seen | None:
     training = set(_training(subject, "Dropout"))
     sites = [s for s in subject.sites if s.node.op_type in RANDOM or s.node.name in training]
     ops = unique(s.node.op_type for s in sites)
-    return Seen(nodes=unique(s.holder for s in sites), detail=some(ops)) if sites else None
+    return Seen(nodes=subject.holders(sites), detail=some(ops)) if sites else None
 
 
 def training_mode(subject: Subject) -> Seen | None:
@@ -84,7 +84,7 @@ def missing_default_attr(subject: Subject) -> Seen | None:
         if name not in {a.name for a in site.node.attribute} and _has_attribute(site.node.op_type, name, subject.opset)
     ]
     what = unique(f"{name} of {site.node.op_type}" for site, name in found)
-    return Seen(nodes=unique(site.holder for site, _ in found), detail=some(what)) if found else None
+    return Seen(nodes=subject.holders(site for site, _ in found), detail=some(what)) if found else None
 
 
 def constant_node_not_tensor_value(subject: Subject) -> Seen | None:
@@ -104,14 +104,14 @@ def explicit_reduction_none(subject: Subject) -> Seen | None:
         for s in subject.sites
         if s.node.op_type in ("ScatterND", "ScatterElements") and "reduction" in {a.name for a in s.node.attribute}
     ]
-    return Seen(nodes=unique(s.holder for s in sites), detail=count(len(sites), "node")) if sites else None
+    return Seen(nodes=subject.holders(sites), detail=count(len(sites), "node")) if sites else None
 
 
 def empty_input_name(subject: Subject) -> Seen | None:
     """Nodes with an omitted input before a given one."""
     sites = [s for s in subject.sites if any(s.node.input) and "" in _without_tail(s.node)]
     ops = unique(qualified(s.node) for s in sites)
-    return Seen(nodes=unique(s.holder for s in sites), detail=some(ops)) if sites else None
+    return Seen(nodes=subject.holders(sites), detail=some(ops)) if sites else None
 
 
 def non_constant_weights(subject: Subject) -> Seen | None:

@@ -47,7 +47,7 @@ def unknown_rank(subject: Subject) -> Seen | None:
 
 def data_dependent_shape_op(subject: Subject) -> Seen | None:
     """Ops that count, and ops whose shape-like input is computed from the model's inputs."""
-    counting = set(subject.holders(*_COUNTING))
+    counting = set(subject.holders(subject.sites_of(*_COUNTING)))
     slots = {
         node.name: node.op_type
         for node in subject.nodes

@@ -14,9 +14,9 @@ _LIMIT = 2 << 30
 
 def control_flow(subject: Subject) -> Seen | None:
     """If, Loop, Scan and SequenceMap, inside of functions too."""
-    nodes = subject.holders(*_CONTROL)
-    ops = unique(s.node.op_type for s in subject.sites if s.node.op_type in _CONTROL)
-    return Seen(nodes=nodes, detail=some(ops)) if nodes else None
+    sites = subject.sites_of(*_CONTROL)
+    ops = unique(s.node.op_type for s in sites)
+    return Seen(nodes=subject.holders(sites), detail=some(ops)) if sites else None
 
 
 def control_flow_constant_condition(subject: Subject) -> Seen | None:
@@ -39,7 +39,9 @@ def outer_scope_capture(subject: Subject) -> Seen | None:
 def local_functions(subject: Subject) -> Seen | None:
     """Functions that the model brings along."""
     functions = {(domain_of(f), f.name, f.overload): f for f in subject.model.proto.functions}
-    nodes = unique(s.holder for s in subject.sites if (domain_of(s.node), s.node.op_type, s.node.overload) in functions)
+    nodes = subject.holders(
+        s for s in subject.sites if (domain_of(s.node), s.node.op_type, s.node.overload) in functions
+    )
     names = unique(f"{f.domain}::{f.name}" for f in functions.values())
     return Seen(nodes=nodes, detail=f"{count(len(functions), 'function')}: {some(names)}") if functions else None
 

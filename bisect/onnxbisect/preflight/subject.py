@@ -1,6 +1,6 @@
 """A model as the checks see it: views that several of them need, each made once."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -8,11 +8,11 @@ import onnx
 from onnx import TensorProto
 
 from onnxbisect.model.model import Model
-from onnxbisect.model.scopes import bodies, domain_of, is_constant, reads
+from onnxbisect.model.scopes import domain_of, is_constant, reads, walk
 from onnxbisect.preflight.typetext import type_text
 
-#: Calls nested deeper than this are a recursion, which ONNX forbids.
-_MAX_DEPTH = 32
+#: Domain, name and overload of a function.
+_Key = tuple[str, str, str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,11 +26,10 @@ class Seen:
 
 @dataclass(frozen=True, kw_only=True)
 class Site:
-    """A node somewhere in the model; `holder` names the main graph's node that it is, that holds it or calls it."""
+    """A node somewhere in the model; `holders` name the main graph's nodes that are it, hold it or call it."""
 
     node: onnx.NodeProto
-    holder: str
-    is_inner: bool
+    holders: tuple[str, ...]
 
 
 class Subject:
@@ -42,18 +41,31 @@ class Subject:
 
     @cached_property
     def sites(self) -> tuple[Site, ...]:
-        """Every node but Constants of the main graph, bodies and called functions included."""
-        return tuple(
-            Site(node=inner, holder=node.name, is_inner=inner is not node)
-            for node in self.graph.node
-            for inner in self._within(node, 0)
-            if not is_constant(inner)
-        )
+        """Every node but Constants of the main graph, bodies and called functions included.
 
-    def holders(self, *ops: str) -> tuple[str, ...]:
-        """Names of the main graph's nodes that are, hold or call one of these default-domain ops."""
-        wanted = frozenset(ops)
-        return unique(s.holder for s in self.sites if s.node.op_type in wanted and not domain_of(s.node))
+        A function's nodes are listed once, however often it is called: nested calls multiply.
+        """
+        own = [
+            Site(node=inner, holders=(node.name,))
+            for node in self.graph.node
+            for inner in walk([node])
+            if not is_constant(inner)
+        ]
+        called = [
+            Site(node=inner, holders=holders)
+            for key, holders in self._callers(own).items()
+            for inner in walk(self._functions[key])
+            if not is_constant(inner)
+        ]
+        return (*own, *called)
+
+    def holders(self, sites: Iterable[Site]) -> tuple[str, ...]:
+        """The main graph's nodes where these sites are found, in model order."""
+        return tuple(sorted({name for site in sites for name in site.holders}, key=self._position.__getitem__))
+
+    def sites_of(self, *ops: str) -> list[Site]:
+        """The sites of these default-domain ops."""
+        return [s for s in self.sites if s.node.op_type in ops and not domain_of(s.node)]
 
     @cached_property
     def nodes(self) -> tuple[onnx.NodeProto, ...]:
@@ -84,8 +96,8 @@ class Subject:
 
     @cached_property
     def inputs(self) -> tuple[str, ...]:
-        """Names of the graph's inputs."""
-        return tuple(value.name for value in self.graph.input)
+        """Names of the graph's inputs, weights that are listed there left out."""
+        return tuple(value.name for value in self.graph.input if value.name not in self.constants)
 
     @cached_property
     def activations(self) -> tuple[str, ...]:
@@ -126,12 +138,28 @@ class Subject:
             known = next(value.type for value in self.graph.input if value.name == name)
         return type_text(known) if known is not None else "of unknown type"
 
-    def _within(self, node: onnx.NodeProto, depth: int) -> Iterator[onnx.NodeProto]:
-        yield node
-        function = self._functions.get((domain_of(node), node.op_type, node.overload))
-        inner = [*(n for body in bodies(node) for n in body.node), *(function.node if function else ())]
-        for child in inner if depth < _MAX_DEPTH else ():
-            yield from self._within(child, depth + 1)
+    def _callers(self, own: Iterable[Site]) -> Mapping[_Key, tuple[str, ...]]:
+        """For each function that is called the main graph's nodes that lead to it."""
+        found: dict[_Key, dict[str, None]] = {}
+        work = [(_key(site.node), site.holders[0]) for site in own if _key(site.node) in self._functions]
+        while work:
+            key, holder = work.pop()
+            if holder not in found.setdefault(key, {}):
+                found[key][holder] = None
+                work += [(inner, holder) for inner in self._calls[key]]
+        return {key: tuple(holders) for key, holders in found.items()}
+
+    @cached_property
+    def _calls(self) -> Mapping[_Key, set[_Key]]:
+        """For each function those that it calls."""
+        return {
+            key: {_key(node) for node in walk(function)} & self._functions.keys()
+            for key, function in self._functions.items()
+        }
+
+    @cached_property
+    def _position(self) -> Mapping[str, int]:
+        return {node.name: index for index, node in enumerate(self.graph.node)}
 
     @cached_property
     def _stored(self) -> Mapping[str, TensorProto]:
@@ -145,18 +173,17 @@ class Subject:
         return constants | {tensor.name: tensor for tensor in self.graph.initializer}
 
     @cached_property
-    def _functions(self) -> Mapping[tuple[str, str, str], onnx.FunctionProto]:
+    def _functions(self) -> Mapping[_Key, onnx.FunctionProto]:
         return {(domain_of(f), f.name, f.overload): f for f in self.model.proto.functions}
 
 
-def unique(names: Iterator[str]) -> tuple[str, ...]:
+def _key(node: onnx.NodeProto) -> _Key:
+    return domain_of(node), node.op_type, node.overload
+
+
+def unique(names: Iterable[str]) -> tuple[str, ...]:
     """The names once each, in order of first appearance."""
     return tuple(dict.fromkeys(names))
-
-
-def dtype_name(dtype: int) -> str:
-    """The element type as ONNX spells it, in lower case."""
-    return str(TensorProto.DataType.Name(dtype)).lower()
 
 
 def count(number: int, thing: str) -> str:

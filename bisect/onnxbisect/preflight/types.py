@@ -66,9 +66,9 @@ def int64_out_of_int32(subject: Subject) -> Seen | None:
 
 def quantized_ops(subject: Subject) -> Seen | None:
     """Ops of a model that was quantised before export."""
-    nodes = subject.holders(*_QUANTIZED)
-    ops = unique(s.node.op_type for s in subject.sites if s.node.op_type in _QUANTIZED)
-    return Seen(nodes=nodes, detail=some(ops)) if nodes else None
+    sites = subject.sites_of(*_QUANTIZED)
+    ops = unique(s.node.op_type for s in sites)
+    return Seen(nodes=subject.holders(sites), detail=some(ops)) if sites else None
 
 
 def sequence_type(subject: Subject) -> Seen | None:
@@ -92,7 +92,7 @@ def _kind(subject: Subject, holds: Callable[[onnx.TypeProto], bool], prefixes: t
     declared = {value.name: value.type for value in (*subject.graph.input, *subject.graph.output)}
     types = {**declared, **subject.model.types}
     names = tuple(n for n in subject.activations if n in types and holds(types[n]))
-    nodes = unique(s.holder for s in subject.sites if s.node.op_type.startswith(prefixes))
+    nodes = subject.holders(s for s in subject.sites if s.node.op_type.startswith(prefixes))
     if not names and not nodes:
         return None
     ops = unique(s.node.op_type for s in subject.sites if s.node.op_type.startswith(prefixes))
