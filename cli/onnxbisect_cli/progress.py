@@ -41,8 +41,9 @@ class Progress(Observer, Protocol):
         """Take it down, whatever happened."""
 
 
-def progress(universe: Universe, stream: TextIO = sys.stderr) -> Progress:
-    """The live display where the stream is a terminal, else plain lines."""
+def progress(universe: Universe) -> Progress:
+    """The live display where standard error is a terminal, else plain lines."""
+    stream = sys.stderr
     console = Console(file=stream)
     if console.is_terminal and not console.is_dumb_terminal:
         return LiveProgress(universe, console)

@@ -1,4 +1,8 @@
-"""Runs the installed `onnx-bisect` as a user does: a process of its own, with a verdict base of its own."""
+"""Runs `onnx-bisect` in a directory of its own, with a verdict base of its own.
+
+`call` runs it in this process, which saves the second that importing takes; compilers are real processes all the
+same. `start` runs the installed program, for tests about processes.
+"""
 
 import json
 import os
@@ -8,6 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import pytest
+
+from onnxbisect_cli import main
 
 CASES = Path(__file__).parents[1] / "cases"
 PROGRAM = str(Path(sys.executable).with_name("onnx-bisect"))
@@ -30,11 +38,13 @@ class Done:
         return sentence
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Shell:
     """A working directory with a verdict base."""
 
     folder: Path
+    monkeypatch: pytest.MonkeyPatch
+    capture: pytest.CaptureFixture[str]
 
     @property
     def environment(self) -> dict[str, str]:
@@ -52,13 +62,18 @@ class Shell:
         )
 
     def call(self, *arguments: str) -> Done:
-        with self.start(*arguments) as process:
-            try:
-                out, err = process.communicate(timeout=60)
-            finally:
-                process.kill()
+        with self.monkeypatch.context() as patch:
+            patch.chdir(self.folder)
+            patch.setattr(sys, "argv", ["onnx-bisect", *arguments])
+            for name, value in self.environment.items():
+                patch.setenv(name, value)
+            with pytest.raises(SystemExit) as end:
+                main.run()
+        code = end.value.code
+        assert isinstance(code, int)
+        out, err = self.capture.readouterr()
         assert "Traceback" not in err, err
-        return Done(code=process.returncode, out=out, err=err)
+        return Done(code=code, out=out, err=err)
 
     def report(self, *arguments: str) -> dict[str, Any]:
         """`onnx-bisect run …` as its JSON document; the report of a model with culprits."""

@@ -7,5 +7,5 @@ from command_line import Shell
 
 
 @pytest.fixture
-def shell(tmp_path: Path) -> Shell:
-    return Shell(tmp_path)
+def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Shell:
+    return Shell(folder=tmp_path, monkeypatch=monkeypatch, capture=capfd)

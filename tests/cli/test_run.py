@@ -81,14 +81,10 @@ def test_an_edited_compiler_is_another_compiler(shell: Shell) -> None:
 
 
 def test_no_cache_neither_reads_nor_writes(shell: Shell) -> None:
-    command = [
-        C2,
-        *check("c2_chain100_3bad"),
-    ]
-    first = shell.report("--no-cache", *command)
+    command = ["--no-cache", C2, "--backend", "whitelist", "--option", "deny=Asinh"]
+    first = shell.report(*command)
     assert not (shell.folder / "cache").exists()
-    second = shell.report("--no-cache", *command)
-    assert second["stats"]["compiler_calls"] == first["stats"]["compiler_calls"] > 0
+    assert shell.report(*command)["stats"]["compiler_calls"] == first["stats"]["compiler_calls"] > 0
 
 
 def test_a_damaged_verdict_base_costs_a_sentence(shell: Shell) -> None:
@@ -125,6 +121,7 @@ def test_a_model_that_compiles_is_zero_and_one_call(shell: Shell) -> None:
     assert "1 compiler call" in done.out
 
 
+@pytest.mark.timeout(30)
 def test_a_compiler_that_never_answers_is_three(shell: Shell) -> None:
     done = shell.call("run", _small(shell.folder), "--", sys.executable, "-c", "exit(125)", "{model}")
     assert done.code == 3
@@ -143,7 +140,7 @@ def test_plain_progress_has_a_line_for_each_verdict(shell: Shell) -> None:
     done = shell.call("run", C2, "--backend", "whitelist", "--option", "deny=Asinh")
     lines = [line for line in done.err.splitlines() if line.startswith("[")]
     assert lines[0].startswith("[1/1] fail (unsupported): the whole model (100 units")
-    assert lines[-1].startswith(f"[{len(lines)}/{len(lines)}] ")
+    assert [line.partition("/")[0] for line in lines] == [f"[{number}" for number in range(1, len(lines) + 1)]
 
 
 def test_hostile_names_and_logs_stay_on_their_lines(shell: Shell) -> None:
