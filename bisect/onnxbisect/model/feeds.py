@@ -31,7 +31,8 @@ def feed(value: onnx.ValueInfoProto, fill: Fill) -> np.ndarray:
         return np.full(shape, fill is Fill.ONES).astype(kind)
     random = np.random.default_rng(crc32(value.name.encode()))
     if kind == np.bool_:
-        return np.equal(np.arange(prod(shape)) % 2, 0).reshape(shape)
+        alternating: np.ndarray = np.arange(prod(shape)) % 2 == 0
+        return alternating.reshape(shape)
     if kind.kind in "iu":
         return random.integers(0, 2, size=shape).astype(kind)
     if kind.kind == "c":

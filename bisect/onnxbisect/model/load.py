@@ -44,11 +44,11 @@ def load(
     graph.node.extend(nodes)
     unbound = bind(graph, input_shapes or {})
     declared = {value.name: value.type for value in [*graph.value_info, *graph.output]}
+    facts = establish(proto, path.parent, declared, memory_limit)
+    _write_types(graph, facts.types)
     refused = complaint(proto)
     if refused:
         notes.append(f"onnx.checker refuses the model: {refused}")
-    facts = establish(proto, path.parent, declared, memory_limit)
-    _write_types(graph, facts.types)
     units = units_of(graph)
     if not units:
         raise ModelError(f"{path} has only Constant nodes: there is nothing that a compiler could refuse.")

@@ -1,8 +1,11 @@
 """One run of the model in onnxruntime, optimisation off: the shape of every tensor, the values of known ones."""
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Timer
+from typing import Any
 
 import numpy as np
 import onnx
@@ -20,8 +23,12 @@ from onnxbisect.model.runnable import (
     refused_probe,
     select,
 )
-from onnxbisect.model.scopes import domain_of
+from onnxbisect.model.scopes import domain_of, walk
 
+#: How onnxruntime names an operator that it does not have, without saying in which node.
+_UNREGISTERED = re.compile(r"([\w.]+):(\w+)\(-?\d+\) is not a registered")
+#: Seconds after which a run is ended: a Loop may have been told to go on for ever.
+_SECONDS = 600.0
 #: Sessions tried before giving up: after a few nodes left out one by one, whole op types are.
 _ATTEMPTS = 24
 _ONE_BY_ONE = 6
@@ -80,6 +87,9 @@ def run(
             skip_probes.add(tensor)
         elif "Non-zero status code" in words and len(fills) > 1:
             del fills[0]
+        elif node is None and (unregistered := _unregistered(proto.graph, words, chosen)):
+            wanted -= unregistered
+            refused.update(dict.fromkeys(sorted(unregistered), words))
         elif node is None:
             refused.update(dict.fromkeys(chosen, words))
             break
@@ -87,6 +97,13 @@ def run(
             wanted -= _like(proto.graph, node, wanted) if len(refused) >= _ONE_BY_ONE else {node}
             refused[node] = words
     return Run(shapes={}, values={}, dtypes={}, ran=frozenset(), refused=refused)
+
+
+def _unregistered(graph: onnx.GraphProto, words: str, among: Iterable[int]) -> set[int]:
+    found = _UNREGISTERED.search(words)
+    if found is None:
+        return set()
+    return {index for index in among if any(inner.op_type == found.group(2) for inner in walk([graph.node[index]]))}
 
 
 def _like(graph: onnx.GraphProto, node: int, among: Iterable[int]) -> set[int]:
@@ -127,7 +144,7 @@ class _Attempt:
         session = self._session(self._model)
         names = [*self._shape_outputs.values(), *self._value_outputs.values()]
         feeds = {fed_name(value): feed(value, fill) for value in self._inputs}
-        results = dict(zip(names, session.run(names, feeds), strict=True)) if names else {}
+        results = dict(zip(names, _run_session(session, names, feeds), strict=True)) if names else {}
         del session
         return Run(
             shapes={name: tuple(results[out].tolist()) for name, out in self._shape_outputs.items()},
@@ -162,6 +179,18 @@ class _Attempt:
         options.add_session_config_entry("session.disable_prepacking", "1")
         options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(self._folder))
         return ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+
+def _run_session(session: ort.InferenceSession, names: list[str], feeds: dict[str, np.ndarray]) -> list[Any]:
+    options = ort.RunOptions()
+    clock = Timer(_SECONDS, setattr, (options, "terminate", True))
+    clock.daemon = True
+    clock.start()
+    try:
+        outputs: list[Any] = session.run(names, feeds, options)
+        return outputs
+    finally:
+        clock.cancel()
 
 
 #: onnxruntime's spelling of element types, where it is not the lower-case name of the ONNX one.

@@ -12,12 +12,13 @@ from onnxbisect.model.binding import is_unbound
 from onnxbisect.model.constness import Constness, constness
 from onnxbisect.model.footprint import dims_of, peak, size_of
 from onnxbisect.model.infer import infer
+from onnxbisect.model.opaque import opaque_nodes
 from onnxbisect.model.run import Run, run
-from onnxbisect.model.scopes import domain_of, is_constant, qualified
+from onnxbisect.model.scopes import domain_of, is_constant, qualified, reads
 
 #: Known values above this many bytes are not kept; nor are more than this share of the memory limit together.
 _VALUE_LIMIT = 64 << 20
-_VALUES_SHARE = 4
+_VALUES_SHARE = 16
 #: Rounds of "infer, compute what became computable"; each settles one more shape computation behind an unknown one.
 _ROUNDS = 12
 #: Rounds of guessing the dtypes of custom ops that stand behind each other.
@@ -49,7 +50,7 @@ class _Establish:
         self._proto, self._folder, self._memory_limit = proto, folder, memory_limit
         self._nodes = proto.graph.node
         self._notes: list[str] = []
-        self._opaque = _opaque(proto)
+        self._opaque = opaque_nodes(proto)
         self._declared = {
             name: declared[name]
             for index in self._opaque
@@ -61,29 +62,40 @@ class _Establish:
         static = {name for name, kind in self._types.items() if kind.HasField("tensor_type") and not is_unbound(kind)}
         self._levels: Constness = constness(proto, static)
         self._static = static
+        self._met = {
+            name
+            for node in self._nodes
+            if not self._levels.values.issuperset(filter(None, node.output))
+            for name in reads(node)
+        }
         self._exact: dict[str, onnx.TypeProto] = {}
         self._known: dict[str, np.ndarray] = {}
 
     def facts(self) -> Facts:
+        everything = frozenset(range(len(self._nodes)))
+        # The settled part is small, and with its values inference can tell how large the rest is.
+        ran = self._settle(frozenset()) if self._has_gaps() else frozenset()
         needed = peak(self._proto.graph, self._types)
-        everything = set(range(len(self._nodes)))
         if needed > self._memory_limit:
             self._notes.append(
                 f"Running the model would take {needed >> 20} MB, more than the limit of "
                 f"{self._memory_limit >> 20} MB: shapes are those of shape inference."
             )
-            everything = self._settled_nodes()
-        ran = self._first_run(everything)
-        if len(ran) < len(self._nodes):
-            self._settle_by_inference(ran)
+        else:
+            ran |= self._run_all(everything)
+        if ran != everything or self._fetchable() - self._known.keys():
+            self._settle(ran)
             self._guess()
-        self._refine()
+            self._types = self._types | self._exact
         return Facts(
             types=self._types,
             known=self._within_limits(),
             data_dependent=self._data_dependent(),
             notes=tuple(self._notes),
         )
+
+    def _has_gaps(self) -> bool:
+        return any(name not in self._types or is_unbound(self._types[name]) for name in self._produced)
 
     def _missing(self) -> set[str]:
         """Graph inputs that cannot be fed: no tensors, or with a dimension that nobody has bound."""
@@ -93,16 +105,16 @@ class _Establish:
             if not value.type.HasField("tensor_type") or is_unbound(value.type)
         }
 
-    def _first_run(self, nodes: set[int]) -> frozenset[int]:
+    def _run_all(self, everything: frozenset[int]) -> frozenset[int]:
         substitutes = self._substitutes()
         missing = self._missing()
-        if substitutes and not missing and len(nodes) == len(self._nodes):
-            outcome = self._run(nodes - (self._opaque.keys() - substitutes.keys()), substitutes)
+        if substitutes and not missing:
+            outcome = self._run(everything - (self._opaque.keys() - substitutes.keys()), substitutes)
             if not outcome.refused and self._agrees(outcome):
                 self._note_assumed(substitutes, outcome)
                 self._learn(outcome)
                 return outcome.ran
-        outcome = self._run(nodes - self._opaque.keys(), {})
+        outcome = self._run(everything - self._opaque.keys(), {})
         self._learn(outcome)
         self._note_refused(outcome)
         unfed = sorted(missing)
@@ -118,20 +130,16 @@ class _Establish:
         nodes: Collection[int],
         substitutes: Mapping[int, Sequence[onnx.TypeProto | None]],
     ) -> Run:
-        wanted = {
-            name
-            for name in self._produced
-            if name in self._levels.values and (size_of(self._types.get(name)) or 0) <= _VALUE_LIMIT
-        }
+        unshaped = self._unshaped()
         return run(
             self._proto,
             self._folder,
             nodes=nodes,
             missing=self._missing(),
             given=self._known,
-            values=wanted - self._unshaped(),
+            values=self._fetchable(),
             dtypes={n: t.tensor_type.elem_type for n, t in self._types.items() if t.HasField("tensor_type")},
-            unshaped=self._unshaped(),
+            unshaped=unshaped,
             substitutes=substitutes,
         )
 
@@ -144,9 +152,7 @@ class _Establish:
             dtype = kind.tensor_type.elem_type if kind is not None else outcome.dtypes.get(name, 0)
             if dtype:
                 self._exact[name] = helper.make_tensor_type_proto(dtype, shape)
-        for name, array in outcome.values.items():
-            if array.nbytes <= _VALUE_LIMIT:
-                self._known[name] = array
+        self._known |= outcome.values
         self._types = self._types | self._exact
 
     def _settled_nodes(self) -> set[int]:
@@ -157,18 +163,25 @@ class _Establish:
             if all(name in self._levels.values for name in node.output if name)
         }
 
-    def _settle_by_inference(self, ran: frozenset[int]) -> None:
-        """Alternate inference with running the value-known nodes that it made computable."""
-        done = set(ran)
+    def _settle(self, ran: frozenset[int]) -> frozenset[int]:
+        """Alternate inference with running the value-known nodes that it made computable; returns all that ran."""
+        settled = self._settled_nodes() - self._opaque.keys()
         for _ in range(_ROUNDS):
-            before = len(self._known), len(self._types)
+            before = len(self._known), len(self._exact)
             self._types = infer(self._proto, self._exact | self._declared, self._known)
             self._known |= self._shapes_of_static()
-            outcome = self._run(self._settled_nodes() - done, {})
-            done |= outcome.ran
-            self._learn(outcome)
-            if (len(self._known), len(self._types)) == before:
+            if self._fetchable() - self._known.keys() or settled - ran:
+                outcome = self._run(settled, {})
+                ran |= outcome.ran
+                self._learn(outcome)
+            if (len(self._known), len(self._exact)) == before:
                 break
+        return ran
+
+    def _fetchable(self) -> set[str]:
+        """Value-known tensors whose size is known and not too large."""
+        sizes = {name: size_of(self._types.get(name)) for name in self._produced if name in self._levels.values}
+        return self._affordable({name: size for name, size in sizes.items() if size is not None})
 
     def _shapes_of_static(self) -> dict[str, np.ndarray]:
         """Results of Shape and Size nodes whose input did not run and has a static type."""
@@ -219,7 +232,7 @@ class _Establish:
         found: dict[int, Sequence[onnx.TypeProto | None]] = {}
         for index in self._opaque:
             node = self._nodes[index]
-            kinds = [self._declared.get(name) for name in node.output]
+            kinds = [self._types.get(name) or self._declared.get(name) for name in node.output]
             outputs = [kind for name, kind in zip(node.output, kinds, strict=True) if name]
             if all(kind is not None and size_of(kind) is not None for kind in outputs):
                 found[index] = kinds
@@ -261,29 +274,27 @@ class _Establish:
             "inference."
         )
 
-    def _refine(self) -> None:
-        """Every tensor that ran has the type that it had; the others what inference says."""
-        self._types = self._types | self._exact
+    def _affordable(self, sizes: Mapping[str, int]) -> set[str]:
+        """Which values to keep: first those that a computed node reads, as every cut meets them, then small ones."""
+        budget = self._memory_limit // _VALUES_SHARE
+        chosen: set[str] = set()
+        for name in sorted(sizes, key=lambda name: (name not in self._met, sizes[name], name)):
+            if sizes[name] <= min(budget, _VALUE_LIMIT):
+                budget -= sizes[name]
+                chosen.add(name)
+        return chosen
 
     def _within_limits(self) -> dict[str, np.ndarray]:
-        kept: dict[str, np.ndarray] = {}
-        dropped: list[str] = []
-        total = 0
-        for name in self._produced:
-            array = self._known.get(name)
-            if array is None:
-                continue
-            if total + array.nbytes > self._memory_limit // _VALUES_SHARE:
-                dropped.append(name)
-                continue
-            total += array.nbytes
-            kept[name] = array
-        dropped += [
-            n for n in self._produced if n in self._levels.values and (size_of(self._types.get(n)) or 0) > _VALUE_LIMIT
+        kept = self._affordable({name: array.nbytes for name, array in self._known.items()})
+        wanted = self._levels.values - self._unshaped()
+        dropped = [
+            name
+            for name in self._produced
+            if name not in kept and name in wanted and (name in self._known or name in self._exact)
         ]
         if dropped:
             self._notes.append(f"Constant values too large to be kept, treated as computed: {_some(dropped)}.")
-        return kept
+        return {name: self._known[name] for name in self._produced if name in kept}
 
     def _data_dependent(self) -> tuple[str, ...]:
         """Tensors whose shape may hang on input values, custom ops and unbound inputs being no reason to say so."""
@@ -297,22 +308,6 @@ class _Establish:
         if any(name in self._exact for name in names):
             self._notes.append(f"Shapes that may depend on input values are those of one run: {_some(names)}.")
         return tuple(names)
-
-
-def _opaque(proto: onnx.ModelProto) -> dict[int, None]:
-    """Nodes of ops without a public schema: neither onnx nor onnxruntime nor the model says what they do.
-
-    com.microsoft is left to onnxruntime to accept or refuse. Ordered as the nodes are.
-    """
-    functions = {(domain_of(f), f.name, f.overload) for f in proto.functions}
-    found: dict[int, None] = {}
-    for index, node in enumerate(proto.graph.node):
-        domain = domain_of(node)
-        if domain == "com.microsoft" or (domain, node.op_type, node.overload) in functions:
-            continue
-        if not onnx.defs.has(node.op_type, domain):
-            found[index] = None
-    return found
 
 
 def _some(names: Sequence[str]) -> str:

@@ -1,6 +1,7 @@
 """Which units ask the same support question: variants, and solos where shapes agree too."""
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from enum import Enum, auto
 from math import prod
 from pathlib import Path
 
@@ -21,6 +22,14 @@ _QUANTIZED_SLOTS = {
     "QLinearMatMul": (1, 2, 4, 5, 6, 7),
 }
 _AttributeType = onnx.AttributeProto.AttributeType
+
+
+class _Told(Enum):
+    """When a small constant's value is part of the question."""
+
+    ALWAYS = auto()
+    IF_TELLING = auto()
+    WHETHER_ZERO = auto()
 
 
 class Variants:
@@ -52,36 +61,51 @@ class Variants:
             self._versions.get(domain, 0),
             _attributes(node, body_names.__getitem__),
             inputs,
-            tuple(self._source(name, _worth_telling) for name in captured),
+            tuple(self._source(name, _Told.IF_TELLING) for name in captured),
             tuple(self._rank(name) if name else None for name in _trimmed(node.output)),
         )
 
     def solo(self, node: onnx.NodeProto) -> Hashable:
-        """The shapes of everything that the node reads and writes; beside the variant, its identity when cut out."""
-        return tuple(self._shape(name) for name in (*reads(node), *_trimmed(node.output)))
+        """Shapes, small values and sharing of everything that the node reads and writes.
+
+        Beside the variant this is the node's identity when it is cut out alone.
+        """
+        names = [*node.input, *(name for name in reads(node) if name not in node.input)]
+        return (
+            tuple(names.index(name) for name in names),
+            tuple(self._shape(name) for name in (*names, *_trimmed(node.output))),
+            tuple(self._value(name, _Told.IF_TELLING) for name in names if name in self._known),
+        )
 
     def _input(self, node: onnx.NodeProto, slot: int, name: str) -> Hashable:
         if not name:
             return None
         if slot in _QUANTIZED_SLOTS.get(node.op_type, ()):
-            return self._source(name, lambda array: array.dtype.kind in "iu" and bool(array.any()), _is_zero)
+            return self._source(name, _Told.WHETHER_ZERO)
         decisive = slot in SHAPE_SLOTS.get(node.op_type, ()) or slot in SEMANTIC_SLOTS.get(node.op_type, ())
-        return self._source(name, (lambda _: True) if decisive else _worth_telling)
+        return self._source(name, _Told.ALWAYS if decisive else _Told.IF_TELLING)
 
-    def _source(
-        self,
-        name: str,
-        told: Callable[[np.ndarray], bool],
-        tell: Callable[[np.ndarray], Hashable] | None = None,
-    ) -> Hashable:
-        """dtype, rank, where it comes from, and its value where that is small and part of the question."""
-        kind = "constant" if name in self._constants else "known" if name in self._known else "computed"
-        value: Hashable = None
-        if kind != "computed":
-            array = self._small(name)
-            if array is not None and told(array):
-                value = (tell or _exactly)(array)
-        return (self._rank(name), kind, value)
+    def _source(self, name: str, told: "_Told") -> Hashable:
+        """dtype, rank, where it comes from, and its value where that is small and part of the question.
+
+        Numbers on their way through a computed shape differ from layer to layer and decide nothing before they
+        reach a slot that counts.
+        """
+        if name in self._constants:
+            return (self._rank(name), "constant", self._value(name, told))
+        if name in self._known:
+            return (self._rank(name), "known", self._value(name, told) if told is _Told.ALWAYS else None)
+        return (self._rank(name), "computed", None)
+
+    def _value(self, name: str, told: "_Told") -> Hashable:
+        array = self._small(name)
+        if array is None:
+            return None
+        integer = array.dtype.kind in "iub"
+        if told is _Told.WHETHER_ZERO:
+            return not array.any() if integer else None
+        # Integers (axes, indices, sizes) and scalars (exponents, bounds) tell; small weights and biases do not.
+        return _exactly(array) if told is _Told.ALWAYS or integer or array.size == 1 else None
 
     def _small(self, name: str) -> np.ndarray | None:
         if name in self._known:
@@ -106,18 +130,9 @@ class Variants:
         return None if kind is None else kind.SerializeToString(deterministic=True)
 
 
-def _worth_telling(array: np.ndarray) -> bool:
-    """Integers (axes, indices, sizes) and scalars (exponents, bounds) are; small weights and biases are not."""
-    return array.dtype.kind in "iub" or array.size == 1
-
-
 def _exactly(array: np.ndarray) -> Hashable:
     data = tuple(array.ravel().tolist()) if array.dtype.kind == "O" else array.tobytes()
     return (array.dtype.str, array.shape, data)
-
-
-def _is_zero(array: np.ndarray) -> Hashable:
-    return not array.any()
 
 
 def _trimmed(names: Iterable[str]) -> list[str]:

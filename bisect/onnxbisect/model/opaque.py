@@ -1,0 +1,48 @@
+"""Nodes that nothing here can run or infer, because some op in them has no public schema."""
+
+from collections.abc import Iterable, Mapping
+
+import onnx
+
+from onnxbisect.model.scopes import domain_of, walk
+
+#: onnxruntime's own operators: it accepts or refuses them itself.
+_ORT_DOMAIN = "com.microsoft"
+_Call = tuple[str, str, str]
+
+
+def opaque_nodes(proto: onnx.ModelProto) -> dict[int, None]:
+    """Indices, in order, of nodes that are, contain or call an op unknown to onnx, onnxruntime and the model itself."""
+    functions = {(domain_of(f), f.name, f.overload): f for f in proto.functions}
+    verdicts: dict[_Call, bool] = {}
+    versions = _versions(proto.opset_import)
+    return dict.fromkeys(
+        index
+        for index, node in enumerate(proto.graph.node)
+        if any(_is_opaque(inner, versions, functions, verdicts) for inner in walk([node]))
+    )
+
+
+def _is_opaque(
+    node: onnx.NodeProto,
+    versions: Mapping[str, int],
+    functions: Mapping[_Call, onnx.FunctionProto],
+    verdicts: dict[_Call, bool],
+) -> bool:
+    domain = domain_of(node)
+    call = (domain, node.op_type, node.overload)
+    if call in functions:
+        if call not in verdicts:
+            verdicts[call] = True  # a function that calls itself means nothing
+            function = functions[call]
+            inside = _versions(function.opset_import)
+            verdicts[call] = any(_is_opaque(inner, inside, functions, verdicts) for inner in walk(function))
+        return verdicts[call]
+    if domain == _ORT_DOMAIN:
+        return False
+    version = versions.get(domain)
+    return version is None or not onnx.defs.has(node.op_type, version, domain)
+
+
+def _versions(imports: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
+    return {"" if entry.domain == "ai.onnx" else entry.domain: entry.version for entry in imports}
