@@ -14,6 +14,7 @@ from onnxbisect.model.footprint import dims_of, peak, size_of
 from onnxbisect.model.infer import infer
 from onnxbisect.model.opaque import opaque_nodes
 from onnxbisect.model.run import Run, run
+from onnxbisect.model.runnable import select
 from onnxbisect.model.scopes import domain_of, is_constant, qualified, reads
 
 #: Known values above this many bytes are not kept; nor are more than this share of the memory limit together.
@@ -170,8 +171,10 @@ class _Establish:
             before = len(self._known), len(self._exact)
             self._types = infer(self._proto, self._exact | self._declared, self._known)
             self._known |= self._shapes_of_static()
-            if self._fetchable() - self._known.keys() or settled - ran:
-                outcome = self._run(settled, {})
+            runnable = select(self._proto.graph, settled, self._missing(), self._known)
+            wanted = self._fetchable() - self._known.keys()
+            if not ran.issuperset(runnable) or any(wanted.intersection(self._nodes[n].output) for n in runnable):
+                outcome = self._run(runnable, {})
                 ran |= outcome.ran
                 self._learn(outcome)
             if (len(self._known), len(self._exact)) == before:
