@@ -1,17 +1,14 @@
 """The search against brute force, on random small graphs and random hidden failure rules."""
 
-from itertools import combinations
-
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from worlds import World, all_found, chain, first_offender, minimal_failing_sets, monotone, silent, universe
+from worlds import World, all_found, chain, minimal_failing_sets, monotone, silent, universe
 
 from onnxbisect.diagnosis import Certainty, CertificateStatus, CulpritKind
 from onnxbisect.search import plan
 from onnxbisect.unitset import UnitSet, is_subset, members, of
 from onnxbisect.universe import Universe
-from onnxbisect.verdict import Hints, Status, Verdict
+from onnxbisect.verdict import Hints, Status
 
 LOGS = ["silent", "first", "all", "misleading"]
 

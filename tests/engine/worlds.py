@@ -84,10 +84,10 @@ class World:
         words = " ".join(hints.ops) if self.fingerprints else ""
         return Verdict(status=Status.FAIL, kind=Kind.UNSUPPORTED, hints=hints, fingerprint=words, message=words)
 
-    def diagnose(self, width: int = 1, most: int = 5000) -> Plan:
+    def diagnose(self, width: int = 1, most: int = 5000, *, recheck: bool = False) -> Plan:
         """Turn the crank: all questions that come together go out together."""
         while True:
-            step = plan(self.universe, self.verdicts, width)
+            step = plan(self.universe, self.verdicts, width, recheck=recheck)
             if not step.asks:
                 return step
             self.rounds += 1

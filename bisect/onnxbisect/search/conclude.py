@@ -17,14 +17,15 @@ from onnxbisect.unitset import UnitSet, of, size, sort_key
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Kind, Status
 
+DETERMINISTIC = "the compiler answers the same question the same way (nothing it said here contradicts that)"
 MONOTONE = "a graph that contains a failing subgraph fails (every probe asked agrees with it)"
 ALIKE = "occurrences of one culprit behave alike in what else they fail with"
 
 
-def conclude(universe: Universe, oracle: Oracle, search: Search) -> Diagnosis:
+def conclude(universe: Universe, oracle: Oracle, search: Search, recheck: bool) -> Diagnosis:
     """What the verdicts on record establish, and what they leave unknown."""
     whole = oracle.look(universe.everything)
-    culprits = tuple(_culprit(oracle, suspect) for suspect in search.suspects)
+    culprits = tuple(_culprit(oracle, suspect, recheck) for suspect in search.suspects)
     verdict = whole.status if whole is not None else Status.UNRESOLVED
     if not universe.everything:
         verdict = Status.PASS
@@ -39,18 +40,20 @@ def conclude(universe: Universe, oracle: Oracle, search: Search) -> Diagnosis:
             )
             for artefact in search.artefacts
         ),
-        certificate=_certificate(universe, oracle, search),
+        certificate=_certificate(universe, oracle, search, recheck),
         remainder=search.remainder,
         unresolved=search.locator.unresolved,
         flaky=oracle.flaky,
     )
 
 
-def _culprit(oracle: Oracle, suspect: Suspect) -> Culprit:
+def _culprit(oracle: Oracle, suspect: Suspect, recheck: bool) -> Culprit:
     words = oracle.look(suspect.fails)
     deciding = [suspect.fails, *(probe for probe in (suspect.context, suspect.blame) if probe is not None)]
     confidence = min(oracle.confidence(probe) for probe in deciding)
-    if not suspect.verified:
+    # That no small part fails rests on many passes, of which only one needs to be a flake.
+    doubtful = suspect.capacity and (recheck or bool(oracle.flaky))
+    if not suspect.verified or not _minimal(oracle, suspect) or doubtful:
         certainty = Certainty.SUSPECTED
     elif confidence < 1:
         certainty = Certainty.FLAKY
@@ -79,9 +82,14 @@ def _culprit(oracle: Oracle, suspect: Suspect) -> Culprit:
     )
 
 
-def _certificate(universe: Universe, oracle: Oracle, search: Search) -> Certificate:
+def _minimal(oracle: Oracle, suspect: Suspect) -> bool:
+    """Whether every part passes by a probe of its own; a part that is an artefact of cutting does not."""
+    return all((verdict := oracle.look(part)) is not None and verdict.passed for part in suspect.subsets)
+
+
+def _certificate(universe: Universe, oracle: Oracle, search: Search, recheck: bool) -> Certificate:
     unknown = _unknown(universe, oracle, search)
-    assumes = []
+    assumes = [] if recheck else [DETERMINISTIC]
     if search.suspects:
         assumes.append(MONOTONE)
     if not search.exhaustive:
@@ -100,6 +108,10 @@ def _unknown(universe: Universe, oracle: Oracle, search: Search) -> list[str]:
         unknown.append(_unfinished(universe, oracle, search))
     if search.stuck:
         unknown.append("The compiler contradicts itself in a way that more questions would not settle.")
+    if search.locator.contradicted:
+        unknown.append("A remainder fails although it passed with more around it: the compiler is not monotone there.")
+    if any(suspect.verified and not _minimal(oracle, suspect) for suspect in search.suspects):
+        unknown.append("A part of an interaction fails when cut out and passes in the model, so it is not minimal.")
     if search.locator.unresolved:
         unknown.append(f"No probe gave an answer about {_units(size(search.locator.unresolved))}.")
     if search.locator.capacity:

@@ -37,6 +37,7 @@ class Confirmer:
                 continue
             blames[suspect] = self._blamed(suspect, remainder) or remainder | suspect.units
             questions.append((blames[suspect], f"{self._say(suspect)} back in the remainder"))
+            questions.append((suspect.fails, f"{self._say(suspect)} alone"))
         for suspect in suspects:
             for probe in others[suspect].values():
                 questions.append((probe, f"another place of {self._say(suspect)}"))

@@ -38,21 +38,27 @@ class Minimiser:
         probe = alone(self._universe, lowest(units)) if size(units) == 1 else units
         return not self._oracle.ask(probe, why).passed
 
-    def interplay(self, atom: UnitSet, passing: UnitSet, named: UnitSet) -> UnitSet:
-        """A minimal failing subset of `passing` and `atom`, which fail together while each passes.
+    def close_by(self, atom: UnitSet, passing: UnitSet) -> UnitSet:
+        """Of `passing` and `atom`, which fail together while each passes, the part that is known to fail.
 
-        `named` are units that logs name: they are tried first.
+        Units that fail together are mostly neighbours: one question tells whether these are.
         """
         near = neighbours(self._universe, atom) & passing
         # Where nearly everything is near, the guess would tell nothing that is not known.
         if near and size(near) * 2 < size(passing) and self.fails(atom | near, "an op and what surrounds it"):
-            return self.narrow(self._shortest(atom, self._by_variant(near, named)))
-        return self.narrow(self._shortest(atom, self._by_variant(passing, named)))
+            return atom | near
+        return atom | passing
 
-    def narrow(self, failing: UnitSet) -> UnitSet:
-        """A minimal failing subset of a failing set, unit by unit; raises CapacityError."""
-        minimal = self._shortest(0, [1 << unit for unit in self._guess(failing)])
-        return self._verified(minimal)
+    def narrow(self, failing: UnitSet, named: UnitSet) -> UnitSet:
+        """A minimal failing subset of a failing set; `named` units, which logs name, are tried first.
+
+        Variant by variant, then by structure, then unit by unit. Every failing probe on the way is a smaller set
+        to start from, so a replay goes on from there. Raises CapacityError.
+        """
+        variants = self._by_variant(failing, named)
+        if 1 < len(variants) < size(failing):
+            failing = self._shortest(variants)
+        return self._verified(self._shortest([1 << unit for unit in self._guess(failing)]))
 
     def _verified(self, minimal: UnitSet) -> UnitSet:
         """The same set once every part that lacks one unit is known to pass by a probe of its own, else that part."""
@@ -102,13 +108,13 @@ class Minimiser:
         atoms.sort(key=lambda atom: (not atom.units & named, -rarity(atom.units), lowest(atom.units)))
         return [atom.units for atom in atoms]
 
-    def _shortest(self, base: UnitSet, candidates: Sequence[UnitSet]) -> UnitSet:
-        """`base` with a minimal choice of candidates that fails with it; all candidates together do.
+    def _shortest(self, candidates: Sequence[UnitSet]) -> UnitSet:
+        """A minimal choice of candidates that fails; all candidates together do.
 
         Each necessary candidate is the last of the shortest failing prefix, found by halving the weight of what
         could be it.
         """
-        needed, found = base, 0
+        needed, found = 0, 0
         rest = list(candidates)
         while rest and (not needed or not self.fails(needed, "what is left of a failing set")):
             if found == MOST_PARTS:

@@ -19,7 +19,7 @@ from onnxbisect.search.prior import (
     rarity,
 )
 from onnxbisect.search.suspect import Suspect
-from onnxbisect.unitset import UnitSet, lowest, members, of, size
+from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size
 from onnxbisect.universe import Universe
 
 
@@ -40,6 +40,8 @@ class Locator:
         self.guilty: list[Atom] = []
         #: Units of which no probe gave an answer.
         self.unresolved: UnitSet = 0
+        #: Units of a remainder that failed although it passed with more around it.
+        self.contradicted: UnitSet = 0
         #: The largest passing set once the whole is too large: from then on pieces are asked by themselves,
         #: no larger than half of it.
         self.capacity: UnitSet = 0
@@ -48,9 +50,10 @@ class Locator:
 
     def find(self, region: UnitSet) -> Suspect | None:
         """A culprit inside the region, None once the region passes (or, beyond capacity, all its pieces do)."""
-        while True:
+        # Every turn asks something, or takes a variant apart, or gives a unit up; what does neither has no answer.
+        for _ in range(4 * len(self._universe) + 64):
             region &= ~self.unresolved
-            if not region or self._oracle.passes_within(region):
+            if not region or self._passes(region):
                 return None
             passing = 0 if self.capacity else self._oracle.best_passing(region)
             covered = self._covered(region) if self.capacity else passing
@@ -64,6 +67,16 @@ class Locator:
             suspect = self._step(region, passing, pool)
             if suspect is not None:
                 return suspect
+        self.unresolved |= region & ~self._oracle.best_passing(region)
+        return None
+
+    def _passes(self, region: UnitSet) -> bool:
+        """Whether the region passes, by a probe of its own; it is asked where a larger one passed."""
+        if not self._oracle.passes_within(region):
+            return False
+        if not self._oracle.ask(region, "a remainder", sure=True).passed:
+            self.contradicted |= region
+        return True
 
     def atoms(self, units: UnitSet) -> list[Atom]:
         """The units as atoms, in the order of their first units."""
@@ -103,9 +116,10 @@ class Locator:
         if hot:
             self._ask_hot(hot, region, passing, pool, beliefs)
             return None
-        if len(group) == 1:
-            return self._leaf(group[0], passing)
-        candidates = sorted(group or pool, key=lambda atom: (self._weight(atom), lowest(atom.units)))
+        if failing is not None and len(group) == 1:
+            return self._leaf(group[0], passing, failing)
+        # What passed alone can fail only together with more, so it joins last.
+        candidates = sorted(group or pool, key=lambda atom: (self._tried(atom), self._weight(atom), lowest(atom.units)))
         untried = [atom for atom in group if not self._tried(atom)]
         if 1 <= len(untried) <= 2:
             # One of them is to blame, so the answer alone is also the one that confirms it.
@@ -146,24 +160,24 @@ class Locator:
         group = _union(chosen)
         self._oracle.ask(passing | group, f"{size(group)} more units that are likely to pass")
 
-    def _leaf(self, atom: Atom, passing: UnitSet) -> Suspect | None:
-        """One atom that fails with what passes."""
+    def _leaf(self, atom: Atom, passing: UnitSet, failing: UnitSet) -> Suspect | None:
+        """One atom that fails with what passes; `failing` is the probe that says so."""
         if not self._tried(atom):
             self._ask_alone(atom)
             return None
-        together = self._oracle.ask(passing | atom.units, f"{self._say(atom)} in context", again=True)
-        if together.passed:
-            return None
-        if not together.failed:
-            self.unresolved |= atom.units
-            return None
+        narrowed = not is_subset(passing, failing)
+        if not narrowed:
+            together = self._oracle.ask(failing, f"{self._say(atom)} in context", again=True)
+            if together.passed:
+                return None
+            if not together.failed:
+                self.unresolved |= atom.units
+                return None
         if atom.variant in self.artefacts:
             return self._artefact_leaf(atom, passing)
-        if size(atom.units) > 1 and not self._oracle.passes_within(atom.units):
-            itself = self._oracle.ask(atom.units, f"all of {self._say(atom)}")
-            if itself.failed:
-                return self._found(self._minimiser.narrow(atom.units))
-        return self._found(self._minimiser.interplay(atom.units, passing, self._named_units()))
+        if not narrowed:
+            failing = self._minimiser.close_by(atom.units, passing)
+        return self._found(self._minimiser.narrow(failing, self._named_units()))
 
     def _artefact_leaf(self, atom: Atom, passing: UnitSet) -> Suspect | None:
         """A unit of a variant that is fine elsewhere: to blame only where it fails in context."""
@@ -173,20 +187,15 @@ class Locator:
         unit = lowest(atom.units)
         probe = alone(self._universe, unit)
         if self._oracle.ask(probe, f"{self._say(atom)} alone").failed:
-            return Suspect(
-                units=atom.units,
-                fails=probe,
-                occurrences=((unit,),),
-                context=passing,
-                blame=passing | atom.units,
-                verified=True,
-            )
-        return self._found(self._minimiser.interplay(atom.units, passing, self._named_units()))
+            return Suspect(units=atom.units, fails=probe, occurrences=((unit,),))
+        together = self._minimiser.close_by(atom.units, passing)
+        return self._found(self._minimiser.narrow(together, self._named_units()))
 
     def _found(self, minimal: UnitSet) -> Suspect | None:
         if size(minimal) > 1:
             answer = self._oracle.ask(minimal, "an interaction", sure=True)
             if not answer.failed:
+                self.unresolved |= 0 if answer.passed else minimal
                 return None
             return Suspect(
                 units=minimal,
@@ -197,12 +206,15 @@ class Locator:
         unit = lowest(minimal)
         variant = self._universe.variant[unit]
         self.split.setdefault(variant, 1)
-        alike = of(
-            other
-            for other in members(self._universe.variant_members[variant])
-            if self._universe.solo[other] == self._universe.solo[unit]
+        solo = self._universe.solo
+        alike = Atom(
+            of(other for other in members(self._universe.variant_members[variant]) if solo[other] == solo[unit]),
+            variant,
         )
-        return self._single(Atom(alike, variant))
+        if not self._oracle.ask(self._alone(alike), f"{self._say(alike)} alone").failed:
+            self.unresolved |= alike.units
+            return None
+        return self._single(alike)
 
     def _single(self, atom: Atom) -> Suspect:
         unit = representative(self._universe, atom.units)
@@ -217,10 +229,9 @@ class Locator:
 
     def _beliefs(self, region: UnitSet, passing: UnitSet, pool: list[Atom], group: list[Atom]) -> Beliefs:
         safe = self.atoms(passing)
-        # What an atom was thought of before anything was asked of it; for those still in question, as of now.
-        weights = {atom: self._prior_weight(atom) for atom in (*safe, *self.guilty)}
-        weights |= {atom: self._weight(atom) for atom in (*pool, *group)}
-        everyone = list(weights)
+        everyone = list(dict.fromkeys((*safe, *pool, *group, *self.guilty)))
+        weights = {atom: self._prior_weight(atom) for atom in everyone}
+        acquitted = frozenset(atom for atom in (*pool, *group) if self._tried(atom))
         mean = sum(rarity(atom.units) for atom in everyone) / len(everyone)
         named_units = self._named_units()
         named = {
@@ -228,11 +239,15 @@ class Locator:
             for atom in pool
             if (atom.units & named_units or self._unadvertised(atom)) and not self._tried(atom)
         }
-        beliefs = Beliefs({atom: weight / mean for atom, weight in weights.items()}, named)
+        beliefs = Beliefs({atom: weight / mean for atom, weight in weights.items()}, named, acquitted)
         # What a log has named was not found by chance, so it says nothing of the density; nor does a failure
         # that it explains.
         found = [atom for atom in self.guilty if not atom.units & named_units and not self._unadvertised(atom)]
-        beliefs.observe(safe, found, group if named.keys().isdisjoint(group) else [])
+        beliefs.observe(
+            [*safe, *sorted(acquitted, key=lambda atom: lowest(atom.units))],
+            found,
+            group if named.keys().isdisjoint(group) else [],
+        )
         return beliefs
 
     def _weight(self, atom: Atom) -> float:

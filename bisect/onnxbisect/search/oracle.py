@@ -22,11 +22,11 @@ class BlockedError(Exception):
 class Oracle:
     """Answers from the verdicts on record, and collects the questions that have no answer yet.
 
-    A question is settled once its answers agree, or one side leads by `LEAD`. After the first contradiction in a
-    job every deciding question (`sure=True`) needs two agreeing answers.
+    A question is settled once its answers agree, or one side leads by `LEAD`. Deciding questions (`sure=True`)
+    are asked `LEAD` times where the compiler is to be rechecked, or has contradicted itself in this job.
     """
 
-    def __init__(self, universe: Universe, verdicts: Verdicts) -> None:
+    def __init__(self, universe: Universe, verdicts: Verdicts, recheck: bool = False) -> None:
         self.universe = universe
         self.wanted: dict[UnitSet, Ask] = {}
         self._verdicts = verdicts
@@ -34,17 +34,23 @@ class Oracle:
         self.masked: UnitSet = 0
         self._settled: dict[UnitSet, Verdict | None] = {}
         self.flaky = tuple(sorted((asked for asked in verdicts if self._disagree(verdicts[asked])), key=sort_key))
+        self._answers_to_be_sure = LEAD if recheck or self.flaky else 1
         self.passing: list[UnitSet] = []
         self.failing: list[UnitSet] = []
+        #: Probes that gave no answer: what keeps them from one is searched for as a failure is.
+        self.unanswered: list[UnitSet] = []
         for asked in verdicts:
             verdict = self.look(asked)
             if verdict is not None and verdict.passed:
                 self.passing.append(asked)
             elif verdict is not None and verdict.failed:
                 self.failing.append(asked)
+            elif verdict is not None:
+                self.unanswered.append(asked)
         # By content, never by order of arrival: the same verdicts give the same plan whatever the worker count.
         self.passing.sort(key=lambda units: (-size(units), units))
         self.failing.sort(key=lambda units: (size(units), units))
+        self.unanswered.sort(key=lambda units: (size(units), units))
 
     @staticmethod
     def _disagree(answers: Sequence[Verdict]) -> bool:
@@ -110,11 +116,11 @@ class Oracle:
     def ask(self, units: UnitSet, why: str, *, sure: bool = False, again: bool = False) -> Verdict:
         """The verdict of this probe; raises BlockedError where it must be asked first.
 
-        `sure`: it decides a culprit, so in a job that has seen the compiler contradict itself it is asked twice.
-        `again`: something contradicts it, so it is asked twice in any case.
+        `sure`: it decides a culprit or the certificate. `again`: something contradicts it, so it is asked twice in
+        any case.
         """
         verdict = self.look(units)
-        wanted_answers = 2 if again or (sure and self.flaky) else 1
+        wanted_answers = max(2 if again else 1, self._answers_to_be_sure if sure else 1)
         if verdict is None or self.answers(units) < wanted_answers:
             self.want(units, why if not self.answers(units) else f"{why}, again")
             raise BlockedError
@@ -162,12 +168,12 @@ class Oracle:
         return best
 
     def smallest_failing(self, within: UnitSet, beyond: UnitSet) -> UnitSet | None:
-        """The failing probe inside `within` with the fewest units outside `beyond`.
+        """The failing or unanswered probe inside `within` with the fewest units outside `beyond`.
 
         Probes that passed with more around them are artefacts of cutting, not failures to explain.
         """
         best: UnitSet | None = None
-        for failing in self.failing:
+        for failing in (*self.failing, *self.unanswered):
             if not is_subset(failing, within) or self.passes_within(failing):
                 continue
             if best is None or size(failing & ~beyond) < size(best & ~beyond):

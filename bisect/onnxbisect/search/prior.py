@@ -14,6 +14,8 @@ HOT = 0.5
 #: Odds of an op that the target does not advertise, or that a log has named; and of one that it does advertise.
 NAMED_ODDS = 9.0
 ADVERTISED_FACTOR = 0.1
+#: Odds that a failing group has no bad atom but an interaction, before anything is known of its atoms.
+INTERACTION = 0.02
 #: What an atom that passed alone keeps of its odds: it may still be part of an interaction.
 ACQUITTED_FACTOR = 0.05
 
@@ -34,9 +36,12 @@ class Beliefs:
     with one theta and equal weights this is Hwang's generalised binary splitting, JASA 67, 1972).
     """
 
-    def __init__(self, weights: Mapping[Atom, float], named: Mapping[Atom, float]) -> None:
+    def __init__(
+        self, weights: Mapping[Atom, float], named: Mapping[Atom, float], acquitted: frozenset[Atom] = frozenset()
+    ) -> None:
         self._weights = weights
         self._named = named
+        self._acquitted = acquitted
         count = max(len(weights), 2)
         # Half an atom to half of all atoms to blame, equally likely on a logarithmic scale.
         self._theta = np.geomspace(0.5 / count, 1.0, 16)
@@ -46,7 +51,7 @@ class Beliefs:
         """Weigh the densities by what is known; `failing` is a group known to hold at least one bad atom."""
         log = np.zeros_like(self._theta)
         if safe:
-            log += np.log1p(-self._chance(safe)).sum(axis=1)
+            log += np.log1p(-self._chance(safe, acquitted=False)).sum(axis=1)
         if bad:
             log += np.log(self._chance(bad)).sum(axis=1)
         if failing:
@@ -54,9 +59,12 @@ class Beliefs:
         density = np.exp(log - log.max())
         self._density = density / density.sum()
 
-    def _chance(self, atoms: Sequence[Atom]) -> NDArray[np.float64]:
-        """P(atom is bad | theta), one row for each theta."""
-        odds = np.outer(self._theta, [self._weights[atom] for atom in atoms])
+    def _chance(self, atoms: Sequence[Atom], acquitted: bool = True) -> NDArray[np.float64]:
+        """P(atom is bad | theta), one row for each theta; `acquitted=False` forgets what passed alone."""
+        weights = [
+            self._weights[atom] * (ACQUITTED_FACTOR if acquitted and atom in self._acquitted else 1.0) for atom in atoms
+        ]
+        odds = np.outer(self._theta, weights)
         named = np.array([self._named.get(atom, 0.0) for atom in atoms])
         odds = np.where(named > 0, named, odds)
         return np.asarray(np.clip(odds / (1 + odds), 1e-6, 0.95), dtype=np.float64)
@@ -85,7 +93,11 @@ class Beliefs:
         log_clean = np.cumsum(np.log1p(-self._chance(atoms)), axis=1)
         clean = np.exp(log_clean)
         if failing:
-            passing = self._density @ ((clean - clean[:, -1:]) / (1 - clean[:, -1:]))
+            some = 1 - clean[:, -1:]
+            # The more of its likely members passed alone, the likelier the group fails as a whole: any part passes.
+            left = some / -np.expm1(np.log1p(-self._chance(atoms, acquitted=False)).sum(axis=1, keepdims=True))
+            together = INTERACTION / (INTERACTION + left)
+            passing = self._density @ (together + (1 - together) * (clean - clean[:, -1:]) / some)
         else:
             passing = self._density @ clean
         last = len(atoms) - 1 if failing else len(atoms)

@@ -34,8 +34,9 @@ class Search:
     def run(self) -> None:
         """Go as far as the verdicts on record allow; what is missing is in `Oracle.wanted`."""
         try:
-            if not self._universe.everything or self._oracle.ask(self._universe.everything, "the whole model").passed:
-                self.proof = (self._universe.everything,)
+            whole = self._universe.everything
+            if not whole or self._oracle.ask(whole, "the whole model", sure=True).passed:
+                self.proof = (whole,)
             else:
                 self._search()
             self.finished = True
@@ -94,9 +95,11 @@ class Search:
         for suspect in outcome.narrowed:
             self.locator.split.setdefault(self._universe.variant[lowest(suspect.units)], 1)
         for suspect in outcome.artefacts:
-            self.artefacts.append(self._confirmer.surroundings_that_pass(suspect))
+            variant = self._universe.variant[lowest(suspect.units)]
+            if size(suspect.units) > 1 or variant not in self.locator.artefacts:
+                self.artefacts.append(self._confirmer.surroundings_that_pass(suspect))
             if size(suspect.units) == 1:
-                self.locator.artefacts.add(self._universe.variant[lowest(suspect.units)])
+                self.locator.artefacts.add(variant)
         if outcome.artefacts:
             # What was blamed in a remainder without the artefacts is blamed again with them.
             self.suspects = tuple(suspect if suspect.capacity else self._unblamed(suspect) for suspect in self.suspects)
