@@ -5,6 +5,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from onnxbisect.key import Keyer
@@ -39,7 +40,8 @@ class Request:
     """What the user asks for. Exactly one of `backend` (a name or a TOML file) and `command` names the compiler.
 
     `keep` reads and writes the verdict base of the user; `with_files` sees to it that every culprit's own file was
-    compiled. `seconds` bounds one compile, None leaves it to the backend.
+    compiled. `seconds` bounds one compile, None leaves it to the backend. `recheck` asks deciding questions until
+    the compiler agrees with itself.
     """
 
     model: Path
@@ -52,6 +54,7 @@ class Request:
     seconds: float | None = None
     keep: bool = True
     with_files: bool = False
+    recheck: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +109,7 @@ def _search(
     with progress(universe) as observer:
         driver = Driver(
             universe=universe,
-            planner=plan,
+            planner=partial(plan, recheck=request.recheck),
             probes=Prober(
                 write=write_probe,
                 backend=backend,

@@ -61,6 +61,12 @@ def run_command(
     timeout: Annotated[
         float | None, typer.Option("--timeout", min=0.001, metavar="SECONDS", help="Kill one compile after so long.")
     ] = None,
+    recheck: Annotated[
+        bool,
+        typer.Option(
+            "--recheck", help="For a compiler that is not deterministic: ask what decides until it agrees with itself."
+        ),
+    ] = False,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="DIR", help="Write all reports and the culprits' files here.")
     ] = None,
@@ -83,6 +89,7 @@ def run_command(
         seconds=timeout,
         keep=not no_cache,
         with_files=out is not None,
+        recheck=recheck,
     )
     raise typer.Exit(run_job.run(request, out, form))
 

@@ -57,6 +57,7 @@ def _write(found: Bisected, report: dict[str, object], out: Path) -> None:
         if of_culprit:
             files[culprit["id"]] = of_culprit
         else:
+            culprit["repro"] = None
             print(
                 f"onnx-bisect: {folder} has no {PROBE_NAME}: the search ended before that file was seen to fail.",
                 file=sys.stderr,

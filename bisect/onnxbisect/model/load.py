@@ -15,6 +15,7 @@ from onnxbisect.model.scopes import constant_names
 from onnxbisect.model.shapes import establish
 from onnxbisect.model.structure import complaint
 from onnxbisect.model.units import units_of, universe_of
+from onnxbisect.model.wording import some
 
 #: Bytes of activations and known values that the shape run may hold at one time.
 MEMORY_LIMIT = 4 << 30
@@ -36,7 +37,7 @@ def load(
     notes: list[str] = []
     renamed = make_unique(graph.node)
     if renamed:
-        notes.append(f"{renamed} nodes without a name of their own were given one.")
+        notes.append(f"Nodes without a name of their own were given one: {some(renamed)}.")
     _separate_initializers(proto, notes)
     order = depth_first(graph)
     nodes = [onnx.NodeProto.FromString(graph.node[index].SerializeToString()) for index in order]
@@ -77,7 +78,8 @@ def _separate_initializers(proto: onnx.ModelProto, notes: list[str]) -> None:
     copies = [onnx.ValueInfoProto.FromString(value.SerializeToString()) for value in kept]
     del graph.input[:]
     graph.input.extend(copies)
-    notes.append(f"{len(listed)} initializers that are listed as inputs are treated as constants.")
+    names = [value.name for value in listed]
+    notes.append(f"Initializers that are listed as inputs are treated as constants: {some(names)}.")
     if proto.ir_version < 4:
         proto.ir_version = 4
 

@@ -5,15 +5,15 @@ from collections.abc import Sequence
 import onnx
 
 
-def make_unique(nodes: Sequence[onnx.NodeProto]) -> int:
-    """Name the nameless and rename all but the first of each duplicate, in place; returns how many were changed.
+def make_unique(nodes: Sequence[onnx.NodeProto]) -> list[str]:
+    """Name the nameless and rename all but the first of each duplicate, in place; returns the new names.
 
     A generated name is made from what an edit elsewhere in the model leaves alone: the op and its first output.
     Names that the file gave are never given to another node.
     """
     taken = {node.name for node in nodes if node.name}
     seen: set[str] = set()
-    changed = 0
+    given: list[str] = []
     for index, node in enumerate(nodes):
         if node.name and node.name not in seen:
             seen.add(node.name)
@@ -27,5 +27,5 @@ def make_unique(nodes: Sequence[onnx.NodeProto]) -> int:
         node.name = name
         taken.add(name)
         seen.add(name)
-        changed += 1
-    return changed
+        given.append(name)
+    return given

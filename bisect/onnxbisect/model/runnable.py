@@ -150,3 +150,8 @@ def refused_probe(message: str) -> int | None:
     """The number of the first tensor whose probe an error message of onnxruntime names."""
     found = _PROBE_PATTERN.search(message)
     return int(found.group(1)) if found else None
+
+
+def unmarked(message: str, graph: onnx.GraphProto) -> str:
+    """The message with the model's own node names."""
+    return re.sub(_MARK_PATTERN.pattern + r"\d+", lambda mark: graph.node[int(mark.group(1))].name, message)

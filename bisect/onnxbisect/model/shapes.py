@@ -14,8 +14,9 @@ from onnxbisect.model.footprint import dims_of, peak, size_of
 from onnxbisect.model.infer import infer
 from onnxbisect.model.opaque import opaque_nodes
 from onnxbisect.model.run import Run, run
-from onnxbisect.model.runnable import select
+from onnxbisect.model.runnable import select, unmarked
 from onnxbisect.model.scopes import domain_of, is_constant, qualified, reads
+from onnxbisect.model.wording import brief, some
 
 #: Known values above this many bytes are not kept; nor are more than this share of the memory limit together.
 _VALUE_LIMIT = 64 << 20
@@ -118,11 +119,11 @@ class _Establish:
         outcome = self._run(everything - self._opaque.keys(), {})
         self._learn(outcome)
         self._note_refused(outcome)
-        unfed = sorted(missing)
+        unfed = [value.name for value in self._proto.graph.input if value.name in missing]
         if unfed:
             self._notes.append(
                 f"Not run, because of unbound dimensions or inputs that are no tensors: what depends on "
-                f"{_some(unfed)}. Types there are those of shape inference."
+                f"{some(unfed)}. Types there are those of shape inference."
             )
         return outcome.ran
 
@@ -220,15 +221,15 @@ class _Establish:
             self._types = infer(self._proto, self._exact | self._declared | guessed, self._known)
         believed = [name for name in self._declared if name not in self._exact]
         if believed:
-            self._notes.append(f"Behind custom ops the types that the file declares are believed: {_some(believed)}.")
+            self._notes.append(f"Behind custom ops the types that the file declares are believed: {some(believed)}.")
         if guessed:
             self._notes.append(
-                f"Behind custom ops nothing is known of {_some(list(guessed))}: assumed is the dtype of the op's "
+                f"Behind custom ops nothing is known of {some(list(guessed))}: assumed is the dtype of the op's "
                 "first input, with an unknown shape."
             )
         untyped = [name for name in self._produced if name not in self._types]
         if untyped:
-            self._notes.append(f"No type could be established for {_some(untyped)}.")
+            self._notes.append(f"No type could be established for {some(untyped)}.")
 
     def _substitutes(self) -> dict[int, Sequence[onnx.TypeProto | None]]:
         """Stand-ins for custom ops: their declared outputs, or, for a single undeclared one, their first input."""
@@ -261,11 +262,11 @@ class _Establish:
         declared = dict.fromkeys(qualified(self._nodes[index]) for index in ran if substitutes[index] != [None])
         if copied:
             self._notes.append(
-                f"{_some(list(copied))} cannot be run here: the output is assumed to have the type and shape of the "
+                f"{some(list(copied))} cannot be run here: the output is assumed to have the type and shape of the "
                 "first input, with which the nodes behind it run."
             )
         if declared:
-            self._notes.append(f"{_some(list(declared))} cannot be run here: the declared output types are believed.")
+            self._notes.append(f"{some(list(declared))} cannot be run here: the declared output types are believed.")
 
     def _note_refused(self, outcome: Run) -> None:
         if not outcome.refused:
@@ -273,7 +274,7 @@ class _Establish:
         ops = dict.fromkeys(qualified(self._nodes[index]) for index in outcome.refused)
         words = next(iter(outcome.refused.values()))
         self._notes.append(
-            f"onnxruntime does not run {_some(list(ops))} ({_brief(words)}): behind them types are those of shape "
+            f"onnxruntime does not run {some(list(ops))} ({brief(unmarked(words, self._proto.graph))}): behind them types are those of shape "
             "inference."
         )
 
@@ -296,7 +297,7 @@ class _Establish:
             if name not in kept and name in wanted and (name in self._known or name in self._exact)
         ]
         if dropped:
-            self._notes.append(f"Constant values too large to be kept, treated as computed: {_some(dropped)}.")
+            self._notes.append(f"Constant values too large to be kept, treated as computed: {some(dropped)}.")
         return {name: self._known[name] for name in self._produced if name in kept}
 
     def _data_dependent(self) -> tuple[str, ...]:
@@ -309,16 +310,5 @@ class _Establish:
             if name not in shapes and name not in self._static and name in self._types and name not in self._unshaped()
         ]
         if any(name in self._exact for name in names):
-            self._notes.append(f"Shapes that may depend on input values are those of one run: {_some(names)}.")
+            self._notes.append(f"Shapes that may depend on input values are those of one run: {some(names)}.")
         return tuple(names)
-
-
-def _some(names: Sequence[str]) -> str:
-    shown = ", ".join(repr(name) for name in names[:3])
-    return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"
-
-
-def _brief(words: str) -> str:
-    line = next(iter(words.splitlines()), "")
-    text = line.rsplit(" : ", 1)[-1].strip().rstrip(".")
-    return text if len(text) <= 160 else f"{text[:157]}..."

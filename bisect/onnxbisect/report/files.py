@@ -25,7 +25,7 @@ FORMS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "gitlab-codequality.json": gitlab,
 }
 _CULPRIT_DIR = re.compile(r"\d{2,}-[A-Za-z0-9-]+")
-_CULPRIT_FILES = ("model.onnx", "compiler.log", "README.md")
+_CULPRIT_FILES = ("model.onnx", "model.data", "compiler.log", "README.md")
 
 
 def culprit_dirs(document: Mapping[str, Any]) -> tuple[str, ...]:

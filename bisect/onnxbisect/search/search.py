@@ -35,13 +35,18 @@ class Search:
         """Go as far as the verdicts on record allow; what is missing is in `Oracle.wanted`."""
         try:
             whole = self._universe.everything
-            if not whole or self._oracle.ask(whole, "the whole model", sure=True).passed:
+            if not whole or self._compiles(whole):
                 self.proof = (whole,)
             else:
                 self._search()
             self.finished = True
         except BlockedError:
             return
+
+    def _compiles(self, whole: UnitSet) -> bool:
+        """Only a pass ends the search here, so only a pass has to be sure."""
+        passed = self._oracle.ask(whole, "the whole model").passed
+        return passed and self._oracle.ask(whole, "the whole model", sure=True).passed
 
     def _search(self) -> None:
         # Every turn settles a suspect or an artefact for good; a compiler that breaks this is not to be understood.
