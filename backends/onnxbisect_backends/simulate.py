@@ -169,10 +169,10 @@ class _Walk:
             opsets=_opsets(function.opset_import),
             types={name: known for name, given in formal if (known := scope.type_of(given)) is not None},
             constant={name for name, given in formal if given and scope.is_constant(given)},
-            tensors={name: known for name, given in formal if (known := scope.tensor(given)) is not None},
+            tensors={name: value for name, given in formal if (value := scope.tensor(given)) is not None},
             attributes={
                 **{a.name: a for a in function.attribute_proto},
-                **{a.name: known for a in node.attribute if (known := scope.attribute(node, a.name)) is not None},
+                **{a.name: said for a in node.attribute if (said := scope.attribute(node, a.name)) is not None},
             },
         )
         question = (key, _circumstances(inner))

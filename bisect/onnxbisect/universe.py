@@ -77,8 +77,20 @@ class Universe:
         chosen = {}
         for solo, units in groups.items():
             common = Counter(self.surroundings[unit] for unit in units)
-            chosen[solo] = max(units, key=lambda unit, common=common: (common[self.surroundings[unit]], -unit))
+            # Counter keeps the order of first sight, so of equally common contexts the earliest wins.
+            [(context, _)] = common.most_common(1)
+            chosen[solo] = next(unit for unit in units if self.surroundings[unit] == context)
         return chosen
+
+    @cached_property
+    def variant_exemplars(self) -> tuple[int, ...]:
+        """For each variant the exemplar of its commonest shape."""
+        return tuple(self.exemplar(units) for units in self.variant_members)
+
+    def exemplar(self, units: UnitSet) -> int:
+        """The exemplar of the commonest shape among these units; of equally common ones the earliest."""
+        [(solo, _)] = Counter(self.solo[unit] for unit in members(units)).most_common(1)
+        return self.exemplars[solo]
 
     @cached_property
     def unit_by_name(self) -> Mapping[str, int]:

@@ -80,14 +80,22 @@ class Locator:
 
     def atoms(self, units: UnitSet) -> list[Atom]:
         """The units as atoms, in the order of their first units."""
+        found = []
+        for variant, alike in enumerate(self._universe.variant_members):
+            inside = alike & units
+            if inside:
+                found += [Atom(part, variant) for part in self._parts(variant, inside)]
+        return sorted(found, key=lambda atom: lowest(atom.units))
+
+    def _parts(self, variant: int, units: UnitSet) -> list[UnitSet]:
+        level = self.split.get(variant, 0)
+        if level == 0:
+            return [units]
         groups: dict[tuple[int, ...], list[int]] = {}
-        universe = self._universe
         for unit in members(units):
-            variant = universe.variant[unit]
-            level = self.split.get(variant, 0)
-            shape = (universe.solo[unit], universe.surroundings[unit]) if level == 1 else (unit,) if level else ()
-            groups.setdefault((variant, *shape), []).append(unit)
-        return [Atom(of(group), key[0]) for key, group in groups.items()]
+            key = (self._universe.solo[unit], self._universe.surroundings[unit]) if level == 1 else (unit,)
+            groups.setdefault(key, []).append(unit)
+        return [of(group) for group in groups.values()]
 
     def _alone(self, atom: Atom) -> UnitSet:
         return alone(self._universe, representative(self._universe, atom.units))

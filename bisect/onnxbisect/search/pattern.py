@@ -1,6 +1,5 @@
 """Structure: what looks like a culprit elsewhere in the model, and which unit stands for its variant."""
 
-from collections import Counter
 from itertools import islice
 
 from onnxbisect.unitset import UnitSet, lowest, members, of
@@ -40,13 +39,14 @@ def alone(universe: Universe, unit: int) -> UnitSet:
 
 
 def representative(universe: Universe, units: UnitSet) -> int:
-    """The unit that is asked for an atom: the exemplar of its commonest shape."""
-    solos = Counter(universe.solo[unit] for unit in members(units))
-    solo = max(solos, key=lambda solo: (solos[solo], -universe.exemplars[solo]))
-    exemplar = universe.exemplars[solo]
+    """The unit that is asked for an atom: the exemplar of its variant where the atom has it, else one like it."""
+    exemplar = universe.variant_exemplars[universe.variant[lowest(units)]]
     if units >> exemplar & 1:
         return exemplar
-    return next(unit for unit in members(units) if universe.solo[unit] == solo)
+    exemplar = universe.exemplar(units)
+    if units >> exemplar & 1:
+        return exemplar
+    return next(unit for unit in members(units) if universe.solo[unit] == universe.solo[exemplar])
 
 
 def occurrences(universe: Universe, culprit: UnitSet) -> tuple[Occurrence, ...]:
