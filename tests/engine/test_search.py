@@ -1,14 +1,20 @@
 """The search against brute force, on random small graphs and random hidden failure rules."""
 
+import math
+import random
+from dataclasses import replace
+from statistics import mean
+
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from worlds import World, all_found, chain, minimal_failing_sets, monotone, silent, universe
+from worlds import World, all_found, chain, first_offender, minimal_failing_sets, monotone, silent, universe
 
 from onnxbisect.diagnosis import Certainty, CertificateStatus, CulpritKind
 from onnxbisect.search import plan
-from onnxbisect.unitset import UnitSet, is_subset, members, of
+from onnxbisect.unitset import UnitSet, is_subset, members, of, size
 from onnxbisect.universe import Universe
-from onnxbisect.verdict import Hints, Status
+from onnxbisect.verdict import Hints, Status, Verdict
 
 LOGS = ["silent", "first", "all", "misleading"]
 
@@ -126,3 +132,162 @@ def test_the_same_verdicts_give_the_same_plan_in_whatever_order_they_came():
     world.diagnose(4)
     backwards = dict(reversed(world.verdicts.items()))
     assert plan(graph, backwards) == plan(graph, world.verdicts)
+
+
+def test_a_compiler_that_lies_one_time_in_ten_is_told_by_rechecking_and_no_lie_becomes_a_fact():
+    exact = 0
+    for seed in range(150):
+        chance = random.Random(seed)
+        count = chance.randrange(4, 13)
+        graph = universe(list(range(count)), [(chance.randrange(unit), unit) for unit in range(1, count)])
+        sets = {of(chance.sample(range(count), chance.choice([1, 1, 1, 2, 3]))) for _ in range(chance.randrange(4))}
+        truth = {one for one in sets if not any(other != one and is_subset(other, one) for other in sets)}
+        step = World(graph, monotone(truth), flaky=0.1, seed=seed).diagnose(recheck=True)
+        facts = [culprit for culprit in step.diagnosis.culprits if culprit.certainty is Certainty.CONFIRMED]
+        assert {units for culprit in facts for units in culprit.occurrences} <= truth, seed
+        proven = step.diagnosis.certificate.status is CertificateStatus.PROVEN
+        assert not proven or all_found(step) == truth, seed
+        exact += all_found(step) == truth
+    assert exact > 130
+
+
+def test_a_contradiction_is_seen_without_rechecking_and_bounds_the_certificate():
+    graph = chain(range(12))
+
+    class Forgetful(World):
+        """Fails the whole model once, and never again."""
+
+        def compile(self, units: UnitSet) -> Verdict:
+            first = units == self.universe.everything and not self.verdicts.get(units)
+            return super().compile(units) if not first else Verdict(status=Status.FAIL)
+
+    step = Forgetful(graph, monotone([])).diagnose()
+    assert step.diagnosis.culprits == ()
+    assert step.diagnosis.flaky == (graph.everything,)
+    assert step.diagnosis.certificate.status is CertificateStatus.BOUNDED
+
+
+def test_a_probe_without_an_answer_blames_nobody_and_is_named():
+    graph = chain(range(30))
+
+    class Stalling(World):
+        def compile(self, units: UnitSet) -> Verdict:
+            return Verdict(status=Status.UNRESOLVED) if units >> 7 & 1 else super().compile(units)
+
+    step = Stalling(graph, monotone([1 << 12])).diagnose()
+    assert all_found(step) == {1 << 12}
+    assert step.diagnosis.unresolved == 1 << 7
+    assert step.diagnosis.certificate.status is CertificateStatus.BOUNDED
+
+
+def test_a_compiler_that_never_answers_ends_the_search():
+    class Mute(World):
+        def compile(self, units: UnitSet) -> Verdict:
+            self.calls += 1
+            return Verdict(status=Status.UNRESOLVED)
+
+    step = Mute(chain([0, 1, 0, 2]), monotone([])).diagnose()
+    assert step.diagnosis.verdict is Status.UNRESOLVED
+    assert step.diagnosis.culprits == ()
+
+
+def test_too_much_of_it_is_called_capacity_and_a_real_culprit_beside_it_is_still_found():
+    graph = chain([unit % 20 for unit in range(100)] + [20])
+    step = World(graph, lambda units: size(units) > 60 or bool(units >> 100 & 1)).diagnose(most=60)
+    kinds = {culprit.kind: culprit for culprit in step.diagnosis.culprits}
+    assert kinds[CulpritKind.SINGLE].units == 1 << 100
+    assert size(kinds[CulpritKind.CAPACITY].largest_passing) > 40
+    assert step.diagnosis.certificate.status is CertificateStatus.BOUNDED
+
+
+def test_an_op_that_is_refused_at_one_shape_only_is_not_blamed_at_the_others():
+    solos = [0, 1, 2, 3, 2, 1, 4, 2]
+    graph = chain([0, 1, 1, 2, 1, 1, 3, 1], solos)
+    step = World(graph, lambda units: any(solos[unit] == 2 for unit in members(units))).diagnose()
+    assert all_found(step) == {1 << 2, 1 << 4, 1 << 7}
+    assert step.diagnosis.certificate.status is CertificateStatus.PROVEN
+
+
+def layers(count: int) -> Universe:
+    """Blocks of 12 units with a residual edge, and a stem and a head of their own."""
+    block = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]
+    variants = [0, *block * count, 13]
+    edges = [(unit, unit + 1) for unit in range(len(variants) - 1)]
+    edges += [(1 + 12 * layer, 12 + 12 * layer) for layer in range(count)]
+    return universe(variants, edges)
+
+
+@pytest.mark.parametrize("pair", [False, True])
+def test_24_identical_layers_cost_at_most_3_calls_more_than_one(pair):
+    def calls(count: int) -> tuple[int, int]:
+        graph = layers(count)
+
+        def rule(units: UnitSet) -> bool:
+            if not pair:
+                return any(graph.variant[unit] in (5, 9) for unit in members(units))
+            return any(
+                graph.variant[unit] == 5 and graph.variant[after] == 6
+                for unit in members(units)
+                for after in members(graph.successors[unit] & units)
+            )
+
+        world = World(graph, rule, alike=True)
+        step = world.diagnose()
+        assert step.diagnosis.certificate.status is CertificateStatus.PROVEN
+        return world.calls, len(all_found(step))
+
+    (one, found_in_one), (many, found_in_many) = calls(1), calls(24)
+    assert found_in_many == 24 * found_in_one
+    assert many <= one + 3
+
+
+def reference(count: int, kinds: int, bad: int, seed: int) -> tuple[Universe, set[int]]:
+    chance = random.Random(seed)
+    drawn = [chance.randrange(kinds) for _ in range(count)]
+    numbers = {variant: index for index, variant in enumerate(dict.fromkeys(drawn))}
+    graph = chain([numbers[variant] for variant in drawn])
+    return graph, set(chance.sample(range(len(numbers)), bad))
+
+
+@pytest.mark.parametrize(("count", "kinds", "bad"), [(1000, 60, 4), (1000, 60, 10), (3000, 200, 6)])
+@pytest.mark.parametrize("hinted", [False, True])
+def test_calls_stay_near_what_information_theory_asks_for(count, kinds, bad, hinted):
+    spent = []
+    for seed in range(8):
+        graph, culprits = reference(count, kinds, bad, seed)
+        truth = of(unit for unit, variant in enumerate(graph.variant) if variant in culprits)
+        log = first_offender(graph, culprits) if hinted else silent
+        world = World(graph, lambda units, truth=truth: bool(units & truth), log, fingerprints=hinted)
+        step = world.diagnose()
+        assert all_found(step) == {1 << unit for unit in members(truth)}
+        assert step.diagnosis.certificate.status is CertificateStatus.PROVEN
+        spent.append(world.calls)
+    asked_for = math.log2(math.comb(kinds, bad)) + bad + 1
+    assert mean(spent) <= (2 * bad + 6 if hinted else 1.15 * asked_for + 4)
+
+
+def test_advertised_ops_are_believed_first_and_checked_all_the_same():
+    graph = replace(chain([unit % 40 for unit in range(400)]), advertised=frozenset(f"V{op}" for op in range(37)))
+    honest = World(graph, lambda units: any(graph.variant[unit] >= 37 for unit in members(units)))
+    assert len(honest.diagnose().diagnosis.culprits) == 3
+    assert honest.calls <= 8
+    lying = World(graph, lambda units: any(graph.variant[unit] in (3, 38) for unit in members(units)))
+    step = lying.diagnose()
+    assert {graph.variant[culprit.units.bit_length() - 1] for culprit in step.diagnosis.culprits} == {3, 38}
+
+
+def test_more_workers_need_fewer_rounds_and_come_to_the_same_diagnosis():
+    graph, culprits = reference(1000, 60, 4, 1)
+    truth = of(unit for unit, variant in enumerate(graph.variant) if variant in culprits)
+    one, many = (World(graph, lambda units: bool(units & truth)) for _ in range(2))
+    assert all_found(one.diagnose(1)) == all_found(many.diagnose(16))
+    assert many.rounds * 2 < one.rounds
+
+
+def test_what_a_dtype_drags_along_is_asked_with_it():
+    """Unit 3 takes no cut at its input, so unit 2 comes with it, and what is bad is still told apart."""
+    graph = replace(chain([0, 1, 2, 3, 4, 5]), needs={3: 1 << 2})
+    world = World(graph, monotone([1 << 3, 1 << 5]))
+    step = world.diagnose()
+    assert all(units & 1 << 2 for units in world.verdicts if units & 1 << 3)
+    assert all_found(step) == {1 << 3, 1 << 5}
