@@ -80,7 +80,8 @@ def _alike(document: Mapping[str, Any]) -> list[list[tuple[int, Mapping[str, Any
     """Culprits with their numbers, those of which a reader sees no difference together: variants of one op."""
     groups: dict[tuple[str, ...], list[tuple[int, Mapping[str, Any]]]] = {}
     for number, culprit in enumerate(document["culprits"], 1):
-        seen = (culprit["kind"], _ops_of(culprit), words.failure(culprit), words.certainty(culprit))
+        said = culprit["fingerprint"] or words.failure(culprit)
+        seen = (culprit["kind"], _ops_of(culprit), said, words.certainty(culprit))
         groups.setdefault(seen, []).append((number, culprit))
     return list(groups.values())
 
@@ -95,10 +96,16 @@ def _count(document: Mapping[str, Any]) -> str:
 def _instead(document: Mapping[str, Any], width: int) -> list[str]:
     shown = []
     for number, culprit in enumerate(document["culprits"], 1):
-        for variant in culprit["passes_instead"][:2]:
-            differences = "; ".join(words.difference(entry) for entry in variant["differs"][:3])
+        # The more a variant differs, the less it tells; the files have them all.
+        close = sorted((one for one in culprit["passes_instead"] if len(one["differs"]) <= 2), key=_differences)
+        for variant in close[:1]:
+            differences = "; ".join(words.difference(entry) for entry in variant["differs"])
             shown.append(clip(f"{number:>3}  {variant['op']} with {differences}", width))
     return ["Passes instead", *shown] if shown else []
+
+
+def _differences(variant: Mapping[str, Any]) -> int:
+    return len(variant["differs"])
 
 
 def _needs_context(document: Mapping[str, Any], width: int) -> list[str]:
