@@ -4,8 +4,9 @@ UV := .uv/bin/uv
 RUN := .venv/bin
 
 .PHONY: demo test check setup bench clean
+# The decoder does not compile, which is exit status 1 and what the demo shows.
 demo: setup
-	$(RUN)/python examples/demo.py
+	$(RUN)/onnx-bisect run examples/sam_decoder.onnx --backend whitelist --option profile=edgesam --out out || test $$? -eq 1
 
 test: setup check
 	$(RUN)/pytest -n 2
