@@ -4,10 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from onnxbisect.search.oracle import Oracle, Question
-from onnxbisect.search.pattern import Occurrence, alone, neighbours
+from onnxbisect.search.pattern import Occurrence, neighbours
+from onnxbisect.search.pattern import alone as alone_probe
 from onnxbisect.search.suspect import Artefact, Suspect
 from onnxbisect.unitset import UnitSet, is_subset, members, of, size
 from onnxbisect.universe import Universe
+from onnxbisect.verdict import Verdict
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,7 @@ class Confirmer:
         probes: dict[Occurrence, UnitSet] = {}
         for occurrence in suspect.occurrences:
             units = of(occurrence)
-            probe = alone(self._universe, occurrence[0]) if len(occurrence) == 1 else units
+            probe = alone_probe(self._universe, occurrence[0]) if len(occurrence) == 1 else units
             if probe != suspect.fails and units != suspect.units:
                 probes[occurrence] = probe
         return probes
@@ -106,22 +108,30 @@ class Confirmer:
         for failing in self._oracle.failing:
             if is_subset(remainder | suspect.units, failing) and is_subset(failing, most):
                 return failing
-        words = self._oracle.look(suspect.fails)
-        if words is None or not words.fingerprint or not words.hints:
+        alone = self._oracle.look(suspect.fails)
+        if alone is None or not alone.fingerprint or not alone.hints:
             return None
+        words = self._words(alone)
         for failing in self._oracle.failing:
             verdict = self._oracle.look(failing)
             without = self._oracle.look(failing & ~suspect.everywhere)
             if (
                 verdict is not None
                 and is_subset(remainder, failing)
-                and verdict.fingerprint == words.fingerprint
+                and self._words(verdict) == words
                 and without is not None
-                and without.fingerprint != words.fingerprint
+                and self._words(without) != words
                 and self._stands_apart(suspect, failing & ~remainder & ~suspect.everywhere)
             ):
                 return failing
         return None
+
+    def _words(self, verdict: Verdict) -> tuple[str, frozenset[str]]:
+        """What a compiler said, and of which ops: some say the same of every node but its name."""
+        universe = self._universe
+        named = (*verdict.hints.nodes, *verdict.hints.tensors)
+        ops = {universe.op[universe.unit_by_name[name]] for name in named if name in universe.unit_by_name}
+        return verdict.fingerprint, frozenset(ops or verdict.hints.ops)
 
     def _alike(self, suspect: Suspect) -> UnitSet:
         """The units of all occurrences with the same direct context as the suspect."""
