@@ -30,13 +30,14 @@ def elements(kind: onnx.TypeProto) -> int:
 def peak(graph: onnx.GraphProto, types: Mapping[str, onnx.TypeProto]) -> int:
     """The most bytes that tensors computed by nodes in this order hold at one time.
 
-    A tensor is freed after its last reader. Tensors of unknown size count as nothing, so this is a lower bound.
+    Graph inputs are held throughout, any other tensor until its last reader is done. Tensors
+    of unknown size count as nothing, so this is a lower bound.
     """
     last: dict[str, int] = {}
     for index, node in enumerate(graph.node):
         last.update(dict.fromkeys((*node.output, *reads(node)), index))
     ends: list[list[int]] = [[] for _ in graph.node]
-    held = highest = 0
+    held = highest = sum(size_of(value.type) or 0 for value in graph.input)
     for index, node in enumerate(graph.node):
         for name in node.output:
             size = size_of(types.get(name)) if name else None

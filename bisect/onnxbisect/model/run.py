@@ -28,7 +28,7 @@ from onnxbisect.model.scopes import domain_of, walk
 #: How onnxruntime names an operator that it does not have, without saying in which node.
 _UNREGISTERED = re.compile(r"([\w.]+):(\w+)\(-?\d+\) is not a registered")
 #: Seconds after which a run is ended: a Loop may have been told to go on for ever.
-_SECONDS = 600.0
+_SECONDS = 300.0
 #: Sessions tried before giving up: after a few nodes left out one by one, whole op types are.
 _ATTEMPTS = 24
 _ONE_BY_ONE = 6
@@ -85,7 +85,7 @@ def run(
         node = culprit(words)
         if tensor is not None:
             skip_probes.add(tensor)
-        elif "Non-zero status code" in words and len(fills) > 1:
+        elif "Non-zero status code" in words and len(fills) > 1 and not attempt.timed_out:
             del fills[0]
         elif node is None and (unregistered := _unregistered(proto.graph, words, chosen)):
             wanted -= unregistered
@@ -94,7 +94,7 @@ def run(
             refused.update(dict.fromkeys(chosen, words))
             break
         else:
-            wanted -= _like(proto.graph, node, wanted) if len(refused) >= _ONE_BY_ONE else {node}
+            wanted -= _like(proto.graph, node, wanted) if len(refused) >= _ONE_BY_ONE or attempt.timed_out else {node}
             refused[node] = words
     return Run(shapes={}, values={}, dtypes={}, ran=frozenset(), refused=refused)
 
@@ -123,6 +123,7 @@ class _Attempt:
         skip: Collection[str],
         substitutes: Mapping[int, Sequence[onnx.TypeProto | None]],
     ) -> None:
+        self.timed_out = False
         self._folder = folder
         self._dtypes = dtypes
         self._model, self._inputs = assemble(proto, chosen, given, substitutes)
@@ -144,7 +145,7 @@ class _Attempt:
         session = self._session(self._model)
         names = [*self._shape_outputs.values(), *self._value_outputs.values()]
         feeds = {fed_name(value): feed(value, fill) for value in self._inputs}
-        results = dict(zip(names, _run_session(session, names, feeds), strict=True)) if names else {}
+        results = dict(zip(names, self._run_session(session, names, feeds), strict=True)) if names else {}
         del session
         return Run(
             shapes={name: tuple(results[out].tolist()) for name, out in self._shape_outputs.items()},
@@ -153,6 +154,22 @@ class _Attempt:
             ran=ran,
             refused=refused,
         )
+
+    def _run_session(self, session: ort.InferenceSession, names: list[str], feeds: dict[str, np.ndarray]) -> list[Any]:
+        options = ort.RunOptions()
+
+        def end() -> None:
+            self.timed_out = True
+            options.terminate = True
+
+        clock = Timer(_SECONDS, end)
+        clock.daemon = True
+        clock.start()
+        try:
+            outputs: list[Any] = session.run(names, feeds, options)
+            return outputs
+        finally:
+            clock.cancel()
 
     def _restore(self, name: str, array: np.ndarray) -> np.ndarray:
         dtype = self._dtypes.get(name, 0)
@@ -179,18 +196,6 @@ class _Attempt:
         options.add_session_config_entry("session.disable_prepacking", "1")
         options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(self._folder))
         return ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-
-
-def _run_session(session: ort.InferenceSession, names: list[str], feeds: dict[str, np.ndarray]) -> list[Any]:
-    options = ort.RunOptions()
-    clock = Timer(_SECONDS, setattr, (options, "terminate", True))
-    clock.daemon = True
-    clock.start()
-    try:
-        outputs: list[Any] = session.run(names, feeds, options)
-        return outputs
-    finally:
-        clock.cancel()
 
 
 #: onnxruntime's spelling of element types, where it is not the lower-case name of the ONNX one.

@@ -43,6 +43,30 @@ SHAPE_SLOTS: dict[str, tuple[int, ...]] = {
     (1,),
 )
 
+#: Ops whose output can be far larger than all they read.
+EXPANDING = frozenset(
+    {
+        "AffineGrid",
+        "BlackmanWindow",
+        "CenterCropPad",
+        "Col2Im",
+        "ConstantOfShape",
+        "Expand",
+        "HammingWindow",
+        "HannWindow",
+        "MaxUnpool",
+        "MelWeightMatrix",
+        "OneHot",
+        "Pad",
+        "RandomNormal",
+        "RandomUniform",
+        "Range",
+        "Resize",
+        "Tile",
+        "Upsample",
+    }
+)
+
 #: Further input slots whose values change which computation is asked for, so that they belong to the variant.
 SEMANTIC_SLOTS: dict[str, tuple[int, ...]] = {
     "ArrayFeatureExtractor": (1,),

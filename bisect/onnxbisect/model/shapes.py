@@ -16,6 +16,7 @@ from onnxbisect.model.opaque import opaque_nodes
 from onnxbisect.model.run import Run, run
 from onnxbisect.model.runnable import select, unmarked
 from onnxbisect.model.scopes import domain_of, is_constant, qualified, reads
+from onnxbisect.model.shapeops import EXPANDING
 from onnxbisect.model.wording import brief, some
 
 #: Known values above this many bytes are not kept; nor are more than this share of the memory limit together.
@@ -158,21 +159,26 @@ class _Establish:
         self._types = self._types | self._exact
 
     def _settled_nodes(self) -> set[int]:
-        """Nodes all of whose outputs are value-known; they are few and small beside the rest."""
+        """Nodes all of whose outputs are value-known, and of which it is certain that they make nothing huge."""
         return {
             index
             for index, node in enumerate(self._nodes)
-            if all(name in self._levels.values for name in node.output if name)
+            if index not in self._opaque
+            and self._levels.values.issuperset(filter(None, node.output))
+            and not any(self._may_be_huge(node, name) for name in node.output if name)
         }
+
+    def _may_be_huge(self, node: onnx.NodeProto, output: str) -> bool:
+        size = size_of(self._types.get(output))
+        return node.op_type in EXPANDING if size is None else size > self._memory_limit // _VALUES_SHARE
 
     def _settle(self, ran: frozenset[int]) -> frozenset[int]:
         """Alternate inference with running the value-known nodes that it made computable; returns all that ran."""
-        settled = self._settled_nodes() - self._opaque.keys()
         for _ in range(_ROUNDS):
             before = len(self._known), len(self._exact)
             self._types = infer(self._proto, self._exact | self._declared, self._known)
             self._known |= self._shapes_of_static()
-            runnable = select(self._proto.graph, settled, self._missing(), self._known)
+            runnable = select(self._proto.graph, self._settled_nodes(), self._missing(), self._known)
             wanted = self._fetchable() - self._known.keys()
             if not ran.issuperset(runnable) or any(wanted.intersection(self._nodes[n].output) for n in runnable):
                 outcome = self._run(runnable, {})
@@ -272,10 +278,9 @@ class _Establish:
         if not outcome.refused:
             return
         ops = dict.fromkeys(qualified(self._nodes[index]) for index in outcome.refused)
-        words = next(iter(outcome.refused.values()))
+        words = brief(unmarked(next(iter(outcome.refused.values())), self._proto.graph))
         self._notes.append(
-            f"onnxruntime does not run {some(list(ops))} ({brief(unmarked(words, self._proto.graph))}): behind them types are those of shape "
-            "inference."
+            f"onnxruntime does not run {some(list(ops))} ({words}): behind them types are those of shape inference."
         )
 
     def _affordable(self, sizes: Mapping[str, int]) -> set[str]:
