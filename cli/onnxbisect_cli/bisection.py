@@ -8,13 +8,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from onnxbisect.key import Keyer
-
 from onnxbisect.cut import Cutter, dtype_needs, write
 from onnxbisect.diagnosis import Diagnosis
 from onnxbisect.dressing import Dressing
 from onnxbisect.errors import BackendUnusableError, ModelError, OptionError
 from onnxbisect.job import Job, Target
+from onnxbisect.key import Keyer
 from onnxbisect.model import Model, load
 from onnxbisect.preflight import preflight
 from onnxbisect.search import plan
