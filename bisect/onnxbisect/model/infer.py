@@ -1,15 +1,18 @@
 """Shape inference of onnx, told everything that is known already: the fallback where a model cannot run."""
 
 from collections.abc import Mapping
+from math import prod
 
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from onnxbisect.model.external import is_external
 from onnxbisect.model.scopes import bodies, walk
 
 #: Constants up to this many elements go along, for Reshape and its like; of others the type is enough.
 _SMALL = 1024
+_LONG = 1 << 20
 
 
 def infer(
@@ -30,7 +33,7 @@ def infer(
     for tensor in proto.graph.initializer:
         kind = helper.make_tensor_type_proto(tensor.data_type, list(tensor.dims))
         result[tensor.name] = kind
-        if _elements(tensor.dims) <= _SMALL and tensor.data_location != onnx.TensorProto.EXTERNAL:
+        if prod(tensor.dims) <= _SMALL and not is_external(tensor):
             graph.initializer.append(tensor)
         else:
             graph.input.append(helper.make_value_info(tensor.name, kind))
@@ -38,7 +41,7 @@ def infer(
         kind = helper.make_tensor_type_proto(sparse.values.data_type, list(sparse.dims))
         result[sparse.values.name] = kind
         graph.input.append(helper.make_value_info(sparse.values.name, kind))
-    replaced = set()
+    replaced: set[str] = set()
     for name, array in values.items():
         kind = helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(array.dtype), list(array.shape))
         result[name] = kind
@@ -64,7 +67,10 @@ def infer(
             result[name] = kind
             graph.value_info.append(helper.make_value_info(name, kind))
     try:
-        inferred = onnx.shape_inference.infer_shapes(skeleton, data_prop=True)
+        inferred = onnx.shape_inference.infer_shapes(skeleton)
+        # Data propagation writes every vector out, at 140 bytes an element: a file of 100 bytes could take all memory.
+        if not any(_is_long(value.type) for value in (*inferred.graph.value_info, *graph.input)):
+            inferred = onnx.shape_inference.infer_shapes(skeleton, data_prop=True)
     except Exception:  # a hostile model may raise anything here, and what is known stays known
         return result
     for value in inferred.graph.value_info:
@@ -73,5 +79,6 @@ def infer(
     return result
 
 
-def _elements(dims: "list[int] | object") -> int:
-    return int(np.prod(np.array(dims, dtype=np.int64))) if dims else 1
+def _is_long(kind: onnx.TypeProto) -> bool:
+    dims = kind.tensor_type.shape.dim
+    return len(dims) == 1 and dims[0].dim_value > _LONG

@@ -9,7 +9,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, numpy_helper
 
-from onnxbisect.model.scopes import bodies, domain_of, is_constant, reads
+from onnxbisect.model.constants import stored
+from onnxbisect.model.scopes import bodies, domain_of, reads
 from onnxbisect.model.shapeops import SEMANTIC_SLOTS, SHAPE_SLOTS
 
 #: Constants of up to this many elements are told apart by value where the value is part of the question.
@@ -40,12 +41,7 @@ class Variants:
     ) -> None:
         self._types, self._known, self._folder = types, known, folder
         self._versions = {"" if o.domain == "ai.onnx" else o.domain: o.version for o in proto.opset_import}
-        self._constants: dict[str, TensorProto | onnx.SparseTensorProto | None] = {
-            tensor.name: tensor for tensor in proto.graph.initializer
-        }
-        self._constants |= {tensor.values.name: tensor for tensor in proto.graph.sparse_initializer}
-        self._constants |= {node.output[0]: _constant_tensor(node) for node in proto.graph.node if is_constant(node)}
-        self._values: dict[str, Hashable] = {}
+        self._constants = stored(proto)
 
     def variant(self, node: onnx.NodeProto) -> Hashable:
         """Op, domain, overload, opset version, attributes; per input dtype, rank and constancy; per output its type."""
@@ -141,22 +137,6 @@ def _trimmed(names: Iterable[str]) -> list[str]:
     while kept and not kept[-1]:
         kept.pop()
     return kept
-
-
-def _constant_tensor(node: onnx.NodeProto) -> TensorProto | onnx.SparseTensorProto | None:
-    attribute = node.attribute[0] if node.attribute else None
-    if attribute is None:
-        return None
-    if attribute.name == "value":
-        dense: TensorProto = attribute.t
-        return dense
-    if attribute.name == "sparse_value":
-        sparse: onnx.SparseTensorProto = attribute.sparse_tensor
-        return sparse
-    value = onnx.helper.get_attribute_value(attribute)
-    dtype = {"value_float": np.float32, "value_floats": np.float32, "value_int": np.int64, "value_ints": np.int64}
-    array = np.array(value, dtype=dtype.get(attribute.name, object))
-    return numpy_helper.from_array(array)
 
 
 def _attributes(node: onnx.NodeProto, outer: Callable[[str], str]) -> Hashable:
