@@ -1,13 +1,13 @@
 """Nodes that nothing here can run or infer, because some op in them has no public schema."""
 
 from collections.abc import Iterable, Mapping
+from functools import cache
 
 import onnx
+from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema
 
 from onnxbisect.model.scopes import domain_of, walk
 
-#: onnxruntime's own operators: it accepts or refuses them itself.
-_ORT_DOMAIN = "com.microsoft"
 _Call = tuple[str, str, str]
 
 
@@ -38,10 +38,16 @@ def _is_opaque(
             inside = _versions(function.opset_import)
             verdicts[call] = any(_is_opaque(inner, inside, functions, verdicts) for inner in walk(function))
         return verdicts[call]
-    if domain == _ORT_DOMAIN:
+    if (domain, node.op_type) in _ort_operators():
         return False
     version = versions.get(domain)
     return version is None or not onnx.defs.has(node.op_type, version, domain)
+
+
+@cache
+def _ort_operators() -> frozenset[tuple[str, str]]:
+    """Operators that onnxruntime has beyond the standard."""
+    return frozenset((op.domain, op.name) for op in get_all_operator_schema() if op.domain.startswith("com.microsoft"))
 
 
 def _versions(imports: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:

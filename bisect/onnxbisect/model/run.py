@@ -1,7 +1,6 @@
 """One run of the model in onnxruntime, optimisation off: the shape of every tensor, the values of known ones."""
 
-import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Timer
@@ -23,10 +22,9 @@ from onnxbisect.model.runnable import (
     refused_probe,
     select,
 )
-from onnxbisect.model.scopes import domain_of, walk
+from onnxbisect.model.scopes import domain_of
+from onnxbisect.model.standins import StandIns
 
-#: How onnxruntime names an operator that it does not have, without saying in which node.
-_UNREGISTERED = re.compile(r"([\w.]+):(\w+)\(-?\d+\) is not a registered")
 #: Seconds after which a run is ended: a Loop may have been told to go on for ever.
 _SECONDS = 300.0
 #: Sessions tried before giving up: after a few nodes left out one by one, whole op types are.
@@ -60,7 +58,7 @@ def run(
     values: Collection[str],
     dtypes: Mapping[str, int],
     unshaped: Collection[str],
-    substitutes: Mapping[int, Sequence[onnx.TypeProto | None]],
+    substitutes: StandIns,
 ) -> Run:
     """Run the longest runnable part of `nodes`.
 
@@ -87,9 +85,6 @@ def run(
             skip_probes.add(tensor)
         elif "Non-zero status code" in words and len(fills) > 1 and not attempt.timed_out:
             del fills[0]
-        elif node is None and (unregistered := _unregistered(proto.graph, words, chosen)):
-            wanted -= unregistered
-            refused.update(dict.fromkeys(sorted(unregistered), words))
         elif node is None:
             refused.update(dict.fromkeys(chosen, words))
             break
@@ -97,13 +92,6 @@ def run(
             wanted -= _like(proto.graph, node, wanted) if len(refused) >= _ONE_BY_ONE or attempt.timed_out else {node}
             refused[node] = words
     return Run(shapes={}, values={}, dtypes={}, ran=frozenset(), refused=refused)
-
-
-def _unregistered(graph: onnx.GraphProto, words: str, among: Iterable[int]) -> set[int]:
-    found = _UNREGISTERED.search(words)
-    if found is None:
-        return set()
-    return {index for index in among if any(inner.op_type == found.group(2) for inner in walk([graph.node[index]]))}
 
 
 def _like(graph: onnx.GraphProto, node: int, among: Iterable[int]) -> set[int]:
@@ -121,7 +109,7 @@ class _Attempt:
         values: Collection[str],
         dtypes: Mapping[str, int],
         skip: Collection[str],
-        substitutes: Mapping[int, Sequence[onnx.TypeProto | None]],
+        substitutes: StandIns,
     ) -> None:
         self.timed_out = False
         self._folder = folder

@@ -1,13 +1,14 @@
 """The model as onnxruntime is to run it: a copy with marked node names, parts left out, probes on every tensor."""
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from onnxbisect.model.scopes import bodies, reads, walk
+from onnxbisect.model.standins import StandIns
 
 #: The newest IR and default opset that onnxruntime 1.31 loads. Shapes are the same under the nearest older one.
 _MAX_IR, _MAX_OPSET = 13, 26
@@ -55,7 +56,7 @@ def assemble(
     proto: onnx.ModelProto,
     nodes: Iterable[int],
     given: Mapping[str, np.ndarray],
-    substitutes: Mapping[int, Sequence[onnx.TypeProto | None]],
+    substitutes: StandIns,
 ) -> tuple[onnx.ModelProto, list[onnx.ValueInfoProto]]:
     """A model of these nodes, without outputs yet, and the tensors to feed (`fed_name` says under which names).
 

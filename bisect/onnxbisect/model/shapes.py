@@ -1,6 +1,6 @@
 """The concrete type of every tensor and the values that do not depend on the inputs: by running, else by inference."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from onnxbisect.model.run import Run, run
 from onnxbisect.model.runnable import select, unmarked
 from onnxbisect.model.scopes import domain_of, is_constant, qualified, reads
 from onnxbisect.model.shapeops import EXPANDING
+from onnxbisect.model.standins import StandIns, agrees, assumptions, stand_ins
 from onnxbisect.model.wording import brief, some
 
 #: Known values above this many bytes are not kept; nor are more than this share of the memory limit together.
@@ -109,12 +110,13 @@ class _Establish:
         }
 
     def _run_all(self, everything: frozenset[int]) -> frozenset[int]:
-        substitutes = self._substitutes()
+        substitutes = stand_ins(self._proto.graph, self._opaque, self._types, self._declared)
         missing = self._missing()
         if substitutes and not missing:
             outcome = self._run(everything - (self._opaque.keys() - substitutes.keys()), substitutes)
-            if not outcome.refused and self._agrees(outcome):
-                self._note_assumed(substitutes, outcome)
+            if not outcome.refused and agrees(self._proto.graph.output, outcome.shapes):
+                used = {index: kinds for index, kinds in substitutes.items() if index in outcome.ran}
+                self._notes += assumptions(self._proto.graph, used)
                 self._learn(outcome)
                 return outcome.ran
         outcome = self._run(everything - self._opaque.keys(), {})
@@ -131,7 +133,7 @@ class _Establish:
     def _run(
         self,
         nodes: Collection[int],
-        substitutes: Mapping[int, Sequence[onnx.TypeProto | None]],
+        substitutes: StandIns,
     ) -> Run:
         unshaped = self._unshaped()
         return run(
@@ -237,43 +239,6 @@ class _Establish:
         if untyped:
             self._notes.append(f"No type could be established for {some(untyped)}.")
 
-    def _substitutes(self) -> dict[int, Sequence[onnx.TypeProto | None]]:
-        """Stand-ins for custom ops: their declared outputs, or, for a single undeclared one, their first input."""
-        found: dict[int, Sequence[onnx.TypeProto | None]] = {}
-        for index in self._opaque:
-            node = self._nodes[index]
-            kinds = [self._types.get(name) or self._declared.get(name) for name in node.output]
-            outputs = [kind for name, kind in zip(node.output, kinds, strict=True) if name]
-            if all(kind is not None and size_of(kind) is not None for kind in outputs):
-                found[index] = kinds
-            elif len(node.output) == 1 and node.input and node.input[0] and kinds == [None]:
-                found[index] = [None]
-        return found
-
-    def _agrees(self, outcome: Run) -> bool:
-        """Whether shapes of graph outputs are those that the file declares, where it declares numbers."""
-        for value in self._proto.graph.output:
-            if value.name not in outcome.shapes or not value.type.tensor_type.HasField("shape"):
-                continue
-            dims, shape = value.type.tensor_type.shape.dim, outcome.shapes[value.name]
-            if len(dims) != len(shape):
-                return False
-            if any(d.HasField("dim_value") and d.dim_value != s for d, s in zip(dims, shape, strict=True)):
-                return False
-        return True
-
-    def _note_assumed(self, substitutes: Mapping[int, Sequence[onnx.TypeProto | None]], outcome: Run) -> None:
-        ran = [index for index in substitutes if index in outcome.ran]
-        copied = dict.fromkeys(qualified(self._nodes[index]) for index in ran if substitutes[index] == [None])
-        declared = dict.fromkeys(qualified(self._nodes[index]) for index in ran if substitutes[index] != [None])
-        if copied:
-            self._notes.append(
-                f"{some(list(copied))} cannot be run here: the output is assumed to have the type and shape of the "
-                "first input, with which the nodes behind it run."
-            )
-        if declared:
-            self._notes.append(f"{some(list(declared))} cannot be run here: the declared output types are believed.")
-
     def _note_refused(self, outcome: Run) -> None:
         if not outcome.refused:
             return
@@ -307,7 +272,9 @@ class _Establish:
 
     def _data_dependent(self) -> tuple[str, ...]:
         """Tensors whose shape may hang on input values, custom ops and unbound inputs being no reason to say so."""
-        excused = {name for index in self._opaque for name in self._nodes[index].output} | self._missing()
+        foreign = (node for node in self._nodes if domain_of(node).startswith("com.microsoft"))
+        opaque = (self._nodes[index] for index in self._opaque)
+        excused = {name for node in (*opaque, *foreign) for name in node.output} | self._missing()
         shapes = constness(self._proto, self._static | excused).shapes
         names = [
             name

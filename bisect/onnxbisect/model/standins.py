@@ -1,0 +1,61 @@
+"""What stands in for a custom op in the run, so that the nodes behind it run, too."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import onnx
+
+from onnxbisect.model.footprint import size_of
+from onnxbisect.model.scopes import qualified
+from onnxbisect.model.wording import some
+
+#: For each node that is not run: per output its type, or None for a copy of the node's first input.
+StandIns = Mapping[int, Sequence[onnx.TypeProto | None]]
+
+
+def stand_ins(
+    graph: onnx.GraphProto,
+    opaque: Iterable[int],
+    types: Mapping[str, onnx.TypeProto],
+    declared: Mapping[str, onnx.TypeProto],
+) -> StandIns:
+    """For each opaque node its declared outputs, or for a single undeclared one its first input, if either will do."""
+    found: dict[int, Sequence[onnx.TypeProto | None]] = {}
+    for index in opaque:
+        node = graph.node[index]
+        kinds = [types.get(name) or declared.get(name) for name in node.output]
+        outputs = [kind for name, kind in zip(node.output, kinds, strict=True) if name]
+        if all(kind is not None and size_of(kind) is not None for kind in outputs):
+            found[index] = kinds
+        elif kinds == [None] and node.input and node.input[0]:
+            found[index] = [None]
+    return found
+
+
+def agrees(outputs: Iterable[onnx.ValueInfoProto], shapes: Mapping[str, Sequence[int]]) -> bool:
+    """Whether the graph outputs came out in the shapes that the file declares, where it declares numbers."""
+    for value in outputs:
+        if value.name not in shapes or not value.type.tensor_type.HasField("shape"):
+            continue
+        dims, shape = value.type.tensor_type.shape.dim, shapes[value.name]
+        if len(dims) != len(shape):
+            return False
+        if any(dim.HasField("dim_value") and dim.dim_value != size for dim, size in zip(dims, shape, strict=True)):
+            return False
+    return True
+
+
+def assumptions(graph: onnx.GraphProto, used: StandIns) -> list[str]:
+    """Sentences about what was assumed."""
+    copied = dict.fromkeys(qualified(graph.node[index]) for index, kinds in used.items() if kinds == [None])
+    declared = dict.fromkeys(qualified(graph.node[index]) for index, kinds in used.items() if kinds != [None])
+    notes = []
+    if copied:
+        notes.append(
+            f"{some(list(copied))} cannot be run here: the output is assumed to have the type and shape of the "
+            "first input, with which the nodes behind it run."
+        )
+    if declared:
+        notes.append(
+            f"{some(list(declared))} cannot be run here: the output types that the file declares are believed."
+        )
+    return notes
