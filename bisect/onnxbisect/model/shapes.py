@@ -9,9 +9,10 @@ import onnx
 from onnx import helper
 
 from onnxbisect.model.binding import is_unbound
-from onnxbisect.model.constness import Constness, constness
-from onnxbisect.model.footprint import dims_of, peak, size_of
+from onnxbisect.model.constness import constness
+from onnxbisect.model.footprint import peak, size_of
 from onnxbisect.model.infer import infer
+from onnxbisect.model.known import affordable, results_of_static
 from onnxbisect.model.opaque import opaque_nodes
 from onnxbisect.model.run import Run, run
 from onnxbisect.model.runnable import select, unmarked
@@ -20,8 +21,7 @@ from onnxbisect.model.shapeops import EXPANDING
 from onnxbisect.model.standins import StandIns, agrees, assumptions, stand_ins
 from onnxbisect.model.wording import brief, some
 
-#: Known values above this many bytes are not kept; nor are more than this share of the memory limit together.
-_VALUE_LIMIT = 64 << 20
+#: Known values may take this share of the memory limit together.
 _VALUES_SHARE = 16
 #: Rounds of "infer, compute what became computable"; each settles one more shape computation behind an unknown one.
 _ROUNDS = 12
@@ -63,15 +63,9 @@ class _Establish:
         }
         self._types = infer(proto, {}, {})
         self._produced = [name for node in self._nodes if not is_constant(node) for name in node.output if name]
-        static = {name for name, kind in self._types.items() if kind.HasField("tensor_type") and not is_unbound(kind)}
-        self._levels: Constness = constness(proto, static)
-        self._static = static
-        self._met = {
-            name
-            for node in self._nodes
-            if not self._levels.values.issuperset(filter(None, node.output))
-            for name in reads(node)
-        }
+        self._static: set[str] = set()
+        self._levels = constness(proto)
+        self._prove_static(self._types)
         self._exact: dict[str, onnx.TypeProto] = {}
         self._known: dict[str, np.ndarray] = {}
 
@@ -88,15 +82,20 @@ class _Establish:
         else:
             ran |= self._run_all(everything)
         if ran != everything or self._fetchable() - self._known.keys():
-            self._settle(ran)
-            self._guess()
-            self._types = self._types | self._exact
+            self._guess(self._settle(ran))
         return Facts(
             types=self._types,
             known=self._within_limits(),
             data_dependent=self._data_dependent(),
             notes=tuple(self._notes),
         )
+
+    def _prove_static(self, types: Mapping[str, onnx.TypeProto]) -> None:
+        """Take shapes that no input value can change, found without looking at a run on made-up inputs."""
+        static = {name for name, kind in types.items() if kind.HasField("tensor_type") and not is_unbound(kind)}
+        if not static <= self._static:
+            self._static |= static
+            self._levels = constness(self._proto, self._static)
 
     def _has_gaps(self) -> bool:
         return any(name not in self._types or is_unbound(self._types[name]) for name in self._produced)
@@ -118,6 +117,10 @@ class _Establish:
                 used = {index: kinds for index, kinds in substitutes.items() if index in outcome.ran}
                 self._notes += assumptions(self._proto.graph, used)
                 self._learn(outcome)
+                # What is assumed of a custom op's shape is assumed of all that is computed from the shape.
+                assumed = {name for index in used for name in self._nodes[index].output if name in self._exact}
+                self._declared |= {name: self._exact[name] for name in assumed}
+                self._prove_static(self._declared)
                 return outcome.ran
         outcome = self._run(everything - self._opaque.keys(), {})
         self._learn(outcome)
@@ -178,8 +181,11 @@ class _Establish:
         """Alternate inference with running the value-known nodes that it made computable; returns all that ran."""
         for _ in range(_ROUNDS):
             before = len(self._known), len(self._exact)
-            self._types = infer(self._proto, self._exact | self._declared, self._known)
-            self._known |= self._shapes_of_static()
+            sure = {name: kind for name, kind in self._exact.items() if name in self._levels.shapes}
+            proven = infer(self._proto, sure | self._declared, self._known)
+            self._prove_static(proven)
+            self._types = proven | self._exact
+            self._known |= results_of_static(self._proto.graph, self._types, self._levels.values - self._known.keys())
             runnable = select(self._proto.graph, self._settled_nodes(), self._missing(), self._known)
             wanted = self._fetchable() - self._known.keys()
             if not ran.issuperset(runnable) or any(wanted.intersection(self._nodes[n].output) for n in runnable):
@@ -188,32 +194,27 @@ class _Establish:
                 self._learn(outcome)
             if (len(self._known), len(self._exact)) == before:
                 break
+        self._types = infer(self._proto, self._exact | self._declared, self._known) | self._exact
         return ran
+
+    def _allowance(self) -> tuple[set[str], int]:
+        """Which known tensors every cut meets, as a computed node reads them, and how many bytes all may have."""
+        met = {
+            name
+            for node in self._nodes
+            if not self._levels.values.issuperset(filter(None, node.output))
+            for name in reads(node)
+        }
+        return met, self._memory_limit // _VALUES_SHARE
 
     def _fetchable(self) -> set[str]:
         """Value-known tensors whose size is known and not too large."""
         sizes = {name: size_of(self._types.get(name)) for name in self._produced if name in self._levels.values}
-        return self._affordable({name: size for name, size in sizes.items() if size is not None})
+        return affordable({name: size for name, size in sizes.items() if size is not None}, *self._allowance())
 
-    def _shapes_of_static(self) -> dict[str, np.ndarray]:
-        """Results of Shape and Size nodes whose input did not run and has a static type."""
-        found: dict[str, np.ndarray] = {}
-        for node in self._nodes:
-            if node.op_type not in ("Shape", "Size") or domain_of(node) or node.output[0] in self._known:
-                continue
-            kind = self._types.get(node.input[0])
-            if kind is None or size_of(kind) is None or node.output[0] not in self._levels.values:
-                continue
-            dims = np.array(dims_of(kind), dtype=np.int64)
-            if node.op_type == "Size":
-                found[node.output[0]] = np.array(dims.prod(), dtype=np.int64)
-            else:
-                span = {attribute.name: attribute.i for attribute in node.attribute}
-                found[node.output[0]] = dims[span.get("start", 0) : span.get("end")]
-        return found
-
-    def _guess(self) -> None:
+    def _guess(self, ran: frozenset[int]) -> None:
         """Give the outputs of custom ops, where nothing is known of them, the dtype of the op's first input."""
+        believed = [name for name in self._declared if name not in self._exact]
         guessed: dict[str, onnx.TypeProto] = {}
         for _ in range(_GUESSES):
             fresh = {}
@@ -227,10 +228,11 @@ class _Establish:
                 break
             guessed |= fresh
             self._types = infer(self._proto, self._exact | self._declared | guessed, self._known)
-        believed = [name for name in self._declared if name not in self._exact]
         if believed:
             self._notes.append(f"Behind custom ops the types that the file declares are believed: {some(believed)}.")
         if guessed:
+            self._declared |= guessed
+            self._settle(ran)
             self._notes.append(
                 f"Behind custom ops nothing is known of {some(list(guessed))}: assumed is the dtype of the op's "
                 "first input, with an unknown shape."
@@ -248,18 +250,8 @@ class _Establish:
             f"onnxruntime does not run {some(list(ops))} ({words}): behind them types are those of shape inference."
         )
 
-    def _affordable(self, sizes: Mapping[str, int]) -> set[str]:
-        """Which values to keep: first those that a computed node reads, as every cut meets them, then small ones."""
-        budget = self._memory_limit // _VALUES_SHARE
-        chosen: set[str] = set()
-        for name in sorted(sizes, key=lambda name: (name not in self._met, sizes[name], name)):
-            if sizes[name] <= min(budget, _VALUE_LIMIT):
-                budget -= sizes[name]
-                chosen.add(name)
-        return chosen
-
     def _within_limits(self) -> dict[str, np.ndarray]:
-        kept = self._affordable({name: array.nbytes for name, array in self._known.items()})
+        kept = affordable({name: array.nbytes for name, array in self._known.items()}, *self._allowance())
         wanted = self._levels.values - self._unshaped()
         dropped = [
             name

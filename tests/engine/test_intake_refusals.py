@@ -1,0 +1,192 @@
+"""What intake refuses, and that it says so in one sentence with the way out."""
+
+from pathlib import Path
+
+import onnx
+import pytest
+from onnx import TensorProto, helper, parser
+
+from onnxbisect.errors import ModelError
+from onnxbisect.model import load
+
+MODELS = Path(__file__).parents[1] / "models"
+HEAD = '<ir_version: 8, opset_import: ["": 17]>'
+
+
+def refusal(path: Path, **shapes: list[int]) -> str:
+    with pytest.raises(ModelError) as caught:
+        load(path, input_shapes=shapes)
+    text = str(caught.value)
+    assert "\n" not in text
+    assert text.endswith(".")
+    return text
+
+
+def written(folder: Path, content: str | bytes | onnx.ModelProto) -> Path:
+    path = folder / "model.onnx"
+    if isinstance(content, str):
+        content = parser.parse_model(f"{HEAD}\n{content}")
+    path.write_bytes(content if isinstance(content, bytes) else content.SerializeToString())
+    return path
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    assert "does not exist" in refusal(tmp_path / "nowhere.onnx")
+
+
+def test_a_directory(tmp_path: Path) -> None:
+    assert "directory" in refusal(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "is empty"),
+        (b"PK\x03\x04 a zip archive, say", "not an ONNX model"),
+        (b"\x08\x08", "not an ONNX model"),
+        (helper.make_model(helper.make_graph([], "g", [], [])).SerializeToString(), "not an ONNX model"),
+    ],
+    ids=["empty", "zip", "only a version", "no graph"],
+)
+def test_files_of_another_kind(tmp_path: Path, content: bytes, words: str) -> None:
+    assert words in refusal(written(tmp_path, content))
+
+
+def test_a_model_that_is_cut_off(tmp_path: Path) -> None:
+    content = (MODELS / "sam_part1_prompt__ts11.onnx").read_bytes()
+    assert "not an ONNX model" in refusal(written(tmp_path, content[: len(content) // 2]))
+
+
+def test_a_model_without_nodes(tmp_path: Path) -> None:
+    assert "no nodes" in refusal(written(tmp_path, "g (float[2] x) => (float[2] x) { }"))
+
+
+def test_a_model_of_constants_only(tmp_path: Path) -> None:
+    assert "only Constant nodes" in refusal(
+        written(tmp_path, "g (float[2] x) => (float[2] x) { a = Constant<value_int = 1>() }")
+    )
+
+
+def test_no_operator_set(tmp_path: Path) -> None:
+    model = parser.parse_model(f"{HEAD} g (float[2] x) => (float[2] y) {{ y = Relu(x) }}")
+    del model.opset_import[:]
+    assert "operator set" in refusal(written(tmp_path, model))
+
+
+def test_a_cycle_names_its_nodes(tmp_path: Path) -> None:
+    text = refusal(
+        written(
+            tmp_path,
+            "g (float[2] x) => (float[2] y) { [a] p = Add(x, r) [b] q = Sin(p) [c] r = Cos(q) [d] y = Abs(q) }",,
+        )
+    )
+    assert "cyclic" in text
+    assert all(f"'{name}'" in text for name in "abc")
+    assert "'d'" not in text
+
+
+def test_a_cycle_through_a_branch(tmp_path: Path) -> None:
+    text = refusal(
+        written(
+            tmp_path,
+            """g (float[2] x, bool c) => (float[2] z) {
+            [if] y = If(c)<
+              then_branch = t () => (float[2] p) { p = Sin(z) },
+              else_branch = e () => (float[2] q) { q = Sin(x) }>
+            [back] z = Relu(y)
+        }""",
+        )
+    )
+    assert "cyclic" in text
+
+
+def test_a_tensor_from_nowhere_gets_the_nearest_name(tmp_path: Path) -> None:
+    text = refusal(written(tmp_path, "g (float[2] image) => (float[2] y) { [n] y = Relu(imgae) }"))
+    assert "'imgae'" in text
+    assert "'image'" in text
+
+
+def test_a_branch_that_reads_from_nowhere(tmp_path: Path) -> None:
+    body = """g (float[2] x, bool c) => (float[2] y) {
+        [if] y = If(c)<
+          then_branch = t () => (float[2] p) { p = Sin(ghost) },
+          else_branch = e () => (float[2] q) { q = Sin(x) }>
+    }"""
+    assert "'ghost'" in refusal(written(tmp_path, body))
+
+
+def test_an_output_from_nowhere(tmp_path: Path) -> None:
+    assert "'z'" in refusal(written(tmp_path, "g (float[2] x) => (float[2] z) { y = Relu(x) }"))
+
+
+def test_a_tensor_produced_twice(tmp_path: Path) -> None:
+    assert "'y'" in refusal(written(tmp_path, "g (float[2] x) => (float[2] y) { y = Relu(x) y = Sin(x) }"))
+
+
+@pytest.mark.parametrize(
+    ("location", "length", "words"),
+    [
+        ("gone.bin", "64", "missing"),
+        ("short.bin", "64", "has only 16 bytes"),
+        ("short.bin", "8", "has only 16 bytes"),
+        ("../outside.bin", "64", "outside"),
+        ("link.bin", "64", "outside"),
+        ("/etc/hostname", "64", "absolute path"),
+        ("", "64", "does not say which"),
+        ("short.bin", "many", "no numbers"),
+        ("bad\0name", "64", "cannot be read"),
+    ],
+)
+def test_external_data_that_is_not_there(tmp_path: Path, location: str, length: str, words: str) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "short.bin").write_bytes(bytes(16))
+    (tmp_path / "outside.bin").write_bytes(bytes(64))
+    (folder / "link.bin").symlink_to(tmp_path / "outside.bin")
+    tensor = TensorProto(name="w", data_type=1, dims=[4, 4], data_location=TensorProto.EXTERNAL)
+    tensor.external_data.add(key="location", value=location)
+    tensor.external_data.add(key="length", value=length)
+    model = parser.parse_model(f"{HEAD} g (float[1,4] x) => (float[1,4] y) {{ y = MatMul(x, w) }}")
+    model.graph.initializer.append(tensor)
+    assert words in refusal(written(folder, model))
+
+
+def test_external_data_inside_a_branch_is_checked_too(tmp_path: Path) -> None:
+    model = parser.parse_model(
+        f"""{HEAD} g (float[4] x, bool c) => (float[4] y) {{
+        y = If(c)<
+          then_branch = t () => (float[4] p) {{ p = Add(x, w) }},
+          else_branch = e () => (float[4] q) {{ q = Sin(x) }}>
+    }}"""
+    )
+    tensor = TensorProto(name="w", data_type=1, dims=[4], data_location=TensorProto.EXTERNAL)
+    tensor.external_data.add(key="location", value="gone.bin")
+    branch = next(attribute.g for attribute in model.graph.node[0].attribute if attribute.name == "then_branch")
+    branch.initializer.append(tensor)
+    assert "'gone.bin'" in refusal(written(tmp_path, model))
+
+
+@pytest.mark.parametrize(
+    ("shapes", "words"),
+    [
+        ({"X": [1, 3, 4]}, ["'X'", "'x'", "'residual'"]),
+        ({"x": [1, 3]}, ["2 dimensions", "3"]),
+        ({"x": [1, 3, 5]}, ["dimension 2", "fixed to 4"]),
+        ({"x": [2, 3, 4], "residual": [3, 12]}, ["'batch'", "'x' binds to 2"]),
+        ({"x": [-1, 3, 4]}, ["from 0 on"]),
+    ],
+)
+def test_shapes_that_do_not_fit(shapes: dict[str, list[int]], words: list[str]) -> None:
+    text = refusal(MODELS / "computed_shape.onnx", **shapes)
+    for word in words:
+        assert word in text
+
+
+def test_a_shape_for_what_is_no_tensor(tmp_path: Path) -> None:
+    path = written(tmp_path, "g (seq(float[2]) s) => (float[2] y) { y = ConcatFromSequence<axis = 0>(s) }")
+    assert "no tensor" in refusal(path, s=[2])
+
+
+def test_a_checker_complaint_is_a_note_and_no_refusal(tmp_path: Path) -> None:
+    model = load(written(tmp_path, "g (float[2] x) => (float[2] y) { a = OldVendorOp(x) y = Relu(a) }"))
+    assert any("onnx.checker" in note and "OldVendorOp" in note for note in model.notes)
