@@ -77,7 +77,7 @@ def test_a_cycle_names_its_nodes(tmp_path: Path) -> None:
     text = refusal(
         written(
             tmp_path,
-            "g (float[2] x) => (float[2] y) { [a] p = Add(x, r) [b] q = Sin(p) [c] r = Cos(q) [d] y = Abs(q) }",,
+            "g (float[2] x) => (float[2] y) { [a] p = Add(x, r) [b] q = Sin(p) [c] r = Cos(q) [d] y = Abs(q) }",
         )
     )
     assert "cyclic" in text
