@@ -25,7 +25,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a subset, in about a minute; never for the document")
     parser.add_argument("--write", type=Path, metavar="FILE", help="put the tables into this document")
     parser.add_argument("--without-polygraphy", action="store_true", help="leave NVIDIA Polygraphy out")
-    parser.add_argument("--peer-seconds", type=float, default=600.0, help="end a run of a peer after so long")
+    parser.add_argument("--peer-seconds", type=float, default=300.0, help="end a run of a peer after so long")
     given = parser.parse_args()
     if given.write and (given.quick or given.without_polygraphy):
         parser.error("--write is for the whole benchmark: leave --quick and --without-polygraphy out")

@@ -91,6 +91,8 @@ def _reduced(run: nvidia.Reduced, case: Case) -> str:
     if run.nodes is None:
         return run.trouble or f"{run.checks} · nothing"
     inside = named(run.nodes, case.truth)
+    if not inside:
+        return f"{run.checks} · 0/{len(case.truth)}, wrong"
     exact = {name for nodes in inside for name in nodes} == set(run.nodes)
     around = "" if exact else f" in {len(run.nodes)} nodes"
     return f"{run.checks} · {len(inside)}/{len(case.truth)}{around}"
