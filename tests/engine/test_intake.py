@@ -15,7 +15,7 @@ from onnxbisect.model.scopes import is_constant, reads
 from onnxbisect.unitset import members
 
 MODELS = Path(__file__).parents[1] / "models"
-FILES = sorted(MODELS.glob("*.onnx"))
+FILES = sorted(MODELS.rglob("*.onnx"))
 
 
 def take(name: str, **shapes: list[int]) -> Model:
@@ -81,7 +81,7 @@ def test_the_order_of_nodes_in_the_file_does_not_change_the_question(path: Path,
     copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
     del proto.graph.node[:]
     proto.graph.node.extend(copies)
-    for data in MODELS.glob("*.bin"):
+    for data in path.parent.glob("*.bin"):
         (tmp_path / data.name).write_bytes(data.read_bytes())
     (tmp_path / path.name).write_bytes(proto.SerializeToString())
     shuffled, model = load(tmp_path / path.name), load(path)
@@ -158,14 +158,16 @@ def test_quantization_annotations_survive() -> None:
 
 
 def test_external_data_stays_outside_and_counts_in_the_hash() -> None:
-    model = take("external_data")
+    model = take("external/external_data")
     assert all(tensor.data_location == onnx.TensorProto.EXTERNAL for tensor in model.proto.graph.initializer)
-    content = (MODELS / "external_data.onnx").read_bytes() + (MODELS / "external_data.bin").read_bytes()
+    content = (MODELS / "external/external_data.onnx").read_bytes() + (
+        MODELS / "external/external_data.bin"
+    ).read_bytes()
     assert model.sha256 == hashlib.sha256(content).hexdigest()
 
 
 def test_external_data_is_found_from_the_models_own_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(MODELS)
+    monkeypatch.chdir(MODELS / "external")
     assert shape(load(Path("external_data.onnx")), "y") == [1, 4]
 
 

@@ -126,7 +126,7 @@ def overloads() -> onnx.ModelProto:
 def external_data() -> onnx.ModelProto:
     """Two weights in one file beside the model, the second at an offset."""
     weights = np.arange(32, dtype=np.float32) / 32
-    (HERE / "external_data.bin").write_bytes(weights.tobytes())
+    (HERE / "external" / "external_data.bin").write_bytes(weights.tobytes())
     tensors = []
     for number in range(2):
         tensor = TensorProto(name=f"w{number}", data_type=1, dims=[4, 4], data_location=TensorProto.EXTERNAL)
@@ -184,7 +184,7 @@ def quantized() -> onnx.ModelProto:
 def main() -> None:
     """Write every file."""
     models = {name: parser.parse_model(text) for name, text in TEXTS.items()}
-    models |= {"overload_in_branch": overloads(), "external_data": external_data(), "quantized": quantized()}
+    models |= {"overload_in_branch": overloads(), "external/external_data": external_data(), "quantized": quantized()}
     for name, model in models.items():
         (HERE / f"{name}.onnx").write_bytes(model.SerializeToString(deterministic=True))
 
