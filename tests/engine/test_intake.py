@@ -81,7 +81,7 @@ def test_the_order_of_nodes_in_the_file_does_not_change_the_question(path: Path,
     copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
     del proto.graph.node[:]
     proto.graph.node.extend(copies)
-    for data in path.parent.glob("*.bin"):
+    for data in (file for file in path.parent.iterdir() if file.suffix in (".bin", ".weights")):
         (tmp_path / data.name).write_bytes(data.read_bytes())
     (tmp_path / path.name).write_bytes(proto.SerializeToString())
     shuffled, model = load(tmp_path / path.name), load(path)
