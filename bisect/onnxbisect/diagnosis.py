@@ -42,7 +42,8 @@ class Evidence:
     """The probes behind a culprit; each is a set of units whose verdict is on record.
 
     `subsets` are passing probes that each contain a maximal proper part of the culprit (for a single unit there
-    are none). `context` is the passing probe that fails once the culprit joins it: `blame`.
+    are none). `context` is a passing probe; `blame` fails, which is a part of it, at least all that lies within
+    `search.confirm.REACH` steps of the culprit, with the culprit in its place.
     """
 
     fails: UnitSet

@@ -25,23 +25,24 @@ from onnxbisect.unitset import UnitSet, members
 
 def probe_key(model: Model, units: UnitSet, *, weights: bool = False) -> str:
     """The key of one probe; `Keyer` for more than one of a model."""
-    return Keyer(model).key(units, weights=weights)
+    return Keyer(model, weights=weights).key(units)
 
 
 class Keyer:
-    """Gives keys for probes of one model; what nodes and tensors are is established once, on first use."""
+    """Gives keys for probes of one model; what nodes and tensors are is established once, when it is made.
 
-    def __init__(self, model: Model) -> None:
+    With `weights`, the values of all constants count too.
+    """
+
+    def __init__(self, model: Model, *, weights: bool = False) -> None:
         self._model = model
-        self._wiring = read_wiring(model)
-        self._framer = Framer(model, self._wiring)
-        self._identities: dict[bool, Identities] = {}
+        wiring = read_wiring(model)
+        self._framer = Framer(model, wiring)
+        self._identities = Identities(model, wiring, weights=weights)
 
-    def key(self, units: UnitSet, *, weights: bool = False) -> str:
-        """64 hexadecimal digits; with `weights`, the values of all constants count too."""
-        identities = self._identities.get(weights)
-        if identities is None:
-            identities = self._identities[weights] = Identities(self._model, self._wiring, weights=weights)
+    def key(self, units: UnitSet) -> str:
+        """64 hexadecimal digits."""
+        identities = self._identities
         chosen = list(members(units))
         frame = self._framer.frame(units, chosen, None)
         leaving = {identities.number[name] for name in frame.outputs if name in identities.number}

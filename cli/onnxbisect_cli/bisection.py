@@ -100,7 +100,7 @@ def _search(
 ) -> Bisected:
     write_probe = _probe_writer(model, description.dressing)
     files = CulpritFiles(write_probe, folder)
-    keyer = Keyer(model)
+    keyer = Keyer(model, weights=description.weights_matter)
 
     def confirm(diagnosis: Diagnosis, answers: dict[UnitSet, Answer]) -> Sequence[UnitSet]:
         return files.unseen(diagnosis, answers) if request.with_files else ()
@@ -117,7 +117,7 @@ def _search(
                 folder=folder,
             ),
             base=base,
-            key=lambda units: keyer.key(units, weights=description.weights_matter),
+            key=keyer.key,
             observer=observer,
             jobs=request.jobs,
             budget=request.budget,

@@ -94,16 +94,7 @@ def test_a_second_run_asks_nothing(shell: Shell) -> None:
     assert again["culprits"] == first["culprits"]
 
 
-@pytest.mark.parametrize(
-    "compiler",
-    [
-        "deny=Abs,Sin,Cos",
-        pytest.param(
-            "profile=edgesam",
-            marks=pytest.mark.xfail(reason="each of the 10 other culprits is blamed anew in the changed remainder"),
-        ),
-    ],
-)
+@pytest.mark.parametrize("compiler", ["deny=Abs,Sin,Cos", "profile=edgesam", "profile=pulsar2-ax650"])
 def test_a_repaired_model_asks_only_for_what_changed(shell: Shell, compiler: str) -> None:
     first = shell.report(str(DECODER), "--backend", "whitelist", "--option", compiler)
     model = onnx.load(DECODER)

@@ -7,9 +7,14 @@ from onnxbisect.search.oracle import Oracle, Question
 from onnxbisect.search.pattern import Occurrence, neighbours
 from onnxbisect.search.pattern import alone as alone_probe
 from onnxbisect.search.suspect import Artefact, Suspect
-from onnxbisect.unitset import UnitSet, is_subset, members, of, size
+from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Verdict
+
+
+#: How many steps of dataflow around a suspect are its context. The longest patterns that compilers are known to
+#: fuse, layer normalisation and attention written out, are shorter.
+REACH = 8
 
 
 @dataclass(frozen=True)
@@ -28,17 +33,25 @@ class Confirmer:
     def __init__(self, universe: Universe, oracle: Oracle) -> None:
         self._universe = universe
         self._oracle = oracle
+        self._doubted: set[int] = set()
 
-    def confirm(self, suspects: Sequence[Suspect], remainder: UnitSet) -> Confirmation:
-        """Put every suspect back into the remainder, and ask about its other occurrences."""
+    def confirm(self, suspects: Sequence[Suspect], remainder: UnitSet, doubted: set[int]) -> Confirmation:
+        """Put every suspect back into its context, and ask about its other occurrences.
+
+        The context is what the remainder has within `REACH` steps: compilers fuse what is close, and a probe that
+        ends there is small, and known again after the model was changed elsewhere. A suspect whose variant is in
+        `doubted`, being fine in some context, is put back into the whole remainder.
+        """
+        self._doubted = doubted
         others = {suspect: self._occurrences_to_ask(suspect) for suspect in suspects}
         questions: list[Question] = []
         blames: dict[Suspect, UnitSet] = {}
         for suspect in suspects:
             if suspect.capacity or suspect.blame is not None:
                 continue
-            blames[suspect] = self._blamed(suspect, remainder) or remainder | suspect.units
-            questions.append((blames[suspect], f"{self._say(suspect)} back in the remainder"))
+            context = self._context(suspect, remainder)
+            blames[suspect] = self._blamed(suspect, remainder, context) or context | suspect.units
+            questions.append((blames[suspect], f"{self._say(suspect)} back in its context"))
             questions.append((suspect.fails, f"{self._say(suspect)} alone"))
         for suspect in suspects:
             for probe in others[suspect].values():
@@ -97,16 +110,26 @@ class Confirmer:
                 probes[occurrence] = probe
         return probes
 
-    def _blamed(self, suspect: Suspect, remainder: UnitSet) -> UnitSet | None:
+    def _context(self, suspect: Suspect, remainder: UnitSet) -> UnitSet:
+        """The part of the remainder that is put around the suspect."""
+        if self._universe.variant[lowest(suspect.units)] in self._doubted:
+            return remainder
+        near = suspect.units
+        for _ in range(REACH):
+            near |= neighbours(self._universe, near) & remainder
+        return remainder if size(near) * 2 > size(remainder) else near & remainder
+
+    def _blamed(self, suspect: Suspect, remainder: UnitSet, context: UnitSet) -> UnitSet | None:
         """A failing probe on record that blames the suspect in context already.
 
-        Either it is the remainder with nothing but occurrences that stand in the same context as the suspect; or
-        the compiler said there, in the words it has for the suspect alone, what it no longer said once the suspect
-        was masked, and some occurrence has no other culprit beside it that could have drawn it in.
+        Either it holds the context, and beyond the remainder nothing but occurrences that stand in the same
+        direct context as the suspect; or the compiler said there, in the words it has for the suspect alone, what
+        it no longer said once the suspect was masked, and some occurrence has no other culprit beside it that could
+        have drawn it in.
         """
         most = remainder | self._alike(suspect)
         for failing in self._oracle.failing:
-            if is_subset(remainder | suspect.units, failing) and is_subset(failing, most):
+            if is_subset(context | suspect.units, failing) and is_subset(failing, most):
                 return failing
         alone = self._oracle.look(suspect.fails)
         if alone is None or not alone.fingerprint or not alone.hints:

@@ -95,7 +95,7 @@ class Search:
 
     def _settle(self) -> bool:
         """Confirm the suspects; True when all of them stand as they are."""
-        outcome = self._confirmer.confirm(self.suspects, self.remainder)
+        outcome = self._confirmer.confirm(self.suspects, self.remainder, self.locator.artefacts)
         self.suspects = (*outcome.suspects, *outcome.narrowed)
         for suspect in outcome.narrowed:
             self.locator.split.setdefault(self._universe.variant[lowest(suspect.units)], 1)
