@@ -10,15 +10,17 @@ from onnxbisect.diagnosis import (
     Evidence,
     NeedsContext,
 )
+from onnxbisect.search.confirm import REACH
 from onnxbisect.search.oracle import Oracle
 from onnxbisect.search.search import Search
 from onnxbisect.search.suspect import Suspect
-from onnxbisect.unitset import UnitSet, of, size, sort_key
+from onnxbisect.unitset import UnitSet, is_subset, of, size, sort_key
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Kind, Status
 
 DETERMINISTIC = "the compiler answers the same question the same way (nothing it said here contradicts that)"
 MONOTONE = "a graph that contains a failing subgraph fails (every probe asked agrees with it)"
+LOCAL = f"what is more than {REACH} steps of dataflow away does not make a subgraph compile that fails with all nearer"
 ALIKE = "occurrences of one culprit behave alike in what else they fail with"
 
 
@@ -92,6 +94,8 @@ def _certificate(universe: Universe, oracle: Oracle, search: Search, recheck: bo
     assumes = [] if recheck else [DETERMINISTIC]
     if search.suspects:
         assumes.append(MONOTONE)
+    if any(not is_subset(search.remainder, suspect.blame) for suspect in search.suspects if suspect.blame is not None):
+        assumes.append(LOCAL)
     if not search.exhaustive:
         assumes.append(ALIKE)
     return Certificate(

@@ -11,7 +11,6 @@ from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Verdict
 
-
 #: How many steps of dataflow around a suspect are its context. The longest patterns that compilers are known to
 #: fuse, layer normalisation and attention written out, are shorter.
 REACH = 8
