@@ -3,6 +3,7 @@
 A bare name matches its op type in any domain, `domain::Op` exactly.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,15 +12,21 @@ import onnx
 
 from onnxbisect.model.scopes import qualified
 
+#: An op type, or `domain::Op`.
+_NAME = re.compile(r"[\w.-]+(?:::[\w.-]+)?")
+
 #: Op names, each of whose nodes feeds one of the next.
 Chain = tuple[str, ...]
 
 
 def parse_chain(text: str, mark: str = ">") -> Chain:
-    """`"Div>Erf>Add"` as its op names; raises ValueError where a name is missing."""
+    """`"Div>Erf>Add"` as its op names; raises ValueError where a name is missing or is none."""
     chain = tuple(name.strip() for name in text.split(mark))
     if not all(chain):
         raise ValueError(f"{text!r} lacks an op name; write it as A{mark}B{mark}C")
+    for name in chain:
+        if not _NAME.fullmatch(name):
+            raise ValueError(f"{text!r}: {name!r} is no op name; write it as A{mark}B{mark}C")
     return chain
 
 

@@ -198,7 +198,7 @@ def _read(name: str) -> str:
     if path.suffix != ".toml":
         near = difflib.get_close_matches(name, shipped(), n=1)
         raise OptionError(
-            f"there is no profile {name!r}" + (f"; did you mean {near[0]!r}?" if near else "")
+            f"there is no profile {name!r}" + (f"; did you mean {near[0]!r}?" if near else ".")
             + f" Shipped are {', '.join(shipped())}; a file of your own is named by a path that ends in .toml."
         )  # fmt: skip
     try:

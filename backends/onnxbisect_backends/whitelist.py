@@ -5,6 +5,7 @@ op type at once, the first offending node, or nothing. It serves to judge a mode
 everything above the Backend contract.
 """
 
+import re
 import time
 from pathlib import Path
 from signal import SIGSEGV
@@ -27,10 +28,12 @@ from onnxbisect_backends.simulate import Rules, refusals
 from onnxbisect_backends.speech import read_back, words
 
 
-def _split(mark: str) -> BeforeValidator:
-    return BeforeValidator(
-        lambda text: [p.strip() for p in text.split(mark) if p.strip()] if isinstance(text, str) else text
-    )
+def _split(text: Any) -> Any:
+    """At commas and semicolons, neither of which an op name has: reports print every list with commas."""
+    return [p.strip() for p in re.split("[,;]", text) if p.strip()] if isinstance(text, str) else text
+
+
+_Names = Annotated[tuple[str, ...], BeforeValidator(_split)]
 
 
 class Options(BaseModel):
@@ -39,13 +42,13 @@ class Options(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     profile: str | None = None
-    ops: Annotated[tuple[str, ...], _split(",")] = ()
-    deny: Annotated[tuple[str, ...], _split(",")] = ()
+    ops: _Names = ()
+    deny: _Names = ()
     report: Report | None = None
     folds: bool | None = None
-    fail_patterns: Annotated[tuple[str, ...], _split(";")] = ()
-    needs_context: Annotated[tuple[str, ...], _split(";")] = ()
-    input_dtypes: Annotated[tuple[str, ...], _split(",")] = ()
+    fail_patterns: _Names = ()
+    needs_context: _Names = ()
+    input_dtypes: _Names = ()
     max_nodes: int | None = Field(default=None, ge=1)
     advertise: bool | None = None
     delay: float = Field(default=0.0, ge=0.0)
@@ -170,6 +173,11 @@ def _rules(options: Options, profile: Profile) -> Rules:
             contexts[op] = (*contexts.get(op, ()), links)
         chains = tuple(parse_chain(entry) for entry in options.fail_patterns if "&" not in entry)
         together = tuple(parse_chain(entry, "&") for entry in options.fail_patterns if "&" in entry)
+        for pattern in (*chains, *together):
+            if len(pattern) == 1:
+                raise ValueError(
+                    f"fail_patterns entry {pattern[0]!r} must join two ops, as A>B or A&B; deny refuses one"
+                )
     except ValueError as error:
         raise OptionError(f"the whitelist backend cannot read a pattern: {error}") from error
     return Rules(

@@ -302,6 +302,8 @@ def test_backends_travel_between_processes():
         ({}, "profile=NAME"),
         ({"fail_patterns": "A>>B"}, "lacks an op name"),
         ({"fail_patterns": "A&"}, "lacks an op name"),
+        ({"fail_patterns": "Relu -> Sinh"}, "'Relu -' is no op name"),
+        ({"fail_patterns": "Relu,Sinh"}, "must join two ops"),
         ({"needs_context": "Erf:Div>Add"}, "Op in the chain"),
         ({"needs_context": "Erf"}, "Op in the chain"),
         ({"profile": "nowhere.toml"}, "cannot be read"),
@@ -317,3 +319,12 @@ def test_a_thousand_nodes_are_judged_in_a_blink(ask):
     started = time.perf_counter()
     assert ask(proto, profile="pulsar2-ax650").passed
     assert time.perf_counter() - started < 1.0
+
+
+def test_lists_may_be_written_with_commas_as_reports_print_them():
+    rules = {"fail_patterns": "Relu>Sinh,Asinh&Cosh", "needs_context": "Erf:Div>Erf>Add,Erf:Erf>Mul"}
+    options = WhitelistBackend(rules).options
+    assert (
+        options["fail_patterns"] == WhitelistBackend({"fail_patterns": "Relu>Sinh;Asinh&Cosh"}).options["fail_patterns"]
+    )
+    assert len(options["needs_context"]) == 2
