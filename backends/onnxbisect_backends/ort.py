@@ -4,6 +4,7 @@ A real compiler that is always at hand: it refuses unknown ops, dtypes without a
 """
 
 import os
+import re
 import sys
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -39,6 +40,13 @@ _PATTERNS = (
     _pattern(r"Node \((?P<node>.*)\) Op \((?P<op>\w+)\) \[\w+\]", Kind.ERROR),
     _pattern(r"Node ?\((?P<node>.*?)\) with schema\([^)]*\) has (?:in|out)put size", Kind.ERROR),
     _pattern(r"In Node, \(\"(?P<node>.*?)\", (?P<op>\w+), ", Kind.ERROR),
+)
+
+
+#: What stands before every refusal and tells nobody anything.
+_PREAMBLE = re.compile(
+    r"^\w+: \[ONNXRuntimeError\] : \d+ : [A-Z_]+ : (?:Load model from \S+ failed:)?"
+    r"(?:Fatal error: |This is an invalid model\. )?"
 )
 
 
@@ -101,7 +109,8 @@ class OnnxRuntimeBackend:
             status=Status.FAIL,
             kind=reading.kind or Kind.ERROR,
             fingerprint=reading.fingerprint,
-            message=reading.message or f"Ended with exit status {outcome.exit_code}, without a word.",
+            message=_PREAMBLE.sub("", reading.message)
+            or f"Ended with exit status {outcome.exit_code}, without a word.",
             hints=reading.hints,
             seconds=outcome.seconds,
         )

@@ -50,6 +50,9 @@ def test_refusals_name_what_onnxruntime_names(
 
     assert (verdict.status, verdict.kind, verdict.hints) == (Status.FAIL, kind, hints)
     assert words in verdict.message
+    assert not verdict.message.startswith(("Fail:", "NotImplemented:", "InvalidGraph:")), (
+        "the words that tell come first"
+    )
 
 
 def test_refusals_of_two_ops_in_the_same_words_have_one_fingerprint(tmp_path: Path) -> None:
