@@ -373,3 +373,30 @@ def test_nothing_tells_to_reproduce_from_a_file_that_was_not_written():
     jsonschema.validate(report, schema())
     for text in (markdown(report), html(report), junit(report), culprit_readme(report, 1)):
         assert "onnx-bisect run" not in text
+
+
+@pytest.mark.parametrize(
+    ("sizes", "shown"),
+    [
+        ([1], "On the NPU: 1 piece of 1 unit"),
+        ([2, 1], "On the NPU: 2 pieces of 2, 1 units"),
+        ([3, 9] * 40, f"On the NPU: 80 pieces of {', '.join(['9'] * 12)} and fewer units"),
+    ],
+)
+def test_terminal_gives_the_sizes_of_few_pieces_and_the_largest_of_many(sizes, shown):
+    report = plain_report()
+    report["partition"] = [{"size": size, "nodes": ["a", "b"], "units": "1", "proof": "p1"} for size in sizes]
+    assert shown in lines(report)
+
+
+@pytest.mark.parametrize(("known", "shown"), [(0, "call in"), (1, "1 known answer in"), (2, "2 known answers in")])
+def test_terminal_counts_known_answers(known, shown):
+    report = plain_report()
+    report["stats"] |= {"compiler_calls": 1, "cached": known}
+    assert shown in "\n".join(lines(report))
+
+
+def test_a_line_of_source_is_given_once():
+    report = plain_report()
+    report["culprits"][0]["origin"] *= 3
+    assert culprit_readme(report, 1).count("- From ") == 1

@@ -67,6 +67,8 @@ def _reproduce(document: Mapping[str, Any], name: str, target: str) -> list[str]
     where = "In the folder of this file:"
     if document["target"]["backend"] == "command":
         where = "In the folder where the command was given, with the path of this `model.onnx`:"
+    elif "definition" in document["target"]["options"]:
+        where = "In the folder of this file, with the path of your compiler's TOML file:"
     return [
         f"`model.onnx` is the smallest part of {name} that {target} refuses, `compiler.log` what the compiler said.",
         "## Reproduce",

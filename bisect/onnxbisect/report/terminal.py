@@ -8,6 +8,8 @@ from onnxbisect.report.text import clean, clip, clip_left, duration, plural
 
 _NARROW = 60
 _CERTIFICATE_LINES = 6
+#: Sizes of more pieces are not listed one by one.
+_PIECES = 12
 
 
 def lines(document: Mapping[str, Any], *, width: int = 100, files: str = "") -> list[str]:
@@ -141,8 +143,13 @@ def _partition(document: Mapping[str, Any], width: int) -> list[str]:
     pieces = document["partition"]
     if not pieces or (len(pieces) == 1 and not document["culprits"]):
         return []
+    if len(pieces) == 1:
+        return [f"On the NPU: 1 piece of {plural(pieces[0]['size'], 'unit')}"]
     sizes = [str(piece["size"]) for piece in pieces]
-    label = f"On the NPU: {plural(len(pieces), 'piece')} of "
+    label = f"On the NPU: {len(pieces)} pieces of "
+    if len(pieces) > _PIECES:
+        largest = sorted((piece["size"] for piece in pieces), reverse=True)[:_PIECES]
+        return [f"{label}{', '.join(map(str, largest))} and fewer units"]
     return _wrap(label, sizes, width - len(" units"), at_most=2, end=" units")
 
 
@@ -155,7 +162,7 @@ def _preflight(document: Mapping[str, Any], width: int) -> list[str]:
 
 def _cost(document: Mapping[str, Any]) -> str:
     stats = document["stats"]
-    cached = f" and {stats['cached']} known answers" if stats["cached"] else ""
+    cached = f" and {plural(stats['cached'], 'known answer')}" if stats["cached"] else ""
     return (
         f"{plural(stats['compiler_calls'], 'compiler call')}{cached} in {plural(stats['rounds'], 'round')}, "
         f"{duration(stats['wall_seconds'])} ({duration(stats['compile_seconds'])} compiling)"

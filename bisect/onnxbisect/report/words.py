@@ -54,17 +54,18 @@ def certificate(
     if status != "proven":
         return "bounded: what was found stands, but there may be more"
     if verdict == "pass":
-        return f"proven: all {plural(remainder, 'unit')} compile together"
+        return f"proven: all {remainder} units compile together" if remainder > 1 else "proven: its one unit compiles"
+    rest = f"{remainder} units compile" if remainder > 1 else "unit compiles"
     them = "this culprit" if culprits == 1 else f"these {culprits} culprits"
     if not remainder:
         return "proven: every unit belongs to a culprit, nothing else is left"
     if blamed == removed:
-        return f"proven: without {them} the other {plural(remainder, 'unit')} compile, so nothing else is wrong"
+        return f"proven: without {them} the other {rest}, so nothing else is wrong"
     if ways > 1:
         return f"proven: in each of the {ways} ways to break up {them} the rest compiles, so nothing else is wrong"
     return (
         f"proven: with {plural(removed, 'unit')} taken out, which breaks up {them}, "
-        f"the other {plural(remainder, 'unit')} compile, so nothing else is wrong"
+        f"the other {rest}, so nothing else is wrong"
     )
 
 
@@ -102,8 +103,9 @@ def where(origin: Mapping[str, Any]) -> str:
 
 
 def sources(entry: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The origins of a culprit that say more than the names of its nodes do."""
-    return [origin for origin in entry["origin"] if origin["file"] or origin["scope"] not in origin["node"]]
+    """The origins of a culprit that say more than the names of its nodes do, each line of the user's source once."""
+    telling = [origin for origin in entry["origin"] if origin["file"] or origin["scope"] not in origin["node"]]
+    return list({where(origin): origin for origin in reversed(telling)}.values())[::-1]
 
 
 def certainty(culprit: Mapping[str, Any]) -> str:
