@@ -1,9 +1,12 @@
 """What the user typed, as values; OptionError names what was typed and how it should look."""
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from enum import StrEnum
 
 from onnxbisect.errors import OptionError
+
+#: Dimensions are int64.
+_LARGEST = 2**63 - 1
 
 
 class Format(StrEnum):
@@ -48,9 +51,11 @@ def shapes(pairs: Iterable[str]) -> dict[str, list[int]]:
             ) from None
         if any(dim < 0 for dim in found[name]):
             raise OptionError(f"--input-shape {pair!r}: a dimension cannot be negative.")
+        if any(dim > _LARGEST for dim in found[name]):
+            raise OptionError(f"--input-shape {pair!r}: a dimension is larger than ONNX can say.")
     return found
 
 
-def names(groups: Iterable[str]) -> list[str]:
-    """Comma-separated names of several options, in order."""
-    return [name for group in groups for name in group.split(",") if name]
+def names(groups: Iterable[str], known: Container[str] = ()) -> list[str]:
+    """Comma-separated names of several options, in order. A value that is itself a `known` name stays whole."""
+    return [name for group in groups for name in ([group] if group in known else group.split(",")) if name]

@@ -30,8 +30,9 @@ def extract(
         raise OptionError(f"{output.parent} is no folder; create it first.")
     model = load(path, input_shapes=input_shapes)
     if nodes is not None:
-        piece = Cutter(model).cut(units_of_nodes(model, names(nodes)))
+        piece = Cutter(model).cut(units_of_nodes(model, names(nodes, {node.name for node in model.proto.graph.node})))
     else:
-        piece = cut_between(model, names(inputs or ()), names(outputs or ()))
+        tensors = set(model.types)
+        piece = cut_between(model, names(inputs or (), tensors), names(outputs or (), tensors))
     write(piece, model, output)
     print(f"{output}: {plural(len(piece.proto.graph.node), 'node')}", file=sys.stderr)

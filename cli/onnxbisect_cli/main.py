@@ -168,6 +168,9 @@ def run() -> None:
     """The entry point. No traceback for a user's mistake, and for ours only where `ONNXBISECT_DEBUG` is set."""
     # onnxruntime's official builds report to Microsoft unless told otherwise; whose model it is, is nobody's business.
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+    for stream in ("stdout", "stderr"):
+        if getattr(sys, stream) is None:  # started with it closed, as some services do: the files are still wanted
+            setattr(sys, stream, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - until the process ends
     try:
         app()
     except OnnxBisectError as error:

@@ -151,22 +151,27 @@ class LiveProgress:
         lines: list[RenderableType] = [head]
         asking = list(self._asking.items())
         lines += [
-            Text(f"  asking  {clip(why, 60)}, {plural(size(units), 'unit')}, {duration(now - since)}", style="cyan")
+            _line(f"  asking  {clip(why, 60)}, {plural(size(units), 'unit')}, {duration(now - since)}", "cyan")
             for (units, _), (why, since) in asking[:_SHOWN]
         ]
         if len(asking) > _SHOWN:
-            lines.append(Text(f"          and {len(asking) - _SHOWN} more", style="cyan"))
+            lines.append(_line(f"          and {len(asking) - _SHOWN} more", "cyan"))
         if self._last is not None:
-            lines.append(Text(f"  latest  {clip(sentence(self._universe, self._last), 100)}", style="dim"))
+            lines.append(_line(f"  latest  {clip(sentence(self._universe, self._last), 120)}", "dim"))
         culprits = () if self._diagnosis is None else self._diagnosis.culprits
         for culprit in culprits[:_SHOWN]:
             found = f"  found   {ops_of(self._universe, culprit.units)}"
             times = f", {len(culprit.occurrences)} times" if len(culprit.occurrences) > 1 else ""
             sure = "" if culprit.certainty is Certainty.CONFIRMED else f" ({culprit.certainty})"
-            lines.append(Text(found + times + sure, style="bold red"))
+            lines.append(_line(found + times + sure, "bold red"))
         if len(culprits) > _SHOWN:
-            lines.append(Text(f"          and {len(culprits) - _SHOWN} more", style="red"))
+            lines.append(_line(f"          and {len(culprits) - _SHOWN} more", "red"))
         return Group(*lines)
+
+
+def _line(text: str, style: str) -> Text:
+    """One row of the screen, however narrow."""
+    return Text(text, style=style, no_wrap=True, overflow="ellipsis")
 
 
 def sentence(universe: Universe, record: ProbeRecord) -> str:

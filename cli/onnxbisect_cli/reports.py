@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from onnxbisect.errors import OptionError
-from onnxbisect.report import FORMAT
+from onnxbisect.report import FORMAT, schema
 from onnxbisect.report.files import FORMS
 from onnxbisect.report.terminal import lines
 from onnxbisect_cli.arguments import Format
@@ -42,4 +42,7 @@ def read(path: Path) -> dict[str, Any]:
     found = document.get("format") if isinstance(document, dict) else None
     if found != FORMAT:
         raise OptionError(f"{file} is no report of this version: its format is {found!r}, not {FORMAT!r}.")
+    missing = [key for key in schema()["required"] if key not in document]
+    if missing:
+        raise OptionError(f"{file} is damaged: it has no {missing[0]!r}. Run the diagnosis again.")
     return dict(document)

@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from onnxbisect.errors import OptionError
 from onnxbisect.job import Job
@@ -25,10 +26,16 @@ def run(request: Request, out: Path | None, form: Format) -> int:
         _demand_folder(out)
     with bisected(request) as found:
         report = document(found.job)
+        unwritten = None
         if out is not None:
-            _write(found, report, out)
-        sys.stdout.write(render(report, form, files="" if out is None else str(out)))
+            try:
+                _write(found, report, out)
+            except OSError as error:  # a full disk must not cost the answer, too
+                unwritten = error
+        sys.stdout.write(render(report, form, files="" if out is None or unwritten else str(out)))
         sys.stdout.flush()
+        if unwritten is not None:
+            raise unwritten
     interruption = found.interruption
     if interruption.number is not None:
         calls = plural(found.job.stats.compiler_calls, "compiler call")
@@ -71,3 +78,7 @@ def _demand_folder(out: Path) -> None:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OptionError(f"--out {out} cannot be a folder: {error.strerror or error}.") from error
+    try:
+        TemporaryFile(dir=out).close()
+    except OSError as error:
+        raise OptionError(f"--out {out} cannot be written to: {error.strerror or error}.") from error

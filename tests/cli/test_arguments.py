@@ -23,7 +23,7 @@ def test_shapes_are_split_at_the_last_equals_sign() -> None:
     }
 
 
-@pytest.mark.parametrize("pair", ["x", "=1", "x=1,", "x=one", "x=1;2", "x=1.5", "x=-1"])
+@pytest.mark.parametrize("pair", ["x", "=1", "x=1,", "x=one", "x=1;2", "x=1.5", "x=-1", "x=9223372036854775808"])
 def test_a_wrong_shape_is_a_sentence_that_shows_it(pair: str) -> None:
     with pytest.raises(OptionError) as caught:
         arguments.shapes([pair])
@@ -43,3 +43,7 @@ def test_a_shape_given_twice_is_refused() -> None:
 
 def test_names_come_in_order_from_all_options() -> None:
     assert arguments.names(["b,a", "/c/d:0", ",e,"]) == ["b", "a", "/c/d:0", "e"]
+
+
+def test_a_name_with_commas_stays_whole_where_it_is_one() -> None:
+    assert arguments.names(["a,b", "a,c"], {"a,b", "c"}) == ["a,b", "a", "c"]

@@ -31,6 +31,7 @@ C1 = str(CASES / "c1_chain100_1bad.onnx")
         (["run", C1, "--", "true"], 2, "{model}"),
         (["run", C1, "--", "no-such-compiler", "{model}"], 3, "no-such-compiler"),
         (["run", C1, "--out", "/dev/null/x", "--", "true", "{model}"], 2, "/dev/null/x"),
+        (["run", C1, "--out", "/proc/self", "--", "true", "{model}"], 2, "cannot be written to"),
         (["inspect", "missing.onnx"], 2, "missing.onnx"),
         (["extract", C1, "-o", "piece.onnx"], 2, "--nodes"),
         (["extract", C1, "-o", C1, "--nodes", "n17_Asinh"], 2, "the model itself"),
@@ -114,3 +115,19 @@ def test_a_reader_that_closes_the_pipe_is_no_traceback(tmp_path: Path) -> None:
         assert process.stderr is not None
         process.stdout.close()
         assert process.stderr.read() == ""
+
+
+def test_a_report_with_a_part_missing_is_damaged(shell: Shell, tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    report.write_text('{"format": "onnx-bisect/report@1"}')
+    done = shell.call("report", str(report))
+    assert "is damaged" in done.sentence()
+    assert done.code == 2
+
+
+@pytest.mark.parametrize("closed", [1, 2])
+def test_a_closed_stream_does_not_cost_the_files(tmp_path: Path, closed: int) -> None:
+    words = [PROGRAM, "run", C1, "--backend", "onnxruntime", "--no-cache", "--out", str(tmp_path / "out")]
+    shut = ["sh", "-c", f'exec "$@" {closed}>&-', "sh", *words]
+    assert subprocess.run(shut, check=False, capture_output=True).returncode == 0
+    assert (tmp_path / "out" / "report.json").exists()
