@@ -39,6 +39,10 @@ class Asked:
     engine_seconds: float
 
 
+#: Larger probes are not remembered by their bytes; a culprit of more units is compiled once more before it is written.
+CULPRIT_UNITS = 64
+
+
 class Probes(Protocol):
     """What the driver asks questions of."""
 
@@ -105,7 +109,8 @@ class Prober:
         file_sha256 = ""
         if verdict.failed:
             began = perf_counter()
-            file_sha256 = file_digest(probe)
+            # Only a culprit's file is ever compared, and culprits are small; large probes can weigh gigabytes.
+            file_sha256 = file_digest(probe) if units.bit_count() <= CULPRIT_UNITS else ""
             objection = self._objection(units, probe)
             engine_seconds += perf_counter() - began
             if objection is not None:

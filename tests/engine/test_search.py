@@ -8,7 +8,7 @@ from statistics import mean
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from worlds import World, all_found, chain, first_offender, minimal_failing_sets, monotone, silent, universe
+from worlds import Rule, World, all_found, chain, first_offender, minimal_failing_sets, monotone, silent, universe
 
 from onnxbisect.diagnosis import Certainty, CertificateStatus, CulpritKind
 from onnxbisect.search import plan
@@ -94,6 +94,23 @@ def test_every_occurrence_of_a_structural_culprit_is_found(data, graph, width):
     rule = data.draw(structural_rules(graph))
     world = World(graph, rule)
     step = world.diagnose(width)
+    assert all_found(step) == minimal_failing_sets(len(graph), rule)
+    assert step.diagnosis.certificate.status is CertificateStatus.PROVEN
+
+
+@given(st.data(), dags())
+@settings(max_examples=300, deadline=None)
+def test_what_is_refused_at_one_shape_is_told_from_what_is_refused_together(data, graph):
+    """A place of an interaction that holds a unit refused by itself is no minimal failing set."""
+    solos = data.draw(st.lists(st.integers(0, 1), min_size=len(graph), max_size=len(graph)))
+    graph = replace(graph, solo=tuple(2 * variant + shape for variant, shape in zip(graph.variant, solos, strict=True)))
+    refused = data.draw(st.sets(st.sampled_from(graph.solo), max_size=1))
+    together = data.draw(structural_rules(graph))
+
+    def rule(units: UnitSet) -> bool:
+        return any(graph.solo[unit] in refused for unit in members(units)) or together(units)
+
+    step = World(graph, rule).diagnose()
     assert all_found(step) == minimal_failing_sets(len(graph), rule)
     assert step.diagnosis.certificate.status is CertificateStatus.PROVEN
 
@@ -291,3 +308,64 @@ def test_what_a_dtype_drags_along_is_asked_with_it():
     step = world.diagnose()
     assert all(units & 1 << 2 for units in world.verdicts if units & 1 << 3)
     assert all_found(step) == {1 << 3, 1 << 5}
+
+
+def gelu(ops: str) -> tuple[Universe, Rule]:
+    """A chain in which E is refused unless it stands between D and A, and X always."""
+    numbers = {op: index for index, op in enumerate(dict.fromkeys(ops))}
+    graph = chain([numbers[op] for op in ops])
+
+    def rule(units: UnitSet) -> bool:
+        inside = "".join(op if units >> unit & 1 else " " for unit, op in enumerate(ops))
+        return "X" in inside or inside.count("E") > inside.count("DEA")
+
+    return graph, rule
+
+
+@pytest.mark.parametrize("hinted", [False, True])
+def test_an_op_that_is_fused_in_most_places_is_blamed_only_where_it_is_not(hinted):
+    graph, rule = gelu("RDEARSETDEAB")
+    log = (lambda _: Hints(ops=(graph.op[2],))) if hinted else silent
+    step = World(graph, rule, log, fingerprints=hinted).diagnose()
+    assert all_found(step) == {1 << 6}
+    assert [artefact.occurrences for artefact in step.diagnosis.needs_context] == [(1 << 2, 1 << 9)]
+    assert step.diagnosis.certificate.status is CertificateStatus.PROVEN
+
+
+def test_what_only_needs_its_context_is_named_with_the_group_that_passes():
+    graph, rule = gelu("RDEARSXTDEAB")
+    step = World(graph, rule, lambda _: Hints(ops=(graph.op[2],))).diagnose()
+    assert all_found(step) == {1 << 6}
+    [artefact] = step.diagnosis.needs_context
+    assert not rule(artefact.passes_with)
+    assert artefact.units & artefact.passes_with
+    assert size(artefact.passes_with) < 8
+
+
+@pytest.mark.parametrize("status", [Status.UNRESOLVED, Status.FAIL])
+def test_a_compiler_that_answers_everything_alike_is_asked_few_questions(status):
+    class Broken(World):
+        def compile(self, units: UnitSet) -> Verdict:
+            self.calls += 1
+            return Verdict(status=status, fingerprint="license expired")
+
+    world = Broken(chain(range(60)), monotone([]))
+    diagnosis = world.diagnose().diagnosis
+    assert world.calls <= 20
+    assert diagnosis.culprits == ()
+    assert diagnosis.certificate.status is CertificateStatus.BOUNDED
+
+
+def test_a_culprit_whose_context_gets_no_answer_is_only_suspected():
+    graph = chain(range(10))
+
+    class Stalling(World):
+        def compile(self, units: UnitSet) -> Verdict:
+            if units == graph.everything & ~(1 << 7):
+                return Verdict(status=Status.UNRESOLVED)
+            return super().compile(units)
+
+    step = Stalling(graph, monotone([1 << 3, 1 << 7])).diagnose()
+    assert {culprit.units: culprit.certainty for culprit in step.diagnosis.culprits}[1 << 3] is Certainty.SUSPECTED
+    assert step.diagnosis.needs_context == ()
+    assert step.diagnosis.certificate.status is CertificateStatus.BOUNDED

@@ -55,7 +55,8 @@ def _culprit(oracle: Oracle, suspect: Suspect, recheck: bool) -> Culprit:
     confidence = min(oracle.confidence(probe) for probe in deciding)
     # That no small part fails rests on many passes, of which only one needs to be a flake.
     doubtful = suspect.capacity and (recheck or bool(oracle.flaky))
-    if not suspect.verified or not _minimal(oracle, suspect) or doubtful:
+    unblamed = suspect.blame is None and not suspect.capacity
+    if not suspect.verified or unblamed or not _minimal(oracle, suspect) or doubtful:
         certainty = Certainty.SUSPECTED
     elif confidence < 1:
         certainty = Certainty.FLAKY
@@ -110,12 +111,16 @@ def _unknown(universe: Universe, oracle: Oracle, search: Search) -> list[str]:
     unknown = []
     if not search.finished:
         unknown.append(_unfinished(universe, oracle, search))
+    if search.hopeless:
+        unknown.append(search.hopeless)
     if search.stuck:
         unknown.append("The compiler contradicts itself in a way that more questions would not settle.")
     if search.locator.contradicted:
         unknown.append("A remainder fails although it passed with more around it: the compiler is not monotone there.")
     if any(suspect.verified and not _minimal(oracle, suspect) for suspect in search.suspects):
         unknown.append("A part of an interaction fails when cut out and passes in the model, so it is not minimal.")
+    if search.finished and any(suspect.blame is None and not suspect.capacity for suspect in search.suspects):
+        unknown.append("A culprit could not be put back into its context: that probe got no answer.")
     if search.locator.unresolved:
         unknown.append(f"No probe gave an answer about {_units(size(search.locator.unresolved))}.")
     if search.locator.capacity:

@@ -1,12 +1,13 @@
 """Blame in context: what separates a culprit from an artefact of cutting."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from onnxbisect.search.oracle import Oracle, Question
 from onnxbisect.search.pattern import Occurrence, neighbours
 from onnxbisect.search.pattern import alone as alone_probe
-from onnxbisect.search.suspect import Artefact, Suspect
+from onnxbisect.search.suspect import Suspect
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Verdict
@@ -18,12 +19,11 @@ REACH = 8
 
 @dataclass(frozen=True)
 class Confirmation:
-    """The suspects once their questions are answered: confirmed, narrowed to fewer occurrences, or cleared."""
+    """The suspects once their questions are answered: standing, narrowed to fewer occurrences, or cleared."""
 
     suspects: tuple[Suspect, ...]
-    artefacts: tuple[Suspect, ...]
-    flukes: tuple[Suspect, ...]
     narrowed: tuple[Suspect, ...]
+    cleared: tuple[Suspect, ...]
 
 
 class Confirmer:
@@ -43,24 +43,27 @@ class Confirmer:
         """
         self._doubted = doubted
         others = {suspect: self._occurrences_to_ask(suspect) for suspect in suspects}
+        elsewhere = {suspect: self._other_contexts(suspect, remainder) for suspect in suspects}
         questions: list[Question] = []
         blames: dict[Suspect, UnitSet] = {}
         for suspect in suspects:
             if suspect.capacity or suspect.blame is not None:
                 continue
-            context = self._context(suspect, remainder)
-            blames[suspect] = self._blamed(suspect, remainder, context) or context | suspect.units
+            context = self._context(suspect.units, remainder)
+            by_words = not elsewhere[suspect]
+            blames[suspect] = self._blamed(suspect, remainder, context, by_words) or context | suspect.units
             questions.append((blames[suspect], f"{self._say(suspect)} back in its context"))
             questions.append((suspect.fails, f"{self._say(suspect)} alone"))
         for suspect in suspects:
+            if elsewhere[suspect]:
+                questions.append((elsewhere[suspect], f"{self._say(suspect)} in all its other contexts"))
             for probe in others[suspect].values():
                 questions.append((probe, f"another place of {self._say(suspect)}"))
         self._oracle.ask_all(questions, sure=True)
 
-        confirmed: list[Suspect] = []
-        artefacts: list[Suspect] = []
-        flukes: list[Suspect] = []
+        standing: list[Suspect] = []
         narrowed: list[Suspect] = []
+        cleared: list[Suspect] = []
         for suspect in suspects:
             failing = tuple(
                 occurrence
@@ -70,31 +73,40 @@ class Confirmer:
             if len(failing) < len(suspect.occurrences):
                 narrowed.append(replace(suspect, occurrences=failing))
                 continue
-            if suspect in blames and not self._failed(blames[suspect]):
-                verdict = self._oracle.ask(suspect.fails, f"{self._say(suspect)} alone", again=True)
-                again = self._oracle.ask(blames[suspect], "a contradiction", again=True)
-                if not again.failed:
-                    (artefacts if verdict.failed else flukes).append(suspect)
+            excuses = [probe for probe in (blames.get(suspect), elsewhere[suspect]) if probe and self._passed(probe)]
+            if excuses:
+                # A superset of a failing set that passes: both are asked again before anything rests on it.
+                self._oracle.ask(suspect.fails, f"{self._say(suspect)} alone", again=True)
+                if self._oracle.ask(excuses[0], "a contradiction", again=True).passed:
+                    cleared.append(suspect)
                     continue
-            if suspect in blames:
+            if suspect in blames and self._failed(blames[suspect]):
                 suspect = replace(suspect, context=remainder, blame=blames[suspect])
-            confirmed.append(replace(suspect, verified=True))
-        return Confirmation(tuple(confirmed), tuple(artefacts), tuple(flukes), tuple(narrowed))
+            standing.append(replace(suspect, verified=True))
+        return Confirmation(tuple(standing), tuple(narrowed), tuple(cleared))
 
-    def surroundings_that_pass(self, suspect: Suspect) -> Artefact:
-        """The smallest group around an artefact that was seen to pass: its neighbours, or theirs too."""
-        group = suspect.units
-        for _ in range(2):
-            around = neighbours(self._universe, group)
-            if not around:
-                break
-            group |= around
-            if self._oracle.ask(group, f"{self._say(suspect)} with what surrounds it").passed:
-                return Artefact(units=suspect.units, occurrences=suspect.occurrences, passes_with=group)
-        return Artefact(units=suspect.units, occurrences=suspect.occurrences)
+    def _other_contexts(self, suspect: Suspect, remainder: UnitSet) -> UnitSet:
+        """A probe of a single suspect's places in other direct contexts than its own, 0 where there is no need.
+
+        Where a model repeats a context, compilers may have a fused pattern for it; what fails in one context may
+        then be fine in another. Places that never repeat are taken to be alike.
+        """
+        if suspect.verified or size(suspect.units) != 1:
+            return 0
+        around = self._universe.surroundings
+        contexts = Counter(around[unit] for unit in members(suspect.everywhere))
+        if len(contexts) == 1 or contexts.most_common(1)[0][1] == 1:
+            return 0
+        own = around[lowest(suspect.units)]
+        others = of(unit for unit in members(suspect.everywhere) if around[unit] != own)
+        return self._context(others, remainder) | others if others else 0
+
+    def _passed(self, probe: UnitSet) -> bool:
+        verdict = self._oracle.look(self._oracle.probe(probe))
+        return verdict is not None and verdict.passed
 
     def _failed(self, probe: UnitSet) -> bool:
-        verdict = self._oracle.look(probe)
+        verdict = self._oracle.look(self._oracle.probe(probe))
         return verdict is not None and verdict.failed
 
     def _occurrences_to_ask(self, suspect: Suspect) -> dict[Occurrence, UnitSet]:
@@ -109,16 +121,16 @@ class Confirmer:
                 probes[occurrence] = probe
         return probes
 
-    def _context(self, suspect: Suspect, remainder: UnitSet) -> UnitSet:
-        """The part of the remainder that is put around the suspect."""
-        if self._universe.variant[lowest(suspect.units)] in self._doubted:
+    def _context(self, units: UnitSet, remainder: UnitSet) -> UnitSet:
+        """The part of the remainder that is put around a suspect's units."""
+        if self._universe.variant[lowest(units)] in self._doubted:
             return remainder
-        near = suspect.units
+        near = units
         for _ in range(REACH):
             near |= neighbours(self._universe, near) & remainder
         return remainder if size(near) * 2 > size(remainder) else near & remainder
 
-    def _blamed(self, suspect: Suspect, remainder: UnitSet, context: UnitSet) -> UnitSet | None:
+    def _blamed(self, suspect: Suspect, remainder: UnitSet, context: UnitSet, by_words: bool) -> UnitSet | None:
         """A failing probe on record that blames the suspect in context already.
 
         Either it holds the context, and beyond the remainder nothing but occurrences that stand in the same
@@ -131,7 +143,7 @@ class Confirmer:
             if is_subset(context | suspect.units, failing) and is_subset(failing, most):
                 return failing
         alone = self._oracle.look(suspect.fails)
-        if alone is None or not alone.fingerprint or not alone.hints:
+        if not by_words or alone is None or not alone.fingerprint or not alone.hints:
             return None
         words = self._words(alone)
         for failing in self._oracle.failing:

@@ -6,9 +6,10 @@ the last passing set is the remainder itself; only an atom that is likelier to b
 
 from collections.abc import Sequence
 
+from onnxbisect.search.artefacts import suspended
 from onnxbisect.search.interaction import Minimiser
 from onnxbisect.search.oracle import Oracle, Question
-from onnxbisect.search.pattern import alone, occurrences, representative
+from onnxbisect.search.pattern import Occurrence, alone, occurrences, representative
 from onnxbisect.search.prior import (
     ACQUITTED_FACTOR,
     ADVERTISED_FACTOR,
@@ -35,7 +36,7 @@ class Locator:
         self._minimiser = Minimiser(universe, oracle)
         self.split: dict[int, int] = {}
         #: Variants of which a unit failed alone and passed in the model: failing alone says nothing of them.
-        self.artefacts: set[int] = set()
+        self.artefacts = set(suspended(universe, oracle))
         #: Variants known to be to blame: they tell how dense blame is.
         self.guilty: list[Atom] = []
         #: Units of which no probe gave an answer.
@@ -195,7 +196,7 @@ class Locator:
         unit = lowest(atom.units)
         probe = alone(self._universe, unit)
         if self._oracle.ask(probe, f"{self._say(atom)} alone").failed:
-            return Suspect(units=atom.units, fails=probe, occurrences=((unit,),))
+            return Suspect(units=atom.units, fails=self._oracle.probe(probe), occurrences=((unit,),))
         together = self._minimiser.close_by(atom.units, passing)
         return self._found(self._minimiser.narrow(together, self._named_units()))
 
@@ -205,12 +206,7 @@ class Locator:
             if not answer.failed:
                 self.unresolved |= 0 if answer.passed else minimal
                 return None
-            return Suspect(
-                units=minimal,
-                fails=minimal,
-                occurrences=occurrences(self._universe, minimal),
-                subsets=self._minimiser.parts(minimal),
-            )
+            return self.interaction(minimal, occurrences(self._universe, minimal))
         unit = lowest(minimal)
         variant = self._universe.variant[unit]
         self.split.setdefault(variant, 1)
@@ -224,6 +220,15 @@ class Locator:
             return None
         return self._single(alike)
 
+    def interaction(self, units: UnitSet, places: tuple[Occurrence, ...]) -> Suspect:
+        """A suspect of several units."""
+        return Suspect(
+            units=units,
+            fails=self._oracle.probe(units),
+            occurrences=places,
+            subsets=self._minimiser.parts(units),
+        )
+
     def _single(self, atom: Atom) -> Suspect:
         unit = representative(self._universe, atom.units)
         if not self.split.get(atom.variant):
@@ -231,7 +236,7 @@ class Locator:
         self.guilty.append(atom)
         return Suspect(
             units=1 << unit,
-            fails=alone(self._universe, unit),
+            fails=self._oracle.probe(alone(self._universe, unit)),
             occurrences=tuple((other,) for other in members(atom.units)),
         )
 

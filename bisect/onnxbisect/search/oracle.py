@@ -59,9 +59,9 @@ class Oracle:
     def probe(self, units: UnitSet) -> UnitSet:
         """The probe for a set: with what must come along because the target refuses the dtype at the cut.
 
-        What is masked stays out; then the cut is made where it was asked for.
+        What is masked stays out; then the cut is made where it was asked for. A probe on record is what it is.
         """
-        if not self.universe.needs:
+        if not self.universe.needs or units in self._verdicts:
             return units
         grown = units
         for unit in members(units):

@@ -2,14 +2,18 @@
 
 from dataclasses import replace
 
+from onnxbisect.search.artefacts import explained
 from onnxbisect.search.confirm import Confirmer
 from onnxbisect.search.hitting import hitting_sets
 from onnxbisect.search.interaction import CapacityError
 from onnxbisect.search.locate import Locator
 from onnxbisect.search.oracle import BlockedError, Oracle
 from onnxbisect.search.suspect import Artefact, Suspect
-from onnxbisect.unitset import UnitSet, lowest, members, size
+from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size
 from onnxbisect.universe import Universe
+
+#: So many different questions in vain are enough.
+MOST_IN_VAIN = 8
 
 
 class Search:
@@ -28,6 +32,8 @@ class Search:
         self.exhaustive = True
         self.cut_short = False
         self.finished = False
+        #: Why the compiler cannot be worked with at all, as a sentence; empty where it can.
+        self.hopeless = ""
         #: Set where the compiler contradicts itself in a way that the search cannot settle.
         self.stuck = False
 
@@ -37,6 +43,8 @@ class Search:
             whole = self._universe.everything
             if not whole or self._compiles(whole):
                 self.proof = (whole,)
+            elif sentence := self._hopeless():
+                self.hopeless = sentence
             else:
                 self._search()
             self.finished = True
@@ -47,6 +55,24 @@ class Search:
         """Only a pass ends the search here, so only a pass has to be sure."""
         passed = self._oracle.ask(whole, "the whole model").passed
         return passed and self._oracle.ask(whole, "the whole model", sure=True).passed
+
+    def _hopeless(self) -> str:
+        """Why asking on is a waste: a compiler that never answers, or refuses whatever it is given."""
+        if self._oracle.passing:
+            return ""
+        refused = [probe for probe in self._oracle.failing if size(probe) == 1]
+        answers = [answer for probe in refused if (answer := self._oracle.look(probe)) is not None]
+        if not self._oracle.failing and len(self._oracle.unanswered) >= MOST_IN_VAIN:
+            return (
+                f"None of {len(self._oracle.unanswered)} probes got an answer: see whether the compiler works at all."
+            )
+        alike = len({answer.fingerprint for answer in answers}) == 1 and not any(answer.hints for answer in answers)
+        if alike and len(refused) >= MOST_IN_VAIN:
+            return (
+                f"Nothing passed, and {len(refused)} different ops fail alone in the same words: "
+                "see whether the compiler works at all."
+            )
+        return ""
 
     def _search(self) -> None:
         # Every turn settles a suspect or an artefact for good; a compiler that breaks this is not to be understood.
@@ -95,23 +121,54 @@ class Search:
 
     def _settle(self) -> bool:
         """Confirm the suspects; True when all of them stand as they are."""
+        minimal = self._minimal()
+        if minimal != self.suspects:
+            self.suspects = minimal
+            return False
         outcome = self._confirmer.confirm(self.suspects, self.remainder, self.locator.artefacts)
         self.suspects = (*outcome.suspects, *outcome.narrowed)
         for suspect in outcome.narrowed:
             self.locator.split.setdefault(self._universe.variant[lowest(suspect.units)], 1)
-        for suspect in outcome.artefacts:
-            variant = self._universe.variant[lowest(suspect.units)]
-            if size(suspect.units) > 1 or variant not in self.locator.artefacts:
-                self.artefacts.append(self._confirmer.surroundings_that_pass(suspect))
+        for suspect in outcome.cleared:
             if size(suspect.units) == 1:
-                self.locator.artefacts.add(variant)
-        if outcome.artefacts:
-            # What was blamed in a remainder without the artefacts is blamed again with them.
-            self.suspects = tuple(suspect if suspect.capacity else self._unblamed(suspect) for suspect in self.suspects)
-        return not (outcome.artefacts or outcome.flukes or outcome.narrowed)
+                self.locator.artefacts.add(self._universe.variant[lowest(suspect.units)])
+        if outcome.cleared:
+            # What was blamed in a remainder without them is blamed again with them.
+            self.suspects = tuple(
+                suspect if suspect.capacity else replace(suspect, context=None, blame=None) for suspect in self.suspects
+            )
+        if outcome.cleared or outcome.narrowed:
+            return False
+        blamed = 0
+        for suspect in self.suspects:
+            blamed |= suspect.everywhere
+        self.artefacts = explained(self._universe, self._oracle, blamed)
+        return True
 
-    def _unblamed(self, suspect: Suspect) -> Suspect:
-        return replace(suspect, context=None, blame=None)
+    def _minimal(self) -> tuple[Suspect, ...]:
+        """The suspects without the occurrences that hold an occurrence of another: those are not minimal."""
+        smaller = [(suspect, of(occurrence)) for suspect in self.suspects for occurrence in suspect.occurrences]
+        kept = []
+        for suspect in self.suspects:
+            if suspect.capacity or size(suspect.units) == 1:
+                kept.append(suspect)
+                continue
+            occurrences = tuple(
+                occurrence
+                for occurrence in suspect.occurrences
+                if not any(
+                    other is not suspect and units != of(occurrence) and is_subset(units, of(occurrence))
+                    for other, units in smaller
+                    if not other.capacity
+                )
+            )
+            if len(occurrences) == len(suspect.occurrences):
+                kept.append(suspect)
+            elif occurrences and suspect.units not in {of(occurrence) for occurrence in occurrences}:
+                kept.append(self.locator.interaction(of(occurrences[0]), occurrences))
+            elif occurrences:
+                kept.append(replace(suspect, occurrences=occurrences))
+        return tuple(kept)
 
     @property
     def remainder(self) -> UnitSet:

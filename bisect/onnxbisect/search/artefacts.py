@@ -1,0 +1,62 @@
+"""Units that fail when they are cut out and pass where they stand: found by what is on record, not by its order."""
+
+from onnxbisect.search.oracle import Oracle
+from onnxbisect.search.pattern import neighbours
+from onnxbisect.search.suspect import Artefact
+from onnxbisect.unitset import UnitSet, lowest, members, of, size
+from onnxbisect.universe import Universe
+
+#: A passing probe up to this size shows well enough what an artefact needs around it.
+SMALL = 8
+
+
+def suspended(universe: Universe, oracle: Oracle) -> dict[int, UnitSet]:
+    """For each variant of which failing alone says nothing, the failing probe: a unit like it passed in company."""
+    found: dict[int, UnitSet] = {}
+    for failing in oracle.failing:
+        if size(failing) != 1:
+            break
+        if any(passing & _alike(universe, failing) for passing in oracle.passing):
+            found.setdefault(universe.variant[lowest(failing)], failing)
+    return found
+
+
+def explained(universe: Universe, oracle: Oracle, blamed: UnitSet) -> list[Artefact]:
+    """The artefacts with the smallest group that each was seen to pass in; asks for a small one, and once more alone.
+
+    `blamed` are units of culprits: the same op may be to blame in another place.
+    """
+    artefacts = []
+    for failing in suspended(universe, oracle).values():
+        alike = _alike(universe, failing) & ~blamed
+        op = universe.op[lowest(failing)]
+        if not alike or not oracle.ask(failing, f"{op} alone", again=True).failed:
+            continue
+        smallest = min((passing for passing in oracle.passing if passing & alike), key=size, default=0)
+        if smallest and size(smallest) > SMALL:
+            smallest = _surroundings_that_pass(universe, oracle, smallest & alike, op) or smallest
+        if smallest:
+            artefacts.append(
+                Artefact(
+                    units=1 << lowest(smallest & alike),
+                    occurrences=tuple((unit,) for unit in members(alike)),
+                    passes_with=smallest,
+                )
+            )
+    return artefacts
+
+
+def _surroundings_that_pass(universe: Universe, oracle: Oracle, passed: UnitSet, op: str) -> UnitSet:
+    group = 1 << lowest(passed)
+    for _ in range(2):
+        group |= neighbours(universe, group)
+        if oracle.ask(group, f"{op} with what surrounds it").passed:
+            return group
+    return 0
+
+
+def _alike(universe: Universe, one: UnitSet) -> UnitSet:
+    """All units that are identical to this one when cut out alone."""
+    unit = lowest(one)
+    same = universe.variant_members[universe.variant[unit]]
+    return of(other for other in members(same) if universe.solo[other] == universe.solo[unit])
