@@ -89,13 +89,14 @@ class Confirmer:
         """A probe of a single suspect's places in other direct contexts than its own, 0 where there is no need.
 
         Where a model repeats a context, compilers may have a fused pattern for it; what fails in one context may
-        then be fine in another. Places that never repeat are taken to be alike.
+        then be fine in another. Contexts that hardly repeat are taken to be alike.
         """
         if suspect.verified or size(suspect.units) != 1:
             return 0
         around = self._universe.surroundings
         contexts = Counter(around[unit] for unit in members(suspect.everywhere))
-        if len(contexts) == 1 or contexts.most_common(1)[0][1] == 1:
+        most = contexts.most_common(1)[0][1]
+        if len(contexts) == 1 or most == 1 or most * 4 < sum(contexts.values()):
             return 0
         own = around[lowest(suspect.units)]
         others = of(unit for unit in members(suspect.everywhere) if around[unit] != own)
