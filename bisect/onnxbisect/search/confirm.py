@@ -1,6 +1,5 @@
 """Blame in context: what separates a culprit from an artefact of cutting."""
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -12,9 +11,11 @@ from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Verdict
 
-#: How many steps of dataflow around a suspect are its context. The longest patterns that compilers are known to
-#: fuse, layer normalisation and attention written out, are shorter.
-REACH = 8
+#: How many steps of dataflow around a suspect are its context. GELU and attention written out lie within, and layer
+#: normalisation up to its last Add.
+REACH = 4
+#: How many steps show whether an op belongs to a fused pattern.
+PATTERN = 3
 
 
 @dataclass(frozen=True)
@@ -86,21 +87,28 @@ class Confirmer:
         return Confirmation(tuple(standing), tuple(narrowed), tuple(cleared))
 
     def _other_contexts(self, suspect: Suspect, remainder: UnitSet) -> UnitSet:
-        """A probe of a single suspect's places in other direct contexts than its own, 0 where there is no need.
+        """A probe of a single suspect's op in other direct contexts than its own, 0 where there is no need.
 
         Where a model repeats a context, compilers may have a fused pattern for it; what fails in one context may
-        then be fine in another. Contexts that hardly repeat are taken to be alike.
+        then be fine in another. One unit stands for each; contexts that hardly repeat are taken to be alike.
         """
         if suspect.verified or size(suspect.units) != 1:
             return 0
-        around = self._universe.surroundings
-        contexts = Counter(around[unit] for unit in members(suspect.everywhere))
-        most = contexts.most_common(1)[0][1]
-        if len(contexts) == 1 or most == 1 or most * 4 < sum(contexts.values()):
+        contexts: dict[tuple[tuple[str, ...], tuple[str, ...]], list[int]] = {}
+        for unit in members(suspect.everywhere):
+            contexts.setdefault(self._ops_around(unit), []).append(unit)
+        most = max(len(units) for units in contexts.values())
+        if most == 1 or most * 4 < len(suspect.occurrences):
             return 0
-        own = around[lowest(suspect.units)]
-        others = of(unit for unit in members(suspect.everywhere) if around[unit] != own)
-        return self._context(others, remainder) | others if others else 0
+        own = self._ops_around(lowest(suspect.units))
+        others = of(units[0] for context, units in contexts.items() if context != own)
+        return self._near(others, remainder, PATTERN) | others if others else 0
+
+    def _ops_around(self, unit: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        universe = self._universe
+        before = sorted(universe.op[other] for other in members(universe.predecessors[unit]))
+        after = sorted(universe.op[other] for other in members(universe.successors[unit]))
+        return tuple(before), tuple(after)
 
     def _passed(self, probe: UnitSet) -> bool:
         verdict = self._oracle.look(self._oracle.probe(probe))
@@ -126,10 +134,14 @@ class Confirmer:
         """The part of the remainder that is put around a suspect's units."""
         if self._universe.variant[lowest(units)] in self._doubted:
             return remainder
+        near = self._near(units, remainder, REACH)
+        return remainder if size(near) * 2 > size(remainder) else near
+
+    def _near(self, units: UnitSet, remainder: UnitSet, steps: int) -> UnitSet:
         near = units
-        for _ in range(REACH):
+        for _ in range(steps):
             near |= neighbours(self._universe, near) & remainder
-        return remainder if size(near) * 2 > size(remainder) else near & remainder
+        return near & remainder
 
     def _blamed(self, suspect: Suspect, remainder: UnitSet, context: UnitSet, by_words: bool) -> UnitSet | None:
         """A failing probe on record that blames the suspect in context already.
