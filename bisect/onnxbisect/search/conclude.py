@@ -55,7 +55,7 @@ def _culprit(oracle: Oracle, suspect: Suspect, recheck: bool) -> Culprit:
     confidence = min(oracle.confidence(probe) for probe in deciding)
     # That no small part fails rests on many passes, of which only one needs to be a flake.
     doubtful = suspect.capacity and (recheck or bool(oracle.flaky))
-    unblamed = suspect.blame is None and not suspect.capacity
+    unblamed = (suspect.blame is None or oracle.passes_within(suspect.units)) and not suspect.capacity
     if not suspect.verified or unblamed or not _minimal(oracle, suspect) or doubtful:
         certainty = Certainty.SUSPECTED
     elif confidence < 1:

@@ -39,8 +39,8 @@ class Confirmer:
         """Put every suspect back into its context, and ask about its other occurrences.
 
         The context is what the remainder has within `REACH` steps: compilers fuse what is close, and a probe that
-        ends there is small, and known again after the model was changed elsewhere. A suspect whose variant is in
-        `doubted`, being fine in some context, is put back into the whole remainder.
+        ends there is small, and known again after the model was changed elsewhere. Where any variant
+        is in `doubted`, being fine in some context, the compiler is not monotone, and the whole remainder is taken.
         """
         self._doubted = doubted
         others = {suspect: self._occurrences_to_ask(suspect) for suspect in suspects}
@@ -55,6 +55,8 @@ class Confirmer:
             blames[suspect] = self._blamed(suspect, remainder, context, by_words) or context | suspect.units
             questions.append((blames[suspect], f"{self._say(suspect)} back in its context"))
             questions.append((suspect.fails, f"{self._say(suspect)} alone"))
+        together = self._together(suspects, remainder)
+        questions += [(probe, "culprits that always stand together") for probe in together.values()]
         for suspect in suspects:
             if elsewhere[suspect]:
                 questions.append((elsewhere[suspect], f"{self._say(suspect)} in all its other contexts"))
@@ -74,7 +76,8 @@ class Confirmer:
             if len(failing) < len(suspect.occurrences):
                 narrowed.append(replace(suspect, occurrences=failing))
                 continue
-            excuses = [probe for probe in (blames.get(suspect), elsewhere[suspect]) if probe and self._passed(probe)]
+            doubts = (blames.get(suspect), elsewhere[suspect], together.get(suspect))
+            excuses = [probe for probe in doubts if probe and self._passed(probe)]
             if excuses:
                 # A superset of a failing set that passes: both are asked again before anything rests on it.
                 self._oracle.ask(suspect.fails, f"{self._say(suspect)} alone", again=True)
@@ -104,6 +107,33 @@ class Confirmer:
         others = of(units[0] for context, units in contexts.items() if context != own)
         return self._near(others, remainder, PATTERN) | others if others else 0
 
+    def _together(self, suspects: Sequence[Suspect], remainder: UnitSet) -> dict[Suspect, UnitSet]:
+        """For single suspects of which each stands near another wherever it occurs, a probe with that other put back.
+
+        Such ops may be parts of one fused pattern, which was masked in one go: then each fails without the rest.
+        """
+        singles = [suspect for suspect in suspects if size(suspect.units) == 1 and not suspect.capacity]
+        found: dict[Suspect, UnitSet] = {}
+        for suspect in singles:
+            if suspect.verified:
+                continue
+            company = 0
+            for other in singles:
+                if other is not suspect and self._always_near(suspect, other) and self._always_near(other, suspect):
+                    company |= self._steps(suspect.units, 2) & other.everywhere
+            if company:
+                group = suspect.units | company
+                found[suspect] = self._near(group, remainder, PATTERN) | group
+        return found
+
+    def _always_near(self, one: Suspect, other: Suspect) -> bool:
+        return all(self._steps(1 << unit, 2) & other.everywhere for unit in members(one.everywhere))
+
+    def _steps(self, units: UnitSet, steps: int) -> UnitSet:
+        for _ in range(steps):
+            units |= neighbours(self._universe, units)
+        return units
+
     def _ops_around(self, unit: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
         universe = self._universe
         before = sorted(universe.op[other] for other in members(universe.predecessors[unit]))
@@ -132,7 +162,7 @@ class Confirmer:
 
     def _context(self, units: UnitSet, remainder: UnitSet) -> UnitSet:
         """The part of the remainder that is put around a suspect's units."""
-        if self._universe.variant[lowest(units)] in self._doubted:
+        if self._doubted:
             return remainder
         near = self._near(units, remainder, REACH)
         return remainder if size(near) * 2 > size(remainder) else near

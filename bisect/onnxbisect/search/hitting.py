@@ -23,16 +23,17 @@ def hitting_sets(culprits: Sequence[Sequence[Occurrence]]) -> tuple[list[UnitSet
     if every is not None:
         return sorted(every, key=sort_key), True, False
     sets: set[UnitSet] = {0}
+    cut_short = False
     for occurrences in culprits:
         breaks = _uniform_breaks(occurrences)
         sets = {done | broken for done in sets for broken in breaks}
         if len(sets) > MOST:
-            return sorted(sets, key=sort_key)[:MOST], False, True
+            sets, cut_short = set(sorted(sets, key=sort_key)[:MOST]), True
     alternating = 0
     for occurrences in culprits:
         for index, occurrence in enumerate(occurrences):
             alternating |= 1 << occurrence[index % len(occurrence)]
-    return sorted(_minimal(sets | {alternating}), key=sort_key), False, False
+    return sorted(_minimal(sets | {alternating}), key=sort_key), False, cut_short
 
 
 def _uniform_breaks(occurrences: Sequence[Occurrence]) -> list[UnitSet]:
@@ -46,6 +47,8 @@ def _berge(edges: Sequence[UnitSet]) -> set[UnitSet] | None:
             singles |= edge
     sets = {singles}
     for edge in edges:
+        if edge & singles:
+            continue
         grown: set[UnitSet] = set()
         for done in sets:
             grown.update([done] if done & edge else [done | 1 << unit for unit in members(edge)])

@@ -66,8 +66,9 @@ class Search:
             return (
                 f"None of {len(self._oracle.unanswered)} probes got an answer: see whether the compiler works at all."
             )
+        together = any(size(probe) > 1 and probe != self._universe.everything for probe in self._oracle.failing)
         alike = len({answer.fingerprint for answer in answers}) == 1 and not any(answer.hints for answer in answers)
-        if alike and len(refused) >= MOST_IN_VAIN:
+        if alike and together and len(refused) >= MOST_IN_VAIN:
             return (
                 f"Nothing passed, and {len(refused)} different ops fail alone in the same words: "
                 "see whether the compiler works at all."
@@ -99,6 +100,8 @@ class Search:
             if found is None:
                 self.proof = tuple(proof)
                 return
+            if any(found.units == of(places) for suspect in self.suspects for places in suspect.occurrences):
+                break  # a culprit that is found again was not broken: there are too many ways to try
             self.suspects = (*self.suspects, found)
         self.stuck = True
 
@@ -147,20 +150,25 @@ class Search:
 
     def _minimal(self) -> tuple[Suspect, ...]:
         """The suspects without the occurrences that hold an occurrence of another: those are not minimal."""
-        smaller = [(suspect, of(occurrence)) for suspect in self.suspects for occurrence in suspect.occurrences]
         kept = []
         for suspect in self.suspects:
             if suspect.capacity or size(suspect.units) == 1:
                 kept.append(suspect)
                 continue
+            others = [other for other in self.suspects if other is not suspect and not other.capacity]
+            singles = 0
+            for other in others:
+                singles |= other.everywhere if size(other.units) == 1 else 0
+            smaller = [
+                of(places)
+                for other in others
+                if 1 < size(other.units) < size(suspect.units)
+                for places in other.occurrences
+            ]
             occurrences = tuple(
                 occurrence
                 for occurrence in suspect.occurrences
-                if not any(
-                    other is not suspect and units != of(occurrence) and is_subset(units, of(occurrence))
-                    for other, units in smaller
-                    if not other.capacity
-                )
+                if not (units := of(occurrence)) & singles and not any(is_subset(part, units) for part in smaller)
             )
             if len(occurrences) == len(suspect.occurrences):
                 kept.append(suspect)
