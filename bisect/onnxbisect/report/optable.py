@@ -32,7 +32,7 @@ def _row(
     involved = [
         (identity, culprit)
         for identity, culprit in zip(identities, job.diagnosis.culprits, strict=True)
-        if any(occurrence & units for occurrence in culprit.occurrences)
+        if culprit.kind is not CulpritKind.CAPACITY and any(occurrence & units for occurrence in culprit.occurrences)
     ]
     alone = together = 0
     for _, culprit in involved:
@@ -40,10 +40,10 @@ def _row(
             for occurrence in culprit.occurrences:
                 if culprit.kind is CulpritKind.SINGLE:
                     alone |= occurrence & units
-                else:
+                elif culprit.kind is CulpritKind.INTERACTION:
                     together |= occurrence & units
     if alone | together:
-        verdict = "mixed" if (states.passing & units) | (together & ~alone) else "fail"
+        verdict = "mixed" if ((states.passing | states.context) & units) | (together & ~alone) else "fail"
         named = [records.named(culprit.evidence.fails, Status.FAIL) for _, culprit in involved]
         proof = [name for name in dict.fromkeys(named) if name is not None]
     elif units & ~(states.passing | states.context):

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from onnxbisect.diagnosis import Certainty, Diagnosis
+from onnxbisect.diagnosis import Certainty, CulpritKind, Diagnosis
 from onnxbisect.report.records import Records
 from onnxbisect.unitset import UnitSet
 from onnxbisect.universe import Universe
@@ -27,6 +27,8 @@ def states(universe: Universe, diagnosis: Diagnosis, records: Records) -> States
     """Sorts every unit of the model."""
     culprit = suspected = context = 0
     for found in diagnosis.culprits:
+        if found.kind is CulpritKind.CAPACITY:
+            continue  # too much of it; no unit of it is to blame
         for occurrence in found.occurrences or (found.units,):
             if found.certainty is Certainty.CONFIRMED:
                 culprit |= occurrence

@@ -241,7 +241,7 @@ class Locator:
         )
 
     def _beliefs(self, region: UnitSet, passing: UnitSet, pool: list[Atom], group: list[Atom]) -> Beliefs:
-        safe = self.atoms(passing)
+        safe = self.atoms(self._covered(region) if self.capacity else passing)
         everyone = list(dict.fromkeys((*safe, *pool, *group, *self.guilty)))
         weights = {atom: self._prior_weight(atom) for atom in everyone}
         acquitted = frozenset(atom for atom in (*pool, *group) if self._tried(atom))
