@@ -128,13 +128,13 @@ class Search:
         if minimal != self.suspects:
             self.suspects = minimal
             return False
-        outcome = self._confirmer.confirm(self.suspects, self.remainder, self.locator.artefacts)
+        outcome = self._confirmer.confirm(self.suspects, self.remainder, self.locator.atoms.artefacts)
         self.suspects = (*outcome.suspects, *outcome.narrowed)
         for suspect in outcome.narrowed:
-            self.locator.split.setdefault(self._universe.variant[lowest(suspect.units)], 1)
+            self.locator.atoms.split.setdefault(self._universe.variant[lowest(suspect.units)], 1)
         for suspect in outcome.cleared:
             if size(suspect.units) == 1:
-                self.locator.artefacts.add(self._universe.variant[lowest(suspect.units)])
+                self.locator.atoms.artefacts.add(self._universe.variant[lowest(suspect.units)])
         if outcome.cleared:
             # What was blamed in a remainder without them is blamed again with them.
             self.suspects = tuple(

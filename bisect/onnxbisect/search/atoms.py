@@ -1,0 +1,141 @@
+"""The atoms that the search moves, and what is believed of each before it is asked."""
+
+from collections.abc import Sequence
+
+from onnxbisect.search.artefacts import suspended
+from onnxbisect.search.oracle import Oracle
+from onnxbisect.search.pattern import alone, representative
+from onnxbisect.search.prior import (
+    ACQUITTED_FACTOR,
+    ADVERTISED_FACTOR,
+    NAMED_ODDS,
+    Atom,
+    Beliefs,
+    rarity,
+)
+from onnxbisect.unitset import UnitSet, lowest, members, of
+from onnxbisect.universe import Universe
+
+
+class Atoms:
+    """Atoms and suspicions of one replay. `split` says how far a variant has been taken apart.
+
+    Level 0: all its units are one atom. Level 1: one for each shape and direct context. Level 2: every unit.
+    """
+
+    def __init__(self, universe: Universe, oracle: Oracle) -> None:
+        self._universe = universe
+        self._oracle = oracle
+        self.split: dict[int, int] = {}
+        #: Variants of which a unit failed alone and passed in the model: failing alone says nothing of them.
+        self.artefacts = set(suspended(universe, oracle))
+        #: Atoms known to be to blame: they tell how dense blame is.
+        self.guilty: list[Atom] = []
+
+    def of_units(self, units: UnitSet) -> list[Atom]:
+        """The units as atoms, in the order of their first units."""
+        found = []
+        for variant, alike in enumerate(self._universe.variant_members):
+            inside = alike & units
+            if inside:
+                found += [Atom(part, variant) for part in self._parts(variant, inside)]
+        return sorted(found, key=lambda atom: lowest(atom.units))
+
+    def _parts(self, variant: int, units: UnitSet) -> list[UnitSet]:
+        level = self.split.get(variant, 0)
+        if level == 0:
+            return [units]
+        groups: dict[tuple[int, ...], list[int]] = {}
+        for unit in members(units):
+            key = (self._universe.solo[unit], self._universe.surroundings[unit]) if level == 1 else (unit,)
+            groups.setdefault(key, []).append(unit)
+        return [of(group) for group in groups.values()]
+
+    def alone(self, atom: Atom) -> UnitSet:
+        """The probe that asks about the atom by itself."""
+        return alone(self._universe, representative(self._universe, atom.units))
+
+    def tried(self, atom: Atom) -> bool:
+        """Whether asking the atom alone would tell nothing new."""
+        probe = self.alone(atom)
+        known = self._oracle.look(probe) is not None or self._oracle.passes_within(probe)
+        return known or atom.variant in self.artefacts
+
+    def beliefs(self, passing: UnitSet, pool: list[Atom], group: list[Atom]) -> Beliefs:
+        """A posterior for the atoms in question, `group` being part of a failing probe and `passing` units safe."""
+        safe = self.of_units(passing)
+        everyone = list(dict.fromkeys((*safe, *pool, *group, *self.guilty)))
+        weights = {atom: self._prior_weight(atom) for atom in everyone}
+        acquitted = frozenset(atom for atom in (*pool, *group) if self.tried(atom))
+        mean = sum(rarity(atom.units) for atom in everyone) / len(everyone)
+        named_units = self.named_units()
+        named = {
+            atom: NAMED_ODDS
+            for atom in pool
+            if (atom.units & named_units or self._unadvertised(atom)) and not self.tried(atom)
+        }
+        beliefs = Beliefs({atom: weight / mean for atom, weight in weights.items()}, named, acquitted)
+        # What a log has named was not found by chance, so it says nothing of the density; nor does a failure
+        # that it explains.
+        found = [atom for atom in self.guilty if not atom.units & named_units and not self._unadvertised(atom)]
+        beliefs.observe(
+            [*safe, *sorted(acquitted, key=lambda atom: lowest(atom.units))],
+            found,
+            group if named.keys().isdisjoint(group) else [],
+        )
+        return beliefs
+
+    def weight(self, atom: Atom) -> float:
+        """Relative odds that the atom is to blame."""
+        return self._prior_weight(atom) * (ACQUITTED_FACTOR if self.tried(atom) else 1.0)
+
+    def _prior_weight(self, atom: Atom) -> float:
+        weight = rarity(atom.units)
+        advertised = self._universe.advertised
+        if advertised is not None and self._universe.op[lowest(atom.units)] in advertised:
+            weight *= ADVERTISED_FACTOR
+        return weight
+
+    def _unadvertised(self, atom: Atom) -> bool:
+        advertised = self._universe.advertised
+        return advertised is not None and self._universe.op[lowest(atom.units)] not in advertised
+
+    def informative(self) -> bool:
+        """Whether this compiler's logs name anything: then asking everything else is asking for the next name."""
+        return any(self._verdict_hints(failing) for failing in self._oracle.failing)
+
+    def _verdict_hints(self, failing: UnitSet) -> bool:
+        verdict = self._oracle.look(failing)
+        return verdict is not None and bool(verdict.hints)
+
+    def named_units(self) -> UnitSet:
+        """All units that the log of a failing probe names and that were in that probe."""
+        universe = self._universe
+        named = 0
+        for failing in self._oracle.failing:
+            verdict = self._oracle.look(failing)
+            if verdict is None or not verdict.hints:
+                continue
+            units = of(
+                universe.unit_by_name[name]
+                for name in (*verdict.hints.nodes, *verdict.hints.tensors)
+                if name in universe.unit_by_name
+            )
+            # A log that names nodes has said all; the op type beside it would only widen the suspicion.
+            if not units & failing:
+                for op in verdict.hints.ops:
+                    units |= universe.units_by_op.get(op, 0)
+            named |= units & failing
+        return named
+
+    def say(self, atom: Atom) -> str:
+        """The atom's op, for progress lines."""
+        return self._universe.op[lowest(atom.units)]
+
+
+def union(atoms: Sequence[Atom]) -> UnitSet:
+    """The units of all these atoms."""
+    together = 0
+    for atom in atoms:
+        together |= atom.units
+    return together
