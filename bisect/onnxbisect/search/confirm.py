@@ -56,7 +56,7 @@ class Confirmer:
             questions.append((blames[suspect], f"{self._say(suspect)} back in its context"))
             questions.append((suspect.fails, f"{self._say(suspect)} alone"))
         together = self._together(suspects, remainder)
-        questions += [(probe, "culprits that always stand together") for probe in together.values()]
+        questions += [(probe, "culprits that always stand together") for probe in dict.fromkeys(together.values())]
         for suspect in suspects:
             if elsewhere[suspect]:
                 questions.append((elsewhere[suspect], f"{self._say(suspect)} in all its other contexts"))
@@ -108,22 +108,26 @@ class Confirmer:
         return self._near(others, remainder, PATTERN) | others if others else 0
 
     def _together(self, suspects: Sequence[Suspect], remainder: UnitSet) -> dict[Suspect, UnitSet]:
-        """For single suspects of which each stands near another wherever it occurs, a probe with that other put back.
+        """For single suspects that stand near each other wherever they occur, a probe with all of them put back.
 
         Such ops may be parts of one fused pattern, which was masked in one go: then each fails without the rest.
         """
-        singles = [suspect for suspect in suspects if size(suspect.units) == 1 and not suspect.capacity]
+        left = [suspect for suspect in suspects if size(suspect.units) == 1 and not suspect.verified]
         found: dict[Suspect, UnitSet] = {}
-        for suspect in singles:
-            if suspect.verified:
-                continue
-            company = 0
-            for other in singles:
-                if other is not suspect and self._always_near(suspect, other) and self._always_near(other, suspect):
-                    company |= self._steps(suspect.units, 2) & other.everywhere
-            if company:
-                group = suspect.units | company
-                found[suspect] = self._near(group, remainder, PATTERN) | group
+        while left:
+            company = [left.pop(0)]
+            for member in company:
+                joining = [one for one in left if self._always_near(member, one) and self._always_near(one, member)]
+                company += joining
+                left = [one for one in left if one not in joining]
+            if len(company) > 1:
+                everywhere = 0
+                for member in company:
+                    everywhere |= member.everywhere
+                group = company[0].units
+                for _ in company:
+                    group |= self._steps(group, 2) & everywhere
+                found |= dict.fromkeys(company, self._near(group, remainder, PATTERN) | group)
         return found
 
     def _always_near(self, one: Suspect, other: Suspect) -> bool:
