@@ -197,6 +197,28 @@ def test_a_probe_without_an_answer_blames_nobody_and_is_named():
     assert step.diagnosis.certificate.status is CertificateStatus.BOUNDED
 
 
+def test_one_place_without_an_answer_leaves_its_siblings_known():
+    graph = chain([0, 1, 2] * 8, solos=list(range(24)))
+
+    class Stalling(World):
+        def compile(self, units: UnitSet) -> Verdict:
+            return Verdict(status=Status.UNRESOLVED) if units >> 7 & 1 else super().compile(units)
+
+    step = Stalling(graph, monotone([1 << 12])).diagnose()
+    assert all_found(step) == {1 << 12}
+    assert step.diagnosis.unresolved == 1 << 7
+
+
+def test_a_pair_that_fails_wherever_both_are_is_one_culprit_with_every_combination():
+    graph = chain([0, 2, 1, 3] * 20)
+    world = World(graph, lambda units: {0, 1} <= {graph.variant[unit] for unit in members(units)}, alike=True)
+    step = world.diagnose(width=500)
+    [culprit] = step.diagnosis.culprits
+    assert len(culprit.occurrences) == 20 * 20
+    assert step.diagnosis.certificate.status is CertificateStatus.PROVEN
+    assert world.calls <= 40
+
+
 def test_a_compiler_that_never_answers_ends_the_search():
     class Mute(World):
         def compile(self, units: UnitSet) -> Verdict:

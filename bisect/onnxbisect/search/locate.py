@@ -140,7 +140,10 @@ class Locator:
             if together.passed:
                 return None
             if not together.failed:
-                self.unresolved |= atom.units
+                if size(atom.units) > 1:
+                    self._take_apart(atom)
+                else:
+                    self.unresolved |= atom.units
                 return None
         if atom.variant in self.atoms.artefacts:
             return self._artefact_leaf(atom, passing)
@@ -151,7 +154,7 @@ class Locator:
     def _artefact_leaf(self, atom: Atom, passing: UnitSet) -> Suspect | None:
         """A unit of a variant that is fine elsewhere: to blame only where it fails in context."""
         if size(atom.units) > 1:
-            self.atoms.split[atom.variant] = self.atoms.split.get(atom.variant, 0) + 1
+            self._take_apart(atom)
             return None
         unit = lowest(atom.units)
         probe = alone(self._universe, unit)
@@ -159,6 +162,9 @@ class Locator:
             return Suspect(units=atom.units, fails=self._oracle.probe(probe), occurrences=((unit,),))
         together = self._minimiser.close_by(atom.units, passing)
         return self._found(self._minimiser.narrow(together, self.atoms.named_units()))
+
+    def _take_apart(self, atom: Atom) -> None:
+        self.atoms.split[atom.variant] = self.atoms.split.get(atom.variant, 0) + 1
 
     def _found(self, minimal: UnitSet) -> Suspect | None:
         if size(minimal) > 1:

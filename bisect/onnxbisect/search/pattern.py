@@ -6,7 +6,7 @@ from onnxbisect.unitset import UnitSet, lowest, members, of
 from onnxbisect.universe import Universe
 
 #: Occurrences of one culprit that are looked for; a disconnected pattern can have a product of them.
-MOST_OCCURRENCES = 256
+MOST_OCCURRENCES = 1024
 
 Occurrence = tuple[int, ...]
 
