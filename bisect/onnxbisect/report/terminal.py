@@ -31,6 +31,7 @@ def lines(document: Mapping[str, Any], *, width: int = 100, files: str = "") -> 
         _ops(document, width),
         _partition(document, width),
         _preflight(document, width),
+        _notes(document),
         [_cost(document), *([f"Report: {clean(files)}"] if files else [])],
     ):
         if block:
@@ -158,6 +159,12 @@ def _preflight(document: Mapping[str, Any], width: int) -> list[str]:
     return (
         ["Preflight", *(clip(f"  {finding['id']}: {finding['detail']}", width) for finding in found)] if found else []
     )
+
+
+def _notes(document: Mapping[str, Any]) -> list[str]:
+    """What intake could not establish: a diagnosis rests on it, so it is read whole."""
+    notes = document["model"]["notes"]
+    return ["About the model", *(f"  {clean(note)}" for note in notes)] if notes else []
 
 
 def _cost(document: Mapping[str, Any]) -> str:
