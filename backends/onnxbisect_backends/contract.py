@@ -53,6 +53,9 @@ class Description:
     `domain::Op`), None where it advertises nothing. `weights_matter`: verdicts depend on weight values (the target
     quantises with them), so probes that differ in weights only are different questions. `dynamic_shapes`: models
     whose inputs have unbound dimensions are a fair question; without it the user is asked to bind them.
+    `newest_ir` and `newest_opset` are the newest versions of the format that the tool reads in full, None where it
+    is not known. `samples` is how many samples of input values the target wants beside each probe
+    (`onnxbisect_backends.samples`): what its inputs are when the whole model runs on the user's data.
     """
 
     tool: str
@@ -61,6 +64,9 @@ class Description:
     dressing: Dressing = field(default_factory=Dressing)
     weights_matter: bool = False
     dynamic_shapes: bool = False
+    newest_ir: int | None = None
+    newest_opset: int | None = None
+    samples: int = 0
 
 
 class Backend(Protocol):

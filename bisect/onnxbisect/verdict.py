@@ -48,12 +48,23 @@ class Hints:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Table:
+    """Something that a compiler tabulates beside its verdict, such as where each node runs; every row is as long
+    as `columns`. Cells are text as the compiler wrote it.
+    """
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Verdict:
     """One answer of a compiler.
 
     `fingerprint` is the compiler's own message with names, numbers and addresses normalised (`onnxbisect.
     fingerprint`), empty for a pass or a silent failure. `message` is the line a person should read.
-    `seconds` is the compiler's wall time.
+    `seconds` is the compiler's wall time. `tables` are what else the compiler told of the probe.
     """
 
     status: Status
@@ -62,6 +73,7 @@ class Verdict:
     message: str = ""
     hints: Hints = field(default_factory=Hints)
     seconds: float = 0.0
+    tables: tuple[Table, ...] = ()
 
     @property
     def passed(self) -> bool:

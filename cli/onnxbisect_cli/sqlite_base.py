@@ -1,15 +1,13 @@
 """The verdict base as an SQLite file in the user's cache directory, which several runs may have open at once."""
 
-import os
 import sqlite3
 import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import platformdirs
-
 from onnxbisect.verdict import Status
+from onnxbisect_backends.cache import cache_folder
 from onnxbisect_cli.answer import Answer, shorten_log, verdict_from_json, verdict_to_json
 from onnxbisect_cli.verdict_base import Asked, InMemoryVerdictBase, VerdictBase
 
@@ -97,10 +95,8 @@ class SqliteVerdictBase:
 
 
 def default_path() -> Path:
-    """`verdicts.sqlite` in `ONNXBISECT_CACHE_DIR`, else in the user's cache directory."""
-    configured = os.environ.get("ONNXBISECT_CACHE_DIR")
-    folder = Path(configured) if configured else platformdirs.user_cache_path("onnx-bisect", appauthor=False)
-    return folder / "verdicts.sqlite"
+    """`verdicts.sqlite` in the cache folder."""
+    return cache_folder() / "verdicts.sqlite"
 
 
 def open_base(path: Path, *, target: str, search: str) -> VerdictBase:

@@ -1,0 +1,215 @@
+"""Vendors' compilers that come from PyPI, each in a Python environment of its own in the user's cache.
+
+Their pins collide with ours and with each other's, some need an older Python, and some install packages by
+themselves with the first pip that they find. So every one has its own environment, made once from exact pins in
+`toolchains/NAME-VERSION.toml`, without a pip; `Toolchain.environment` is what its processes see of this machine.
+"""
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import resources
+from pathlib import Path
+
+from onnxbisect.errors import BackendUnusableError, OptionError
+from onnxbisect_backends.cache import cache_folder
+from onnxbisect_backends.options import unknown
+from onnxbisect_backends.process import clean_env
+
+#: Takes a line about what is being done.
+Say = Callable[[str], None]
+
+#: Where interpreters are that PATH does not show.
+_INTERPRETERS = (
+    "~/.pyenv/versions/{version}.*/bin/python{version}",
+    "~/.local/share/uv/python/cpython-{version}.*/bin/python{version}",
+    "/opt/python/cp{digits}-cp{digits}/bin/python{version}",
+)
+
+#: What a tool finds where it looks for pip.
+_NO_PIP = "#!/bin/sh\necho 'this environment is pinned; nothing is installed into it' >&2\nexit 1\n"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Toolchain:
+    """One version of a vendor's compiler, installed or not.
+
+    `pythons` are the minor versions of CPython that it runs on, the best first. `requirements` are exact pins of
+    everything, installed without asking for dependencies. `set_aside` are files below site-packages that keep the
+    tool from starting on other systems than its vendor's; they are renamed. `digest` is of the definition, so that
+    another one gets another environment.
+    """
+
+    name: str
+    version: str
+    pythons: tuple[str, ...]
+    requirements: tuple[str, ...]
+    set_aside: tuple[str, ...]
+    gigabytes: float
+    digest: str
+
+    @property
+    def folder(self) -> Path:
+        """The environment's root."""
+        return cache_folder() / "toolchains" / f"{self.name}-{self.version}-{self.digest}"
+
+    @property
+    def python(self) -> Path:
+        """Its interpreter."""
+        return self.folder / "bin" / "python"
+
+    @property
+    def installed(self) -> bool:
+        """Whether the environment was made to its end."""
+        return self._mark.exists()
+
+    @property
+    def missing(self) -> str | None:
+        """One sentence that says what to install; None where it is installed."""
+        if self.installed:
+            return None
+        return (
+            f"{self.name} {self.version} is not installed; run: "
+            f"onnx-bisect backends install {self.name}=={self.version} (about {self.gigabytes:g} GB)."
+        )
+
+    def environment(self, workdir: Path, extra: Mapping[str, str] | None = None) -> dict[str, str]:
+        """The whole environment of the tool's processes: its own programs and the system's, home in `workdir`."""
+        path = os.pathsep.join([str(self.folder / "bin"), "/usr/bin", "/bin"])
+        own = {"PATH": path, "VIRTUAL_ENV": str(self.folder), "PYTHONNOUSERSITE": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+        return clean_env(workdir, extra={**own, "PYTHONIOENCODING": "utf-8:backslashreplace", **(extra or {})})
+
+    def install(self, say: Say) -> None:
+        """Make the environment, unless it is there; raises BackendUnusableError with what is missing.
+
+        Several processes may ask at a time: one makes it, the others wait.
+        """
+        with self._alone():
+            if self.installed:
+                return
+            python = self._interpreter()
+            shutil.rmtree(self.folder, ignore_errors=True)
+            say(f"{self.name} {self.version}: a new environment of {python}")
+            self._do([str(python), "-m", "venv", str(self.folder)])
+            say(
+                f"{self.name} {self.version}: installing {len(self.requirements)} packages, about {self.gigabytes:g} GB"
+            )
+            pip = [str(self.python), "-m", "pip", "--quiet", "--disable-pip-version-check", "--no-input"]
+            self._do([*pip, "install", "--no-deps", *self.requirements])
+            self._do([*pip, "uninstall", "--yes", "pip"])
+            self._set_aside()
+            for name in ("pip", "pip3"):
+                script = self.folder / "bin" / name
+                script.write_text(_NO_PIP)
+                script.chmod(0o755)
+            self._mark.touch()
+            say(f"{self.name} {self.version}: installed in {self.folder}")
+
+    @cached_property
+    def site_packages(self) -> Path:
+        """Where its packages are; meaningful once it is installed."""
+        return next(iter((self.folder / "lib").glob("python*/site-packages")))
+
+    @property
+    def _mark(self) -> Path:
+        return self.folder / "onnx-bisect-complete"
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        self.folder.parent.mkdir(parents=True, exist_ok=True)
+        with self.folder.with_name(self.folder.name + ".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def _interpreter(self) -> Path:
+        for version in self.pythons:
+            for path in _candidates(version):
+                if _is_python(path, version):
+                    return path
+        raise BackendUnusableError(
+            f"{self.name} {self.version} runs on CPython {' or '.join(self.pythons)}, which was not found on PATH, "
+            f"under pyenv or under uv; install it (for example: uv python install {self.pythons[0]}) and try again."
+        )
+
+    def _set_aside(self) -> None:
+        for name in self.set_aside:
+            path = self.site_packages / name
+            if path.exists():
+                path.rename(path.with_name(path.name + ".set-aside"))
+
+    def _do(self, argv: list[str]) -> None:
+        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
+        if done.returncode:
+            said = (done.stderr or done.stdout).strip().splitlines()
+            errors = [line for line in said if line.startswith("ERROR")] or said or ["without a word"]
+            what = f"{self.name} {self.version} could not be installed"
+            raise BackendUnusableError(f"{what}: '{' '.join(argv[1:4])} …' said: {errors[0].strip()}")
+
+
+def toolchain(name: str, version: str | None = None) -> Toolchain:
+    """The toolchain of that name: of that version, else of the newest known; raises OptionError where there is none."""
+    known = toolchains()
+    if name not in known:
+        raise OptionError(unknown("compiler that can be installed", name, known))
+    if version is None:
+        return known[name][-1]
+    for one in known[name]:
+        if one.version == version:
+            return one
+    raise OptionError(unknown(f"version of {name} that can be installed", version, [it.version for it in known[name]]))
+
+
+def toolchains() -> dict[str, tuple[Toolchain, ...]]:
+    """All that can be installed: name to versions, the newest last."""
+    found: dict[str, list[Toolchain]] = {}
+    for entry in resources.files("onnxbisect_backends").joinpath("toolchains").iterdir():
+        if entry.name.endswith(".toml"):
+            one = _read(entry.read_text(encoding="utf-8"))
+            found.setdefault(one.name, []).append(one)
+    return {name: tuple(sorted(found[name], key=lambda it: _numbers(it.version))) for name in sorted(found)}
+
+
+def _read(text: str) -> Toolchain:
+    data = tomllib.loads(text)
+    return Toolchain(
+        name=data["name"],
+        version=data["version"],
+        pythons=tuple(data["pythons"]),
+        requirements=tuple(data["requirements"]),
+        set_aside=tuple(data.get("set_aside", ())),
+        gigabytes=data["gigabytes"],
+        digest=hashlib.sha256(text.encode()).hexdigest()[:8],
+    )
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(part) for part in version.split(".") if part.isdigit()]
+
+
+def _candidates(version: str) -> Iterator[Path]:
+    if ".".join(map(str, sys.version_info[:2])) == version:
+        yield Path(getattr(sys, "_base_executable", sys.executable))
+    if found := shutil.which(f"python{version}"):
+        yield Path(found)
+    for pattern in _INTERPRETERS:
+        path = Path(pattern.format(version=version, digits=version.replace(".", ""))).expanduser()
+        root = Path(path.anchor)
+        yield from sorted(root.glob(str(path.relative_to(root))), reverse=True)
+
+
+def _is_python(path: Path, version: str) -> bool:
+    """Whether it really is that version and can make environments; pyenv's shims exist and refuse to run."""
+    code = "import ensurepip, sys, venv; print('%d.%d' % sys.version_info[:2])"
+    try:
+        done = subprocess.run([str(path), "-c", code], stdin=subprocess.DEVNULL, capture_output=True, timeout=30)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0 and done.stdout.decode(errors="replace").strip() == version
