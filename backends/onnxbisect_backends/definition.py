@@ -6,14 +6,19 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from onnxbisect.errors import OptionError
 from onnxbisect.verdict import Kind
 from onnxbisect_backends.logs import compile_pattern
+from onnxbisect_backends.toolchain import named
 
 #: `{word}` is a placeholder, `{{word}}` a literal `{word}`; other braces are text.
 PLACEHOLDER = re.compile(r"\{\{(\w+)\}\}|\{(\w+)\}")
 
-#: Placeholders that need no declaration.
-BUILT_IN = ("model", "workdir", "out", "here", "python")
+#: Placeholders that need no declaration; `{toolchain}` needs the key `toolchain`.
+BUILT_IN = ("model", "workdir", "out", "here", "python", "toolchain")
+
+#: The version of a tool whose file does not say how to learn it.
+UNKNOWN = "unknown"
 
 
 def _regex(text: str) -> str:
@@ -23,6 +28,14 @@ def _regex(text: str) -> str:
 
 def _text(value: Any) -> Any:
     return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+def _toolchain(text: str) -> str:
+    try:
+        named(text)
+    except OptionError as error:
+        raise ValueError(str(error)) from None
+    return text
 
 
 Regex = Annotated[str, AfterValidator(_regex)]
@@ -101,12 +114,18 @@ class Definition(_Table):
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
     tool: str = ""
+    #: What this compiler is, in one line of a list.
+    summary: str = ""
+    #: What to install where the command is not found: the end of a sentence that begins with "install".
+    install: str = ""
+    #: `NAME` or `NAME==VERSION` of an environment that `onnx-bisect backends install` makes: the compiler runs in it.
+    toolchain: Annotated[str, AfterValidator(_toolchain)] = ""
     command: tuple[str, ...] = Field(min_length=1)
     env: dict[str, Text] = {}
     #: Variables of the user's environment that the compiler gets too.
     inherit_env: tuple[str, ...] = ()
     cwd: Literal["work", "here"] = "work"
-    version: str | VersionCommand = "unknown"
+    version: str | VersionCommand = UNKNOWN
     #: Op types that the compiler's documents list as supported; `domain::Op` outside the default domain.
     ops: frozenset[str] | None = None
     weights_matter: bool = False
@@ -127,7 +146,7 @@ class Definition(_Table):
             raise ValueError("command does not say where the model goes; write {model} in its place")
         if taken := sorted(set(self.options) & set(BUILT_IN)):
             raise ValueError(f"options.{taken[0]} has the name of a built-in placeholder")
-        valid = {*BUILT_IN, *self.options}
+        valid = {*BUILT_IN, *self.options} - (set() if self.toolchain else {"toolchain"})
         asking = self.version.command if isinstance(self.version, VersionCommand) else ()
         for element in (*self.command, *asking, *self.env.values()):
             for name in placeholders(element):

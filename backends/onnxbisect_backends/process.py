@@ -80,9 +80,13 @@ def clean_env(workdir: Path, *, inherit: Sequence[str] = (), extra: Mapping[str,
     onnxruntime, which many compilers carry, reports model names and hashes home since 1.29 unless told not to.
     `inherit` names variables to take over from this process where they are set; `extra` wins over everything.
     """
-    env = {name: os.environ[name] for name in (*_ALWAYS, *inherit) if name in os.environ}
     home = {name: str(workdir) for name in ("HOME", "TMPDIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME")}
-    return {**home, "ORT_DISABLE_TELEMETRY": "1", **env, **(extra or {})}
+    return {**home, "ORT_DISABLE_TELEMETRY": "1", **inherited((*_ALWAYS, *inherit)), **(extra or {})}
+
+
+def inherited(names: Sequence[str]) -> dict[str, str]:
+    """Of this process's environment, the variables of these names that are set."""
+    return {name: os.environ[name] for name in names if name in os.environ}
 
 
 def written(workdir: Path) -> tuple[Path, ...]:
@@ -119,8 +123,10 @@ def find_executable(command: str, *, cwd: Path, path: str | None) -> str | None:
     return str(Path(found).absolute()) if found else None
 
 
-def not_found(command: str) -> str:
-    """The sentence for a command that `find_executable` does not find."""
+def not_found(command: str, install: str = "") -> str:
+    """The sentence for a command that `find_executable` does not find; `install` is what to install for it."""
+    if install:
+        return f"The command '{command}' was not found{'' if '/' in command else ' on PATH'}; install {install}."
     if "/" in command:
         return f"'{command}' is not a file that can be executed; check the path and its permissions (chmod +x)."
     return f"The command '{command}' was not found on PATH; install it or give its full path."

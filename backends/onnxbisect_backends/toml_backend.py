@@ -15,13 +15,14 @@ from onnxbisect.errors import BackendUnusableError, OptionError
 from onnxbisect.fingerprint import fingerprint, plain
 from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect_backends.contract import Description, Limits, Outcome
-from onnxbisect_backends.definition import Definition, VersionCommand, fill, placeholders
+from onnxbisect_backends.definition import UNKNOWN, Definition, VersionCommand, fill, placeholders
 from onnxbisect_backends.identity import files_named, short_hash
 from onnxbisect_backends.judging import crashed, unfinished
 from onnxbisect_backends.logs import Pattern, Reading, compile_pattern, read_log
 from onnxbisect_backends.options import unknown
-from onnxbisect_backends.process import brought_home, clean_env, find_executable, not_found, run
+from onnxbisect_backends.process import brought_home, clean_env, find_executable, inherited, not_found, run
 from onnxbisect_backends.toml_file import load_definition
+from onnxbisect_backends.toolchain import Toolchain, named
 
 #: Seconds that a version command may take.
 _VERSION_SECONDS = 60.0
@@ -39,6 +40,7 @@ class TomlBackend:
         self._path = path.absolute()
         self._definition = load_definition(self._path)
         self._values = _chosen(self._definition, options)
+        self._toolchain = named(self._definition.toolchain) if self._definition.toolchain else None
         own = [word for word in self._definition.command if "here" in placeholders(word)]
         files = {Path(name).name: digest for name, digest in files_named(self._filled(own), self._path.parent).items()}
         self._digest = short_hash(self._path.read_text(encoding="utf-8") + json.dumps(files))
@@ -53,10 +55,17 @@ class TomlBackend:
         """The options' values, and a hash of the TOML file and of the files `{here}` that its command names."""
         return {**self._values, "definition": self._digest}
 
+    @property
+    def toolchain(self) -> Toolchain | None:
+        """The environment that the compiler runs in, where the file names one."""
+        return self._toolchain
+
     def describe(self) -> Description:
         """Asks the tool for its version where the file says how; raises BackendUnusableError where it fails."""
         it = self._definition
-        version = it.version if isinstance(it.version, str) else self._ask_version(it.version)
+        version = self._ask_version(it.version) if isinstance(it.version, VersionCommand) else it.version
+        if self._toolchain and version == UNKNOWN:
+            version = self._toolchain.version
         return Description(
             tool=it.tool or Path(it.command[0]).name,
             version=version,
@@ -67,11 +76,15 @@ class TomlBackend:
         )
 
     def check(self) -> str | None:
-        """Whether the command's first word can be executed."""
+        """Whether its toolchain is installed and the command's first word can be executed."""
+        if self._toolchain and self._toolchain.missing:
+            return self._toolchain.missing
         command = self._filled(self._definition.command[:1])[0]
         with tempfile.TemporaryDirectory() as work:
             path = self._env(Path(work), {}).get("PATH")
-        return None if find_executable(command, cwd=self._path.parent, path=path) else not_found(command)
+        if find_executable(command, cwd=self._path.parent, path=path):
+            return None
+        return not_found(command, self._definition.install)
 
     def compile(self, probe: Path, workdir: Path, limits: Limits) -> Outcome:
         """Run the command on one probe."""
@@ -136,12 +149,16 @@ class TomlBackend:
 
     def _filled(self, words: Sequence[str], places: Mapping[str, str] | None = None) -> list[str]:
         values = {"here": str(self._path.parent), "python": sys.executable, **self._values, **(places or {})}
+        if self._toolchain:
+            values["toolchain"] = str(self._toolchain.folder)
         return [fill(word, lambda name: values.get(name, f"{{{name}}}")) for word in words]
 
     def _env(self, workdir: Path, places: Mapping[str, str]) -> dict[str, str]:
         it = self._definition
         extra = dict(zip(it.env, self._filled(list(it.env.values()), places), strict=True))
-        return clean_env(workdir, inherit=it.inherit_env, extra=extra)
+        if self._toolchain is None:
+            return clean_env(workdir, inherit=it.inherit_env, extra=extra)
+        return self._toolchain.environment(workdir, {**inherited(it.inherit_env), **extra})
 
     def _run(self, words: Sequence[str], workdir: Path, limits: Limits, probe: Path) -> Outcome:
         places = {"model": str(probe), "workdir": str(workdir), "out": str(workdir / "out")}

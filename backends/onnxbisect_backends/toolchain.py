@@ -43,7 +43,8 @@ class Toolchain:
     """One version of a vendor's compiler, installed or not.
 
     `pythons` are the minor versions of CPython that it runs on, the best first. `requirements` are exact pins of
-    everything, installed without asking for dependencies. `set_aside` are files below site-packages that keep the
+    everything, installed without asking for dependencies; `elsewhere` are more of them, by the address of the package
+    index that has the right build. `set_aside` are files below site-packages that keep the
     tool from starting on other systems than its vendor's; they are renamed. `digest` is of the definition, so that
     another one gets another environment.
     """
@@ -52,6 +53,7 @@ class Toolchain:
     version: str
     pythons: tuple[str, ...]
     requirements: tuple[str, ...]
+    elsewhere: dict[str, tuple[str, ...]]
     set_aside: tuple[str, ...]
     gigabytes: float
     digest: str
@@ -99,11 +101,12 @@ class Toolchain:
             shutil.rmtree(self.folder, ignore_errors=True)
             say(f"{self.name} {self.version}: a new environment of {python}")
             self._do([str(python), "-m", "venv", str(self.folder)])
-            say(
-                f"{self.name} {self.version}: installing {len(self.requirements)} packages, about {self.gigabytes:g} GB"
-            )
+            packages = len(self.requirements) + sum(map(len, self.elsewhere.values()))
+            say(f"{self.name} {self.version}: installing {packages} packages, about {self.gigabytes:g} GB")
             pip = [str(self.python), "-m", "pip", "--quiet", "--disable-pip-version-check", "--no-input"]
             self._do([*pip, "install", "--no-deps", *self.requirements])
+            for index, requirements in self.elsewhere.items():
+                self._do([*pip, "install", "--no-deps", "--extra-index-url", index, *requirements])
             self._do([*pip, "uninstall", "--yes", "pip"])
             self._set_aside()
             for name in ("pip", "pip3"):
@@ -167,6 +170,12 @@ def toolchain(name: str, version: str | None = None) -> Toolchain:
     raise OptionError(unknown(f"version of {name} that can be installed", version, [it.version for it in known[name]]))
 
 
+def named(requirement: str) -> Toolchain:
+    """The toolchain that `NAME` or `NAME==VERSION` means."""
+    name, _, version = requirement.partition("==")
+    return toolchain(name.strip(), version.strip() or None)
+
+
 def toolchains() -> dict[str, tuple[Toolchain, ...]]:
     """All that can be installed: name to versions, the newest last."""
     found: dict[str, list[Toolchain]] = {}
@@ -184,6 +193,7 @@ def _read(text: str) -> Toolchain:
         version=data["version"],
         pythons=tuple(data["pythons"]),
         requirements=tuple(data["requirements"]),
+        elsewhere={index: tuple(pins) for index, pins in data.get("elsewhere", {}).items()},
         set_aside=tuple(data.get("set_aside", ())),
         gigabytes=data["gigabytes"],
         digest=hashlib.sha256(text.encode()).hexdigest()[:8],

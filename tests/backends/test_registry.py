@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from onnxbisect.errors import BackendUnusableError, OptionError
+from onnxbisect_backends import registry
 from onnxbisect_backends.registry import BrokenBackend, LoadedBackend, available, make
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -65,6 +66,39 @@ def test_make_gives_options_to_the_factory_and_explains_a_broken_one() -> None:
 
 def test_make_reads_toml_files() -> None:
     assert make(str(EXAMPLES / "mychip.toml"), {"chip": "mc2"}).options["chip"] == "mc2"
+
+
+@pytest.fixture
+def compilers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder of TOML files as this package carries one: a good one, a wrong one, and one that a plugin replaces."""
+    folder = tmp_path / "compilers"
+    folder.mkdir()
+    (folder / "trt.toml").write_text("name = 'trt'\nsummary = 'Builds an engine.'\ncommand = ['trt', '{model}']\n")
+    (folder / "wrong.toml").write_text("name = 'wrong'\ncommand = ['trt']\n")
+    (folder / "good.toml").write_text("name = 'good'\ncommand = ['good', '{model}']\n")
+    monkeypatch.setattr("onnxbisect_backends.registry._COMPILERS", folder)
+
+
+@pytest.mark.usefixtures("plugins", "compilers")
+def test_compilers_described_in_this_package_have_names() -> None:
+    found = available()
+
+    trt, wrong, good = found["trt"], found["wrong"], found["good"]
+    assert isinstance(trt, LoadedBackend)
+    assert (trt.summary, trt.origin) == ("Builds an engine.", "onnx-bisect")
+    assert trt.factory({}).name == make("trt", {}).name == "trt"
+    assert isinstance(wrong, BrokenBackend)
+    assert "does not say where the model goes" in wrong.reason
+    assert good.origin == "vendor-plugin"  # a plugin knows more than a file of ours
+    assert [*found] == sorted(found)
+    with pytest.raises(OptionError, match="did you mean 'trt'"):
+        make("trtt", {})
+
+
+def test_every_file_is_named_after_its_backend() -> None:
+    folder = Path(registry.__file__).with_name("compilers")
+
+    assert [path.stem for path in folder.glob("*.toml") if make(path.stem, {}).name != path.stem] == []
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Compilers described by TOML files."""
 
 from pathlib import Path
+from typing import Any
 
 import onnx
 import pytest
@@ -10,6 +11,7 @@ from onnxbisect.verdict import Hints, Kind, Status, Verdict
 from onnxbisect_backends.contract import Limits, Outcome
 from onnxbisect_backends.testing import conv_net
 from onnxbisect_backends.toml_backend import TomlBackend
+from onnxbisect_backends.toolchain import Toolchain, toolchains
 
 HEAD = 'name = "t"\n'
 
@@ -312,3 +314,66 @@ def test_a_wrong_file_is_refused_in_one_sentence(tmp_path: Path, text: str | byt
 def test_a_missing_file_is_said_to_be_missing(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match=r"nope\.toml cannot be read: No such file"):
         TomlBackend(tmp_path / "nope.toml", {})
+
+
+@pytest.fixture
+def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Toolchain:
+    """A toolchain whose environment holds one program, `tinyc`; not yet marked as installed."""
+    monkeypatch.setenv("ONNXBISECT_CACHE_DIR", str(tmp_path / "cache"))
+    nothing: dict[str, Any] = {"requirements": (), "elsewhere": {}, "set_aside": ()}
+    it = Toolchain(name="tiny", version="1.5", pythons=("3.11",), gigabytes=0.1, digest="d", **nothing)
+    monkeypatch.setattr("onnxbisect_backends.toolchain.toolchains", lambda: {**toolchains(), "tiny": (it,)})
+    program = it.folder / "bin" / "tinyc"
+    program.parent.mkdir(parents=True)
+    program.write_text('#!/bin/sh\necho "$0" "$@"; echo "home $HOME"; test "$FLAG" = on\n')
+    program.chmod(0o755)
+    return it
+
+
+TINY = "toolchain = 'tiny'\ncommand = ['tinyc', '{toolchain}/lib', '{model}']\nenv = { FLAG = 'on' }\n"
+
+
+def test_a_toolchain_that_is_not_installed_is_asked_for(tmp_path: Path, tiny: Toolchain) -> None:
+    it = backend(tmp_path, TINY)
+
+    assert it.check() == tiny.missing
+    assert "onnx-bisect backends install tiny==1.5" in str(it.check())
+
+
+def test_a_compiler_runs_in_its_toolchain(tmp_path: Path, tiny: Toolchain, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tiny.folder / "onnx-bisect-complete").touch()
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "tinyc").symlink_to("/bin/false")
+    monkeypatch.setenv("PATH", str(elsewhere), prepend=":")
+    it = backend(tmp_path, TINY)
+
+    outcome, verdict = ask(it, tmp_path)
+
+    assert it.check() is None
+    assert it.toolchain == tiny
+    assert it.describe().version == "1.5"  # the toolchain's, where the file does not say how to ask
+    assert verdict.status is Status.PASS, outcome.log
+    assert outcome.log.splitlines()[0] == f"{tiny.folder}/bin/tinyc {tiny.folder}/lib model.onnx"
+    assert "home ." in outcome.log.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("toolchain = 'openvno'\ncommand = ['ovc', '{model}']", "did you mean 'openvino'?"),
+        ("toolchain = 'openvino==1'\ncommand = ['ovc', '{model}']", "'1' is no version of openvino"),
+        ("command = ['{toolchain}/bin/ovc', '{model}']", "has the placeholder {toolchain}, which is neither"),
+    ],
+)
+def test_a_toolchain_that_does_not_exist_is_refused(tmp_path: Path, text: str, sentence: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        backend(tmp_path, text)
+
+    assert sentence in str(caught.value)
+
+
+def test_what_to_install_is_told_where_the_command_is_not_found(tmp_path: Path) -> None:
+    it = backend(tmp_path, "command = ['no-such-atc', '{model}']\ninstall = 'the CANN toolkit of your board'")
+
+    assert it.check() == "The command 'no-such-atc' was not found on PATH; install the CANN toolkit of your board."
