@@ -3,6 +3,9 @@
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+
+import onnx.defs
 
 from onnxbisect.fingerprint import fingerprint, headline, plain
 from onnxbisect.verdict import Hints, Kind
@@ -98,13 +101,20 @@ def op_names(text: str) -> Iterable[str]:
     """The ops in a captured text, as hints and advertised lists spell them.
 
     Bare in the default domain, else `domain::Op`; compilers write `ONNX::Det`, `ai.onnx:Det`, `onnx.Det`, `Det-17`
-    or `my.domain.Op`.
+    or `my.domain.Op`. Some write `einsum` for ONNX's `Einsum`, which comes out in ONNX's spelling.
     """
     for word in re.split(r"[,;\s]+", text):
         name = _DEFAULT_DOMAIN.sub("", _VERSION_SUFFIX.sub("", word.strip("'\"`[]")))
         domain, _, op = name.replace("::", ":").replace(":", ".").rpartition(".")
         if op:
-            yield f"{domain}::{op}" if domain else op
+            yield f"{domain}::{op}" if domain else _spellings().get(op.lower(), op)
+
+
+@cache
+def _spellings() -> dict[str, str]:
+    """ONNX's own ops by their names in lower case, which no two of them share."""
+    schemas = onnx.defs.get_all_schemas_with_history()
+    return {schema.name.lower(): schema.name for schema in schemas if schema.domain in ("", "ai.onnx")}
 
 
 def _name(text: str | None) -> list[str]:
