@@ -5,7 +5,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 from onnxbisect.cut import Cutter, dtype_needs, write
@@ -15,7 +15,7 @@ from onnxbisect.errors import BackendUnusableError, ModelError, OptionError
 from onnxbisect.job import Job, Target
 from onnxbisect.key import Keyer
 from onnxbisect.model import Model, load
-from onnxbisect.preflight import preflight
+from onnxbisect.preflight import Finding, preflight
 from onnxbisect.search import plan
 from onnxbisect.unitset import UnitSet
 from onnxbisect.universe import Universe
@@ -56,6 +56,21 @@ class Request:
     recheck: bool = False
 
 
+class Intake:
+    """A model, read once however many targets are asked about it, with the cutter and the findings that they share."""
+
+    def __init__(self, path: Path, input_shapes: Mapping[str, Sequence[int]]) -> None:
+        """Raises ModelError."""
+        self.model = load(path, input_shapes=input_shapes)
+        self.cutter = Cutter(self.model)
+        self.validity = Validity(self.model.path, self.model.universe.everything)
+
+    @cached_property
+    def findings(self) -> tuple[Finding, ...]:
+        """What compilers are known to mind about the model."""
+        return preflight(self.model)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Bisected:
     """A search that ended. `culprit_files` has, for each culprit in order, its files by name (none where no compile
@@ -68,20 +83,24 @@ class Bisected:
 
 
 @contextmanager
-def bisected(request: Request) -> Iterator[Bisected]:
-    """Search, in a working folder that is gone when the context ends. Raises OnnxBisectError before any compile."""
-    backend = _backend(request)
+def bisected(request: Request, intake: Intake | None = None) -> Iterator[Bisected]:
+    """Search, in a working folder that is gone when the context ends. Raises OnnxBisectError before any compile.
+
+    `intake` is that of the request's model, where it was read before.
+    """
+    backend = backend_of(request)
     if complaint := backend.check():
         raise BackendUnusableError(complaint)
-    model = load(request.model, input_shapes=request.input_shapes)
+    intake = intake or Intake(request.model, request.input_shapes)
+    model = intake.model
     description = backend.describe()
-    _demand_static(model, backend, description)
+    demand_static(model, backend, description)
     target = Target(backend=backend.name, tool=description.tool, version=description.version, options=backend.options)
     universe = replace(model.universe, needs=dtype_needs(model, description.dressing), advertised=description.ops)
     base = _base(request, model, universe, target, description.dressing)
     with tempfile.TemporaryDirectory(prefix="onnx-bisect-", ignore_cleanup_errors=True) as name:
         try:
-            yield _search(request, backend, description, model, universe, target, base, Path(name))
+            yield _search(request, backend, description, intake, universe, target, base, Path(name))
         finally:
             if base.problem is not None:
                 print(f"onnx-bisect: {base.problem}", file=sys.stderr)
@@ -92,13 +111,14 @@ def _search(
     request: Request,
     backend: Backend,
     description: Description,
-    model: Model,
+    intake: Intake,
     universe: Universe,
     target: Target,
     base: VerdictBase,
     folder: Path,
 ) -> Bisected:
-    write_probe = _probe_writer(model, description.dressing)
+    model = intake.model
+    write_probe = _probe_writer(intake, description.dressing)
     files = CulpritFiles(write_probe, folder)
     keyer = Keyer(model, weights=description.weights_matter)
 
@@ -113,7 +133,7 @@ def _search(
                 write=write_probe,
                 backend=backend,
                 limits=Limits() if request.seconds is None else Limits(seconds=request.seconds),
-                objection=Validity(model.path, universe.everything).objection,
+                objection=intake.validity.objection,
                 folder=folder,
             ),
             base=base,
@@ -131,7 +151,7 @@ def _search(
         target=target,
         diagnosis=ended.diagnosis,
         probes=ended.records,
-        preflight=preflight(model),
+        preflight=intake.findings,
         stats=ended.stats,
     )
     found = ended.diagnosis.culprits if request.with_files else ()
@@ -142,7 +162,8 @@ def _search(
     )
 
 
-def _backend(request: Request) -> Backend:
+def backend_of(request: Request) -> Backend:
+    """The backend that the request names; OptionError where it does not, or not rightly."""
     if request.command:
         if request.backend is not None or request.options:
             raise OptionError("A command after '--' is the backend itself: leave --backend and --option out.")
@@ -154,7 +175,8 @@ def _backend(request: Request) -> Backend:
     return registry.make(request.backend, dict(request.options))
 
 
-def _demand_static(model: Model, backend: Backend, description: Description) -> None:
+def demand_static(model: Model, backend: Backend, description: Description) -> None:
+    """ModelError where the target needs dimensions that are not bound."""
     if description.dynamic_shapes or not model.unbound:
         return
     name = model.unbound[0]
@@ -175,12 +197,10 @@ def _base(request: Request, model: Model, universe: Universe, target: Target, dr
     return open_base(default_path(), target=identity, search=search_identity(identity, model.sha256, universe))
 
 
-def _probe_writer(model: Model, dressing: Dressing) -> WriteProbe:
-    cutter = Cutter(model)
-
+def _probe_writer(intake: Intake, dressing: Dressing) -> WriteProbe:
     def write_probe(units: UnitSet, path: Path) -> Mapping[str, str]:
-        piece = cutter.cut(units, dressing)
-        write(piece, model, path)
+        piece = intake.cutter.cut(units, dressing)
+        write(piece, intake.model, path)
         return piece.renamed
 
     return write_probe
