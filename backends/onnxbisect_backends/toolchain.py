@@ -43,17 +43,17 @@ class Toolchain:
     """One version of a vendor's compiler, installed or not.
 
     `pythons` are the minor versions of CPython that it runs on, the best first. `requirements` are exact pins of
-    everything, installed without asking for dependencies; `elsewhere` are more of them, by the address of the package
-    index that has the right build. `set_aside` are files below site-packages that keep the
-    tool from starting on other systems than its vendor's; they are renamed. `digest` is of the definition, so that
-    another one gets another environment.
+    everything, installed without asking for dependencies; `elsewhere` are more of them, by the address of the
+    package index that has the right build. `set_aside` are files below site-packages that keep the tool from
+    starting on other systems than its vendor's; they are renamed. `digest` is of the definition, so that another one
+    gets another environment.
     """
 
     name: str
     version: str
     pythons: tuple[str, ...]
     requirements: tuple[str, ...]
-    elsewhere: dict[str, tuple[str, ...]]
+    elsewhere: Mapping[str, tuple[str, ...]]
     set_aside: tuple[str, ...]
     gigabytes: float
     digest: str
