@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from onnxbisect.errors import OptionError
 from onnxbisect.verdict import Kind
 from onnxbisect_backends.logs import compile_pattern
+from onnxbisect_backends.options import unknown
 from onnxbisect_backends.toolchain import named
 
 #: `{word}` is a placeholder, `{{word}}` a literal `{word}`; other braces are text.
@@ -40,6 +41,7 @@ def _toolchain(text: str) -> str:
 
 Regex = Annotated[str, AfterValidator(_regex)]
 Text = Annotated[str, BeforeValidator(_text)]
+Command = Annotated[tuple[str, ...], Field(min_length=1)]
 
 
 class _Table(BaseModel):
@@ -71,6 +73,8 @@ class LogPattern(_Table):
     kind: Kind = Kind.UNSUPPORTED
     #: This text is a failure whatever the exit status.
     fails: bool = False
+    #: The pattern is there only where these options have these values, such as `{ fallback = "forbid" }`.
+    when: dict[str, Text] = {}
     #: Where the text comes from; for the reader of the file.
     source: str = ""
 
@@ -97,7 +101,7 @@ class DressingTable(_Table):
 class VersionCommand(_Table):
     """How to ask the tool for its version: the first group of `regex`, else all that it matches."""
 
-    command: tuple[str, ...] = Field(min_length=1)
+    command: Command
     regex: Regex = r"\d+(?:\.\d+)+\S*"
 
 
@@ -120,7 +124,9 @@ class Definition(_Table):
     install: str = ""
     #: `NAME` or `NAME==VERSION` of an environment that `onnx-bisect backends install` makes: the compiler runs in it.
     toolchain: Annotated[str, AfterValidator(_toolchain)] = ""
-    command: tuple[str, ...] = Field(min_length=1)
+    #: Commands that run before `command`; the first that does not end with exit status 0 ends the compile.
+    prepare: tuple[Command, ...] = ()
+    command: Command
     env: dict[str, Text] = {}
     #: Variables of the user's environment that the compiler gets too.
     inherit_env: tuple[str, ...] = ()
@@ -142,13 +148,14 @@ class Definition(_Table):
 
     @model_validator(mode="after")
     def _placeholders(self) -> "Definition":
-        if not any("model" in placeholders(element) for element in self.command):
+        words = [word for command in self.commands for word in command]
+        if not any("model" in placeholders(word) for word in words):
             raise ValueError("command does not say where the model goes; write {model} in its place")
         if taken := sorted(set(self.options) & set(BUILT_IN)):
             raise ValueError(f"options.{taken[0]} has the name of a built-in placeholder")
         valid = {*BUILT_IN, *self.options} - (set() if self.toolchain else {"toolchain"})
         asking = self.version.command if isinstance(self.version, VersionCommand) else ()
-        for element in (*self.command, *asking, *self.env.values()):
+        for element in (*words, *asking, *self.env.values()):
             for name in placeholders(element):
                 if name not in valid:
                     known = ", ".join(f"{{{word}}}" for word in sorted(valid))
@@ -160,6 +167,23 @@ class Definition(_Table):
             if option.choices and option.default not in option.choices:
                 raise ValueError(f"options.{name}: the default '{option.default}' is none of its choices")
         return self
+
+    @model_validator(mode="after")
+    def _conditions(self) -> "Definition":
+        for number, pattern in enumerate(self.patterns):
+            for name, value in pattern.when.items():
+                where = f"patterns.{number}.when"
+                if name not in self.options:
+                    raise ValueError(f"{where}: {unknown('option', name, self.options).rstrip('.')}")
+                choices = self.options[name].choices
+                if choices and value not in choices:
+                    raise ValueError(f"{where}: {unknown(f'choice of options.{name}', value, choices).rstrip('.')}")
+        return self
+
+    @property
+    def commands(self) -> tuple[tuple[str, ...], ...]:
+        """All commands of one compile, in order."""
+        return (*self.prepare, self.command)
 
 
 def placeholders(text: str) -> Iterable[str]:

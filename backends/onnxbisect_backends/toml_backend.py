@@ -41,7 +41,8 @@ class TomlBackend:
         self._definition = load_definition(self._path)
         self._values = _chosen(self._definition, options)
         self._toolchain = named(self._definition.toolchain) if self._definition.toolchain else None
-        own = [word for word in self._definition.command if "here" in placeholders(word)]
+        words = [word for command in self._definition.commands for word in command]
+        own = [word for word in words if "here" in placeholders(word)]
         files = {Path(name).name: digest for name, digest in files_named(self._filled(own), self._path.parent).items()}
         self._digest = short_hash(self._path.read_text(encoding="utf-8") + json.dumps(files))
 
@@ -76,22 +77,22 @@ class TomlBackend:
         )
 
     def check(self) -> str | None:
-        """Whether its toolchain is installed and the command's first word can be executed."""
+        """Whether its toolchain is installed and the first words of its commands can be executed."""
         if self._toolchain and self._toolchain.missing:
             return self._toolchain.missing
-        command = self._filled(self._definition.command[:1])[0]
         with tempfile.TemporaryDirectory() as work:
             path = self._env(Path(work), {}).get("PATH")
-        if find_executable(command, cwd=self._path.parent, path=path):
-            return None
-        return not_found(command, self._definition.install)
+        for command in self._filled([words[0] for words in self._definition.commands]):
+            if not find_executable(command, cwd=self._path.parent, path=path):
+                return not_found(command, self._definition.install)
+        return None
 
     def compile(self, probe: Path, workdir: Path, limits: Limits) -> Outcome:
-        """Run the command on one probe."""
+        """Run the commands on one probe."""
         workdir, probe = workdir.absolute(), probe.absolute()
         if self._definition.dressing.self_contained:
             probe = Path(shutil.copyfile(probe, workdir / "model.onnx"))
-        outcome = self._run(self._definition.command, workdir, self._bounded(limits), probe)
+        outcome = self._run_all(workdir, self._bounded(limits), probe)
         return brought_home(outcome, probe, workdir)
 
     def judge(self, outcome: Outcome) -> Verdict:
@@ -99,7 +100,7 @@ class TomlBackend:
         if verdict := unfinished(outcome):
             return verdict
         it = self._definition
-        reading = read_log(outcome.log, _patterns(it))
+        reading = read_log(outcome.log, self._patterns())
         if why := self._not_answered(outcome):
             message = f"{why}: {reading.message}" if reading.message else f"{why}."
             return Verdict(status=Status.UNRESOLVED, kind=Kind.ERROR, message=message, seconds=outcome.seconds)
@@ -118,6 +119,13 @@ class TomlBackend:
             message=said or why,
             hints=reading.hints,
             seconds=outcome.seconds,
+        )
+
+    def _patterns(self) -> tuple[Pattern, ...]:
+        return tuple(
+            Pattern(regex=compile_pattern(it.regex), kind=it.kind, fails=it.fails)
+            for it in self._definition.patterns
+            if it.when.items() <= self._values.items()
         )
 
     def _not_answered(self, outcome: Outcome) -> str:
@@ -160,6 +168,24 @@ class TomlBackend:
             return clean_env(workdir, inherit=it.inherit_env, extra=extra)
         return self._toolchain.environment(workdir, {**inherited(it.inherit_env), **extra})
 
+    def _run_all(self, workdir: Path, limits: Limits, probe: Path) -> Outcome:
+        """The commands in turn, as one compile: it ends with the first that fails, and the limits bound all of it."""
+        commands = self._definition.commands
+        each = replace(limits, log_bytes=limits.log_bytes // len(commands))
+        so_far = Outcome(exit_code=0)
+        for words in commands:
+            if so_far.exit_code != 0:
+                break
+            it = self._run(words, workdir, replace(each, seconds=limits.seconds - so_far.seconds), probe)
+            so_far = replace(
+                it,
+                seconds=so_far.seconds + it.seconds,
+                peak_memory=max(so_far.peak_memory, it.peak_memory),
+                log=so_far.log + it.log,
+                log_truncated=so_far.log_truncated or it.log_truncated,
+            )
+        return so_far
+
     def _run(self, words: Sequence[str], workdir: Path, limits: Limits, probe: Path) -> Outcome:
         places = {"model": str(probe), "workdir": str(workdir), "out": str(workdir / "out")}
         cwd = workdir if self._definition.cwd == "work" else self._path.parent
@@ -192,10 +218,6 @@ class TomlBackend:
         if table.log_kb and limits.log_bytes == default.log_bytes:
             limits = replace(limits, log_bytes=table.log_kb << 10)
         return limits
-
-
-def _patterns(definition: Definition) -> tuple[Pattern, ...]:
-    return tuple(Pattern(regex=compile_pattern(it.regex), kind=it.kind, fails=it.fails) for it in definition.patterns)
 
 
 def _chosen(definition: Definition, given: dict[str, str]) -> dict[str, str]:

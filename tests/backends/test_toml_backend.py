@@ -292,6 +292,15 @@ GOOD = 'name = "x"\ncommand = ["a", "{model}"]\n'
             "'{chip}' has the placeholder {chip}, which is neither built in nor an option",
         ),
         (GOOD + "[options.model]\ndefault = ''", "options.model has the name of a built-in placeholder."),
+        (
+            GOOD + "[[patterns]]\nregex = 'x'\nwhen = { chop = '1' }\n[options.chip]\ndefault = '1'",
+            "patterns.0.when: 'chop' is no option; did you mean 'chip'? Valid: chip.",
+        ),
+        (
+            GOOD + "[[patterns]]\nregex = 'x'\nwhen = { c = 'z' }\n[options.c]\ndefault = 'x'\nchoices = ['x']",
+            "patterns.0.when: 'z' is no choice of options.c; valid: x.",
+        ),
+        (GOOD + "prepare = [[]]", "prepare.0: "),
         (GOOD + "[options.chip]\nhelp = ''", "the key 'options.chip.default' is missing."),
         (GOOD + "[options.c]\ndefault = 'x'\nchoices = ['y']", "the default 'x' is none of its choices."),
         ('name = "a b"\ncommand = ["{model}"]', "name: "),
@@ -314,6 +323,74 @@ def test_a_wrong_file_is_refused_in_one_sentence(tmp_path: Path, text: str | byt
 def test_a_missing_file_is_said_to_be_missing(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match=r"nope\.toml cannot be read: No such file"):
         TomlBackend(tmp_path / "nope.toml", {})
+
+
+STEPS = """
+prepare = [
+    ['sh', '-c', 'echo first; cp "$1" imported; exit $2', 'sh', '{model}', '{first}'],
+    ['sh', '-c', 'echo second; cp imported again'],
+]
+command = ['sh', '-c', 'echo third; cp again "$1"', 'sh', '{out}']
+[options.first]
+default = 0
+[success]
+files = ['out']
+"""
+
+
+def test_commands_run_in_turn_in_one_directory(tmp_path: Path) -> None:
+    outcome, verdict = ask(backend(tmp_path, STEPS), tmp_path)
+
+    assert verdict.passed
+    assert outcome.log == "first\nsecond\nthird\n"
+    assert Path("out") in outcome.artifacts
+
+
+def test_the_first_command_that_fails_is_the_end(tmp_path: Path) -> None:
+    outcome, verdict = ask(backend(tmp_path, STEPS, first="7"), tmp_path)
+
+    assert (outcome.exit_code, outcome.log) == (7, "first\n")
+    assert (verdict.status, verdict.message) == (Status.FAIL, "first")
+
+
+def test_the_limits_are_those_of_all_commands_together(tmp_path: Path) -> None:
+    text = "prepare = [['sleep', '1.5'], ['seq', '100000']]\n" + shell("seq 100000; exec sleep 60")
+
+    outcome, _ = ask(backend(tmp_path, text), tmp_path, Limits(seconds=2.5, log_bytes=9000))
+
+    assert outcome.timed_out
+    assert 2.5 <= outcome.seconds < 4
+    assert outcome.log_truncated
+    assert len(outcome.log) < 9500
+
+
+def test_every_command_must_be_there(tmp_path: Path) -> None:
+    it = backend(tmp_path, "prepare = [['no-such-importer', '{model}']]\ncommand = ['echo']\n")
+
+    assert "no-such-importer" in (it.check() or "")
+
+
+def test_a_pattern_may_wait_for_the_value_of_an_option(tmp_path: Path) -> None:
+    text = shell("echo Placing on CPU: Sin") + "[options.fallback]\ndefault = 'allow'\nchoices = ['allow', 'forbid']\n"
+    text += "[[patterns]]\nregex = 'on CPU: (?P<op>\\w+)'\nkind = 'fallback'\nfails = true\n"
+    text += "when = { fallback = 'forbid' }\n"
+
+    allowed, forbidden = (
+        backend(tmp_path, text, fallback=value).judge(Outcome(exit_code=0, log="Placing on CPU: Sin\n"))
+        for value in ("allow", "forbid")
+    )
+
+    assert (allowed.status, allowed.hints) == (Status.PASS, Hints())
+    assert (forbidden.status, forbidden.kind, forbidden.hints) == (Status.FAIL, Kind.FALLBACK, Hints(ops=("Sin",)))
+
+
+def test_ops_are_spelt_as_onnx_spells_them(tmp_path: Path) -> None:
+    text = shell("") + "[[patterns]]\nregex = 'for op type onnx_(?P<op>\\w+)'\n"
+    log = "for op type onnx_hardsigmoid for op type onnx_Einsum for op type onnx_myOwn"
+
+    verdict = backend(tmp_path, text).judge(Outcome(exit_code=1, log=log))
+
+    assert verdict.hints.ops == ("HardSigmoid", "Einsum", "myOwn")
 
 
 @pytest.fixture
