@@ -20,8 +20,11 @@ class Fill(StrEnum):
     ONES = "ones"
 
 
-def feed(value: onnx.ValueInfoProto, fill: Fill) -> np.ndarray:
-    """Data for a tensor input whose dimensions are bound, in its carrier dtype where numpy lacks its own."""
+def feed(value: onnx.ValueInfoProto, fill: Fill, sample: int = 0) -> np.ndarray:
+    """Data for a tensor input whose dimensions are bound, in its carrier dtype where numpy lacks its own.
+
+    Samples of different numbers differ, where the fill is random.
+    """
     dtype = value.type.tensor_type.elem_type
     shape = tuple(dim.dim_value for dim in value.type.tensor_type.shape.dim)
     if dtype == TensorProto.STRING:
@@ -29,7 +32,7 @@ def feed(value: onnx.ValueInfoProto, fill: Fill) -> np.ndarray:
     kind = np.dtype(helper.tensor_dtype_to_np_dtype(CARRIERS.get(dtype, dtype)))
     if fill is not Fill.RANDOM:
         return np.full(shape, fill is Fill.ONES).astype(kind)
-    random = np.random.default_rng(crc32(value.name.encode()))
+    random = np.random.default_rng(crc32(value.name.encode(), sample))
     if kind == np.bool_:
         alternating: np.ndarray = np.arange(prod(shape)) % 2 == 0
         return alternating.reshape(shape)

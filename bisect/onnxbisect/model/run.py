@@ -3,12 +3,9 @@
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Timer
-from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 from onnx import helper
 
 from onnxbisect.model.feeds import Fill, feed
@@ -23,10 +20,9 @@ from onnxbisect.model.runnable import (
     select,
 )
 from onnxbisect.model.scopes import domain_of
+from onnxbisect.model.session import Session
 from onnxbisect.model.standins import StandIns
 
-#: Seconds after which a run is ended: a Loop may have been told to go on for ever.
-_SECONDS = 300.0
 #: Sessions tried before giving up: after a few nodes left out one by one, whole op types are.
 _ATTEMPTS = 24
 _ONE_BY_ONE = 6
@@ -130,10 +126,13 @@ class _Attempt:
         return None if number is None else self._tensors[number]
 
     def run(self, fill: Fill, ran: frozenset[int], refused: Mapping[int, str]) -> Run:
-        session = self._session(self._model)
+        session = Session(self._model, self._folder)
         names = [*self._shape_outputs.values(), *self._value_outputs.values()]
         feeds = {fed_name(value): feed(value, fill) for value in self._inputs}
-        results = dict(zip(names, self._run_session(session, names, feeds), strict=True)) if names else {}
+        try:
+            results = dict(zip(names, session.run(names, feeds), strict=True)) if names else {}
+        finally:
+            self.timed_out = session.timed_out
         del session
         return Run(
             shapes={name: tuple(results[out].tolist()) for name, out in self._shape_outputs.items()},
@@ -142,22 +141,6 @@ class _Attempt:
             ran=ran,
             refused=refused,
         )
-
-    def _run_session(self, session: ort.InferenceSession, names: list[str], feeds: dict[str, np.ndarray]) -> list[Any]:
-        options = ort.RunOptions()
-
-        def end() -> None:
-            self.timed_out = True
-            options.terminate = True
-
-        clock = Timer(_SECONDS, end)
-        clock.daemon = True
-        clock.start()
-        try:
-            outputs: list[Any] = session.run(names, feeds, options)
-            return outputs
-        finally:
-            clock.cancel()
 
     def _restore(self, name: str, array: np.ndarray) -> np.ndarray:
         dtype = self._dtypes.get(name, 0)
@@ -170,20 +153,8 @@ class _Attempt:
             return {}
         del self._model.graph.output[:]
         self._model.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in names)
-        outputs = self._session(self._model).get_outputs()
-        return {out.name: _dtype(out.type) for out in outputs if out.type.startswith("tensor(")}
-
-    def _session(self, model: onnx.ModelProto) -> ort.InferenceSession:
-        options = ort.SessionOptions()
-        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-        # Shape nodes run as soon as their tensor is there, so that it can be freed.
-        options.execution_order = ort.ExecutionOrder.PRIORITY_BASED
-        options.enable_cpu_mem_arena = False
-        options.enable_mem_pattern = False
-        options.log_severity_level = 4
-        options.add_session_config_entry("session.disable_prepacking", "1")
-        options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(self._folder))
-        return ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        outputs = Session(self._model, self._folder).outputs
+        return {name: _dtype(kind) for name, kind in outputs.items() if kind.startswith("tensor(")}
 
 
 #: onnxruntime's spelling of element types, where it is not the lower-case name of the ONNX one.

@@ -1,0 +1,56 @@
+"""onnxruntime as the engine uses it: optimisation off, little memory, and an end to every run."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from threading import Timer
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+
+#: Seconds after which a run is ended: a Loop may have been told to go on for ever.
+_SECONDS = 300.0
+
+
+class Session:
+    """A model that is ready to run on the CPU, its external data below `folder`. Raises what onnxruntime raises.
+
+    `timed_out` tells whether the last run was ended by the clock.
+    """
+
+    def __init__(self, model: onnx.ModelProto, folder: Path) -> None:
+        options = ort.SessionOptions()
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+        # Nodes that only look at a tensor run as soon as it is there, so that it can be freed.
+        options.execution_order = ort.ExecutionOrder.PRIORITY_BASED
+        options.enable_cpu_mem_arena = False
+        options.enable_mem_pattern = False
+        options.log_severity_level = 4
+        options.add_session_config_entry("session.disable_prepacking", "1")
+        options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))
+        self._session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        self.timed_out = False
+
+    @property
+    def outputs(self) -> dict[str, str]:
+        """Name and type of each output, as onnxruntime spells it."""
+        return {output.name: output.type for output in self._session.get_outputs()}
+
+    def run(self, names: Sequence[str], feeds: Mapping[str, np.ndarray]) -> list[Any]:
+        """The named outputs, in order."""
+        self.timed_out = False
+        options = ort.RunOptions()
+
+        def end() -> None:
+            self.timed_out = True
+            options.terminate = True
+
+        clock = Timer(_SECONDS, end)
+        clock.daemon = True
+        clock.start()
+        try:
+            outputs: list[Any] = self._session.run(list(names), dict(feeds), options)
+            return outputs
+        finally:
+            clock.cancel()
