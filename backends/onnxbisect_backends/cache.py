@@ -9,4 +9,4 @@ import platformdirs
 def cache_folder() -> Path:
     """`ONNXBISECT_CACHE_DIR`, else this program's folder in the user's cache directory; it need not exist yet."""
     configured = os.environ.get("ONNXBISECT_CACHE_DIR")
-    return Path(configured) if configured else platformdirs.user_cache_path("onnx-bisect", appauthor=False)
+    return Path(configured).absolute() if configured else platformdirs.user_cache_path("onnx-bisect", appauthor=False)

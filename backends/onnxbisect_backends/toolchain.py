@@ -9,11 +9,9 @@ import fcntl
 import hashlib
 import os
 import shutil
-import subprocess
-import sys
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import resources
@@ -21,18 +19,10 @@ from pathlib import Path
 
 from onnxbisect.errors import BackendUnusableError, OptionError
 from onnxbisect_backends.cache import cache_folder
+from onnxbisect_backends.interpreter import find_python
 from onnxbisect_backends.options import unknown
+from onnxbisect_backends.pip_run import PipError, Say, carry_out
 from onnxbisect_backends.process import clean_env
-
-#: Takes a line about what is being done.
-Say = Callable[[str], None]
-
-#: Where interpreters are that PATH does not show.
-_INTERPRETERS = (
-    "~/.pyenv/versions/{version}.*/bin/python{version}",
-    "~/.local/share/uv/python/cpython-{version}.*/bin/python{version}",
-    "/opt/python/cp{digits}-cp{digits}/bin/python{version}",
-)
 
 #: What a tool finds where it looks for pip.
 _NO_PIP = "#!/bin/sh\necho 'this environment is pinned; nothing is installed into it' >&2\nexit 1\n"
@@ -70,8 +60,8 @@ class Toolchain:
 
     @property
     def installed(self) -> bool:
-        """Whether the environment was made to its end."""
-        return self._mark.exists()
+        """Whether the environment was made to its end, and its interpreter is still there."""
+        return self._mark.exists() and self.python.exists()
 
     @property
     def missing(self) -> str | None:
@@ -92,29 +82,25 @@ class Toolchain:
     def install(self, say: Say) -> None:
         """Make the environment, unless it is there; raises BackendUnusableError with what is missing.
 
-        Several processes may ask at a time: one makes it, the others wait.
+        Several processes may ask at a time: one makes it, the others wait. What ends early, by Ctrl-C too, leaves
+        nothing that is taken for installed.
         """
-        with self._alone():
-            if self.installed:
-                return
-            python = self._interpreter()
-            shutil.rmtree(self.folder, ignore_errors=True)
-            say(f"{self.name} {self.version}: a new environment of {python}")
-            self._do([str(python), "-m", "venv", str(self.folder)])
-            packages = len(self.requirements) + sum(map(len, self.elsewhere.values()))
-            say(f"{self.name} {self.version}: installing {packages} packages, about {self.gigabytes:g} GB")
-            pip = [str(self.python), "-m", "pip", "--quiet", "--disable-pip-version-check", "--no-input"]
-            self._do([*pip, "install", "--no-deps", *self.requirements])
-            for index, requirements in self.elsewhere.items():
-                self._do([*pip, "install", "--no-deps", "--extra-index-url", index, *requirements])
-            self._do([*pip, "uninstall", "--yes", "pip"])
-            self._set_aside()
-            for name in ("pip", "pip3"):
-                script = self.folder / "bin" / name
-                script.write_text(_NO_PIP)
-                script.chmod(0o755)
-            self._mark.touch()
-            say(f"{self.name} {self.version}: installed in {self.folder}")
+        called = f"{self.name} {self.version}"
+
+        def report(line: str) -> None:
+            say(f"{called}: {line}")
+
+        try:
+            with self._alone(report) as lock:
+                if not self.installed:
+                    self._make(report, lock)
+        except PipError as error:
+            raise BackendUnusableError(f"{called} could not be installed: {error}") from None
+        except OSError as error:
+            raise BackendUnusableError(
+                f"{called} could not be installed in {self.folder}: {error.strerror or error}; "
+                f"ONNXBISECT_CACHE_DIR names another place."
+            ) from error
 
     @cached_property
     def site_packages(self) -> Path:
@@ -126,35 +112,62 @@ class Toolchain:
         return self.folder / "onnx-bisect-complete"
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _alone(self, say: Say) -> Iterator[int]:
+        """Hold the lock of this environment, and hand it on: what runs on our behalf keeps it should we be killed."""
         self.folder.parent.mkdir(parents=True, exist_ok=True)
         with self.folder.with_name(self.folder.name + ".lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                say("waiting for another process that installs it")
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            yield lock.fileno()
+
+    def _make(self, say: Say, lock: int) -> None:
+        base = self._interpreter()
+        self._remove()
+        try:
+            say(f"a new environment of {base}")
+            carry_out([str(base), "-I", "-m", "venv", str(self.folder)], say, lock)
+            packages = len(self.requirements) + sum(map(len, self.elsewhere.values()))
+            say(f"installing {packages} packages, about {self.gigabytes:g} GB")
+            pip = [str(self.python), "-I", "-m", "pip", "--disable-pip-version-check", "--no-input"]
+            install = [*pip, "install", "--no-deps", "--progress-bar=off"]
+            carry_out([*install, *self.requirements], say, lock)
+            for index, requirements in self.elsewhere.items():
+                carry_out([*install, "--extra-index-url", index, *requirements], say, lock)
+            scripts = [*(self.folder / "bin").glob("pip*")]
+            carry_out([*pip, "uninstall", "--yes", "pip"], say, lock)
+            for script in scripts:
+                script.write_text(_NO_PIP)
+                script.chmod(0o755)
+            self._set_aside()
+            self._mark.touch()
+        except BaseException:
+            with suppress(OSError):
+                self._remove()
+            raise
+        say(f"installed in {self.folder}")
 
     def _interpreter(self) -> Path:
         for version in self.pythons:
-            for path in _candidates(version):
-                if _is_python(path, version):
-                    return path
+            if path := find_python(version):
+                return path
         raise BackendUnusableError(
             f"{self.name} {self.version} runs on CPython {' or '.join(self.pythons)}, which was not found on PATH, "
             f"under pyenv or under uv; install it (for example: uv python install {self.pythons[0]}) and try again."
         )
+
+    def _remove(self) -> None:
+        self._mark.unlink(missing_ok=True)  # first: what is left of a removal that fails must not be believed
+        if self.folder.exists():
+            shutil.rmtree(self.folder)
 
     def _set_aside(self) -> None:
         for name in self.set_aside:
             path = self.site_packages / name
             if path.exists():
                 path.rename(path.with_name(path.name + ".set-aside"))
-
-    def _do(self, argv: list[str]) -> None:
-        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
-        if done.returncode:
-            said = (done.stderr or done.stdout).strip().splitlines()
-            errors = [line for line in said if line.startswith("ERROR")] or said or ["without a word"]
-            what = f"{self.name} {self.version} could not be installed"
-            raise BackendUnusableError(f"{what}: '{' '.join(argv[1:4])} …' said: {errors[0].strip()}")
 
 
 def toolchain(name: str, version: str | None = None) -> Toolchain:
@@ -202,24 +215,3 @@ def _read(text: str) -> Toolchain:
 
 def _numbers(version: str) -> list[int]:
     return [int(part) for part in version.split(".") if part.isdigit()]
-
-
-def _candidates(version: str) -> Iterator[Path]:
-    if ".".join(map(str, sys.version_info[:2])) == version:
-        yield Path(getattr(sys, "_base_executable", sys.executable))
-    if found := shutil.which(f"python{version}"):
-        yield Path(found)
-    for pattern in _INTERPRETERS:
-        path = Path(pattern.format(version=version, digits=version.replace(".", ""))).expanduser()
-        root = Path(path.anchor)
-        yield from sorted(root.glob(str(path.relative_to(root))), reverse=True)
-
-
-def _is_python(path: Path, version: str) -> bool:
-    """Whether it really is that version and can make environments; pyenv's shims exist and refuse to run."""
-    code = "import ensurepip, sys, venv; print('%d.%d' % sys.version_info[:2])"
-    try:
-        done = subprocess.run([str(path), "-c", code], stdin=subprocess.DEVNULL, capture_output=True, timeout=30)
-    except (OSError, subprocess.TimeoutExpired):
-        return False
-    return done.returncode == 0 and done.stdout.decode(errors="replace").strip() == version
