@@ -1,0 +1,143 @@
+"""Computes tensors of a model in onnxruntime, running only what leads to them."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+import numpy as np
+import onnx
+
+from onnxbisect.model.binding import is_unbound
+from onnxbisect.model.feeds import Fill, feed
+from onnxbisect.model.footprint import peak, size_of
+from onnxbisect.model.model import Model
+from onnxbisect.model.opaque import opaque_nodes
+from onnxbisect.model.runnable import assemble, culprit, fed_name, probe_value, select
+from onnxbisect.model.scopes import domain_of, reads
+from onnxbisect.model.session import Session
+
+#: One set of values for the model's inputs, by name.
+Sample = Mapping[str, np.ndarray]
+
+#: Parts tried before giving up: after a few nodes left out one by one, whole op types are.
+_ATTEMPTS = 24
+_ONE_BY_ONE = 6
+
+
+class Inputs:
+    """What the model's inputs are in each sample: `given`, or `count` times made up."""
+
+    def __init__(self, graph: onnx.GraphProto, given: Sequence[Sample], count: int) -> None:
+        self.values = {value.name: value for value in graph.input}
+        self.count = len(given) or count
+        self._given = given
+        self._fills = list(Fill)
+
+    def of(self, name: str, number: int) -> np.ndarray | None:
+        """One input in one sample, None where it is not given and cannot be made up."""
+        if self._given:
+            return self._given[number].get(name)
+        value = self.values[name]
+        if not value.type.HasField("tensor_type") or is_unbound(value.type):
+            return None
+        return feed(value, self._fills[0], number)
+
+    def weaken(self) -> bool:
+        """Make up simpler numbers from now on; False where they are given, or cannot be simpler."""
+        if self._given or len(self._fills) == 1:
+            return False
+        del self._fills[0]
+        return True
+
+
+class Computation:
+    """Runs parts of one model. `refused` are the nodes that onnxruntime does not run, with its words."""
+
+    def __init__(self, model: Model, inputs: Inputs, memory_limit: int) -> None:
+        self.refused: dict[int, str] = dict.fromkeys(opaque_nodes(model.proto), "")
+        self._model = model
+        self._graph = model.proto.graph
+        self._inputs = inputs
+        self._memory_limit = memory_limit
+        self._has_run = False
+
+    def run(self, wanted: Sequence[str]) -> dict[str, list[np.ndarray]] | None:
+        """For each tensor that can be computed its value in each sample; None where memory would not do."""
+        missing = {name for name in self._inputs.values if self._inputs.of(name, 0) is None}
+        known = self._model.known
+        for _ in range(_ATTEMPTS):
+            nodes = _ancestors(self._graph, wanted, known) - self.refused.keys()
+            chosen = select(self._graph, nodes, missing, known)
+            made = {name for index in chosen for name in self._graph.node[index].output}
+            fetched = [name for name in wanted if name in made]
+            if not fetched:
+                break
+            part = _Part(self._model, chosen, fetched)
+            if part.memory > self._memory_limit:
+                return None
+            try:
+                found = part.run(self._inputs)
+            except Exception as error:  # onnxruntime's exceptions share no base class but this
+                self._refuse(str(error), chosen, part)
+            else:
+                self._has_run = True
+                return found
+        return {}
+
+    def _refuse(self, words: str, chosen: Collection[int], part: "_Part") -> None:
+        # Samples must stay the same for all tensors, so only a model that never ran gets other ones.
+        if "Non-zero status code" in words and not self._has_run and self._inputs.weaken():
+            return
+        node = culprit(words)
+        if node is None:
+            self.refused.update(dict.fromkeys(chosen, words))
+        elif len(self.refused) >= _ONE_BY_ONE or part.timed_out:
+            self.refused.update(dict.fromkeys(_like(self._graph, node, chosen), words))
+        else:
+            self.refused[node] = words
+
+
+class _Part:
+    """The nodes that lead to some tensors. `memory` is what a run takes at least, in bytes."""
+
+    def __init__(self, model: Model, nodes: Iterable[int], fetched: Sequence[str]) -> None:
+        self.timed_out = False
+        self._fetched = fetched
+        self._folder = model.path.parent
+        self._proto, self._reads = assemble(model.proto, nodes, model.known, {})
+        held = sum(size_of(model.types.get(name)) or 0 for name in fetched)
+        self.memory = peak(self._proto.graph, model.types) + held
+        dtypes = {name: kind.tensor_type.elem_type for name, kind in model.types.items()}
+        self._outputs = [
+            probe_value(self._proto, name, number, dtypes.get(name, 0)) for number, name in enumerate(fetched)
+        ]
+
+    def run(self, inputs: Inputs) -> dict[str, list[np.ndarray]]:
+        """Every sample in turn; raises what onnxruntime raises."""
+        session = Session(self._proto, self._folder)
+        found: dict[str, list[np.ndarray]] = {name: [] for name in self._fetched}
+        for number in range(inputs.count):
+            feeds = {fed_name(value): inputs.of(value.name, number) for value in self._reads}
+            fed = {name: array for name, array in feeds.items() if array is not None}
+            try:
+                arrays = session.run(self._outputs, fed)
+            finally:
+                self.timed_out = session.timed_out
+            for name, array in zip(self._fetched, arrays, strict=True):
+                found[name].append(array)
+        return found
+
+
+def _ancestors(graph: onnx.GraphProto, tensors: Iterable[str], known: Collection[str]) -> set[int]:
+    """The nodes that must run for these tensors, those of known value being there already."""
+    needed = {name for name in tensors if name not in known}
+    nodes = set()
+    for index in reversed(range(len(graph.node))):
+        node = graph.node[index]
+        if not needed.isdisjoint(node.output):
+            nodes.add(index)
+            needed.update(name for name in reads(node) if name not in known)
+    return nodes
+
+
+def _like(graph: onnx.GraphProto, node: int, among: Iterable[int]) -> set[int]:
+    op = (domain_of(graph.node[node]), graph.node[node].op_type)
+    return {index for index in among if (domain_of(graph.node[index]), graph.node[index].op_type) == op}
