@@ -45,7 +45,7 @@ def violation(constraint: Constraint, node: onnx.NodeProto, scope: Scope) -> str
 def _attribute(constraint: AttrConstraint, node: onnx.NodeProto, scope: Scope) -> str | None:
     name, rule, allowed = constraint.name, constraint.rule, _tuple(constraint.value)
     written = scope.attribute(node, name)
-    value = _value(written) if written is not None else _default(node, name, scope)
+    value = value_of(written) if written is not None else default_of(node, name, scope)
     shown = f"attribute {name} {'=' if written is not None else 'left at its default'} {value!r}"
     match rule:
         case "absent" | "absent_or":
@@ -63,7 +63,7 @@ def _attribute(constraint: AttrConstraint, node: onnx.NodeProto, scope: Scope) -
             return f"{shown}, which it does not take" if _among(value, allowed) else None
         case "in_if_mode_nearest":
             mode = scope.attribute(node, "mode")
-            if (_value(mode) if mode is not None else "nearest") == "nearest" and not _among(value, allowed):
+            if (value_of(mode) if mode is not None else "nearest") == "nearest" and not _among(value, allowed):
                 return f"{shown} with mode nearest, takes {_list(allowed)}"
         case "all_eq":
             items = value if isinstance(value, list) else [] if value is None else [value]
@@ -105,11 +105,20 @@ def _input(constraint: InputConstraint, node: onnx.NodeProto, scope: Scope) -> s
             if data is None or data.dims is None or _among(len(data.dims), allowed):
                 return None
             return f"input {constraint.name} has rank {len(data.dims)}, takes {_list(allowed)}"
-        case "dtype_in":
+        case "rank_not_in":
             data = scope.type_of(tensor)
-            if data is None or data.dtype == 0 or _among(TensorProto.DataType.Name(data.dtype), allowed):
+            if data is None or data.dims is None or not _among(len(data.dims), allowed):
                 return None
-            return f"input {constraint.name} is {TensorProto.DataType.Name(data.dtype)}, takes {_list(allowed)}"
+            return f"input {constraint.name} has rank {len(data.dims)}, which it does not take"
+        case "dtype_in" | "dtype_not_in":
+            data = scope.type_of(tensor)
+            if data is None or data.dtype == 0:
+                return None
+            dtype = TensorProto.DataType.Name(data.dtype)
+            if _among(dtype, allowed) == (constraint.rule == "dtype_in"):
+                return None
+            wish = "which it does not take" if constraint.rule == "dtype_not_in" else f"takes {_list(allowed)}"
+            return f"input {constraint.name} is {dtype}, {wish}"
         case "note" | "shape_note":
             return None
 
@@ -125,15 +134,17 @@ def _named_input(name: str, node: onnx.NodeProto, scope: Scope) -> str | None:
     return node.input[position] or None
 
 
-def _default(node: onnx.NodeProto, name: str, scope: Scope) -> Scalar | list[Scalar] | None:
+def default_of(node: onnx.NodeProto, name: str, scope: Scope) -> Scalar | list[Scalar] | None:
+    """What an attribute is where the node leaves it out; None where the schema gives nothing."""
     schema = scope.schema(node)
     known = schema.attributes.get(name) if schema is not None else None
     if known is None or known.default_value.type == AttributeProto.UNDEFINED:
         return None
-    return _value(known.default_value)
+    return value_of(known.default_value)
 
 
-def _value(attribute: AttributeProto) -> Scalar | list[Scalar] | None:
+def value_of(attribute: AttributeProto) -> Scalar | list[Scalar] | None:
+    """An attribute's value as profiles write it, dtypes by name; None for tensors and graphs."""
     match attribute.type:
         case AttributeProto.FLOAT:
             return float(attribute.f)

@@ -47,6 +47,8 @@ class _Strict(BaseModel):
 class _Constraint(_Strict):
     name: str
     effect: Effect = Effect.ERROR
+    #: For measured profiles: the compiler's words.
+    seen: str = ""
 
 
 class AttrConstraint(_Constraint):
@@ -76,7 +78,7 @@ class InputConstraint(_Constraint):
     """A limit on one input, by its name in the ONNX schema.
 
     `initializer` also accepts what is computed from constants where the compiler folds first. `absent_or_const`:
-    absent, or a constant with one of `value`. `dtype_in` names dtypes as TensorProto does. `note` and `shape_note`
+    absent, or a constant with one of `value`. `dtype_in` and `dtype_not_in` name dtypes as TensorProto does. `note` and `shape_note`
     are words that no program checks.
     """
 
@@ -87,7 +89,9 @@ class InputConstraint(_Constraint):
         "initializer",
         "initializer_scalar",
         "rank_in",
+        "rank_not_in",
         "dtype_in",
+        "dtype_not_in",
         "shape_note",
         "note",
     ]
@@ -105,11 +109,21 @@ class InputsConstraint(_Constraint):
 Constraint = Annotated[AttrConstraint | InputConstraint | InputsConstraint, Field(discriminator="kind")]
 
 
+class RefusedVariant(_Strict):
+    """One use of an op, spelled as `onnxbisect_backends.variant` does, and the compiler's words against it."""
+
+    variant: str
+    message: str
+    tests: tuple[str, ...] = ()
+
+
 class OpSupport(_Strict):
     """One supported op. `limits` are the source's words; `constraints` are what a program can check of them."""
 
     limits: tuple[str, ...] = ()
     constraints: tuple[Constraint, ...] = ()
+    #: Uses that were seen to be refused, for no reason that a limit could state.
+    refuses: tuple[RefusedVariant, ...] = ()
     note: str = ""
     #: How the source spells the op where that is not ONNX's way.
     doc_name: str = ""

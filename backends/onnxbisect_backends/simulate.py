@@ -17,6 +17,7 @@ from onnxbisect_backends.constraints import violation
 from onnxbisect_backends.patterns import Chain, Flow, is_named
 from onnxbisect_backends.profiles import OpSupport, Profile
 from onnxbisect_backends.scope import Scope, TensorType, enter, small_values, types_in
+from onnxbisect_backends.variant import spelled
 
 #: Domain, name and overload of a function.
 _Key = tuple[str, str, str]
@@ -158,6 +159,12 @@ class _Walk:
             if (reason := violation(constraint, node, scope)) is not None:
                 yield Refusal(kind=Kind.UNSUPPORTED, ops=(op,), nodes=(owner,), reason=reason)
                 return
+        if support.refuses:
+            spellings = {spelled(node, scope, exact=exact) for exact in (False, True)}
+            for refused in support.refuses:
+                if refused.variant in spellings:
+                    yield Refusal(kind=Kind.UNSUPPORTED, ops=(op,), nodes=(owner,), reason=refused.message)
+                    return
 
     def _call(self, key: _Key, node: onnx.NodeProto, scope: Scope, owner: str) -> Iterator[Refusal]:
         if key in self._calling or len(self._calling) >= _MAX_CALLS:

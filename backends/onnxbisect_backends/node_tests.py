@@ -1,0 +1,139 @@
+"""ONNX's own tests of single nodes, as questions to a compiler: one small model for each use of an op.
+
+The tests feed everything through graph inputs. Real models have shapes, axes, pads and most indices as constants, and
+compilers refuse them as inputs; so the values that a test comes with are written into the model, in up to three forms.
+"""
+
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from onnxbisect.model.scopes import qualified
+from onnxbisect.model.shapeops import SEMANTIC_SLOTS, SHAPE_SLOTS
+
+#: The opset that exporters write today; tests of newer ones are asked there wherever their node exists in it.
+USUAL_OPSET = 20
+
+#: IR versions before this one list initializers among the inputs, which some tools read as inputs.
+_OLDEST_IR = 4
+
+
+class Form(StrEnum):
+    """Which inputs of a test are constant."""
+
+    #: Those that say what to compute: shapes, axes, pads, bounds, indices.
+    USUAL = "shapes and indices constant"
+    #: All but the first: weights too.
+    WEIGHTS = "all but the first input constant"
+    #: None, as ONNX has the test.
+    COMPUTED = "every input computed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeTest:
+    """One test: a model of one node, and values for its inputs. `op` is bare in the default domain, else `domain::Op`.
+
+    `place` counts the tests of one op from 0.
+    """
+
+    name: str
+    op: str
+    model: onnx.ModelProto
+    values: Sequence[Any]
+    place: int = 0
+
+    def question(self, form: Form, *, opset: int, newest_opset: int | None = None) -> onnx.ModelProto | None:
+        """The test as a model at `opset` or below, else at its own where `newest_opset` allows that; None where the
+        node is not valid there, where a value cannot be a constant, or where the form is that of an earlier member
+        of `Form`.
+        """
+        constant = self._constant(form)
+        earlier = list(Form)[: list(Form).index(form)]
+        if constant in map(self._constant, earlier):
+            return None
+        own = _opset(self.model)
+        versions = [min(own, opset)] + [own] * (own > opset and (newest_opset is None or own <= newest_opset))
+        for version in versions:
+            model = self._written(constant, version)
+            if model is not None:
+                return model
+        return None
+
+    def _constant(self, form: Form) -> frozenset[int]:
+        """Positions among the inputs that are given."""
+        given = [slot for slot, name in enumerate(self.model.graph.node[0].input) if name]
+        match form:
+            case Form.USUAL:
+                op = self.model.graph.node[0].op_type
+                slots = {*SHAPE_SLOTS.get(op, ()), *SEMANTIC_SLOTS.get(op, ())}
+                return frozenset(place for place, slot in enumerate(given) if slot in slots)
+            case Form.WEIGHTS:
+                return frozenset(range(1, len(given)))
+            case Form.COMPUTED:
+                return frozenset()
+
+    def _written(self, constant: Iterable[int], opset: int) -> onnx.ModelProto | None:
+        """The model with these inputs as initializers, relabelled; None where onnx.checker does not take that."""
+        model = onnx.ModelProto()
+        model.CopyFrom(self.model)
+        graph = model.graph
+        for entry in model.opset_import:
+            if entry.domain in ("", "ai.onnx"):
+                entry.version = opset
+        model.ir_version = max(_OLDEST_IR, helper.find_min_ir_version_for(list(model.opset_import), True))
+        inputs = list(graph.input)
+        for place in constant:
+            value = self.values[place]
+            if not isinstance(value, np.ndarray | np.generic | int | float):
+                return None
+            tensor = numpy_helper.from_array(np.asarray(value), inputs[place].name)
+            if tensor.data_type != inputs[place].type.tensor_type.elem_type:
+                return None
+            graph.initializer.append(tensor)
+        kept = [value for place, value in enumerate(inputs) if place not in set(constant)]
+        del graph.input[:]
+        graph.input.extend(kept)
+        graph.node[0].name = "the_node"
+        try:
+            onnx.checker.check_model(model, full_check=True)
+        except Exception:  # its own errors, protobuf's, plain RuntimeErrors
+            return None
+        return model
+
+
+@lru_cache(maxsize=1)
+def node_tests() -> tuple[NodeTest, ...]:
+    """All tests of single nodes, the first of every op before the second of any; building them takes seconds.
+
+    Tests of functions written out as several nodes are left out: their ops have tests of their own.
+    """
+    from onnx.backend.test.case.node import collect_testcases
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # overflows that the tests compute on purpose
+        cases = collect_testcases(None)
+    return tuple(sorted(_numbered(cases), key=lambda test: (test.place, test.op)))
+
+
+def _numbered(cases: Iterable[Any]) -> Iterator[NodeTest]:
+    counts: dict[str, int] = {}
+    for case in cases:
+        nodes = case.model.graph.node
+        inputs, _ = case.data_sets[0]
+        if len(nodes) != 1 or "_expanded" in case.name or len(inputs) != len(case.model.graph.input):
+            continue
+        op = qualified(nodes[0])
+        place = counts.get(op, 0)
+        counts[op] = place + 1
+        yield NodeTest(name=case.name, op=op, model=case.model, values=tuple(inputs), place=place)
+
+
+def _opset(model: onnx.ModelProto) -> int:
+    return max((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=1)
