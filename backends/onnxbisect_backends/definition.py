@@ -137,6 +137,9 @@ class Definition(_Table):
     weights_matter: bool = False
     #: The compiler takes models whose inputs have unbound dimensions.
     dynamic_shapes: bool = False
+    #: The newest versions of the format that it reads.
+    newest_ir: int | None = None
+    newest_opset: int | None = None
     #: Where the texts and lists of this file come from; for its reader.
     source: str = ""
     success: Success = Success()

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 from onnxbisect.dressing import Dressing
@@ -26,6 +27,9 @@ from onnxbisect_backends.toolchain import Toolchain, named
 
 #: Seconds that a version command may take.
 _VERSION_SECONDS = 60.0
+
+#: Characters of a command that a person reads to the end.
+_LONG_COMMAND = 80
 
 
 class TomlBackend:
@@ -74,6 +78,8 @@ class TomlBackend:
             dressing=Dressing(**it.dressing.model_dump()),
             weights_matter=it.weights_matter,
             dynamic_shapes=it.dynamic_shapes,
+            newest_ir=it.newest_ir,
+            newest_opset=it.newest_opset,
         )
 
     def check(self) -> str | None:
@@ -194,15 +200,16 @@ class TomlBackend:
     def _ask_version(self, how: VersionCommand) -> str:
         with tempfile.TemporaryDirectory() as work:
             outcome = self._run(how.command, Path(work), Limits(seconds=_VERSION_SECONDS), Path(work, "none.onnx"))
-        command = " ".join(how.command)
         if verdict := unfinished(outcome):
             raise BackendUnusableError(f"The backend '{self.name}' does not tell its version: {verdict.message}")
         match = compile_pattern(how.regex).search(plain(outcome.log))
         if match is None:
+            command = shorten(" ".join(how.command), _LONG_COMMAND, placeholder=" …")
             said = read_log(outcome.log).message or "nothing"
+            install = self._definition.install
             raise BackendUnusableError(
                 f"The backend '{self.name}' does not tell its version: '{command}' printed {said!r}, "
-                f"in which nothing matches '{how.regex}'."
+                f"in which nothing matches '{how.regex}'{f'; install {install}' if install else ''}."
             )
         return (match[1] if match.re.groups else match[0]).strip()
 

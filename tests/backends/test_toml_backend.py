@@ -227,13 +227,16 @@ def test_log_and_memory_limits_are_in_the_units_of_their_names(tmp_path: Path) -
 
 def test_the_description_is_what_the_file_says(tmp_path: Path) -> None:
     text = shell(
-        "", 'version = "1.2"\ntool = "T"\nops = ["Conv", "v::X"]\nweights_matter = true\ndynamic_shapes = true\n'
+        "",
+        'version = "1.2"\ntool = "T"\nops = ["Conv", "v::X"]\nweights_matter = true\ndynamic_shapes = true\n'
+        "newest_opset = 15\n",
     )
     text += '[dressing]\nsafe_names = true\ninput_dtypes = ["float"]\n'
 
     it = backend(tmp_path, text).describe()
 
     assert (it.tool, it.version, it.weights_matter, it.dynamic_shapes) == ("T", "1.2", True, True)
+    assert (it.newest_ir, it.newest_opset) == (None, 15)
     assert it.ops == {"Conv", "v::X"}
     assert it.dressing.safe_names
     assert it.dressing.input_dtypes == {"float"}
@@ -258,6 +261,14 @@ def test_a_tool_that_does_not_tell_its_version_is_unusable(tmp_path: Path, comma
     it = backend(tmp_path, shell("", f"version = {{ command = {command} }}\n"))
 
     with pytest.raises(BackendUnusableError, match=sentence):
+        it.describe()
+
+
+def test_a_tool_that_does_not_tell_its_version_may_not_be_there(tmp_path: Path) -> None:
+    text = "install = 'the SDK'\nversion = { command = ['sh', '-c', \"echo No module 'sdk'\"] }\n"
+    it = backend(tmp_path, shell("", text))
+
+    with pytest.raises(BackendUnusableError, match=r"No module.*; install the SDK\.$"):
         it.describe()
 
 
