@@ -1,10 +1,18 @@
 """Samples of a probe's input values: files beside the probe, written by the driver where a target wants them.
 
 `model.onnx` has its samples in `model.samples/0.npz`, `1.npz`, …: each maps the probe's input names, as they are in
-the probe file, to arrays of their dtype and full shape.
+the probe file, to arrays of their dtype and full shape. What numpy has no dtype for comes in the next wider one
+(bfloat16 as float32, int4 as int8); inputs that are no tensors are left out.
 """
 
+import zipfile
+from collections.abc import Mapping
 from pathlib import Path
+
+import numpy as np
+import onnx
+
+from onnxbisect.model.values import TensorValues
 
 
 def samples_folder(probe: Path) -> Path:
@@ -15,3 +23,31 @@ def samples_folder(probe: Path) -> Path:
 def samples_of(probe: Path) -> tuple[Path, ...]:
     """The sample files of a probe in order; none where the driver wrote none."""
     return tuple(sorted(samples_folder(probe).glob("*.npz"), key=lambda path: int(path.stem)))
+
+
+def write_samples(probe: Path, renamed: Mapping[str, str], values: TensorValues) -> None:
+    """Write what the probe's inputs are in each sample; `renamed` has the model's name of those that it renames."""
+    inputs = []
+    own_names = {}
+    for value in onnx.load(probe, load_external_data=False).graph.input:
+        name = renamed.get(value.name, value.name)
+        own_names[name] = value.name
+        inputs.append(onnx.ValueInfoProto(name=name, type=value.type))
+    folder = samples_folder(probe)
+    folder.mkdir()
+    for number, sample in enumerate(values.samples(inputs)):
+        arrays = {own_names[name]: _storable(array) for name, array in sample.items()}
+        _save(folder / f"{number}.npz", arrays)
+
+
+def _storable(array: np.ndarray) -> np.ndarray:
+    """Strings as numpy's own: objects would have to be pickled."""
+    return array.astype(str) if array.dtype == object else array
+
+
+def _save(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """As numpy.savez does, which has no room for a tensor called `file`."""
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)

@@ -12,12 +12,16 @@ from onnxbisect.verdict import Verdict
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """A backend with its options, and the tool that answered."""
+    """A backend with its options, and the tool that answered.
+
+    `calibration` is a digest of the user's samples of input values, where the target was given any.
+    """
 
     backend: str
     tool: str
     version: str
     options: dict[str, Any]
+    calibration: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,6 +28,7 @@ from onnxbisect_cli.culprit_files import CulpritFiles
 from onnxbisect_cli.driver import Budget, Driver
 from onnxbisect_cli.prober import Prober, WriteProbe
 from onnxbisect_cli.progress import progress
+from onnxbisect_cli.sampling import Sampling, sampling
 from onnxbisect_cli.signals import Interruption, stopping
 from onnxbisect_cli.sqlite_base import default_path, open_base
 from onnxbisect_cli.validity import Validity
@@ -40,7 +41,7 @@ class Request:
 
     `keep` reads and writes the verdict base of the user; `with_files` sees to it that every culprit's own file was
     compiled. `seconds` bounds one compile, None leaves it to the backend. `recheck` asks deciding questions until
-    the compiler agrees with itself.
+    the compiler agrees with itself. `calibration` holds samples of the model's inputs, for targets that want some.
     """
 
     model: Path
@@ -54,6 +55,7 @@ class Request:
     keep: bool = True
     with_files: bool = False
     recheck: bool = False
+    calibration: Path | None = None
 
 
 class Intake:
@@ -95,12 +97,19 @@ def bisected(request: Request, intake: Intake | None = None) -> Iterator[Bisecte
     model = intake.model
     description = backend.describe()
     demand_static(model, backend, description)
-    target = Target(backend=backend.name, tool=description.tool, version=description.version, options=backend.options)
+    samples = sampling(model, request.calibration, description.samples, backend.name)
+    target = Target(
+        backend=backend.name,
+        tool=description.tool,
+        version=description.version,
+        options=backend.options,
+        calibration="" if samples is None else samples.digest,
+    )
     universe = replace(model.universe, needs=dtype_needs(model, description.dressing), advertised=description.ops)
     base = _base(request, model, universe, target, description.dressing)
     with tempfile.TemporaryDirectory(prefix="onnx-bisect-", ignore_cleanup_errors=True) as name:
         try:
-            yield _search(request, backend, description, intake, universe, target, base, Path(name))
+            yield _search(request, backend, description, intake, universe, target, base, samples, Path(name))
         finally:
             if base.problem is not None:
                 print(f"onnx-bisect: {base.problem}", file=sys.stderr)
@@ -115,6 +124,7 @@ def _search(
     universe: Universe,
     target: Target,
     base: VerdictBase,
+    samples: Sampling | None,
     folder: Path,
 ) -> Bisected:
     model = intake.model
@@ -135,6 +145,7 @@ def _search(
                 limits=Limits() if request.seconds is None else Limits(seconds=request.seconds),
                 objection=intake.validity.objection,
                 folder=folder,
+                samples=None if samples is None else samples.write,
             ),
             base=base,
             key=keyer.key,
@@ -147,7 +158,7 @@ def _search(
         with stopping(driver.stop) as interruption:
             ended = driver.run()
     job = Job(
-        model=model,
+        model=model if samples is None else replace(model, notes=(*model.notes, *samples.notes)),
         target=target,
         diagnosis=ended.diagnosis,
         probes=ended.records,

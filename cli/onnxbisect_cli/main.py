@@ -67,6 +67,15 @@ def run_command(
             "--recheck", help="For a compiler that is not deterministic: ask what decides until it agrees with itself."
         ),
     ] = False,
+    calibration: Annotated[
+        Path | None,
+        typer.Option(
+            "--calibration",
+            metavar="PATH",
+            help="A folder, zip or tar of samples of the model's inputs, .npz keyed by input names: for compilers that "
+            "quantise or compare numbers.",
+        ),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="DIR", help="Write all reports and the culprits' files here.")
     ] = None,
@@ -90,6 +99,7 @@ def run_command(
         keep=not no_cache,
         with_files=out is not None,
         recheck=recheck,
+        calibration=calibration,
     )
     raise typer.Exit(run_job.run(request, out, form))
 

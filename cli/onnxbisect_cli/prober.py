@@ -23,6 +23,9 @@ PROBE_NAME = "model.onnx"
 #: and returns the names in that file, of nodes and tensors, that differ from the model's: probe name to model name.
 WriteProbe = Callable[[UnitSet, Path], Mapping[str, str]]
 
+#: Writes input samples beside a probe, given its path and what `WriteProbe` returned (`onnxbisect_backends.samples`).
+WriteSamples = Callable[[Path, Mapping[str, str]], None]
+
 #: A sentence where a failing probe file is no valid model although the whole model is one, None where it is fair.
 Objection = Callable[[UnitSet, Path], str | None]
 
@@ -54,9 +57,17 @@ class Prober:
     """Asks one backend about pieces of one model; every question has a folder of its own, gone when it is answered."""
 
     def __init__(
-        self, *, write: WriteProbe, backend: Backend, limits: Limits, objection: Objection, folder: Path
+        self,
+        *,
+        write: WriteProbe,
+        backend: Backend,
+        limits: Limits,
+        objection: Objection,
+        folder: Path,
+        samples: WriteSamples | None = None,
     ) -> None:
         self._write = write
+        self._samples = samples
         self._backend = backend
         self._limits = limits
         self._objection = objection
@@ -90,6 +101,15 @@ class Prober:
                     compiled=False,
                     engine_seconds=perf_counter() - entered,
                 )
+            if self._samples is not None:
+                try:
+                    self._samples(probe, renamed)
+                except Exception as error:  # a full disk, most likely
+                    return Asked(
+                        answer=_unresolved(Kind.ERROR, f"its input samples could not be written: {error}"),
+                        compiled=False,
+                        engine_seconds=perf_counter() - entered,
+                    )
         engine_seconds = perf_counter() - entered
 
         limits, hurried = self._limits, False

@@ -1,0 +1,168 @@
+"""The user's calibration set: samples of the model's inputs, from a folder or an archive.
+
+Each sample is a `.npz` file whose keys are the model's inputs, or for a model of one input a `.npy` file. Files are
+taken in the order of their names, numbers in them as numbers. What is wrong is said in one sentence, before any array
+is read: files come from strangers, and headers are small.
+"""
+
+import hashlib
+import re
+import tarfile
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path, PurePosixPath
+from typing import IO, Any, cast
+
+import numpy as np
+import onnx
+from numpy.lib import format as npy
+from onnx import helper
+
+from onnxbisect.errors import OptionError
+from onnxbisect.model.binding import is_unbound
+from onnxbisect.model.compute import Sample
+from onnxbisect.model.footprint import dims_of
+from onnxbisect.model.runnable import CARRIERS
+from onnxbisect_backends.options import unknown
+
+_ENDINGS = (".npz", ".npy")
+#: An .npy header is shorter than this; the rest of a file is its array.
+_HEADER_BYTES = 1 << 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calibration:
+    """Samples, and a digest of what they hold: verdicts that rest on them are kept under it."""
+
+    samples: tuple[Sample, ...]
+    digest: str
+
+
+def read_calibration(path: Path, inputs: Sequence[onnx.ValueInfoProto], most: int) -> Calibration:
+    """The first `most` samples at `path`, for a model of these inputs; raises OptionError."""
+    kinds = {value.name: value.type for value in inputs}
+    digest = hashlib.sha256()
+    samples = []
+    try:
+        with _files(path) as files:
+            if not files:
+                raise _wrong(path, "has no .npz or .npy files")
+            for name, file in files[:most]:
+                sample = dict(_arrays(name, file, kinds))
+                for key in sorted(sample):
+                    digest.update(f"{key}\0{sample[key].dtype}\0{sample[key].shape}\0".encode())
+                    digest.update(np.ascontiguousarray(sample[key]).tobytes())
+                samples.append(sample)
+    except OSError as error:
+        raise _wrong(path, f"cannot be read: {error.strerror or error}") from error
+    except (zipfile.BadZipFile, tarfile.TarError, EOFError) as error:
+        raise _wrong(path, f"is damaged: {error}") from error
+    return Calibration(samples=tuple(samples), digest=digest.hexdigest()[:16])
+
+
+@contextmanager
+def _files(path: Path) -> Iterator[list[tuple[str, "_File"]]]:
+    """The sample files at a path, by name, in order."""
+    with ExitStack() as stack:
+        if path.is_dir():
+            found = {entry.name: _File(entry.open, "rb") for entry in path.iterdir() if entry.is_file()}
+        elif zipfile.is_zipfile(path) and path.suffix != ".npz":
+            archive = stack.enter_context(zipfile.ZipFile(path))
+            found = {name: _File(archive.open, name) for name in archive.namelist()}
+        elif path.suffix not in _ENDINGS and tarfile.is_tarfile(path):
+            tar = stack.enter_context(tarfile.open(path))
+            found = {member.name: _File(tar.extractfile, member) for member in tar if member.isfile()}
+        elif path.suffix in _ENDINGS:
+            found = {path.name: _File(path.open, "rb")}
+        else:
+            path.stat()
+            raise _wrong(path, "is neither a folder nor a zip or tar archive")
+        yield sorted(
+            ((name, file) for name, file in found.items() if _is_sample(name)), key=lambda item: _by_number(item[0])
+        )
+
+
+class _File:
+    """A file that can be opened, in a folder or an archive."""
+
+    def __init__(self, opener: Any, argument: object) -> None:
+        self._opener, self._argument = opener, argument
+
+    def open(self) -> IO[bytes]:
+        return cast("IO[bytes]", self._opener(self._argument))
+
+
+def _is_sample(name: str) -> bool:
+    path = PurePosixPath(name)
+    return path.suffix in _ENDINGS and not path.name.startswith(".")
+
+
+def _by_number(name: str) -> list[tuple[int, str]]:
+    """`2.npz` before `10.npz`."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
+
+
+def _arrays(name: str, file: _File, kinds: Mapping[str, onnx.TypeProto]) -> Iterator[tuple[str, np.ndarray]]:
+    if name.endswith(".npy"):
+        if len(kinds) != 1:
+            raise OptionError(
+                f"The calibration file {name} holds one array, and the model has {len(kinds)} inputs: write .npz "
+                f"files with the keys {', '.join(sorted(kinds))}."
+            )
+        (key,) = kinds
+        with file.open() as stream:
+            yield key, _array(name, key, stream, kinds[key])
+        return
+    with file.open() as stream, zipfile.ZipFile(stream) as archive:
+        keys = {member.removesuffix(".npy"): member for member in archive.namelist()}
+        for key in keys:
+            if key not in kinds:
+                raise OptionError(f"The calibration file {name} is wrong: {unknown('input of the model', key, kinds)}")
+        for key, kind in kinds.items():
+            if key not in keys:
+                raise OptionError(f"The calibration file {name} has no array for the input '{key}'.")
+            with archive.open(keys[key]) as member:
+                yield key, _array(name, key, member, kind)
+
+
+def _array(name: str, key: str, stream: IO[bytes], kind: onnx.TypeProto) -> np.ndarray:
+    """One array, read only where its header says what the input wants."""
+    try:
+        version = npy.read_magic(stream)
+        header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+        shape, fortran, dtype = header(stream, max_header_size=_HEADER_BYTES)
+    except ValueError as error:
+        raise OptionError(f"The calibration file {name} is damaged at '{key}': {error}.") from error
+    elem_type = kind.tensor_type.elem_type
+    expected = np.dtype(helper.tensor_dtype_to_np_dtype(CARRIERS.get(elem_type, elem_type)))
+    if dtype != expected:
+        raise OptionError(
+            f"The calibration file {name} has {dtype} for the input '{key}', which is {expected}: convert it."
+        )
+    if dtype.hasobject:
+        raise OptionError(f"The input '{key}' is no array of numbers, and cannot be calibrated with files.")
+    if not is_unbound(kind) and shape != dims_of(kind):
+        raise OptionError(
+            f"The calibration file {name} has the shape {_dims(shape)} for the input '{key}', which is "
+            f"{_dims(dims_of(kind))}, the batch included."
+        )
+    data = stream.read(prod(shape) * dtype.itemsize)
+    if len(data) != prod(shape) * dtype.itemsize:
+        raise OptionError(f"The calibration file {name} is damaged at '{key}': it ends too early.")
+    array: np.ndarray = np.frombuffer(data, dtype).reshape(shape, order="F" if fortran else "C")
+    if dtype.kind in "fc" and not np.isfinite(array).all():
+        raise OptionError(f"The calibration file {name} has values for the input '{key}' that are not finite.")
+    return array
+
+
+def _dims(shape: Sequence[int]) -> str:
+    return f"[{', '.join(map(str, shape))}]"
+
+
+def _wrong(path: Path, what: str) -> OptionError:
+    return OptionError(
+        f"--calibration {path} {what}; give a folder, zip or tar of .npz files whose keys are the model's inputs."
+    )
