@@ -1,0 +1,187 @@
+"""The `qnn` backend: Qualcomm's compiler for the Hexagon NPU, the HTP, as onnxruntime's QNN provider drives it.
+
+It prepares a model for a chip that need not be in this machine, and with onnxruntime's fallback to the CPU forbidden
+it takes all of the model or refuses it.
+"""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from onnxbisect.fingerprint import fingerprint, headline
+from onnxbisect.verdict import Hints, Kind, Status, Verdict
+from onnxbisect_backends.contract import Description, Limits, Outcome
+from onnxbisect_backends.judging import crashed, unfinished
+from onnxbisect_backends.logs import Pattern, compile_pattern, read_log
+from onnxbisect_backends.options import read_options
+from onnxbisect_backends.process import brought_home, run
+from onnxbisect_backends.qnn_trace import Refused, read_told, told
+from onnxbisect_backends.toolchain import toolchain
+
+_SCRIPT = Path(__file__).with_name("qnn_session.py")
+
+#: The exit status of `qnn_session.py` where QNN was asked and refused.
+_REFUSED = 3
+
+#: The newest that onnxruntime 1.31.1 loads.
+_NEWEST_IR, _NEWEST_OPSET = 13, 26
+
+
+def _pattern(regex: str, kind: Kind = Kind.UNSUPPORTED) -> Pattern:
+    return Pattern(regex=compile_pattern(regex), kind=kind)
+
+
+#: Texts of onnxruntime-qnn 2.7.0, for where its trace names nothing; the first that matches gives the kind. That of
+#: `MEM_ALLOC` lies: QNN says so of plain ops that the chip cannot do, so it is for the search to say what is too large.
+PATTERNS = (
+    _pattern(r"Failed to (?:finalize|compose) (?:QNN|Qnn) graph\.(?: Error: .*)?", Kind.ERROR),
+    _pattern(r"Failed to initialize qnn_model_wrapper\.", Kind.ERROR),
+    _pattern(r"(?P<op>[\w.]+:\w+)\(-?\d+\) is not a registered function/op"),
+    _pattern(r"No Op registered for (?P<op>\w+) with domain_version of \d+"),
+    _pattern(r"\{ name: (?P<node>.*?), type: (?P<op>\w+) \}"),
+    _pattern(
+        r"Node '(?P<node>.*?)' OpType:(?P<op>\w+) with domain:\S+ was inserted using the NHWC format as requested"
+    ),
+    _pattern(r"This session contains graph nodes that are assigned to the default CPU EP, but fallback to CPU EP"),
+    _pattern(r"In Node, \(\"(?P<node>.*?)\", (?P<op>\w+), .*Error Nodes in a graph must be topologically", Kind.ERROR),
+    _pattern(r"Failed to generate EP context model since the file .* exists already", Kind.ERROR),
+)
+
+#: Whatever the model: QNN was not asked about the chip that the options name.
+_MISUNDERSTOOD = tuple(
+    _pattern(rf"^.*\[[WE]:onnxruntime:, qnn_execution_provider\.cc:\d+ {where}\] {text}", Kind.ERROR)
+    for where, text in {
+        r"\w+": r"(?:Unrecognized|Invalid) (?:soc_model|HTP architecture|vtcm_mb|HTP graph)\b.*",
+        "QnnEp": r"(?:FP16|BF16) .*",
+        "GetCapabilityImpl": r"QNN SetupBackend failed .*",
+    }.items()
+)
+
+
+class Options(BaseModel):
+    """What `--option key=value` takes."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    soc_model: str = Field(
+        default="SM8550", pattern=r"^\w+$", description="the chip, by name (SM8750) or QNN's number for it (69)"
+    )
+    htp_arch: int | None = Field(
+        default=None, description="the HTP's architecture (68, 69, 73, 75, 79, 81); by default what the chip has"
+    )
+    precision: Literal["fp16", "fp32", "bf16"] = Field(
+        default="fp16", description="what the HTP computes float32 tensors in; bf16 from SoC number 88 on"
+    )
+    optimization: int = Field(
+        default=0, ge=0, le=3, description="how long the HTP graph is optimised: 1 shortest, 3 longest, 0 QNN's default"
+    )
+    vtcm_mb: int | None = Field(default=None, ge=1, description="megabytes of on-chip memory; by default all")
+
+
+class QnnBackend:
+    """Qualcomm Hexagon NPUs (HTP), prepared offline by onnxruntime's QNN provider."""
+
+    name = "qnn"
+    Options = Options
+
+    def __init__(self, options: dict[str, str]) -> None:
+        self._options = read_options(Options, options, self.name)
+        self._toolchain = toolchain(self.name)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The effective options."""
+        return self._options.model_dump()
+
+    def describe(self) -> Description:
+        """The pinned version; nothing is started for it."""
+        return Description(
+            tool="Qualcomm QNN (onnxruntime-qnn)",
+            version=self._toolchain.version,
+            newest_ir=_NEWEST_IR,
+            newest_opset=_NEWEST_OPSET,
+        )
+
+    def check(self) -> str | None:
+        """Whether the toolchain is installed."""
+        return self._toolchain.missing
+
+    def compile(self, probe: Path, workdir: Path, limits: Limits) -> Outcome:
+        """Prepare one probe; the log ends with what the trace says of the probe's own nodes.
+
+        A context is written even where the provider has refused, so that file proves nothing.
+        """
+        python, words = str(self._toolchain.python), json.dumps(self._provider_options())
+        # -P: this package's own modules must not shadow others
+        argv = [python, "-P", str(_SCRIPT), str(probe.absolute()), str(workdir / "context.onnx"), words]
+        outcome = run(argv, cwd=workdir, env=self._toolchain.environment(workdir), limits=limits)
+        if outcome.exit_code == _REFUSED:
+            outcome = replace(outcome, log=f"{outcome.log}\n{told(workdir, probe)}")
+        return brought_home(outcome, probe.absolute(), workdir)
+
+    def judge(self, outcome: Outcome) -> Verdict:
+        """By the exit status; the trace gives hints and reasons, and where it names nothing, the log."""
+        if verdict := unfinished(outcome):
+            return verdict
+        misunderstood = read_log(outcome.log, _MISUNDERSTOOD)
+        if misunderstood.kind is None and outcome.exit_code == 0:
+            return Verdict(status=Status.PASS, seconds=outcome.seconds)
+        reading = read_log(outcome.log, PATTERNS)
+        if verdict := crashed(outcome, reading):
+            return verdict
+        if misunderstood.kind is not None or outcome.exit_code != _REFUSED:
+            message = misunderstood.message if misunderstood.kind is not None else reading.message
+            return Verdict(status=Status.UNRESOLVED, kind=Kind.ERROR, message=message, seconds=outcome.seconds)
+        if nodes := read_told(outcome.log):
+            return _unsupported(nodes, outcome.seconds)
+        return Verdict(
+            status=Status.FAIL,
+            kind=reading.kind or Kind.ERROR,
+            fingerprint=reading.fingerprint,
+            message=reading.message or "Refused, without a word.",
+            # what precedes a failure to finalise is a list of what was not supported yet, before functions are inlined
+            hints=reading.hints if reading.kind is Kind.UNSUPPORTED else Hints(),
+            seconds=outcome.seconds,
+        )
+
+    def _provider_options(self) -> dict[str, str]:
+        options = self._options
+        given = {
+            "backend_type": "htp",
+            "soc_model": options.soc_model,
+            "enable_htp_fp16_precision": str(int(options.precision == "fp16")),
+            "htp_bf16_enable": str(int(options.precision == "bf16")),
+            "htp_graph_finalization_optimization_mode": str(options.optimization),
+            "enable_framework_op_trace": "1",
+        }
+        if options.htp_arch is not None:
+            given["htp_arch"] = str(options.htp_arch)
+        if options.vtcm_mb is not None:
+            given["vtcm_mb"] = str(options.vtcm_mb)
+        return given
+
+
+def _unsupported(nodes: tuple[Refused, ...], seconds: float) -> Verdict:
+    causes = tuple(one for one in nodes if not one.is_consequence) or nodes
+    causes = tuple(one for one in causes if one.node) or causes
+    said = tuple(dict.fromkeys((one.op, _why(one)) for one in causes))
+    words = ", ".join(f"{op} ({why})" if why else op for op, why in said)
+    return Verdict(
+        status=Status.FAIL,
+        kind=Kind.UNSUPPORTED,
+        fingerprint=fingerprint(f"unsupported nodes: {'; '.join(sorted({why for _, why in said}))}"),
+        message=headline(f"Unsupported nodes in QNN EP: {' '.join(words.split())}"),
+        hints=Hints(
+            ops=tuple(dict.fromkeys(one.op for one in causes if one.node)),
+            nodes=tuple(one.node for one in causes if one.node),
+        ),
+        seconds=seconds,
+    )
+
+
+def _why(one: Refused) -> str:
+    """The reason; nothing where it says no more than that the node is unsupported."""
+    return "" if one.reason.startswith("Operators of type ") else one.reason.rstrip(".!")

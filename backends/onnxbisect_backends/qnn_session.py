@@ -1,0 +1,46 @@
+"""Run as a script by the Python of the toolchain: prepare a model for the Hexagon HTP, and say what came of it.
+
+`qnn_session.py MODEL CONTEXT OPTIONS`: CONTEXT is the file to write, OPTIONS the provider's options as a JSON object.
+Exit status 0: all of the model is prepared. 3: refused, the reason on standard error. Anything else: the question did
+not reach QNN.
+"""
+
+import json
+import sys
+
+import onnxruntime
+import onnxruntime_qnn
+
+#: The name that the provider gets here. One that ends in `.virtual` prepares for a device that is not in this machine.
+_PROVIDER = "QNNExecutionProvider.virtual"
+
+_NO_QUESTION = 2
+_REFUSED = 3
+
+
+def main(model: str, context: str, provider_options: str) -> int:
+    """Create the session that writes the context; exit status."""
+    onnxruntime.register_execution_provider_library(_PROVIDER, onnxruntime_qnn.get_library_path())
+    devices = [device for device in onnxruntime.get_ep_devices() if device.ep_name == _PROVIDER]
+    if not devices:
+        print("onnxruntime shows no virtual QNN device", file=sys.stderr)
+        return _NO_QUESTION
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 2
+    options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+    options.add_session_config_entry("ep.context_enable", "1")
+    options.add_session_config_entry("ep.context_embed_mode", "0")
+    options.add_session_config_entry("ep.context_file_path", context)
+    options.add_provider_for_devices(devices, json.loads(provider_options))
+    try:
+        # with its fallback onnxruntime would try again on the CPU where the provider itself cannot be made
+        onnxruntime.InferenceSession(model, options, enable_fallback=0)
+    except Exception as error:  # onnxruntime's exceptions have no base of their own
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return _NO_QUESTION if type(error).__name__ == "NoSuchFile" else _REFUSED
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
