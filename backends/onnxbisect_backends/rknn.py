@@ -1,0 +1,184 @@
+"""The `rknn` backend: Rockchip's RKNN-Toolkit2, which converts models for the NPUs of RK35xx, RV11xx and RK2118."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from onnxbisect.dressing import Dressing
+from onnxbisect.errors import OptionError
+from onnxbisect.fingerprint import headline
+from onnxbisect.verdict import Kind, Status, Verdict
+from onnxbisect_backends.contract import Description, Limits, Outcome
+from onnxbisect_backends.judging import crashed, unfinished
+from onnxbisect_backends.logs import read_log
+from onnxbisect_backends.options import read_options
+from onnxbisect_backends.process import brought_home, run
+from onnxbisect_backends.rknn_log import PATTERNS, layers, placement, pointing_at, without_noise
+from onnxbisect_backends.samples import samples_of
+from onnxbisect_backends.toolchain import toolchain
+
+_SCRIPT = Path(__file__).with_name("rknn_convert.py")
+
+#: The exit status of `rknn_convert.py` where the question did not reach the toolkit.
+_NO_QUESTION = 2
+
+#: These compute in integers only.
+_INTEGER_ONLY = frozenset({"rv1103", "rv1103b", "rv1106", "rv1106b"})
+
+#: What the toolkit takes as dtype of an input; it dies of some others (int8), refuses the rest.
+_INPUT_DTYPES = frozenset({"float", "float16", "double", "int32", "int64", "bool"})
+
+#: It hangs on some nodes: bounds of a compile in seconds, and for each megabyte of the model, where the user sets none.
+_SECONDS, _SECONDS_PER_MB = 120.0, 8.0
+
+#: A table row for each node makes long logs.
+_LOG_BYTES = 32 << 20
+
+_Target = Literal[
+    "rk3588", "rk3576", "rk3568", "rk3566", "rk3562", "rv1103", "rv1103b", "rv1106", "rv1106b", "rv1126b", "rk2118"
+]
+
+
+class Options(BaseModel):
+    """What `--option key=value` takes. Those under the toolkit's own names go to `RKNN.config`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    target: _Target = Field(default="rk3588", description="the chip")
+    fallback: Literal["allow", "forbid"] = Field(
+        default="allow", description="whether a node may run on the CPU; with forbid, one that does is a failure"
+    )
+    quantize: bool = Field(default=False, description="convert to integers, calibrated on samples of the inputs")
+    samples: int = Field(default=2, ge=1, le=1000, description="samples to calibrate on, with quantize")
+    quantized_dtype: Literal["w8a8", "w8a16", "w16a16i", "w16a16i_dfp", "w4a16"] = Field(
+        default="w8a8", description="types of weights and activations, with quantize"
+    )
+    quantized_algorithm: Literal["normal", "mmse", "kl_divergence", "gdq"] = Field(
+        default="normal", description="how ranges are found, with quantize"
+    )
+    quantized_method: str = Field(
+        default="channel",
+        pattern=r"^(layer|channel|group\d+)$",
+        description="what shares a scale, with quantize: layer, channel, group32 to group256",
+    )
+    optimization_level: int = Field(default=3, ge=0, le=3, description="0 to 3")
+    enable_flash_attention: bool = Field(default=False, description="fuse attention")
+    single_core_mode: bool = Field(default=False, description="for one core of the rk3588")
+    remove_reshape: bool = Field(default=False, description="drop Reshape at the ends of the model")
+    compress_weight: bool = Field(default=False, description="smaller files")
+    sparse_infer: bool = Field(default=False, description="use the sparsity of weights")
+
+
+#: Options that are not the toolkit's configuration under the same name.
+_OURS = frozenset({"target", "fallback", "quantize", "samples"})
+
+
+class RknnBackend:
+    """RKNN-Toolkit2 for Rockchip's NPUs, in an environment of its own."""
+
+    name = "rknn"
+    Options = Options
+
+    def __init__(self, options: dict[str, str]) -> None:
+        self._options = read_options(Options, options, self.name)
+        if self._options.target in _INTEGER_ONLY and not self._options.quantize:
+            raise OptionError(f"{self._options.target} computes in integers only; add --option quantize=true.")
+        self._toolchain = toolchain("rknn")
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The effective options."""
+        return self._options.model_dump()
+
+    def describe(self) -> Description:
+        """The version that is pinned. Opset 19 is the newest that it takes."""
+        return Description(
+            tool="RKNN-Toolkit2",
+            version=self._toolchain.version,
+            dressing=Dressing(input_dtypes=_INPUT_DTYPES, self_contained=True),
+            weights_matter=self._options.quantize,
+            newest_opset=19,
+            samples=self._options.samples if self._options.quantize else 0,
+        )
+
+    def check(self) -> str | None:
+        """Whether its environment is installed."""
+        return self._toolchain.missing
+
+    def compile(self, probe: Path, workdir: Path, limits: Limits) -> Outcome:
+        """Convert a copy of the probe; the toolkit writes beside it."""
+        workdir = workdir.absolute()
+        model = Path(shutil.copyfile(probe, workdir / "model.onnx"))
+        samples = [str(path.absolute()) for path in samples_of(probe)] if self._options.quantize else []
+        order = json.dumps({"config": self._config(), "quantize": self._options.quantize, "samples": samples})
+        # -P: the toolkit's package has the name of this module, which stands beside the script
+        python = [str(self._toolchain.python), "-P", "-u", "-W", "ignore"]
+        outcome = run(
+            [*python, str(_SCRIPT), model.name, "out.rknn", order],
+            cwd=workdir,
+            env=self._toolchain.environment(workdir),
+            limits=_bounded(limits, model.stat().st_size),
+        )
+        return brought_home(outcome, model, workdir)
+
+    def judge(self, outcome: Outcome) -> Verdict:
+        """By the exit status and the log: the toolkit ends well where it has left nodes out."""
+        if verdict := unfinished(outcome):
+            return verdict
+        log = without_noise(outcome.log)
+        reading = read_log(log, PATTERNS)
+        if outcome.exit_code == _NO_QUESTION or reading.kind is Kind.INVALID:
+            return _unanswered(reading.message, reading.kind or Kind.ERROR, outcome)
+        if verdict := crashed(outcome, reading):
+            return verdict
+        if outcome.exit_code == 0 and not reading.refused:
+            return self._placed(log, outcome)
+        return Verdict(
+            status=Status.FAIL,
+            kind=reading.kind or Kind.ERROR,
+            fingerprint=reading.fingerprint,
+            message=reading.message or f"Ended with exit status {outcome.exit_code}, without a word.",
+            hints=reading.hints,
+            seconds=outcome.seconds,
+        )
+
+    def _config(self) -> dict[str, Any]:
+        return {"target_platform": self._options.target, **self._options.model_dump(exclude=set(_OURS))}
+
+    def _placed(self, log: str, outcome: Outcome) -> Verdict:
+        """The verdict on a model that was converted: whether all of it may run where it does."""
+        if outcome.log_truncated:
+            return _unanswered("The log is cut, and with it what it may say of nodes left out", Kind.ERROR, outcome)
+        found = layers(log)
+        strayed = [layer for layer in found if layer.computes and layer.target != "NPU"]
+        tables = (placement(found),) if found else ()
+        if self._options.fallback == "allow" or not strayed:
+            return Verdict(status=Status.PASS, seconds=outcome.seconds, tables=tables)
+        more = f" and {len(strayed) - 1} more" if len(strayed) > 1 else ""
+        return Verdict(
+            status=Status.FAIL,
+            kind=Kind.FALLBACK,
+            fingerprint=f"runs on the {strayed[0].target}",
+            message=headline(f"{strayed[0].called} runs on the {strayed[0].target}{more}."),
+            hints=pointing_at(strayed),
+            seconds=outcome.seconds,
+            tables=tables,
+        )
+
+
+def _unanswered(why: str, kind: Kind, outcome: Outcome) -> Verdict:
+    return Verdict(status=Status.UNRESOLVED, kind=kind, message=why, seconds=outcome.seconds)
+
+
+def _bounded(limits: Limits, size: int) -> Limits:
+    """The caller's limits, and the toolkit's own where the caller left the default."""
+    default = Limits()
+    if limits.seconds == default.seconds:
+        limits = replace(limits, seconds=min(default.seconds, _SECONDS + _SECONDS_PER_MB * size / 1e6))
+    if limits.log_bytes == default.log_bytes:
+        limits = replace(limits, log_bytes=_LOG_BYTES)
+    return limits

@@ -1,0 +1,77 @@
+"""Run as a script by RKNN-Toolkit2's own Python, in a process of its own: convert one model, and say what came of it.
+
+`rknn_convert.py MODEL OUT ORDER`, where ORDER is JSON: `config` goes to `RKNN.config`, `quantize` tells whether to,
+and `samples` are the files of input values to calibrate on. Exit status 0: every call returned 0. 1: refused. 2: there
+is nothing to calibrate on. That status 0 is no success yet is for the judge to see, in the log.
+"""
+
+import ctypes
+import json
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+from rknn.api import RKNN
+
+_LINE_BUFFERED = 1
+
+
+def main(model: str, out: str, order: str) -> int:
+    """Convert; exit status."""
+    _say_lines_at_once()
+    asked = json.loads(order)
+    try:
+        dataset = _dataset(model, asked["samples"]) if asked["quantize"] else None
+    except (OSError, ValueError, KeyError) as error:
+        print(f"There are no samples to calibrate on: {error}", file=sys.stderr)
+        return 2
+    try:
+        rknn = RKNN(verbose=True)
+        refused = (
+            rknn.config(**asked["config"])
+            or rknn.load_onnx(model=model)
+            or rknn.build(do_quantization=asked["quantize"], dataset=dataset)
+            or rknn.export_rknn(out)
+        )
+        return 1 if refused else 0
+    except Exception as error:  # whatever the toolkit raises; it has said it before, at more length
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return 1
+
+
+def _say_lines_at_once() -> None:
+    """Make C's standard output line-buffered: what libraries print must not end amid Python's lines, nor be lost."""
+    libc = ctypes.CDLL(None)
+    libc.setvbuf(ctypes.c_void_p.in_dll(libc, "stdout"), None, _LINE_BUFFERED, ctypes.c_size_t(0))
+
+
+def _dataset(model: str, samples: list[str]) -> str:
+    """The samples as the toolkit wants them: a text file, each line the `.npy` files of one sample's inputs in order.
+
+    All are in the working directory, under names without blanks.
+    """
+    if not samples:
+        raise ValueError("none were made for this model")
+    graph = onnx.load(model, load_external_data=False).graph
+    weights = {tensor.name for tensor in graph.initializer}
+    inputs = [entry.name for entry in graph.input if entry.name not in weights]
+    lines = []
+    for number, path in enumerate(samples):
+        names = [f"sample{number}_{position}.npy" for position in range(len(inputs))]
+        with np.load(path) as values:
+            for name, tensor in zip(names, inputs, strict=True):
+                np.save(name, values[tensor])
+        lines.append(" ".join(names))
+    dataset = Path("dataset.txt")
+    dataset.write_text("\n".join(lines) + "\n")
+    return str(dataset)
+
+
+if __name__ == "__main__":
+    status = main(*sys.argv[1:])
+    sys.stdout.flush()
+    ctypes.CDLL(None).fflush(None)
+    # the answer is known: what libraries do while they are taken down must not change the status
+    os._exit(status)
