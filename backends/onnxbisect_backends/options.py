@@ -1,14 +1,43 @@
 """Backend options as the user types them, validated; what is wrong is said in one sentence."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import TypeVar
+from enum import Enum
+from types import UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
 from onnxbisect.errors import OptionError
 
 Options = TypeVar("Options", bound=BaseModel)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptionHelp:
+    """What can be said of an option before any is given. `choices` are values that it takes, none where any goes."""
+
+    name: str
+    default: str = ""
+    choices: tuple[str, ...] = ()
+    help: str = ""
+
+
+def explained(model: type[BaseModel]) -> tuple[OptionHelp, ...]:
+    """The options that a model takes: its literals, enums and `examples` are the choices."""
+    found = []
+    for name, field in model.model_fields.items():
+        default = field.get_default(call_default_factory=True, validated_data={})
+        found.append(
+            OptionHelp(
+                name=name,
+                default=_typed(default),
+                choices=tuple(str(it) for it in field.examples or _choices(field.annotation)),
+                help=field.description or "",
+            )
+        )
+    return tuple(found)
 
 
 def read_options(model: type[Options], given: Mapping[str, str], backend: str) -> Options:
@@ -47,3 +76,27 @@ def reason(message: str) -> str:
     """Pydantic's message as the end of a sentence."""
     message = message.removeprefix("Value error, ").rstrip(".").replace("valid tuple", "list")
     return message[:1].lower() + message[1:]
+
+
+def _choices(annotation: Any) -> Iterator[Any]:
+    """The values that an annotation lists, also inside `X | None`."""
+    if annotation is bool:
+        yield from ("true", "false")
+    elif isinstance(annotation, type) and issubclass(annotation, Enum):
+        yield from (it.value for it in annotation)
+    elif get_origin(annotation) is Literal:
+        yield from get_args(annotation)
+    elif get_origin(annotation) in (Union, UnionType):
+        for part in get_args(annotation):
+            yield from _choices(part)
+
+
+def _typed(value: Any) -> str:
+    """A default as the user would type it; empty where there is none."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Enum):
+        return str(value.value)
+    return ",".join(map(_typed, value)) if isinstance(value, list | tuple | frozenset) else str(value)

@@ -5,9 +5,11 @@ from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
+from pydantic import BaseModel
+
 from onnxbisect.errors import BackendUnusableError, OptionError
 from onnxbisect_backends.contract import Backend, BackendFactory
-from onnxbisect_backends.options import unknown
+from onnxbisect_backends.options import OptionHelp, explained, unknown
 from onnxbisect_backends.toml_backend import TomlBackend
 from onnxbisect_backends.toml_file import load_definition
 
@@ -22,12 +24,17 @@ _COMPILERS = Path(__file__).with_name("compilers")
 
 @dataclass(frozen=True, kw_only=True)
 class LoadedBackend:
-    """A backend that can be made. `summary` is the first line of its docstring, `origin` the package it came with."""
+    """A backend that can be made. `origin` is the package it came with.
+
+    `summary` is the first line of its docstring. `options` are explained where the factory has a pydantic model
+    `Options`, as ours have.
+    """
 
     name: str
     factory: BackendFactory
     summary: str
     origin: str
+    options: tuple[OptionHelp, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,24 +53,29 @@ def available() -> dict[str, LoadedBackend | BrokenBackend]:
     return dict(sorted(found.items()))
 
 
-def make(name: str, options: dict[str, str]) -> Backend:
-    """The backend of that name, or of that TOML file, with its options.
+def find(name: str) -> LoadedBackend:
+    """The backend of that name, or of that TOML file.
 
-    Raises OptionError for an unknown name or a wrong option, BackendUnusableError for a plugin that does not load.
+    Raises OptionError for an unknown name or a wrong file, BackendUnusableError for a plugin that does not load.
     """
     if name.endswith(".toml"):
-        return TomlBackend(Path(name), options)
+        return _read_file(Path(name))
     points, files = _points(), _files()
     if name in points:
         backend = _load(points[name])
         if isinstance(backend, BrokenBackend):
             raise BackendUnusableError(f"The backend '{name}' cannot be loaded: {backend.reason}")
-        return backend.factory(options)
+        return backend
     if name in files:
-        return TomlBackend(files[name], options)
+        return _read_file(files[name])
     raise OptionError(
         f"{unknown('backend', name, {*points, *files})} A compiler of your own is a TOML file, or a command after '--'."
     )
+
+
+def make(name: str, options: dict[str, str]) -> Backend:
+    """`find(name)` with its options; raises OptionError where one is wrong, too."""
+    return find(name).factory(options)
 
 
 def _points() -> dict[str, EntryPoint]:
@@ -76,10 +88,23 @@ def _files() -> dict[str, Path]:
 
 def _load_file(name: str, path: Path) -> LoadedBackend | BrokenBackend:
     try:
-        summary = load_definition(path).summary
+        return _read_file(path)
     except OptionError as error:
         return BrokenBackend(name=name, reason=str(error), origin=_OURS)
-    return LoadedBackend(name=name, factory=partial(TomlBackend, path), summary=summary, origin=_OURS)
+
+
+def _read_file(path: Path) -> LoadedBackend:
+    definition = load_definition(path)
+    return LoadedBackend(
+        name=definition.name,
+        factory=partial(TomlBackend, path),
+        summary=definition.summary,
+        origin=_OURS if path.parent == _COMPILERS else str(path),
+        options=tuple(
+            OptionHelp(name=name, default=option.default, choices=option.choices, help=option.help)
+            for name, option in definition.options.items()
+        ),
+    )
 
 
 def _load(point: EntryPoint) -> LoadedBackend | BrokenBackend:
@@ -91,4 +116,6 @@ def _load(point: EntryPoint) -> LoadedBackend | BrokenBackend:
     if not callable(factory):
         return BrokenBackend(name=point.name, reason=f"{point.value} is not a backend factory.", origin=origin)
     summary = (factory.__doc__ or "").strip().partition("\n")[0]
-    return LoadedBackend(name=point.name, factory=factory, summary=summary, origin=origin)
+    model = getattr(factory, "Options", None)
+    options = explained(model) if isinstance(model, type) and issubclass(model, BaseModel) else ()
+    return LoadedBackend(name=point.name, factory=factory, summary=summary, origin=origin, options=options)

@@ -23,7 +23,7 @@ from onnxbisect_backends.contract import Description, Limits, Outcome
 from onnxbisect_backends.judging import signal_name, unfinished
 from onnxbisect_backends.options import read_options
 from onnxbisect_backends.patterns import parse_chain
-from onnxbisect_backends.profiles import OpSupport, Profile, Report, load
+from onnxbisect_backends.profiles import OpSupport, Profile, Report, load, shipped
 from onnxbisect_backends.simulate import Rules, refusals
 from onnxbisect_backends.speech import read_back, words
 
@@ -41,7 +41,7 @@ class Options(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    profile: str | None = None
+    profile: str | None = Field(default=None, examples=[*shipped()])
     ops: _Names = ()
     deny: _Names = ()
     report: Report | None = None
@@ -58,6 +58,7 @@ class WhitelistBackend:
     """One simulated compiler. Implements `contract.Backend`."""
 
     name = "whitelist"
+    Options = Options
 
     def __init__(self, options: dict[str, str]) -> None:
         """Raises OptionError for unknown options, values and profiles, and when nothing says what is supported."""

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from onnxbisect.errors import OnnxBisectError
-from onnxbisect_cli import arguments
+from onnxbisect_cli import arguments, backend_commands
 from onnxbisect_cli.arguments import Format
 
 app = typer.Typer(
@@ -24,6 +24,8 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+app.add_typer(backend_commands.app, name="backends")
 
 ModelPath = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file.")]
 InputShapes = Annotated[
@@ -138,14 +140,6 @@ def extract_command(
         outputs=outputs,
         input_shapes=arguments.shapes(input_shape or ()),
     )
-
-
-@app.command("backends")
-def backends_command() -> None:
-    """List the compilers that can be asked here, and what to install for the others."""
-    from onnxbisect_cli import backend_list
-
-    backend_list.show()
 
 
 @app.command("report")

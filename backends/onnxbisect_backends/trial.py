@@ -1,0 +1,54 @@
+"""A model that every compiler takes, and how the drivers would ask about a model as a whole."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from onnxbisect.cut import Cutter, write
+from onnxbisect.model import load
+from onnxbisect.model.values import TensorValues
+from onnxbisect_backends.contract import Description
+from onnxbisect_backends.samples import write_samples
+
+#: Old enough for every compiler of the day.
+IR, OPSET = 8, 13
+
+
+def conv_net() -> onnx.ModelProto:
+    """Conv, Relu, MaxPool, Conv, Relu on floats of shape (1, 3, 16, 16)."""
+    rng = np.random.default_rng(0)
+    weights = [
+        numpy_helper.from_array(rng.standard_normal((4, 3, 3, 3)).astype(np.float32), "w1"),
+        numpy_helper.from_array(rng.standard_normal((2, 4, 3, 3)).astype(np.float32), "w2"),
+    ]
+    nodes = [
+        helper.make_node("Conv", ["x", "w1"], ["a"], name="conv_1", kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["a"], ["b"], name="relu_1"),
+        helper.make_node("MaxPool", ["b"], ["c"], name="pool_1", kernel_shape=[2, 2], strides=[2, 2]),
+        helper.make_node("Conv", ["c", "w2"], ["d"], name="conv_2", kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["d"], ["y"], name="relu_2"),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "net",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, 3, 16, 16))],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, (1, 2, 8, 8))],
+        weights,
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR)
+
+
+def write_whole(model: Path, description: Description, probe: Path) -> Mapping[str, str]:
+    """Write a model as the probe of all its nodes: dressed for the target, with the samples that it wants beside it.
+
+    Returns the names in the probe that differ from the model's: probe name to model name.
+    """
+    read = load(model)
+    piece = Cutter(read).cut(read.universe.everything, description.dressing)
+    write(piece, read, probe)
+    if description.samples:
+        write_samples(probe, piece.renamed, TensorValues(read, count=description.samples))
+    return piece.renamed

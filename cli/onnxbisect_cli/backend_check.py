@@ -1,0 +1,56 @@
+"""`onnx-bisect backends check`: does a compiler compile at all, and what does it say?"""
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import onnx
+
+from onnxbisect.errors import BackendUnusableError
+from onnxbisect.report.text import clean, duration, uncoloured
+from onnxbisect.verdict import Status, Verdict
+from onnxbisect_backends import registry
+from onnxbisect_backends.contract import Backend, Limits
+from onnxbisect_backends.process import kill_running
+from onnxbisect_backends.trial import conv_net, write_whole
+from onnxbisect_cli.answer import shorten_log
+from onnxbisect_cli.run_job import COMPILES, CULPRITS, UNRESOLVED
+from onnxbisect_cli.signals import stopping
+
+_SAYS = {
+    Status.PASS: ("compiles a small net of convolutions", COMPILES),
+    Status.FAIL: ("fails on a small net of convolutions that every compiler should take", CULPRITS),
+    Status.UNRESOLVED: ("gives no answer", UNRESOLVED),
+}
+
+
+def check(name: str, options: Mapping[str, str]) -> int:
+    """Compile once and show verdict and log; exit status. Raises BackendUnusableError where it cannot be asked."""
+    backend = registry.make(name, dict(options))
+    if complaint := backend.check():
+        raise BackendUnusableError(complaint)
+    with tempfile.TemporaryDirectory(prefix="onnx-bisect-", ignore_cleanup_errors=True) as folder:
+        with stopping(kill_running) as interruption:
+            verdict, log = _ask(backend, Path(folder))
+        if interruption.number is not None:
+            return interruption.exit_code
+    says, code = _SAYS[verdict.status]
+    description = backend.describe()
+    print(f"{clean(f'{description.tool} {description.version}')} {says} ({duration(verdict.seconds)}).")
+    if verdict.message:
+        kind = f"{verdict.kind.value}: " if verdict.kind else ""
+        print(f"{kind}{clean(verdict.message)}")
+    print("Its log:" if log.strip() else "It wrote no log.")
+    for line in uncoloured(shorten_log(log)).splitlines():
+        print(f"  {clean(line)}")
+    return code
+
+
+def _ask(backend: Backend, folder: Path) -> tuple[Verdict, str]:
+    model, probe, workdir = folder / "net.onnx", folder / "probe" / "model.onnx", folder / "work"
+    probe.parent.mkdir()
+    workdir.mkdir()
+    onnx.save(conv_net(), model)
+    write_whole(model, backend.describe(), probe)
+    outcome = backend.compile(probe, workdir, Limits())
+    return backend.judge(outcome), outcome.log

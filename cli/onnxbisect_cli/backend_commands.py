@@ -1,0 +1,54 @@
+"""`onnx-bisect backends …`: what can be typed."""
+
+from typing import Annotated
+
+import typer
+
+from onnxbisect_cli import arguments
+
+app = typer.Typer(rich_markup_mode=None)
+
+Name = Annotated[str, typer.Argument(metavar="NAME|FILE.toml", help="The backend.")]
+
+
+@app.callback(invoke_without_command=True)
+def list_command(context: typer.Context) -> None:
+    """List the compilers that can be asked here, and what to install for the others."""
+    if context.invoked_subcommand is None:
+        from onnxbisect_cli import backend_list
+
+        backend_list.show()
+
+
+@app.command("install")
+def install_command(
+    names: Annotated[
+        list[str],
+        typer.Argument(metavar="NAME[==VERSION]…", help="Compilers; the newest version if none is said."),
+    ],
+) -> None:
+    """Install vendors' compilers, each in an environment of its own in the cache. Exit status 3 where one fails."""
+    from onnxbisect_cli import backend_install
+
+    raise typer.Exit(backend_install.install(names))
+
+
+@app.command("check")
+def check_command(
+    name: Name,
+    option: Annotated[
+        list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="An option of the backend; repeatable.")
+    ] = None,
+) -> None:
+    """Compile a small net and show the log. Exit status: 0 it compiles, 1 it does not, 3 no answer."""
+    from onnxbisect_cli import backend_check
+
+    raise typer.Exit(backend_check.check(name, arguments.key_values(option or (), "--option")))
+
+
+@app.command("options")
+def options_command(name: Name) -> None:
+    """Show what `--option` takes for a backend."""
+    from onnxbisect_cli import backend_options
+
+    backend_options.show(name)

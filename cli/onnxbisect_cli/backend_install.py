@@ -1,0 +1,49 @@
+"""`onnx-bisect backends install`: vendors' compilers, each in an environment of its own."""
+
+import sys
+from collections.abc import Sequence
+
+from onnxbisect.errors import BackendUnusableError, OptionError
+from onnxbisect.report.text import clean
+from onnxbisect_backends import registry
+from onnxbisect_backends.toolchain import Toolchain, named
+from onnxbisect_cli.signals import stopping
+
+
+def install(names: Sequence[str]) -> int:
+    """Exit status: 3 where one could not be installed, which does not stop the others. OptionError for a wrong name."""
+    chosen = [_chosen(name) for name in names]
+    failed = 0
+    with stopping(_interrupt) as interruption:
+        try:
+            for toolchain in chosen:
+                if toolchain.installed:
+                    _say(f"{toolchain.name} {toolchain.version}: installed in {toolchain.folder}")
+                    continue
+                try:
+                    toolchain.install(_say)
+                except BackendUnusableError as error:
+                    print(f"onnx-bisect: {clean(str(error))}", file=sys.stderr, flush=True)
+                    failed = error.exit_code
+        except KeyboardInterrupt:
+            print("onnx-bisect: interrupted; nothing half-made is left.", file=sys.stderr)
+            return interruption.exit_code
+    return failed
+
+
+def _chosen(name: str) -> Toolchain:
+    try:
+        return named(name)
+    except OptionError:
+        backend = registry.available().get(name)
+        if isinstance(backend, registry.LoadedBackend) and (missing := backend.factory({}).check()):
+            raise OptionError(f"'{name}' cannot be installed by this program. {missing}") from None
+        raise
+
+
+def _interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+def _say(line: str) -> None:
+    print(clean(line), flush=True)
