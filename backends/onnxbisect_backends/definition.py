@@ -95,6 +95,7 @@ class DressingTable(_Table):
     self_contained: bool = False
     safe_names: bool = False
     explicit_defaults: bool = False
+    unwritten_defaults: tuple[str, ...] = ()
     constants_as_initializers: bool = False
 
 

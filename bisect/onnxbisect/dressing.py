@@ -10,7 +10,9 @@ class Dressing:
     `input_dtypes`: the dtypes that graph inputs may have, as onnxruntime spells them without `tensor()`
     (`"float"`, `"int64"`, `"bool"`); None accepts all. Probes grow backwards until their boundary has only these.
     `self_contained`: weights inside the file, not beside it. `safe_names`: boundary tensors have only
-    `[A-Za-z0-9_]`. `explicit_defaults`: attributes left at their schema default are written out.
+    `[A-Za-z0-9_]`. `explicit_defaults`: attributes left at their schema default are written out, and the kernel shapes
+    of convolutions, which default to those of their weights. `unwritten_defaults`: attributes, as `Op.attribute`, that
+    are left out all the same, and taken out where they say what their absence says.
     `constants_as_initializers`: Constant nodes become initializers.
     """
 
@@ -18,4 +20,5 @@ class Dressing:
     self_contained: bool = False
     safe_names: bool = False
     explicit_defaults: bool = False
+    unwritten_defaults: tuple[str, ...] = ()
     constants_as_initializers: bool = False

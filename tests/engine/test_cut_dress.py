@@ -96,7 +96,8 @@ def test_explicit_defaults_change_no_result(tmp_path: Path) -> None:
         {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
         for node in piece.graph.node
     ]
-    assert written == [{"pads": [1, 1, 1, 1], "auto_pad": b"NOTSET", "group": 1}, {"axis": -1}, {}]
+    conv = {"pads": [1, 1, 1, 1], "auto_pad": b"NOTSET", "group": 1, "kernel_shape": [3, 3]}
+    assert written == [conv, {"axis": -1}, {}]
     onnx.checker.check_model(piece)
     assert_same_results(piece, all_tensors(model))
 
@@ -105,6 +106,33 @@ def test_explicit_defaults_follow_the_opset_of_the_model(tmp_path: Path) -> None
     text = '<ir_version: 6, opset_import: ["": 11]> g (float[2,3] x) => (float[2,3] y) { y = Softmax(x) }'
     piece = cut_names(read(tmp_path, text), "make_y", dressing=Dressing(explicit_defaults=True))
     assert piece.graph.node[0].attribute[0].i == 1
+
+
+def test_the_kernel_shape_is_found_in_a_weight_of_the_enclosing_graph(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["": 17]> g (bool c, float[1,1,4,4] x) => (float[1,1,2,2] y)
+        <float[1,1,3,3] k = {1, 1, 1, 1, 1, 1, 1, 1, 1}> {
+        y = If (c) <
+            then_branch = t () => (float[1,1,2,2] a) { a = Conv(x, k) },
+            else_branch = e () => (float[1,1,2,2] b) { b = MaxPool <kernel_shape = [3, 3]> (x) }
+        >
+    }"""
+    piece = cut_names(read(tmp_path, text), "make_y", dressing=Dressing(explicit_defaults=True))
+    branches = {attribute.name: attribute.g for attribute in piece.graph.node[0].attribute}
+    conv = {a.name: helper.get_attribute_value(a) for a in branches["then_branch"].node[0].attribute}
+    assert conv["kernel_shape"] == [3, 3]
+
+
+def test_an_attribute_that_a_target_wants_unsaid_is_neither_written_nor_left(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["": 18]> g (float[2,2] x, int64[1,1] i, float[1,2] u) => (float[2,2] c) {
+        a = ScatterND (x, i, u)
+        b = ScatterND <reduction = "none"> (a, i, u)
+        c = ScatterND <reduction = "add"> (b, i, u)
+    }"""
+    model = read(tmp_path, text)
+    dressing = Dressing(explicit_defaults=True, unwritten_defaults=("ScatterND.reduction",))
+    piece = Cutter(model).cut(full(3), dressing).proto
+    written = [[helper.get_attribute_value(attribute) for attribute in node.attribute] for node in piece.graph.node]
+    assert written == [[], [], [b"add"]]
 
 
 def test_constants_as_initializers(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Preparing a piece for a target that minds how a file is packaged."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 
 import onnx
@@ -12,6 +12,9 @@ from onnxbisect.cut.weights import IR_WITH_INITIALIZERS_AS_INPUTS, list_as_input
 from onnxbisect.dressing import Dressing
 from onnxbisect.model.scopes import bodies, domain_of, is_constant
 
+#: Ops whose `kernel_shape` is their weight's where nobody writes it.
+_CONVOLUTIONS = ("Conv", "ConvTranspose")
+
 
 def dress(piece: onnx.ModelProto, dressing: Dressing) -> dict[str, str]:
     """Change `piece` in place as `dressing` says; returns the new name and the old one of each renamed tensor."""
@@ -19,10 +22,12 @@ def dress(piece: onnx.ModelProto, dressing: Dressing) -> dict[str, str]:
         _constants_to_initializers(piece.graph)
         if piece.ir_version <= IR_WITH_INITIALIZERS_AS_INPUTS:
             list_as_inputs(piece.graph, piece.graph.initializer)
-    if dressing.explicit_defaults:
-        _write_defaults(piece.graph.node, _opsets(piece.opset_import))
+    if dressing.explicit_defaults or dressing.unwritten_defaults:
+        _settle_defaults(piece.graph.node, _opsets(piece.opset_import), dressing)
         for function in piece.functions:
-            _write_defaults(function.node, _opsets(function.opset_import))
+            _settle_defaults(function.node, _opsets(function.opset_import), dressing)
+    if dressing.explicit_defaults:
+        _write_kernel_shapes(piece.graph, {})
     return _make_names_safe(piece.graph) if dressing.safe_names else {}
 
 
@@ -105,17 +110,29 @@ def _opsets(imports: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
     return {"" if opset.domain == "ai.onnx" else opset.domain: opset.version for opset in imports}
 
 
-def _write_defaults(nodes: Iterable[onnx.NodeProto], opsets: Mapping[str, int]) -> None:
+def _settle_defaults(nodes: Iterable[onnx.NodeProto], opsets: Mapping[str, int], dressing: Dressing) -> None:
     for node in nodes:
         for body in bodies(node):
-            _write_defaults(body.node, opsets)
+            _settle_defaults(body.node, opsets, dressing)
         domain = domain_of(node)
-        present = {attribute.name for attribute in node.attribute}
-        node.attribute.extend(
-            default
-            for default in _schema_defaults(node.op_type, domain, opsets.get(domain, 0))
-            if default.name not in present
-        )
+        written = {attribute.name for attribute in node.attribute}
+        for default in _schema_defaults(node.op_type, domain, opsets.get(domain, 0)):
+            if f"{node.op_type}.{default.name}" in dressing.unwritten_defaults:
+                if default in node.attribute:
+                    node.attribute.remove(default)
+            elif dressing.explicit_defaults and default.name not in written:
+                node.attribute.append(default)
+
+
+def _write_kernel_shapes(graph: onnx.GraphProto, outer: Mapping[str, Sequence[int]]) -> None:
+    weights = {**outer, **{tensor.name: tensor.dims for tensor in graph.initializer}}
+    for node in graph.node:
+        for body in bodies(node):
+            _write_kernel_shapes(body, weights)
+        if node.op_type not in _CONVOLUTIONS or domain_of(node) or node.input[1] not in weights:
+            continue
+        if "kernel_shape" not in {attribute.name for attribute in node.attribute}:
+            node.attribute.append(helper.make_attribute("kernel_shape", list(weights[node.input[1]])[2:]))
 
 
 @cache

@@ -1,0 +1,56 @@
+"""What TPU-MLIR says when it refuses a model, as patterns; texts of 1.8.1 and 1.30.2, nearly all met in real runs.
+
+The first that matches gives the kind, so what says most stands first. `[onnx-bisect]` begins the lines that
+`tpu_mlir_steps.py` adds.
+"""
+
+from onnxbisect.verdict import Kind
+from onnxbisect_backends.logs import Pattern, compile_pattern
+
+#: What MLIR prints of a place: the first output of a node, and the node's op.
+_PLACE = r'loc\("(?P<tensor>.+?)_(?P<op>[A-Za-z]+)"\)'
+
+
+def _pattern(regex: str, kind: Kind = Kind.UNSUPPORTED, *, fails: bool = False) -> Pattern:
+    return Pattern(regex=compile_pattern(regex), kind=kind, fails=fails)
+
+
+#: The text of a compile that says nothing about the model's ops: a probe that folded away, or is no ONNX file.
+NOT_A_QUESTION = compile_pattern(
+    r"MLIRError: Unable to parse module assembly.*expected non-function type|DecodeError: .*"
+)
+
+PATTERNS: tuple[Pattern, ...] = (
+    # model_transform: the op list, all that is missing at once, then texts of single converters
+    _pattern(r"^RuntimeError: Op not support:\{(?P<op>[^}]*)\}"),
+    _pattern(r"^RuntimeError: (?P<op>\w+) Op not support now"),
+    _pattern(r"^RuntimeError: (?P<op>\w+) does not test the case of specify the sequence_lens"),
+    _pattern(r"^\[onnx-bisect\] converting (?P<op>\S+) '(?P<tensor>.*)': .*"),
+    _pattern(r"^AssertionError: Please check --input_shapes formula or check if there is any dynamic dim"),
+    _pattern(r"^KeyError: 'operand (?P<tensor>.*) not found'"),
+    _pattern(r"^KeyError: 'input shapes error:.*'", Kind.ERROR),
+    _pattern(r"^KeyError: '\w+'"),
+    _pattern(r"^TypeError: The element type in the input tensor is not defined"),
+    _pattern(r"^ValueError: Currently, only constant axis is supported"),
+    _pattern(r"^AssertionError$"),
+    _pattern(r"^RuntimeError: Error, can't find \['(?P<tensor>.*)'\] in model", Kind.ERROR),
+    _pattern(r"^ValueError: could not convert string to float: '--.*'", Kind.ERROR),
+    # tpuc-opt, of either step; its last words come after all of these
+    _pattern(r"error: type of return operand \d+ \(.*\) doesn't match function result type", Kind.ERROR),
+    _pattern(rf"error: {_PLACE}: 'top\.\w+' op .*"),
+    _pattern(r"error: (?:.*: )?failed to legalize operation '\w+\.\w+'.*"),
+    _pattern(rf'"top\.\w+"\(.*\).*{_PLACE}\n+unimplemented tpu dialect!'),
+    _pattern(r"^unimplemented tpu dialect!"),
+    _pattern(r"^can't get scale and zeropoint"),
+    _pattern(r"^permute shape not support"),
+    _pattern(r"^\[ERR\] .*: Assertion \".*\" failed\."),
+    _pattern(r"^Not Implemented$"),
+    _pattern(r"^UNREACHABLE executed at .*!", Kind.CRASH),
+    _pattern(r"can't find symbol: \w+", Kind.ERROR),
+    _pattern(r"^PLEASE submit a bug report to .*", Kind.CRASH),
+    # it compiled, and computes other numbers
+    _pattern(r"^ *\[(?P<tensor>\S.*)_(?P<op>[A-Za-z]+) *\] +NOT_\w+ +\[FAILED\]", Kind.NUMERIC),
+    _pattern(r"^npz compare FAILED\.", Kind.NUMERIC),
+    _pattern(r"Not Support Resize Cubic !!!! Using Linear Instead !!!!!", Kind.NUMERIC, fails=True),
+    _pattern(r"^RuntimeError: \[!Error\]: (?:tpuc-opt|npz_tool\.py) .*", Kind.ERROR),
+)

@@ -1,0 +1,182 @@
+"""Run as a script by TPU-MLIR's own Python, in a process of its own: take one model through the steps of a compile.
+
+`tpu_mlir_steps.py compile MODEL ORDER`, where ORDER is JSON (`Order` in `tpu_mlir.py`): model_transform, then, where
+a processor is asked for, run_calibration and model_deploy, each in a process of its own. Everything is written into
+the working directory. Exit status: that of the step that failed, 0 where none did, 3 where the question did not reach
+the compiler.
+`tpu_mlir_steps.py describe` prints JSON about the tool. `tpu_mlir_steps.py tool FILE ARGUMENTS` is one step.
+"""
+
+import json
+import os
+import re
+import runpy
+import subprocess
+import sys
+import traceback
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+_NO_QUESTION = 3
+
+#: What a line of our own begins with in the log.
+_MARK = "[onnx-bisect]"
+
+
+def main(words: list[str]) -> int:
+    """Do what the first word says; exit status."""
+    # this package's modules are beside this script, and none of the tool's business
+    del sys.path[0]
+    if words[0] == "tool":
+        return _tool(words[1], words[2:])
+    root = _root()
+    if root is None:
+        print(f"{_MARK} TPU-MLIR is not to be found: its envsetup.sh sets TPUC_ROOT, its package is tpu_mlir.")
+        return _NO_QUESTION
+    if words[0] == "describe":
+        return _describe(root)
+    return _compile(root, words[1], json.loads(words[2]))
+
+
+def _root() -> "Path | None":
+    """The tool's folder; from here on, the environment is what its own commands run in."""
+    # the package of PyPI sets the environment as it is imported; of an SDK, envsetup.sh has done it
+    with suppress(ImportError):
+        import_module("tpu_mlir")
+    root = os.environ.get("TPUC_ROOT")
+    if not root:
+        return None
+    # of the SDK's source tree TPUC_ROOT is the folder `install`, the tools stand beside it
+    folders = (Path(root), Path(root).parent)
+    return next((folder for folder in folders if (folder / "python/tools/model_transform.py").exists()), None)
+
+
+def _compile(root: Path, model: str, order: "dict[str, Any]") -> int:
+    """All steps, until one fails."""
+    try:
+        samples = _samples(model, order["samples"], max(1, order["calibrate"]))
+    except (OSError, ValueError, KeyError) as error:
+        print(f"{_MARK} the samples of input values cannot be read: {error}")
+        return _NO_QUESTION
+    verify = bool(samples) and order["verify"]
+    words = ["--model_name", "probe", "--model_def", model, "--mlir", "probe.mlir"]
+    if verify:
+        words += ["--test_input", samples[0], "--test_result", "outputs.npz", "--tolerance", order["tolerance"]]
+    status = _step(root, "model_transform", *words)
+    if status and verify and Path("probe.mlir").exists() and not Path("probe_ref_outputs.npz").exists():
+        # the model is transformed; what failed is running the original, to have something to compare with
+        print(f"{_MARK} not compared: the tool's onnxruntime does not run this model")
+        status, verify = 0, False
+    if status or not order["processor"]:
+        return status
+    return _deploy(root, order, verify)
+
+
+def _deploy(root: Path, order: "dict[str, Any]", verify: bool) -> int:
+    words = ["--mlir", "probe.mlir", "--chip", order["processor"], "--quantize", order["quantize"]]
+    if order["calibrate"]:
+        status = _step(
+            root,
+            "run_calibration",
+            "probe.mlir",
+            "--dataset",
+            "samples",
+            "--input_num",
+            str(order["calibrate"]),
+            "-o",
+            "table",
+        )
+        if status:
+            return status
+        words += ["--calibration_table", "table"]
+    if verify:
+        words += ["--test_input", "probe_in_f32.npz", "--test_reference", "outputs.npz"]
+        words += ["--tolerance", order["deploy_tolerance"]] if order["deploy_tolerance"] else []
+    return _step(root, "model_deploy", *words, "--model", order["result"])
+
+
+def _step(root: Path, tool: str, *words: str) -> int:
+    """Run one of the tool's scripts; its exit status, as a shell gives it for one that was killed."""
+    script = str(root / "python" / "tools" / f"{tool}.py")
+    done = subprocess.run([sys.executable, __file__, "tool", script, *words], check=False)
+    return done.returncode if done.returncode >= 0 else 128 - done.returncode
+
+
+def _tool(script: str, words: "list[str]") -> int:
+    sys.excepthook = _say_where
+    sys.argv = [script, *words]
+    sys.path.insert(0, str(Path(script).parent))
+    runpy.run_path(script, run_name="__main__")
+    return 0
+
+
+def _say_where(kind: "type[BaseException]", error: BaseException, trace: "TracebackType | None") -> None:
+    """The traceback, and the node that was being converted, which the tool never says."""
+    sys.__excepthook__(kind, error, trace)
+    nodes = [frame.f_locals["onnx_node"] for frame, _ in traceback.walk_tb(trace) if "onnx_node" in frame.f_locals]
+    if nodes:
+        said = str(error) or traceback.extract_tb(trace)[-1].line
+        print(f"{_MARK} converting {nodes[0].op_type} '{nodes[0].outputs[0]}': {kind.__name__}: {said}")
+
+
+def _samples(model: str, given: "list[str]", count: int) -> "list[str]":
+    """Files of input values in the folder `samples`, as the tool wants them; none where it has no way to take them."""
+    import numpy
+    import onnx
+    from onnx import helper
+
+    graph = onnx.load(model, load_external_data=False).graph
+    weights = {tensor.name for tensor in graph.initializer}
+    inputs = [value for value in graph.input if value.name not in weights]
+    types = {value.name: value.type.tensor_type for value in inputs if value.type.HasField("tensor_type")}
+    try:
+        dtypes = {name: numpy.dtype(helper.tensor_dtype_to_np_dtype(kind.elem_type)) for name, kind in types.items()}
+    except KeyError:  # an element type newer than this onnx
+        return []
+    if not inputs or len(types) < len(inputs) or any(dtype.kind not in "fiub" for dtype in dtypes.values()):
+        return []
+    Path("samples").mkdir()
+    files = []
+    for number in range(count):
+        if number < len(given):
+            with numpy.load(given[number]) as stored:
+                values = {name: stored[name] for name in types}
+        else:
+            shapes = {name: [max(1, dim.dim_value) for dim in kind.shape.dim] for name, kind in types.items()}
+            values = {name: _random(numpy, dtypes[name], shapes[name], number) for name in types}
+        files.append(f"samples/{number}.npz")
+        # the tool makes its scalars vectors of one element
+        numpy.savez(files[-1], **{name: value.reshape(value.shape or 1) for name, value in values.items()})
+    return files
+
+
+def _random(numpy: Any, dtype: Any, shape: "list[int]", seed: int) -> Any:
+    """Values that most ops take: an integer may be an index, and 0 is one into everything."""
+    random = numpy.random.default_rng(seed)
+    if dtype.kind == "f":
+        return random.standard_normal(shape).astype(dtype)
+    return random.integers(0, 2 if dtype.kind == "b" else 1, shape).astype(dtype)
+
+
+def _describe(root: Path) -> int:
+    import onnx
+    from onnx import defs
+
+    code = "import pymlir; print(getattr(pymlir, '__version__', None) or pymlir.module().version)"
+    said = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True)
+    converter = (root / "python" / "transform" / "OnnxConverter.py").read_text(encoding="utf-8")
+    facts = {
+        "version": said.stdout.split()[-1].lstrip("v"),
+        "ir": onnx.IR_VERSION,
+        "opset": defs.onnx_opset_version(),
+        "ops": sorted(set(re.findall(r'"(\w+)": lambda node: self\.convert_', converter))),
+    }
+    print(json.dumps(facts))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
