@@ -103,7 +103,7 @@ def op_names(text: str) -> Iterable[str]:
     Bare in the default domain, else `domain::Op`; compilers write `ONNX::Det`, `ai.onnx:Det`, `onnx.Det`, `Det-17`
     or `my.domain.Op`. Some write `einsum` for ONNX's `Einsum`, which comes out in ONNX's spelling.
     """
-    for word in re.split(r"[,;\s]+", text):
+    for word in re.split(r"[,;|\s]+", text):
         name = _DEFAULT_DOMAIN.sub("", _VERSION_SUFFIX.sub("", word.strip("'\"`[]")))
         domain, _, op = name.replace("::", ":").replace(":", ".").rpartition(".")
         if op:

@@ -1,6 +1,6 @@
 """The compilers of `compilers/*.toml` that come from PyPI: they keep the contract, and say what we read.
 
-Their environments are made by `onnx-bisect backends install openvino iree`.
+Their environments are made by `onnx-bisect backends install openvino iree mnn nncase`.
 """
 
 from pathlib import Path
@@ -33,6 +33,22 @@ class TestOpenVino(BackendConformance):
 class TestIree(BackendConformance):
     def backend(self) -> Backend:
         return usable("iree")
+
+    def refused(self) -> onnx.ModelProto:
+        return with_op("Det")
+
+
+class TestMnn(BackendConformance):
+    def backend(self) -> Backend:
+        return usable("mnn")
+
+    def refused(self) -> onnx.ModelProto:
+        return with_op("Multinomial")
+
+
+class TestNncase(BackendConformance):
+    def backend(self) -> Backend:
+        return usable("nncase")
 
     def refused(self) -> onnx.ModelProto:
         return with_op("Det")
@@ -88,6 +104,17 @@ def test_iree_does_not_accuse_the_consumer_of_an_op_that_it_does_not_know(tmp_pa
     verdict = ask(usable("iree"), with_op("FancyAct", domain="vendor.npu"), tmp_path)
 
     assert (verdict.status, verdict.kind, verdict.hints.ops) == (Status.FAIL, Kind.UNSUPPORTED, ())
+
+
+def test_nncase_names_the_node_that_it_cannot_emit(tmp_path: Path) -> None:
+    model = with_op("Tanh")
+    model.graph.node[-1].CopyFrom(helper.make_node("Clip", ["b", "low"], ["y"], name="/a.b/clip"))
+    model.graph.initializer.append(helper.make_tensor("low", TensorProto.FLOAT, [], [0.0]))
+
+    verdict = ask(usable("nncase"), model, tmp_path)
+
+    assert (verdict.status, verdict.kind) == (Status.FAIL, Kind.UNSUPPORTED)
+    assert (verdict.hints.ops, verdict.hints.nodes) == (("Clip",), ("/a.b/clip",))
 
 
 def test_iree_compiles_for_its_virtual_machine_too(tmp_path: Path) -> None:
