@@ -50,21 +50,21 @@ class NodeTest:
     place: int = 0
 
     def question(self, form: Form, *, opset: int, newest_opset: int | None = None) -> onnx.ModelProto | None:
-        """The test as a model at `opset` or below, else at its own where `newest_opset` allows that; None where the
-        node is not valid there, where a value cannot be a constant, or where the form is that of an earlier member
-        of `Form`.
+        """The test as a model at `opset` or below, else at the next one up to `newest_opset` that takes the node.
+
+        None where there is no such opset, where a value cannot be a constant, and where the form is that of an
+        earlier member of `Form`.
         """
         constant = self._constant(form)
         earlier = list(Form)[: list(Form).index(form)]
         if constant in map(self._constant, earlier):
             return None
         own = _opset(self.model)
-        versions = [min(own, opset)] + [own] * (own > opset and (newest_opset is None or own <= newest_opset))
-        for version in versions:
-            model = self._written(constant, version)
-            if model is not None:
-                return model
-        return None
+        newest = own if newest_opset is None else min(own, newest_opset)
+        node = self.model.graph.node[0]
+        later = [version for version in _versions(node.op_type, node.domain) if opset < version <= newest]
+        written = (self._written(constant, version) for version in (min(own, opset), *later))
+        return next((model for model in written if model is not None), None)
 
     def _constant(self, form: Form) -> frozenset[int]:
         """Positions among the inputs that are given."""
@@ -133,6 +133,13 @@ def _numbered(cases: Iterable[Any]) -> Iterator[NodeTest]:
         place = counts.get(op, 0)
         counts[op] = place + 1
         yield NodeTest(name=case.name, op=op, model=case.model, values=tuple(inputs), place=place)
+
+
+@lru_cache(maxsize=1024)
+def _versions(op: str, domain: str) -> tuple[int, ...]:
+    """The opsets that changed an op, the oldest first."""
+    schemas = onnx.defs.get_all_schemas_with_history()
+    return tuple(sorted(it.since_version for it in schemas if (it.name, it.domain) == (op, domain)))
 
 
 def _opset(model: onnx.ModelProto) -> int:

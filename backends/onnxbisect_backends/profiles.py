@@ -78,8 +78,8 @@ class InputConstraint(_Constraint):
     """A limit on one input, by its name in the ONNX schema.
 
     `initializer` also accepts what is computed from constants where the compiler folds first. `absent_or_const`:
-    absent, or a constant with one of `value`. `dtype_in` and `dtype_not_in` name dtypes as TensorProto does. `note` and `shape_note`
-    are words that no program checks.
+    absent, or a constant with one of `value`. `dtype_in` and `dtype_not_in` name dtypes as TensorProto does. `note`
+    and `shape_note` are words that no program checks.
     """
 
     kind: Literal["input"]
@@ -114,7 +114,6 @@ class RefusedVariant(_Strict):
 
     variant: str
     message: str
-    tests: tuple[str, ...] = ()
 
 
 class OpSupport(_Strict):

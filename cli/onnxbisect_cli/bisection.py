@@ -128,7 +128,7 @@ def _search(
     folder: Path,
 ) -> Bisected:
     model = intake.model
-    write_probe = _probe_writer(intake, description.dressing)
+    write_probe = probe_writer(intake, description.dressing)
     files = CulpritFiles(write_probe, folder)
     keyer = Keyer(model, weights=description.weights_matter)
 
@@ -208,7 +208,9 @@ def _base(request: Request, model: Model, universe: Universe, target: Target, dr
     return open_base(default_path(), target=identity, search=search_identity(identity, model.sha256, universe))
 
 
-def _probe_writer(intake: Intake, dressing: Dressing) -> WriteProbe:
+def probe_writer(intake: Intake, dressing: Dressing) -> WriteProbe:
+    """Writes pieces of the model as a target wants them."""
+
     def write_probe(units: UnitSet, path: Path) -> Mapping[str, str]:
         piece = intake.cutter.cut(units, dressing)
         write(piece, intake.model, path)

@@ -1,0 +1,112 @@
+"""What a compiler minds about an op, learnt from which uses of it compile: limits that the measurement shows.
+
+A limit must be the outcome of an experiment: of two uses that differ in nothing else that is looked at, one compiles
+and the other, which is beyond the limit, does not; and nothing beyond it was ever seen to compile. What is refused
+and is explained by no such limit is for others to list one by one.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import onnx
+from onnx import TensorProto
+
+from onnxbisect_backends.constraints import default_of, value_of
+from onnxbisect_backends.profiles import AttrConstraint, InputConstraint, Scalar
+from onnxbisect_backends.scope import Scope
+
+#: The sorts of limit, the likeliest explanation first.
+_SORTS = ("dtype", "computed", "attr", "rank", "given")
+
+
+@dataclass(frozen=True, kw_only=True, order=True)
+class Factor:
+    """One thing about a use of an op: `sort` as in `_SORTS`, the attribute or input, and which value."""
+
+    sort: int
+    name: str
+    value: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Use:
+    """One use of an op that a compiler was asked about."""
+
+    factors: Mapping[Factor, Scalar]
+    passed: bool
+    message: str
+
+
+def factors_of(node: onnx.NodeProto, scope: Scope) -> dict[Factor, Scalar]:
+    """What is looked at: scalar attributes that are not at their default, dtypes by type parameter, which inputs are
+    given and computed, the first input's rank. Shapes, lists and values are not.
+    """
+    schema = scope.schema(node)
+    if schema is None:
+        return {}
+    seen = _seen(node, scope, schema)
+    return {Factor(sort=_SORTS.index(sort), name=name, value=repr(value)): value for sort, name, value in seen}
+
+
+def limits(uses: Sequence[Use]) -> tuple[list[AttrConstraint | InputConstraint], list[int]]:
+    """The limits, that which explains most first, and the refused uses that none explains, as indices."""
+    left = [index for index, use in enumerate(uses) if not use.passed]
+    found: dict[tuple[int, str], list[tuple[Scalar, str]]] = {}
+    candidates = set(_established(uses))
+    while left and candidates:
+        explained = {it: [index for index in left if it in uses[index].factors] for it in candidates}
+        best = min(candidates, key=lambda it: (-len(explained[it]), it))
+        if not explained[best]:
+            break
+        candidates.discard(best)
+        left = [index for index in left if index not in explained[best]]
+        first = uses[explained[best][0]]
+        found.setdefault((best.sort, best.name), []).append((first.factors[best], first.message))
+    return [_constraint(_SORTS[sort], name, seen) for (sort, name), seen in found.items()], left
+
+
+def _established(uses: Sequence[Use]) -> Iterator[Factor]:
+    passing = [use.factors.keys() for use in uses if use.passed]
+    fine = {factor for factors in passing for factor in factors}
+    for use in uses:
+        if not use.passed:
+            for factors in passing:
+                difference = use.factors.keys() - factors
+                if len(difference) == 1 and not difference & fine:
+                    yield from difference
+
+
+def _seen(node: onnx.NodeProto, scope: Scope, schema: onnx.defs.OpSchema) -> Iterator[tuple[str, str, Scalar]]:
+    for name in schema.attributes:
+        written = scope.attribute(node, name)
+        value = None if written is None else value_of(written)
+        if value is not None and not isinstance(value, list | float) and value != default_of(node, name, scope):
+            yield "attr", name, value
+    parameters = set()
+    for position, (tensor, formal) in enumerate(zip(node.input, schema.inputs, strict=False)):
+        known = scope.type_of(tensor) if tensor else None
+        if known is None:
+            continue
+        if formal.option == onnx.defs.OpSchema.FormalParameterOption.Optional:
+            yield "given", formal.name, True
+        if not scope.is_constant(tensor):
+            yield "computed", formal.name, True
+        if formal.type_str not in parameters and known.dtype:
+            parameters.add(formal.type_str)
+            yield "dtype", formal.name, TensorProto.DataType.Name(known.dtype)
+        if position == 0 and known.dims is not None:
+            yield "rank", formal.name, len(known.dims)
+
+
+def _constraint(sort: str, name: str, seen: Sequence[tuple[Scalar, str]]) -> AttrConstraint | InputConstraint:
+    values, message = tuple(value for value, _ in seen), seen[0][1]
+    match sort:
+        case "attr":
+            return AttrConstraint(kind="attr", name=name, rule="not_in", value=values, seen=message)
+        case "dtype":
+            return InputConstraint(kind="input", name=name, rule="dtype_not_in", value=values, seen=message)
+        case "rank":
+            return InputConstraint(kind="input", name=name, rule="rank_not_in", value=values, seen=message)
+        case "computed":
+            return InputConstraint(kind="input", name=name, rule="initializer", seen=message)
+    return InputConstraint(kind="input", name=name, rule="absent", seen=message)

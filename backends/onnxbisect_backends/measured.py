@@ -1,0 +1,184 @@
+"""From what a compiler answered about single nodes to a profile that answers the same."""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import onnx
+from pydantic import BaseModel
+
+from onnxbisect.report.text import clean, clip, plural, uncoloured
+from onnxbisect.verdict import Verdict
+from onnxbisect_backends.contract import Description
+from onnxbisect_backends.factors import Use, factors_of, limits
+from onnxbisect_backends.node_tests import Form
+from onnxbisect_backends.profiles import OpSupport, Profile, RefusedVariant, Report
+from onnxbisect_backends.scope import Scope, enter
+from onnxbisect_backends.simulate import Rules, refusals
+from onnxbisect_backends.variant import spelled
+
+#: Characters of a message that a profile keeps.
+_WORDS = 200
+
+#: A model has them whatever the compiler; no test asks about one alone, for there is nothing to compile.
+_CONSTANT = {"Constant": OpSupport(note="Not asked: alone, it is no model.")}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """One node test in one form, and what the compiler said of it."""
+
+    test: str
+    op: str
+    form: Form
+    model: onnx.ModelProto
+    verdict: Verdict
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manners:
+    """How a compiler treats what it refuses, None where nothing that was asked shows it."""
+
+    folds: bool | None = None
+    report: Report | None = None
+
+
+def measured_profile(
+    name: str,
+    answers: Sequence[Measured],
+    description: Description,
+    manners: Manners,
+    *,
+    source: str,
+    tests: int,
+    asked: frozenset[str],
+) -> Profile:
+    """The profile: an op is listed where some use of it compiled.
+
+    Uses that were refused are limits where the answers show which (`onnxbisect_backends.factors`), else listed one by
+    one. `tests` is how many there were to ask, `asked` the ops whose turn came; one without an answer is listed, too,
+    for nothing is known against it.
+    """
+    by_op: dict[str, list[Measured]] = {}
+    for answer in sorted(answers, key=lambda it: (it.op, it.test, list(Form).index(it.form))):
+        if answer.verdict.passed or answer.verdict.failed:
+            by_op.setdefault(answer.op, []).append(answer)
+    supported = {op: _support(of_op) for op, of_op in by_op.items() if any(it.verdict.passed for it in of_op)}
+    refused = {op: _words(of_op[0]) for op, of_op in by_op.items() if op not in supported}
+    silent = dict.fromkeys(sorted(asked - by_op.keys()), OpSupport(note="Not measured: no test got an answer."))
+    answered = len({answer.test for of_op in by_op.values() for answer in of_op})
+    profile = Profile(
+        profile=name,
+        tool=description.tool,
+        version=description.version,
+        source=source,
+        semantics="An op is listed where one of its tests compiled, in some form; node_tests says how many did. "
+        "Constraints are what tests that differ in one thing show; refuses lists what no constraint explains.",
+        folds=bool(manners.folds),
+        report=manners.report or Report.FIRST,
+        refusal=_refusal(by_op, refused),
+        notes=(
+            f"{plural(answered, 'test')} of {plural(len(by_op), 'op')} answered, as {len(answers)} models"
+            + (f"; {plural(tests - answered, 'test')} cannot be asked or got no answer." if tests > answered else "."),
+            *(["Whether it folds constants first was not seen."] if manners.folds is None else []),
+            *(["What its log names of several offenders was not seen."] if manners.report is None else []),
+        ),
+        ops=dict(sorted({**_CONSTANT, **silent, **supported}.items())),
+        refused=dict(sorted(refused.items())),
+    )
+    wrong = sorted({answer.test for answer in disagreements(profile, answers)})
+    note = f"On {plural(len(wrong), 'test')} it answers otherwise than the tool: {', '.join(wrong)}."
+    return profile.model_copy(update={"notes": (*profile.notes, note)}) if wrong else profile
+
+
+def disagreements(profile: Profile, answers: Sequence[Measured]) -> list[Measured]:
+    """The answers that the profile would not have given."""
+    rules = Rules(profile=profile)
+    return [
+        answer
+        for answer in answers
+        if (answer.verdict.passed or answer.verdict.failed)
+        and answer.verdict.failed != bool(refusals(answer.model, rules))
+    ]
+
+
+def toml(profile: Profile) -> str:
+    """The profile as a file, the same text for the same answers; what is left at its default is left out."""
+    fields = profile.model_dump(mode="json", exclude_defaults=True)
+    tables = {name: fields.pop(name, {}) for name in ("ops", "refused")}
+    lines = [f"{key} = {_value(value)}" for key, value in fields.items()]
+    lines += ["", "[ops]"]
+    lines += [f"{_key(op)} = {_value(entry)}" for op, entry in tables["ops"].items() if _is_short(entry)]
+    for op, entry in tables["ops"].items():
+        if not _is_short(entry):
+            lines += ["", f"[ops.{_key(op)}]", *(f"{key} = {_value(value)}" for key, value in entry.items())]
+    if tables["refused"]:
+        lines += ["", "[refused]", *(f"{_key(op)} = {_value(words)}" for op, words in tables["refused"].items())]
+    return "\n".join(lines) + "\n"
+
+
+def _support(answers: Sequence[Measured]) -> OpSupport:
+    scopes = [_scope(answer.model) for answer in answers]
+    uses = [
+        Use(factors=factors_of(node, scope), passed=answer.verdict.passed, message=_words(answer))
+        for answer, (node, scope) in zip(answers, scopes, strict=True)
+    ]
+    constraints, unexplained = limits(uses)
+    compiled = [scope for use, scope in zip(uses, scopes, strict=True) if use.passed]
+    fine = {spelled(*scope, exact=exact) for scope in compiled for exact in (False, True)}
+    refuses: dict[str, str] = {}
+    for index in unexplained:
+        spellings = (spelled(*scopes[index], exact=exact) for exact in (False, True))
+        spelling = next((it for it in spellings if it is not None and it not in fine), None)
+        if spelling is not None:
+            refuses.setdefault(spelling, uses[index].message)
+    tests = {answer.test for answer in answers}
+    passed = {answer.test for answer in answers if answer.verdict.passed}
+    return OpSupport(
+        constraints=tuple(constraints),
+        refuses=tuple(RefusedVariant(variant=spelling, message=refuses[spelling]) for spelling in sorted(refuses)),
+        node_tests=f"{len(passed)}/{len(tests)}",
+        failed_tests=tuple(sorted(tests - passed)),
+    )
+
+
+def _scope(model: onnx.ModelProto) -> tuple[onnx.NodeProto, Scope]:
+    opsets = {"" if entry.domain == "ai.onnx" else entry.domain: entry.version for entry in model.opset_import}
+    return model.graph.node[0], enter(model.graph, opsets=opsets, outer=None)
+
+
+def _words(answer: Measured) -> str:
+    verdict = answer.verdict
+    return clip(uncoloured(verdict.message or verdict.fingerprint or str(verdict.kind)), _WORDS)
+
+
+def _refusal(by_op: Mapping[str, Sequence[Measured]], refused: Mapping[str, str]) -> str:
+    """The compiler's usual words for an op that it refuses, with `{op}` in the op's place."""
+    said = Counter(words.replace(op, "{op}") for op, words in refused.items() if op in words)
+    usual = [words for words, count in said.most_common(1) if count > 1]
+    return usual[0] if usual else "{op} is refused"
+
+
+def _is_short(entry: object) -> bool:
+    return not isinstance(entry, dict) or not {"constraints", "refuses"} & entry.keys()
+
+
+def _key(name: str) -> str:
+    return name if name.replace("_", "").replace("-", "").isalnum() and name.isascii() else _value(name)
+
+
+def _value(value: object) -> str:
+    if isinstance(value, BaseModel):
+        value = value.model_dump(mode="json", exclude_defaults=True)
+    if isinstance(value, str):
+        return json.dumps(clean(value), ensure_ascii=False)
+    if isinstance(value, dict):
+        return (
+            "{ " + ", ".join(f"{_key(key)} = {_value(item)}" for key, item in value.items()) + " }" if value else "{}"
+        )
+    if isinstance(value, list):
+        items = [_value(item) for item in value]
+        short = f"[{', '.join(items)}]"
+        return short if len(short) <= 100 else "[\n" + "".join(f"    {item},\n" for item in items) + "]"
+    return json.dumps(value)

@@ -1,0 +1,209 @@
+"""`onnx-bisect op-table`: ONNX's node tests through a compiler, and what it took as a profile for `whitelist`."""
+
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import onnx
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from onnxbisect.errors import BackendUnusableError, OptionError
+from onnxbisect.job import Target
+from onnxbisect.report.text import clip, plural
+from onnxbisect.verdict import Verdict
+from onnxbisect_backends import registry
+from onnxbisect_backends.contract import Backend, Description, Limits
+from onnxbisect_backends.manners import folding_question, report_of, reporting_question
+from onnxbisect_backends.measured import Manners, Measured, measured_profile, toml
+from onnxbisect_backends.node_tests import USUAL_OPSET, Form, NodeTest, node_tests
+from onnxbisect_backends.options import unknown
+from onnxbisect_backends.profiles import Profile
+from onnxbisect_cli.signals import stopping
+from onnxbisect_cli.sqlite_base import default_path, open_base
+from onnxbisect_cli.sweep import Sweep
+from onnxbisect_cli.verdict_base import InMemoryVerdictBase, VerdictBase, target_identity
+
+#: Answers between two lines where standard error is no terminal.
+_LINE = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What the user asks for. `only` are ops, all of them where it is empty; `seconds` bounds one compile."""
+
+    backend: str
+    output: Path
+    options: Mapping[str, str] = field(default_factory=dict)
+    only: Sequence[str] = ()
+    jobs: int = 1
+    seconds: float | None = None
+    budget_seconds: float | None = None
+    keep: bool = True
+
+
+def measure(request: Request) -> int:
+    """Write the profile; returns the exit status."""
+    if request.output.suffix != ".toml" or not request.output.parent.is_dir():
+        raise OptionError(f"{request.output} cannot be a profile: name a file that ends in .toml in a folder that is.")
+    backend = registry.make(request.backend, dict(request.options))
+    if complaint := backend.check():
+        raise BackendUnusableError(complaint)
+    description = backend.describe()
+    tests = _chosen(request.only)
+    with (
+        closing(_base(request, backend, description)) as base,
+        tempfile.TemporaryDirectory(prefix="onnx-bisect-", ignore_cleanup_errors=True) as folder,
+    ):
+        sweep = Sweep(
+            backend=backend,
+            description=description,
+            base=base,
+            folder=Path(folder),
+            limits=Limits() if request.seconds is None else Limits(seconds=request.seconds),
+            jobs=request.jobs,
+            until=None if request.budget_seconds is None else time.monotonic() + request.budget_seconds,
+        )
+        with stopping(sweep.stop) as interruption, _Shown() as shown:
+            posed, answers = _answers(sweep, tests, description, shown)
+            manners = _manners(sweep, answers, shown)
+        if interruption.number is not None:
+            kept = "its verdicts are kept and the same command goes on" if request.keep else "nothing is kept"
+            print(f"onnx-bisect: interrupted; no profile is written, {kept}.", file=sys.stderr)
+            return interruption.exit_code
+    profile = measured_profile(
+        request.output.stem,
+        answers,
+        description,
+        manners,
+        source=_source(backend, description),
+        tests=len(tests),
+        asked=posed,
+    )
+    request.output.write_text(toml(profile), encoding="utf-8")
+    _say(profile, request.output, shown.calls)
+    return 0
+
+
+def _chosen(only: Sequence[str]) -> tuple[NodeTest, ...]:
+    tests = node_tests()
+    known = {test.op for test in tests}
+    for op in only:
+        if op not in known:
+            raise OptionError(unknown("op that ONNX has a node test for", op, known))
+    return tuple(test for test in tests if not only or test.op in only)
+
+
+def _base(request: Request, backend: Backend, description: Description) -> VerdictBase:
+    if not request.keep:
+        return InMemoryVerdictBase()
+    target = Target(
+        backend=backend.name,
+        tool=description.tool,
+        version=description.version,
+        options=backend.options,
+        calibration="random" if description.samples else "",
+    )
+    identity = target_identity(target, description.dressing)
+    return open_base(default_path(), target=identity, search=identity)
+
+
+def _answers(
+    sweep: Sweep, tests: Sequence[NodeTest], description: Description, shown: "_Shown"
+) -> tuple[frozenset[str], list[Measured]]:
+    """Form by form: the next one of tests that failed so far, and all forms of each op's first test.
+
+    An op's first test shows what becomes of it where its constants are computed. Returns the ops that were asked
+    about, and what was answered.
+    """
+    newest = description.newest_opset
+    opset = min(newest or USUAL_OPSET, USUAL_OPSET)
+    ops: set[str] = set()
+    answers: list[Measured] = []
+    passed: set[str] = set()
+    for form in Form:
+        asked = [test for test in tests if test.name not in passed or test.place == 0]
+        models = [(test, test.question(form, opset=opset, newest_opset=newest)) for test in asked]
+        posed = [(test, model) for test, model in models if model is not None]
+        ops |= {test.op for test, _ in posed}
+        shown.begin(form, len(posed))
+        verdicts = sweep.ask([model for _, model in posed], shown.answered)
+        for (test, model), verdict in zip(posed, verdicts, strict=True):
+            if verdict is not None and (verdict.passed or verdict.failed):
+                answers.append(Measured(test=test.name, op=test.op, form=form, model=model, verdict=verdict))
+                passed |= {test.name} if verdict.passed else set()
+    return frozenset(ops), answers
+
+
+def _manners(sweep: Sweep, answers: Sequence[Measured], shown: "_Shown") -> Manners:
+    folding, reporting = folding_question(answers), reporting_question(answers)
+    folds = report = None
+    shown.begin("how it treats what it refuses", 2)
+    if folding is not None:
+        (verdict,) = sweep.ask([folding], shown.answered)
+        folds = verdict.passed if verdict is not None and (verdict.passed or verdict.failed) else None
+    if reporting is not None:
+        (verdict,) = sweep.ask([reporting], shown.answered)
+        report = report_of(reporting, verdict) if verdict is not None else None
+    return Manners(folds=folds, report=report)
+
+
+def _source(backend: Backend, description: Description) -> str:
+    options = ", ".join(f"{key}={value}" for key, value in backend.options.items() if value is not None)
+    by = f"{backend.name} ({options})" if options else backend.name
+    return f"measured: the single-node tests of onnx {onnx.__version__} through {by}, {description.tool}"
+
+
+def _say(profile: Profile, output: Path, calls: int) -> None:
+    ops = len(profile.ops) - ("Constant" in profile.ops)
+    print(f"{output}: {plural(ops, 'op')} supported, {len(profile.refused)} refused; {plural(calls, 'compiler call')}")
+    for note in profile.notes:
+        print(f"  {clip(note, 300)}")
+
+
+class _Shown:
+    """What a person sees meanwhile, on standard error: a bar on a terminal, else a line now and then."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self._refused = 0
+        self._known = 0
+        self._console = Console(file=sys.stderr)
+        self._live = self._console.is_terminal and not self._console.is_dumb_terminal
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        self._bar = Progress(*columns, console=self._console, transient=True, disable=not self._live)
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+
+    def begin(self, what: str, count: int) -> None:
+        """So many questions of one sort follow."""
+        if self._task is not None:
+            self._bar.remove_task(self._task)
+        self._task = self._bar.add_task(what, total=count)
+        if not self._live and count:
+            print(f"{what}: {plural(count, 'model')}", file=sys.stderr, flush=True)
+
+    def answered(self, verdict: Verdict, known: bool) -> None:
+        """One of them has its answer."""
+        self.calls += not known
+        self._known += known
+        self._refused += verdict.failed
+        if self._task is not None:
+            self._bar.advance(self._task)
+        done = self.calls + self._known
+        if not self._live and done % _LINE == 0:
+            print(f"{done} answers, {self._known} known before, {self._refused} refused", file=sys.stderr, flush=True)

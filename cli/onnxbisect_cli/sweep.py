@@ -1,0 +1,118 @@
+"""Asks a compiler about many small models that have nothing to do with each other: several at a time, each once."""
+
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event
+
+import onnx
+
+from onnxbisect.errors import OnnxBisectError
+from onnxbisect.key import Keyer
+from onnxbisect.verdict import Verdict
+from onnxbisect_backends.contract import Backend, Description, Limits
+from onnxbisect_backends.process import kill_running
+from onnxbisect_cli.answer import Answer
+from onnxbisect_cli.bisection import Intake, probe_writer
+from onnxbisect_cli.prober import Asked, Prober
+from onnxbisect_cli.sampling import sampling
+from onnxbisect_cli.verdict_base import VerdictBase
+
+#: Told of each answer, and whether it was known before.
+Told = Callable[[Verdict, bool], None]
+
+
+@dataclass(kw_only=True)
+class Sweep:
+    """One compiler, many questions. What it answered before, in any run, is not asked again.
+
+    `until` is the moment (`time.monotonic`) from which on nothing more is asked.
+    """
+
+    backend: Backend
+    description: Description
+    base: VerdictBase
+    folder: Path
+    limits: Limits
+    jobs: int = 1
+    until: float | None = None
+
+    def __post_init__(self) -> None:
+        self._stopping = Event()
+
+    def stop(self) -> None:
+        """End now: compiles are killed and forgotten. Safe in a signal handler."""
+        self._stopping.set()
+
+    @property
+    def stopped(self) -> bool:
+        """Whether `stop` ended it."""
+        return self._stopping.is_set()
+
+    def ask(self, models: Iterable[onnx.ModelProto], told: Told) -> list[Verdict | None]:
+        """The verdicts in order; None for models that intake refuses and for those that the end came before."""
+        verdicts: list[Verdict | None] = []
+        running: dict[Future[Asked], str] = {}
+        waiting: dict[str, list[int]] = {}
+
+        def collect(room: int) -> None:
+            while len(running) > room:
+                done, _ = wait(running, timeout=0.2, return_when=FIRST_COMPLETED)
+                if self.stopped:
+                    kill_running()  # again and again: a thread may only now be starting its compiler
+                for future in done:
+                    key = running.pop(future)
+                    answer = None if self.stopped else future.result().answer
+                    numbers = waiting.pop(key)
+                    if answer is not None:
+                        self.base.put(key, 0, answer)
+                        for number in numbers:
+                            note(number, answer, number != numbers[0])
+
+        def note(number: int, answer: Answer, known: bool) -> None:
+            verdicts[number] = answer.verdict
+            told(answer.verdict, known)
+
+        with ThreadPoolExecutor(self.jobs) as pool:
+            for model in models:
+                number = len(verdicts)
+                verdicts.append(None)
+                if self.stopped or (intake := self._take_in(model)) is None:
+                    continue
+                everything = intake.model.universe.everything
+                key = Keyer(intake.model, weights=self.description.weights_matter).key(everything)
+                answer = self.base.get(key, 0)
+                if answer is not None:
+                    note(number, answer, True)
+                elif key in waiting:
+                    waiting[key].append(number)
+                elif self.until is None or time.monotonic() < self.until:
+                    waiting[key] = [number]
+                    running[pool.submit(self._prober(intake).ask, everything)] = key
+                    collect(self.jobs - 1)
+            collect(0)
+        return verdicts
+
+    def _take_in(self, model: onnx.ModelProto) -> Intake | None:
+        with tempfile.TemporaryDirectory(prefix="question-", dir=self.folder) as folder:
+            path = Path(folder) / "model.onnx"
+            onnx.save(model, path)
+            try:
+                intake = Intake(path, {})
+            except OnnxBisectError:
+                return None
+        return None if intake.model.unbound and not self.description.dynamic_shapes else intake
+
+    def _prober(self, intake: Intake) -> Prober:
+        samples = sampling(intake.model, None, self.description.samples, self.backend.name)
+        return Prober(
+            write=probe_writer(intake, self.description.dressing),
+            backend=self.backend,
+            limits=self.limits,
+            objection=lambda units, probe: None,  # onnx's own model, whole: there is nothing to doubt
+            folder=self.folder,
+            samples=None if samples is None else samples.write,
+        )
