@@ -36,13 +36,15 @@ _running: set[subprocess.Popen[bytes]] = set()
 _lock = threading.Lock()
 
 
-def run(argv: Sequence[str], *, cwd: Path, env: Mapping[str, str], limits: Limits) -> Outcome:
+def run(argv: Sequence[str], *, cwd: Path, env: Mapping[str, str], limits: Limits, network: bool = True) -> Outcome:
     """Run one command to its end or to a limit; standard input is empty, both outputs are the log.
 
-    `env` is the whole environment. Never raises for what the command does; a command that cannot be started, or a
-    run that was cut short by `kill_running`, comes back as `broken`. `exit_code` is as the command gave it: that a
-    wrapper's 139 means a crash inside it is for the judge to say. Artifacts are left for the caller, by
-    `brought_home`, because only the caller knows where the command was told to write.
+    `env` is the whole environment. Without `network` the command has a loopback of its own and nothing else, where
+    the kernel lets us take the rest away: for tools that report to their vendor and need no licence server.
+    Never raises for what the command does; a command that cannot be started, or a run that was cut short by
+    `kill_running`, comes back as `broken`. `exit_code` is as the command gave it: that a wrapper's 139 means a crash
+    inside it is for the judge to say. Artifacts are left for the caller, by `brought_home`, because only the caller
+    knows where the command was told to write.
     """
     found = find_executable(argv[0], cwd=cwd, path=env.get("PATH"))
     if found is None:
@@ -56,6 +58,7 @@ def run(argv: Sequence[str], *, cwd: Path, env: Mapping[str, str], limits: Limit
         "memory_bytes": limits.memory_bytes,
         "file_bytes": limits.file_bytes,
         "log_bytes": limits.log_bytes,
+        "network": network,
     }
     answer = _ask_supervisor(json.dumps(order).encode() + b"\n", time.monotonic() + limits.seconds + _GRACE)
     head, _, log = answer.partition(b"\n")

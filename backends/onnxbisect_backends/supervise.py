@@ -5,9 +5,9 @@ whose they are: a compiler that forks, calls setsid and lets its parent exit is 
 which is this process, and so can be found and killed. It imports little, to start in a few milliseconds.
 
 Protocol: standard input brings one line of JSON (`argv`, `path` of the executable, `cwd`, `env`, `seconds`,
-`memory_bytes`, `file_bytes`, `log_bytes`) and then stays open for as long as the answer is wanted: its end, or
-SIGTERM (which the kernel sends when the parent dies), means kill everything. Standard output receives one line of
-JSON and then the log's bytes, verbatim.
+`memory_bytes`, `file_bytes`, `log_bytes`, `network`) and then stays open for as long as the answer is wanted: its
+end, or SIGTERM (which the kernel sends when the parent dies), means kill everything. Standard output receives one
+line of JSON and then the log's bytes, verbatim.
 """
 
 import contextlib
@@ -17,12 +17,17 @@ import os
 import resource
 import select
 import signal
+import struct
 import sys
 import time
 from typing import Any, NoReturn
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
+CLONE_NEWUSER = 0x10000000
+CLONE_NEWNET = 0x40000000
+SIOCSIFFLAGS = 0x8914
+IFF_UP = 1
 
 #: Seconds after which processes that survive SIGKILL (stuck in the kernel) are reported instead of waited for.
 PATIENCE = 10.0
@@ -61,6 +66,31 @@ def prctl(option: int, value: int) -> None:
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
+def leave_network() -> None:
+    """Move to a network of loopback alone, where the kernel lets us: at once as root, else as root of a new namespace.
+
+    Files, users and groups stay what they are. Changes of namespace forget PR_SET_PDEATHSIG, so this comes before it.
+    """
+    if sys.platform != "linux":
+        return
+    import _socket  # not socket, which imports much, nor at the top, because few need it
+    import fcntl
+
+    unshare = ctypes.CDLL(None).unshare
+    user, group = os.geteuid(), os.getegid()
+    if unshare(CLONE_NEWNET) != 0:
+        # a root that may not do this may not be root in a new namespace either, and would become nobody
+        if user == 0 or unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0:
+            return
+        for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
+            with contextlib.suppress(OSError), open(f"/proc/self/{name}", "w") as table:  # noqa: PTH123 - pathlib is slow to import
+                table.write(text)
+    with contextlib.suppress(OSError):
+        inside = _socket.socket(_socket.AF_INET, _socket.SOCK_DGRAM)
+        fcntl.ioctl(inside.fileno(), SIOCSIFFLAGS, struct.pack("16sh22x", b"lo", IFF_UP))
+        inside.close()
+
+
 def bound(which: int, value: int) -> None:
     """Lower a resource limit; a hard limit that is lower already stays."""
     hard = resource.getrlimit(which)[1]
@@ -77,11 +107,13 @@ def become_compiler(spec: dict[str, Any], parent: int, log: int, trouble: int) -
         for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
         signal.set_wakeup_fd(-1)
+        with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as adjust:  # noqa: PTH123 - pathlib is slow to import
+            adjust.write("500")  # where the machine runs out of memory, the compiler goes first, not onnx-bisect
+        if not spec["network"]:
+            leave_network()
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
             os._exit(1)
-        with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as adjust:  # noqa: PTH123 - pathlib is slow to import
-            adjust.write("500")  # where the machine runs out of memory, the compiler goes first, not onnx-bisect
         bound(resource.RLIMIT_CORE, 0)
         if spec["file_bytes"] is not None:
             bound(resource.RLIMIT_FSIZE, spec["file_bytes"])

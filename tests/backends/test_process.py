@@ -1,7 +1,10 @@
 """The process runner against programs that misbehave in every way a compiler has been seen to."""
 
+import json
 import os
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -12,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from onnxbisect_backends import process
 from onnxbisect_backends.contract import Limits, Outcome
 from onnxbisect_backends.process import clean_env, kill_running, run, written
 from onnxbisect_backends.testing import processes_in
@@ -289,6 +293,71 @@ def test_compiles_in_threads_know_their_own_children(tmp_path: Path) -> None:
     assert [outcome.exit_code for outcome in outcomes] == [0, 0, 0, 0]
     assert [outcome.log for outcome in outcomes] == ["mine\n", "", "mine\n", ""]
     assert processes_in(tmp_path) == []
+
+
+CONNECT = """
+import os, socket, sys
+try:
+    socket.create_connection(("127.0.0.1", int(sys.argv[1])), timeout=5).close()
+    print("connected", os.geteuid())
+except OSError as error:
+    print(type(error).__name__, os.geteuid())
+with socket.create_server(("127.0.0.1", 0)) as own:
+    socket.create_connection(own.getsockname(), timeout=5).close()
+    print("own loopback")
+"""
+
+
+def namespaces(user: int) -> None:
+    """Skip where the kernel lets that user have no network of its own."""
+    words = ["unshare", "--net", "true"] if user == 0 else ["unshare", "--user", "--net", "true"]
+    done = subprocess.run(words, user=user if os.geteuid() == 0 else None, capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"the kernel lets nobody take the network away here: {done.stderr.strip()}")
+
+
+@linux
+def test_without_network_there_is_nobody_to_talk_to(tmp_path: Path) -> None:
+    me = os.geteuid()
+    namespaces(me)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        words = [sys.executable, "-I", "-S", "-c", CONNECT, str(listener.getsockname()[1])]
+        logs = [
+            run(words, cwd=tmp_path, env=clean_env(tmp_path), limits=Limits(seconds=30), network=network).log
+            for network in (True, False)
+        ]
+
+    assert logs == [f"connected {me}\nown loopback\n", f"ConnectionRefusedError {me}\nown loopback\n"]
+
+
+@linux
+@pytest.mark.skipif(os.geteuid() != 0, reason="the test before this one is about users without privileges")
+def test_users_without_privileges_stay_who_they_are_without_network(tmp_path: Path) -> None:
+    namespaces(65534)
+    python = shutil.which("python3", path="/usr/local/bin:/usr/bin:/bin")
+    if python is None:
+        pytest.skip("the system has no python3 that every user may start")
+    supervisor = Path(process.__file__).with_name("supervise.py").read_text()  # its file may be out of their reach
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        words = [python, "-I", "-S", "-c", CONNECT, str(listener.getsockname()[1])]
+        limits = {"seconds": 30, "memory_bytes": None, "file_bytes": None, "log_bytes": 10_000, "network": False}
+        order = json.dumps({"argv": words, "path": python, "cwd": "/", "env": {}, **limits})
+        with subprocess.Popen(
+            [python, "-I", "-S", "-c", supervisor],
+            user=65534,
+            cwd="/",
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as started:
+            assert started.stdin is not None
+            assert started.stdout is not None
+            started.stdin.write(order + "\n")
+            started.stdin.flush()
+            head, _, log = started.stdout.read().partition("\n")
+
+    assert json.loads(head)["exit_code"] == 0, log
+    assert log == "ConnectionRefusedError 65534\nown loopback\n"
 
 
 def test_written_lists_files_with_content_and_follows_no_links(tmp_path: Path) -> None:
