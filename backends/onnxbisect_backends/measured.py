@@ -1,14 +1,12 @@
 """From what a compiler answered about single nodes to a profile that answers the same."""
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx
-from pydantic import BaseModel
 
-from onnxbisect.report.text import clean, clip, plural, uncoloured
+from onnxbisect.report.text import clip, plural, uncoloured
 from onnxbisect.verdict import Verdict
 from onnxbisect_backends.contract import Description
 from onnxbisect_backends.factors import Use, factors_of, limits
@@ -103,21 +101,6 @@ def disagreements(profile: Profile, answers: Sequence[Measured]) -> list[Measure
     ]
 
 
-def toml(profile: Profile) -> str:
-    """The profile as a file, the same text for the same answers; what is left at its default is left out."""
-    fields = profile.model_dump(mode="json", exclude_defaults=True)
-    tables = {name: fields.pop(name, {}) for name in ("ops", "refused")}
-    lines = [f"{key} = {_value(value)}" for key, value in fields.items()]
-    lines += ["", "[ops]"]
-    lines += [f"{_key(op)} = {_value(entry)}" for op, entry in tables["ops"].items() if _is_short(entry)]
-    for op, entry in tables["ops"].items():
-        if not _is_short(entry):
-            lines += ["", f"[ops.{_key(op)}]", *(f"{key} = {_value(value)}" for key, value in entry.items())]
-    if tables["refused"]:
-        lines += ["", "[refused]", *(f"{_key(op)} = {_value(words)}" for op, words in tables["refused"].items())]
-    return "\n".join(lines) + "\n"
-
-
 def _support(answers: Sequence[Measured]) -> OpSupport:
     scopes = [_scope(answer.model) for answer in answers]
     uses = [
@@ -158,27 +141,3 @@ def _refusal(by_op: Mapping[str, Sequence[Measured]], refused: Mapping[str, str]
     said = Counter(words.replace(op, "{op}") for op, words in refused.items() if op in words)
     usual = [words for words, count in said.most_common(1) if count > 1]
     return usual[0] if usual else "{op} is refused"
-
-
-def _is_short(entry: object) -> bool:
-    return not isinstance(entry, dict) or not {"constraints", "refuses"} & entry.keys()
-
-
-def _key(name: str) -> str:
-    return name if name.replace("_", "").replace("-", "").isalnum() and name.isascii() else _value(name)
-
-
-def _value(value: object) -> str:
-    if isinstance(value, BaseModel):
-        value = value.model_dump(mode="json", exclude_defaults=True)
-    if isinstance(value, str):
-        return json.dumps(clean(value), ensure_ascii=False)
-    if isinstance(value, dict):
-        return (
-            "{ " + ", ".join(f"{_key(key)} = {_value(item)}" for key, item in value.items()) + " }" if value else "{}"
-        )
-    if isinstance(value, list):
-        items = [_value(item) for item in value]
-        short = f"[{', '.join(items)}]"
-        return short if len(short) <= 100 else "[\n" + "".join(f"    {item},\n" for item in items) + "]"
-    return json.dumps(value)

@@ -142,6 +142,41 @@ def extract_command(
     )
 
 
+@app.command("op-table")
+def op_table_command(
+    backend: Annotated[str, typer.Option("--backend", "-b", metavar="NAME|FILE.toml", help="The compiler to ask.")],
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="PROFILE.toml", help="Where to write the profile.")],
+    option: Annotated[
+        list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="An option of the backend; repeatable.")
+    ] = None,
+    only: Annotated[
+        list[str] | None, typer.Option("--only", metavar="OP,OP,…", help="Ask about these ops only; repeatable.")
+    ] = None,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Compilers that run at a time.")] = 1,
+    budget_seconds: Annotated[
+        float | None, typer.Option("--budget-seconds", min=0.001, metavar="S", help="Ask nothing more after so long.")
+    ] = None,
+    timeout: Annotated[
+        float | None, typer.Option("--timeout", min=0.001, metavar="SECONDS", help="Kill one compile after so long.")
+    ] = None,
+    no_cache: Annotated[bool, typer.Option("--no-cache", help="Neither use nor keep verdicts of other runs.")] = False,
+) -> None:
+    """Ask a compiler about ONNX's own tests of every op; write what it takes as a profile for the whitelist backend."""
+    from onnxbisect_cli import op_table
+
+    request = op_table.Request(
+        backend=backend,
+        output=output,
+        options=arguments.key_values(option or (), "--option"),
+        only=arguments.names(only or ()),
+        jobs=jobs,
+        seconds=timeout,
+        budget_seconds=budget_seconds,
+        keep=not no_cache,
+    )
+    raise typer.Exit(op_table.measure(request))
+
+
 @app.command("report")
 def report_command(
     report: Annotated[Path, typer.Argument(metavar="REPORT.json", help="A report.json, or the folder it is in.")],

@@ -21,9 +21,10 @@ from onnxbisect.verdict import Verdict
 from onnxbisect_backends import registry
 from onnxbisect_backends.contract import Backend, Description, Limits
 from onnxbisect_backends.manners import folding_question, report_of, reporting_question
-from onnxbisect_backends.measured import Manners, Measured, measured_profile, toml
+from onnxbisect_backends.measured import Manners, Measured, measured_profile
 from onnxbisect_backends.node_tests import USUAL_OPSET, Form, NodeTest, node_tests
 from onnxbisect_backends.options import unknown
+from onnxbisect_backends.profile_text import profile_text
 from onnxbisect_backends.profiles import Profile
 from onnxbisect_cli.signals import stopping
 from onnxbisect_cli.sqlite_base import default_path, open_base
@@ -86,7 +87,7 @@ def measure(request: Request) -> int:
         tests=len(tests),
         asked=posed,
     )
-    request.output.write_text(toml(profile), encoding="utf-8")
+    request.output.write_text(profile_text(profile), encoding="utf-8")
     _say(profile, request.output, shown.calls)
     return 0
 
