@@ -18,7 +18,7 @@ from onnxbisect_backends.judging import crashed, unfinished
 from onnxbisect_backends.logs import Pattern, compile_pattern, read_log
 from onnxbisect_backends.options import read_options
 from onnxbisect_backends.process import brought_home, run
-from onnxbisect_backends.qnn_trace import Refused, read_told, told
+from onnxbisect_backends.qnn_trace import Refused, Told, read_told, told_line
 from onnxbisect_backends.toolchain import toolchain
 
 _SCRIPT = Path(__file__).with_name("qnn_session.py")
@@ -119,7 +119,7 @@ class QnnBackend:
         argv = [python, "-P", str(_SCRIPT), str(probe.absolute()), str(workdir / "context.onnx"), words]
         outcome = run(argv, cwd=workdir, env=self._toolchain.environment(workdir), limits=limits)
         if outcome.exit_code == _REFUSED:
-            outcome = replace(outcome, log=f"{outcome.log}\n{told(workdir, probe)}")
+            outcome = replace(outcome, log=f"{outcome.log}\n{told_line(workdir, probe)}\n")
         return brought_home(outcome, probe.absolute(), workdir)
 
     def judge(self, outcome: Outcome) -> Verdict:
@@ -135,8 +135,9 @@ class QnnBackend:
         if misunderstood.kind is not None or outcome.exit_code != _REFUSED:
             message = misunderstood.message if misunderstood.kind is not None else reading.message
             return Verdict(status=Status.UNRESOLVED, kind=Kind.ERROR, message=message, seconds=outcome.seconds)
-        if nodes := read_told(outcome.log):
-            return _unsupported(nodes, outcome.seconds)
+        told = read_told(outcome.log)
+        if told.refused:
+            return _unsupported(told, outcome.seconds)
         return Verdict(
             status=Status.FAIL,
             kind=reading.kind or Kind.ERROR,
@@ -164,8 +165,12 @@ class QnnBackend:
         return given
 
 
-def _unsupported(nodes: tuple[Refused, ...], seconds: float) -> Verdict:
-    causes = tuple(one for one in nodes if not one.is_consequence) or nodes
+def _unsupported(told: Told, seconds: float) -> Verdict:
+    causes = tuple(one for one in told.refused if not one.is_consequence)
+    if told.unbound and not causes:
+        message = f"QNN needs static shapes, and that of the input '{told.unbound[0]}' is not known."
+        return Verdict(status=Status.UNRESOLVED, kind=Kind.ERROR, message=message, seconds=seconds)
+    causes = causes or told.refused
     causes = tuple(one for one in causes if one.node) or causes
     said = tuple(dict.fromkeys((one.op, _why(one)) for one in causes))
     words = ", ".join(f"{op} ({why})" if why else op for op, why in said)

@@ -7,36 +7,49 @@ node at all is supported. The trace, a JSON file, has the same nodes with a reas
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import onnx
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
-from onnxbisect.model.scopes import qualified
+from onnxbisect.model.binding import is_unbound
+from onnxbisect.model.scopes import constant_names, qualified
 
 #: What QNN calls the file; it writes it into its working directory.
 TRACE = "qnn_op_trace.json"
 
-#: Begins the line that `told` writes and `read_told` reads.
-_MARK = "onnx-bisect: refused in QNN's trace: "
+#: Begins the line that `told_line` makes and `read_told` reads.
+_MARK = "onnx-bisect: in QNN's trace: "
 
 #: Nodes told of one compile; what is not supported is rarely of more kinds.
 _MOST = 500
 
-#: What onnxruntime's optimiser appends to the name of the node that it replaces or moves.
+#: What onnxruntime's optimiser appends to the name of a node that it replaces or moves.
 _APPENDED = re.compile(r"(?:_token_\d+|_new_reshape|/duplicated|/\w+Fusion/?)$")
 
-#: The reason for whatever comes behind a node that was refused.
+#: The reason for whatever stands behind a node that was refused.
 _CONSEQUENCE = "Cannot get shape"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Refused:
-    """A node that QNN does not take. `node` is empty where no node of the model has given it its name.
+class Listed(BaseModel):
+    """An entry of the trace's list."""
 
-    `op` is then what onnxruntime has inserted, else the op of the model's node as hints spell it.
+    node_name: str = ""
+    op_type: str = ""
+    reason: str = ""
+
+
+class _Trace(BaseModel):
+    unsupported_nodes: tuple[Listed, ...] = ()
+
+
+class Refused(BaseModel):
+    """A node that QNN does not take: of the model, and `op` is as hints spell it.
+
+    Where onnxruntime's optimiser has made it of no node of the model, `node` is empty and `op` is what it made.
     """
+
+    model_config = ConfigDict(frozen=True)
 
     node: str
     op: str
@@ -44,43 +57,46 @@ class Refused:
 
     @property
     def is_consequence(self) -> bool:
-        """Whether it was refused only because it has no shape, which another node's refusal brings about."""
+        """Whether only its shape is missing, for which another node is to blame, or the model's inputs."""
         return self.reason.startswith(_CONSEQUENCE)
 
 
-class _Listed(BaseModel):
-    node_name: str = ""
-    op_type: str = ""
-    reason: str = ""
+class Told(BaseModel):
+    """What is in the trace, and which of the model's inputs have no shape that QNN could have known."""
+
+    refused: tuple[Refused, ...] = ()
+    unbound: tuple[str, ...] = ()
 
 
-class _Trace(BaseModel):
-    unsupported_nodes: list[_Listed] = []
-
-
-def told(workdir: Path, probe: Path) -> str:
-    """A line for the log: what the trace in `workdir` says of the nodes of `probe`, one entry each."""
+def told_line(workdir: Path, probe: Path) -> str:
+    """A line for the log on what the trace in `workdir` says of the model `probe`."""
     listed = _listed(workdir / TRACE)
-    found = refused(listed, _ops(probe)) if listed else ()
-    return _MARK + json.dumps([asdict(one) for one in found[:_MOST]]) + "\n"
+    if not listed:
+        return _MARK + Told().model_dump_json()
+    graph = onnx.load(probe, load_external_data=False).graph
+    ops = {node.name: qualified(node) for node in graph.node if node.name}
+    constants = constant_names(graph)
+    unbound = [value.name for value in graph.input if value.name not in constants and is_unbound(value.type)]
+    line = Told(refused=refused(listed, ops)[:_MOST], unbound=tuple(unbound))
+    # names may hold anything, so what is not ASCII is written as escapes
+    return _MARK + json.dumps(line.model_dump())
 
 
-def read_told(log: str) -> tuple[Refused, ...]:
-    """What the last such line of a log says; a line of a hostile model's comes before it."""
-    _, _, line = log.rpartition(_MARK)
+def read_told(log: str) -> Told:
+    """What the last such line of a log says: whatever a hostile model has made QNN print stands before it."""
     try:
-        return tuple(Refused(**fields) for fields in json.loads(line.partition("\n")[0]))
-    except (ValueError, TypeError):
-        return ()
+        return Told.model_validate_json(log.rpartition(_MARK)[2])
+    except ValidationError:
+        return Told()
 
 
-def refused(listed: Sequence[_Listed], ops: Mapping[str, str]) -> tuple[Refused, ...]:
-    """The trace's entries in the names of a model whose nodes have these ops, each once."""
-    found: dict[tuple[str, str], Refused] = {}
+def refused(listed: Sequence[Listed], ops: Mapping[str, str]) -> tuple[Refused, ...]:
+    """The trace's entries in the names of a model whose nodes have these ops; each node once."""
+    found: dict[str, Refused] = {}
     for entry in listed:
         node = _own_name(entry.node_name, ops)
-        op = ops.get(node, entry.op_type)
-        found.setdefault((node or entry.node_name, op), Refused(node=node, op=op, reason=_reason(entry)))
+        one = Refused(node=node, op=ops.get(node, entry.op_type), reason=_reason(entry))
+        found.setdefault(node or entry.node_name, one)
     return tuple(found.values())
 
 
@@ -93,19 +109,14 @@ def _own_name(name: str, ops: Mapping[str, str]) -> str:
     return name
 
 
-def _reason(entry: _Listed) -> str:
+def _reason(entry: Listed) -> str:
     """Why, without the words that only repeat the node's name."""
     name = entry.node_name
     return entry.reason.removesuffix(f"{entry.op_type} node `{name}` will not be assigned to QNN EP.").strip()
 
 
-def _listed(trace: Path) -> list[_Listed]:
+def _listed(trace: Path) -> tuple[Listed, ...]:
     try:
         return _Trace.model_validate_json(trace.read_bytes()).unsupported_nodes
     except (OSError, ValidationError):  # not written, or not to its end
-        return []
-
-
-def _ops(probe: Path) -> dict[str, str]:
-    graph = onnx.load(probe, load_external_data=False).graph
-    return {node.name: qualified(node) for node in graph.node if node.name}
+        return ()
