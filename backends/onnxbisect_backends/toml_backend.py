@@ -195,7 +195,9 @@ class TomlBackend:
     def _run(self, words: Sequence[str], workdir: Path, limits: Limits, probe: Path) -> Outcome:
         places = {"model": str(probe), "workdir": str(workdir), "out": str(workdir / "out")}
         cwd = workdir if self._definition.cwd == "work" else self._path.parent
-        return run(self._filled(words, places), cwd=cwd, env=self._env(workdir, places), limits=limits)
+        # the user's own compiler may ask a licence server; one that was installed here has nobody to talk to
+        network = self._toolchain is None
+        return run(self._filled(words, places), cwd=cwd, env=self._env(workdir, places), limits=limits, network=network)
 
     def _ask_version(self, how: VersionCommand) -> str:
         with tempfile.TemporaryDirectory() as work:

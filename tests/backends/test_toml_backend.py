@@ -1,5 +1,8 @@
 """Compilers described by TOML files."""
 
+import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -413,7 +416,7 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Toolchain:
     monkeypatch.setattr("onnxbisect_backends.toolchain.toolchains", lambda: {**toolchains(), "tiny": (it,)})
     program = it.folder / "bin" / "tinyc"
     program.parent.mkdir(parents=True)
-    program.write_text('#!/bin/sh\necho "$0" "$@"; echo "home $HOME"; test "$FLAG" = on\n')
+    program.write_text('#!/bin/sh\necho "$0" "$@"; echo "home $HOME"; cat /proc/net/dev; test "$FLAG" = on\n')
     program.chmod(0o755)
     return it
 
@@ -429,6 +432,7 @@ def test_a_toolchain_that_is_not_installed_is_asked_for(tmp_path: Path, tiny: To
 
 
 def test_a_compiler_runs_in_its_toolchain(tmp_path: Path, tiny: Toolchain, monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny.python.symlink_to(sys.executable)
     (tiny.folder / "onnx-bisect-complete").touch()
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
@@ -444,6 +448,8 @@ def test_a_compiler_runs_in_its_toolchain(tmp_path: Path, tiny: Toolchain, monke
     assert verdict.status is Status.PASS, outcome.log
     assert outcome.log.splitlines()[0] == f"{tiny.folder}/bin/tinyc {tiny.folder}/lib model.onnx"
     assert "home ." in outcome.log.splitlines()
+    if subprocess.run(["unshare", "--net", "true"], stderr=subprocess.DEVNULL).returncode == 0:
+        assert re.findall(r"(\w+):", outcome.log.partition("home .")[2]) == ["lo"]  # it has nobody to talk to
 
 
 @pytest.mark.parametrize(
