@@ -4,15 +4,20 @@ protobuf can parse the text only against a descriptor, so one is built from the 
 the text format; any will do.
 """
 
+import re
 from enum import StrEnum
 from functools import cache
-from typing import Any, get_args
+from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory, struct_pb2, text_format
 from pydantic import BaseModel
 
+from onnxbisect_backends.options import unknown
+from onnxbisect_backends.pulsar2.fields import element, message_of
+
 _Field = descriptor_pb2.FieldDescriptorProto
-_SCALARS = {bool: _Field.TYPE_BOOL, int: _Field.TYPE_INT64, float: _Field.TYPE_DOUBLE, str: _Field.TYPE_STRING}
+_UNKNOWN = re.compile(r'Message type "[\w.]*\.(?P<message>\w+)" has no field named "(?P<field>\w+)"')
+_SCALARS = {bool: _Field.TYPE_BOOL, int: _Field.TYPE_INT32, float: _Field.TYPE_DOUBLE, str: _Field.TYPE_STRING}
 
 
 def parse(text: str, root: type[BaseModel], package: str) -> dict[str, Any]:
@@ -21,7 +26,7 @@ def parse(text: str, root: type[BaseModel], package: str) -> dict[str, Any]:
     try:
         text_format.Parse(text, message)
     except text_format.ParseError as error:
-        raise ValueError(str(error)) from None
+        raise ValueError(_nearest(str(error), root)) from None
     found: dict[str, Any] = json_format.MessageToDict(message, preserving_proto_field_name=True)
     return found
 
@@ -44,7 +49,7 @@ def _describe(model: type[BaseModel], file: descriptor_pb2.FileDescriptorProto, 
     done.add(model)
     message = file.message_type.add(name=model.__name__)
     for number, (name, about) in enumerate(model.model_fields.items(), 1):
-        kind, repeated = _element(about.annotation)
+        kind, repeated = element(about.annotation)
         label = _Field.LABEL_REPEATED if repeated else _Field.LABEL_OPTIONAL
         field = message.field.add(name=name, number=number, label=label)
         if kind in _SCALARS:
@@ -53,19 +58,30 @@ def _describe(model: type[BaseModel], file: descriptor_pb2.FileDescriptorProto, 
             field.type, field.type_name = _Field.TYPE_MESSAGE, ".google.protobuf.Struct"
         elif issubclass(kind, StrEnum):
             field.type, field.type_name = _Field.TYPE_ENUM, f".{file.package}.{_enum(kind, file, done)}"
-        else:
-            field.type, field.type_name = _Field.TYPE_MESSAGE, f".{file.package}.{kind.__name__}"
-            _describe(kind, file, done)
+        elif inner := message_of(about.annotation):
+            field.type, field.type_name = _Field.TYPE_MESSAGE, f".{file.package}.{inner.__name__}"
+            _describe(inner, file, done)
 
 
-def _element(annotation: Any) -> tuple[type, bool]:
-    """The type of a field's values, and whether there may be several: `X`, `X | None`, `tuple[X, ...]`, `dict`."""
-    if isinstance(annotation, type) and not get_args(annotation):
-        return annotation, False
-    first = get_args(annotation)[0]
-    if get_args(annotation)[-1] is Ellipsis:
-        return first, True
-    return (dict if first is str else first), False
+def _nearest(words: str, root: type[BaseModel]) -> str:
+    """protobuf's complaint of an unknown field, with the nearest that there is."""
+    match = _UNKNOWN.search(words)
+    models: set[type[BaseModel]] = set()
+    _collect(root, models)
+    model = next((model for model in models if match and model.__name__ == match["message"]), None)
+    if match is None or model is None:
+        return words
+    return (
+        f"line {words.partition(':')[0]}: {unknown(f'field of {model.__name__}', match['field'], model.model_fields)}"
+    )
+
+
+def _collect(model: type[BaseModel], found: set[type[BaseModel]]) -> None:
+    if model not in found:
+        found.add(model)
+        for about in model.model_fields.values():
+            if kind := message_of(about.annotation):
+                _collect(kind, found)
 
 
 def _enum(kind: type[StrEnum], file: descriptor_pb2.FileDescriptorProto, done: set[type]) -> str:

@@ -32,15 +32,15 @@ def dress(piece: onnx.ModelProto, dressing: Dressing) -> dict[str, str]:
 
 
 def _make_names_safe(graph: onnx.GraphProto) -> dict[str, str]:
-    graph.name = _safe(graph.name)
+    graph.name = safe_name(graph.name)
     boundary = dict.fromkeys(value.name for value in (*graph.input, *graph.output))
-    unsafe = [name for name in boundary if _safe(name) != name]
+    unsafe = [name for name in boundary if safe_name(name) != name]
     if not unsafe:
         return {}
     taken = tensor_names(graph)
     new_names = {}
     for name in unsafe:
-        new = base = _safe(name)
+        new = base = safe_name(name)
         suffix = 1
         while new in taken:
             suffix += 1
@@ -51,7 +51,8 @@ def _make_names_safe(graph: onnx.GraphProto) -> dict[str, str]:
     return {new: old for old, new in new_names.items()}
 
 
-def _safe(name: str) -> str:
+def safe_name(name: str) -> str:
+    """What `Dressing.safe_names` makes of a name at the boundary, unless the piece has that name already."""
     return re.sub(r"[^A-Za-z0-9_]", "_", name) or "_"
 
 

@@ -1,0 +1,122 @@
+"""What pulsar2 says when it fails, and what its words mean in terms of the ONNX file.
+
+Sources: pulsar2-docs issues #5 and #9, ax-samples issue #114, and the logs kept in onnxsim's scripts/axera (pulsar2 2.x
+to 6.0-lite). It names the first offending node only, mostly by op type, and past quantisation by its own op types
+(AxQuantizedSin for Sin).
+"""
+
+import re
+
+import onnx.defs
+
+from onnxbisect.verdict import Hints, Kind, Table
+from onnxbisect_backends.logs import Pattern, Reading, compile_pattern, read_log
+
+
+def _pattern(regex: str, kind: Kind = Kind.UNSUPPORTED) -> Pattern:
+    return Pattern(regex=compile_pattern(regex), kind=kind)
+
+
+#: What is wrong with the question, not with the model: no verdict may rest on it.
+_UNFAIR = (
+    _pattern(r"FileNotFoundError: Could not find file `.*?' in `.*?'", Kind.ERROR),
+    _pattern(
+        r"Numpy File\(.*?\) has dtype\(\w+\), however corresponding type of inputs\((?P<tensor>.*?)\) is", Kind.ERROR
+    ),
+    _pattern(r"Message type \"[\w.]+\" has no field named \"\w+\"", Kind.ERROR),
+)
+
+#: The first that matches gives the kind; those that name a node stand before those that name an op.
+_REFUSALS = (
+    _pattern(r"op name: (?P<node>.+?), (?P<op>\w+), .*(?:get opr|pyrun) failed"),
+    _pattern(r"Graph op: (?P<node>.+)\((?P<op>\w+)\) has no backend implementation"),
+    _pattern(r"Operator\(name:(?P<node>.+?), type:(?P<op>\w+)\) convert error"),
+    _pattern(r"TileFailException\W+(?P<op>Ax\w+), Ax\w+ dont support(?:.*\n +op: (?P<node>\S.*))?"),
+    _pattern(r"OpBuildException\W+op: (?P<op>Ax\w+), 'dont support \w+ opr in [A-Z/_]+"),
+    _pattern(r"dont support (?P<op>[\w.]+) opr in [A-Z/_]+"),
+    _pattern(r"AssertionError: (?P<op>Ax\w+) dont support"),
+    _pattern(r"TileFailException\W+(?P<op>Ax\w+), tuple index out of range(?:.*\n +op: (?P<node>\S.*))?", Kind.ERROR),
+    _pattern(r"TileFailException\W+(?P<op>Ax\w+), .+(?:\n +op: (?P<node>\S.*))?", Kind.RESOURCE),
+    _pattern(r"ocm alloc with", Kind.RESOURCE),
+    _pattern(r"integer \d+ does not fit uint16_t", Kind.RESOURCE),
+    _pattern(r"'(?P<tensor>[^'\n]+) But var\.dtype = <.*> vs expect_type = <.*>'", Kind.ERROR),
+    _pattern(r"check onnx parser e2e failed, \['(?P<tensor>[^']*)'", Kind.ERROR),
+    _pattern(r"Seems config of input\((?P<tensor>.+)\) doesn't exist", Kind.ERROR),
+    _pattern(r"Op Execution Error: (?P<node>.+)\(TargetPlatform", Kind.ERROR),
+    _pattern(r"^ +op: (?P<node>\S.*)$", Kind.ERROR),
+    _pattern(r"ZeroDivisionError: .*", Kind.ERROR),
+    _pattern(r"IndexError: list index out of range", Kind.ERROR),
+    _pattern(r"ValueError: list\.remove\(x\): x not in list", Kind.ERROR),
+    _pattern(r"terminate called after throwing.*", Kind.CRASH),
+    _pattern(r"<ErrorCode\.\w+: \d+>.*", Kind.ERROR),
+)
+
+PATTERNS = (*_UNFAIR, *_REFUSALS)
+
+_AX = re.compile(r"^Ax(?:Quantized)?")
+#: Where pulsar2's op is not the ONNX op of the same name, or not it alone: it fuses MatMul and Add.
+_STANDS_FOR = {
+    "Reshape": ("Reshape", "Flatten"),
+    "Gemm": ("Gemm", "MatMul"),
+    "Conv": ("Conv", "MatMul"),
+    "GlobAvgPool": ("GlobalAveragePool",),
+}
+
+_CELLS = re.compile(r"^[│┃](.*)[│┃]$")
+_TITLE = "Quant Precision Table"
+
+
+def read(log: str) -> Reading:
+    """What a log says, its ops as the ONNX file has them."""
+    reading = read_log(log, PATTERNS)
+    ops = dict.fromkeys(op for name in reading.hints.ops for op in _onnx_ops(name))
+    hints = Hints(ops=tuple(ops), nodes=reading.hints.nodes, tensors=reading.hints.tensors)
+    return Reading(
+        hints=hints,
+        kind=reading.kind,
+        message=reading.message,
+        fingerprint=reading.fingerprint,
+        refused=reading.refused,
+    )
+
+
+def is_unfair(log: str) -> bool:
+    """Whether pulsar2 complains of the configuration or the samples that it was given."""
+    return any(pattern.regex.search(log) for pattern in _UNFAIR)
+
+
+def precision_tables(log: str) -> tuple[Table, ...]:
+    """The tables of the precision analysis; cells that were broken into several lines are whole again."""
+    tables: list[Table] = []
+    title = ""
+    rows: list[list[str]] = []
+    fresh = True
+    for line in log.splitlines():
+        line = line.strip()
+        if _TITLE in line:
+            title, rows, fresh = line, [], True
+        elif not title:
+            continue
+        elif cells := _CELLS.match(line):
+            parts = [cell.strip() for cell in re.split("[│┃]", cells[1])]
+            if fresh or not rows or len(parts) != len(rows[-1]):
+                rows.append(parts)
+            else:
+                rows[-1] = [before + after for before, after in zip(rows[-1], parts, strict=True)]
+            fresh = False
+        elif line.startswith("└"):
+            if rows:
+                columns, *body = (tuple(row) for row in rows)
+                whole = tuple(row for row in body if len(row) == len(columns))
+                tables.append(Table(title=title, columns=columns, rows=whole))
+            title = ""
+        else:
+            fresh = True
+    return tuple(tables)
+
+
+def _onnx_ops(name: str) -> tuple[str, ...]:
+    """The ONNX ops that a word of pulsar2's may mean; none for its internal ones (`lut_float`)."""
+    bare = _AX.sub("", name)
+    candidates = _STANDS_FOR.get(bare, (bare,)) if bare != name else (name,)
+    return tuple(op for op in candidates if onnx.defs.has(op))
