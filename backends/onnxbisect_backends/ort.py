@@ -31,7 +31,7 @@ def _pattern(regex: str, kind: Kind = Kind.UNSUPPORTED) -> Pattern:
 
 
 #: Texts of onnxruntime 1.31.1, each met in a real run; the first that matches gives the kind.
-_PATTERNS = (
+PATTERNS = (
     _pattern(r"(?P<op>[\w.]+:\w+)\(-?\d+\) is not a registered function/op"),
     _pattern(r"Could not find an implementation for (?P<op>\w+)\(\d+\) node with name '(?P<node>.*)'"),
     _pattern(r"No Op registered for (?P<op>\w+) with domain_version of \d+"),
@@ -102,7 +102,7 @@ class OnnxRuntimeBackend:
             return verdict
         if outcome.exit_code == 0:
             return Verdict(status=Status.PASS, seconds=outcome.seconds)
-        reading = read_log(outcome.log, _PATTERNS)
+        reading = read_log(outcome.log, PATTERNS)
         if outcome.exit_code == _NO_FILE:
             return Verdict(status=Status.UNRESOLVED, kind=Kind.ERROR, message=reading.message, seconds=outcome.seconds)
         return crashed(outcome, reading) or Verdict(

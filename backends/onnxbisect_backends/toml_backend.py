@@ -65,6 +65,15 @@ class TomlBackend:
         """The environment that the compiler runs in, where the file names one."""
         return self._toolchain
 
+    @property
+    def patterns(self) -> tuple[Pattern, ...]:
+        """Those that hold with these options, compiled."""
+        return tuple(
+            Pattern(regex=compile_pattern(it.regex), kind=it.kind, fails=it.fails)
+            for it in self._definition.patterns
+            if it.when.items() <= self._values.items()
+        )
+
     def describe(self) -> Description:
         """Asks the tool for its version where the file says how; raises BackendUnusableError where it fails."""
         it = self._definition
@@ -106,7 +115,7 @@ class TomlBackend:
         if verdict := unfinished(outcome):
             return verdict
         it = self._definition
-        reading = read_log(outcome.log, self._patterns())
+        reading = read_log(outcome.log, self.patterns)
         if why := self._not_answered(outcome):
             message = f"{why}: {reading.message}" if reading.message else f"{why}."
             return Verdict(status=Status.UNRESOLVED, kind=Kind.ERROR, message=message, seconds=outcome.seconds)
@@ -125,13 +134,6 @@ class TomlBackend:
             message=said or why,
             hints=reading.hints,
             seconds=outcome.seconds,
-        )
-
-    def _patterns(self) -> tuple[Pattern, ...]:
-        return tuple(
-            Pattern(regex=compile_pattern(it.regex), kind=it.kind, fails=it.fails)
-            for it in self._definition.patterns
-            if it.when.items() <= self._values.items()
         )
 
     def _not_answered(self, outcome: Outcome) -> str:

@@ -1,0 +1,67 @@
+"""Every text of a compiler's that we know is read as what it is: `texts/` has them, word for word."""
+
+import sys
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onnxbisect.verdict import Kind, Status
+from onnxbisect_backends.contract import Backend, Outcome
+from onnxbisect_backends.logs import Pattern, read_log
+from onnxbisect_backends.registry import make
+from onnxbisect_backends.toml_backend import TomlBackend
+
+FILES = {path.stem: tomllib.loads(path.read_text()) for path in Path(__file__).with_name("texts").glob("*.toml")}
+
+#: Texts of failures at the last count. One more is good news; one less is a text that nobody reads any longer.
+FAILURES = 133
+
+
+def cases(key: str) -> list[Any]:
+    return [
+        pytest.param(name, case, id=f"{name}-{number}-{case['text'].split()[0][:30]}")
+        for name, file in sorted(FILES.items())
+        for number, case in enumerate(file.get(key, ()))
+    ]
+
+
+def backend_of(name: str) -> Backend:
+    return make(name, FILES[name].get("options", {}))
+
+
+def patterns_of(backend: Backend) -> Sequence[Pattern]:
+    if isinstance(backend, TomlBackend):
+        return backend.patterns
+    patterns: Sequence[Pattern] = sys.modules[type(backend).__module__].PATTERNS
+    return patterns
+
+
+@pytest.mark.parametrize(("name", "case"), cases("failures"))
+def test_a_text_is_read_as_what_it_is(name: str, case: dict[str, Any]) -> None:
+    backend = backend_of(name)
+    exit_code = case.get("exit_code", FILES[name].get("exit_code", 1))
+
+    matched = read_log(case["text"], patterns_of(backend)).kind
+    verdict = backend.judge(Outcome(exit_code=exit_code, log=case["text"]))
+
+    status = Status(case.get("status", Status.FAIL))
+    assert matched is not None or status is Status.UNRESOLVED, "no pattern matches"
+    assert (verdict.status, verdict.kind) == (status, Kind(case["kind"]))
+    assert set(verdict.hints.ops) == set(case.get("ops", ()))
+    assert set(verdict.hints.nodes) == set(case.get("nodes", ()))
+    if status is Status.FAIL:
+        assert set(verdict.hints.tensors) == set(case.get("tensors", ()))
+
+
+@pytest.mark.parametrize(("name", "case"), cases("harmless"))
+def test_what_good_compiles_print_is_no_complaint(name: str, case: dict[str, Any]) -> None:
+    reading = read_log(case["text"], patterns_of(backend_of(name)))
+
+    assert (reading.kind, reading.refused, bool(reading.hints)) == (None, False, False)
+
+
+def test_no_text_got_lost() -> None:
+    assert len(cases("failures")) >= FAILURES
