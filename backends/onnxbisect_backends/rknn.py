@@ -76,6 +76,9 @@ class Options(BaseModel):
 #: Options that are not the toolkit's configuration under the same name.
 _OURS = frozenset({"target", "fallback", "quantize", "samples"})
 
+#: Options that a report names whatever they are.
+_ALWAYS = ("target", "fallback", "quantize")
+
 
 class RknnBackend:
     """RKNN-Toolkit2 for Rockchip's NPUs, in an environment of its own."""
@@ -91,8 +94,9 @@ class RknnBackend:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The effective options."""
-        return self._options.model_dump()
+        """What the user meets first, and what was set differently from the toolkit's own defaults."""
+        chosen = {name: getattr(self._options, name) for name in _ALWAYS}
+        return {**chosen, **self._options.model_dump(exclude_defaults=True)}
 
     def describe(self) -> Description:
         """The version that is pinned. Opset 19 is the newest that it takes."""

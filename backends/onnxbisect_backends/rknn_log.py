@@ -108,6 +108,7 @@ def placement(found: Iterable[Layer]) -> Table:
         title="Where the nodes run",
         columns=("node", "operator", "runs on", "dtype", "output", "cycles (DDR/NPU/total)"),
         rows=tuple(rows),
+        counted="runs on",
     )
 
 

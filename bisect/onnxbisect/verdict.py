@@ -50,12 +50,14 @@ class Hints:
 @dataclass(frozen=True, kw_only=True)
 class Table:
     """Something that a compiler tabulates beside its verdict, such as where each node runs; every row is as long
-    as `columns`. Cells are text as the compiler wrote it.
+    as `columns`. Cells are text as the compiler wrote it. `counted` is the column by whose values a summary counts
+    the rows, empty where none says more than the others.
     """
 
     title: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+    counted: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from onnxbisect.verdict import Hints, Kind, Status, Verdict
+from onnxbisect.verdict import Hints, Kind, Status, Table, Verdict
 
 #: Bytes of compiler log kept with a verdict: enough to show a culprit's failure again without compiling it.
 LOG_BYTES = 64_000
@@ -34,7 +34,15 @@ def verdict_from_json(text: str) -> Verdict:
     hints = {name: tuple(values) for name, values in fields.pop("hints").items()}
     kind = fields.pop("kind")
     status = Status(fields.pop("status"))
-    return Verdict(status=status, kind=None if kind is None else Kind(kind), hints=Hints(**hints), **fields)
+    # not in answers that were kept before compilers' tables were
+    tables = tuple(map(_table, fields.pop("tables", ())))
+    kind = None if kind is None else Kind(kind)
+    return Verdict(status=status, kind=kind, hints=Hints(**hints), tables=tables, **fields)
+
+
+def _table(fields: dict[str, Any]) -> Table:
+    columns, rows = fields.pop("columns"), fields.pop("rows")
+    return Table(columns=tuple(columns), rows=tuple(map(tuple, rows)), **fields)
 
 
 def shorten_log(log: str) -> str:

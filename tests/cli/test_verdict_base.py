@@ -9,8 +9,8 @@ import pytest
 from onnxbisect.dressing import Dressing
 from onnxbisect.job import Target
 from onnxbisect.universe import Universe
-from onnxbisect.verdict import Hints, Kind, Status, Verdict
-from onnxbisect_cli.answer import LOG_BYTES, Answer, shorten_log
+from onnxbisect.verdict import Hints, Kind, Status, Table, Verdict
+from onnxbisect_cli.answer import LOG_BYTES, Answer, shorten_log, verdict_from_json
 from onnxbisect_cli.sqlite_base import default_path, open_base
 from onnxbisect_cli.verdict_base import Asked, InMemoryVerdictBase, VerdictBase, search_identity, target_identity
 
@@ -22,6 +22,7 @@ FAIL = Answer(
         message="op Sinh\x1b[31m is not supported ☃",
         hints=Hints(ops=("Sinh",), nodes=("n/1:0",), tensors=("t",)),
         seconds=1.5,
+        tables=(Table(title="t", columns=("a", "b"), rows=(("1", "|"), ("", "☃")), counted="a"),),
     ),
     file_sha256="ab" * 32,
     log="a\0b\ud800",
@@ -47,6 +48,13 @@ def test_an_answer_comes_back_as_it_was(base: VerdictBase) -> None:
     assert base.get("k", 1) is None
     assert base.get("other", 0) is None
     assert base.problem is None
+
+
+def test_an_answer_that_was_kept_before_tables_were_is_still_one() -> None:
+    said = '"status": "fail", "kind": "crash", "fingerprint": "f", "message": "m", "seconds": 1.0'
+    kept = f'{{{said}, "hints": {{"ops": ["Sin"], "nodes": [], "tensors": []}}}}'
+    verdict = verdict_from_json(kept)
+    assert (verdict.kind, verdict.hints.ops, verdict.tables) == (Kind.CRASH, ("Sin",), ())
 
 
 def test_attempts_are_kept_apart_and_replaced(base: VerdictBase) -> None:

@@ -13,6 +13,7 @@ from onnxbisect.report.partition import pieces
 from onnxbisect.report.ranges import spell
 from onnxbisect.report.records import Records
 from onnxbisect.report.states import States, states
+from onnxbisect.report.tables import tables
 from onnxbisect.unitset import UnitSet, is_subset, members, size
 from onnxbisect.verdict import Status
 
@@ -49,6 +50,7 @@ def document(job: Job) -> dict[str, Any]:
         "certificate": _certificate(job, records),
         "op_table": op_table(job, known, records, identities),
         "partition": _partition(job, records, entries),
+        "tables": tables(job, records),
         "preflight": [
             {
                 "id": finding.id,

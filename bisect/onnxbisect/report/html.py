@@ -8,6 +8,7 @@ import jinja2
 
 from onnxbisect.report import words
 from onnxbisect.report.pictures import strip, surroundings
+from onnxbisect.report.tables import summary
 from onnxbisect.report.text import clean, clip, duration, plural
 
 
@@ -21,6 +22,7 @@ def html(document: Mapping[str, Any]) -> str:
         "duration": duration,
         "plural": plural,
         "strip": strip,
+        "summary": summary,
         "surroundings": surroundings,
         "words": words,
     }

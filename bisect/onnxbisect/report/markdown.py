@@ -5,9 +5,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from onnxbisect.report import words
+from onnxbisect.report.tables import summary
 from onnxbisect.report.text import clean, clip, duration, plural
 
 _LISTED = 20
+_ROWS = 100
 
 
 def markdown(document: Mapping[str, Any]) -> str:
@@ -36,6 +38,7 @@ def markdown(document: Mapping[str, Any]) -> str:
             ),
         ),
         *_partition(document),
+        *_tables(document),
         *_preflight(document),
         f"{plural(stats['compiler_calls'], 'compiler call')} in {plural(stats['rounds'], 'round')}, "
         f"{stats['cached']} answered from the verdict base; compiling {duration(stats['compile_seconds'])}, "
@@ -208,6 +211,20 @@ def _partition(document: Mapping[str, Any]) -> list[str]:
         for number, piece in enumerate(document["partition"], 1)
     ]
     return ["## What can run on the NPU", table(("piece", "units", "first node", "last node", "proof"), rows)]
+
+
+def _tables(document: Mapping[str, Any]) -> list[str]:
+    blocks = []
+    for found in document["tables"]:
+        rows = ([code(cell, cell=True) for cell in row] for row in found["rows"][:_ROWS])
+        left = len(found["rows"]) - _ROWS
+        blocks += [
+            f"## {_plain(found['title'])}",
+            f"{_plain(summary(found))} ({found['probe']})",
+            table([_plain(column) for column in found["columns"]], rows),
+            *([f"and {left} more rows (see `report.json`)"] if left > 0 else []),
+        ]
+    return blocks
 
 
 def _preflight(document: Mapping[str, Any]) -> list[str]:

@@ -1,0 +1,52 @@
+"""What compilers tabulate beside their verdicts, such as where each node runs: which of it a report shows, and how."""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from onnxbisect.job import Job
+from onnxbisect.report.records import Records
+from onnxbisect.report.text import clean, plural
+from onnxbisect.unitset import is_subset
+
+#: Values that a summary counts one by one.
+_COUNTED = 6
+
+
+def tables(job: Job, records: Records) -> list[dict[str, Any]]:
+    """The tables of the whole model, where it got as far; else those of the probes that prove the rest of it.
+
+    Of these, a probe whose units are all in others before it has nothing to add.
+    """
+    whole = job.model.universe.everything
+    asked = [(name, probe) for name, probe in records.numbered if probe.verdict.tables]
+    chosen = [(name, probe) for name, probe in asked if probe.units == whole][-1:]
+    if not chosen:
+        proof = set(job.diagnosis.certificate.probes)
+        shown = 0
+        for name, probe in asked:
+            if probe.units in proof and probe.verdict.passed and not is_subset(probe.units, shown):
+                shown |= probe.units
+                chosen.append((name, probe))
+    return [
+        {
+            "title": table.title,
+            "probe": name,
+            "columns": list(table.columns),
+            "rows": [list(row) for row in table.rows],
+            "counted": table.counted or None,
+        }
+        for name, probe in chosen
+        for table in probe.verdict.tables
+    ]
+
+
+def summary(table: Mapping[str, Any]) -> str:
+    """`NPU 41, CPU 3`: how many rows have which value in the column that counts; else `44 rows`."""
+    rows = table["rows"]
+    if table["counted"] not in table["columns"]:
+        return plural(len(rows), "row")
+    column = table["columns"].index(table["counted"])
+    counts = Counter(clean(row[column]) for row in rows).most_common()
+    shown = [f"{value} {count}" for value, count in counts[:_COUNTED]]
+    return ", ".join(shown) + (f" and {len(counts) - _COUNTED} more" if len(counts) > _COUNTED else "")
