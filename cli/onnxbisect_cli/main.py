@@ -5,6 +5,7 @@ Starts fast: onnx, onnxruntime and the engine are imported by the commands that 
 
 import os
 import sys
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
@@ -47,10 +48,21 @@ def run_command(
         ),
     ] = None,
     backend: Annotated[
-        str | None, typer.Option("--backend", "-b", metavar="NAME|FILE.toml", help="The compiler to ask.")
+        list[str] | None,
+        typer.Option(
+            "--backend",
+            "-b",
+            metavar="NAME|FILE.toml",
+            help="The compiler to ask. Repeat it to compare several; LABEL=NAME tells two of one name apart.",
+        ),
     ] = None,
     option: Annotated[
-        list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="An option of the backend; repeatable.")
+        list[str] | None,
+        typer.Option(
+            "--option",
+            metavar="KEY=VALUE",
+            help="An option of the backend, LABEL.KEY=VALUE where there are several; repeatable.",
+        ),
     ] = None,
     input_shape: InputShapes = None,
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Compilers that run at a time.")] = 1,
@@ -85,15 +97,17 @@ def run_command(
     form: Annotated[Format, typer.Option("--format", help="What standard output gets.")] = Format.TEXT,
 ) -> None:
     """Diagnose MODEL. Exit status: 0 it compiles, 1 culprits, 2 usage or bad input, 3 no answer."""
-    from onnxbisect_cli import run_job
+    from onnxbisect_cli import run_job, several, targets
     from onnxbisect_cli.bisection import Request
     from onnxbisect_cli.driver import Budget
 
+    single = command or not backend
+    asked = {} if single else {target.label: target for target in targets.chosen(backend or (), option or ())}
     request = Request(
         model=model,
-        backend=backend,
+        backend=backend[0] if backend else None,
         command=tuple(command or ()),
-        options=arguments.key_values(option or (), "--option"),
+        options=arguments.key_values(option or (), "--option") if single else {},
         input_shapes=arguments.shapes(input_shape or ()),
         jobs=jobs,
         budget=Budget(calls=budget_calls, seconds=budget_seconds),
@@ -103,7 +117,10 @@ def run_command(
         recheck=recheck,
         calibration=calibration,
     )
-    raise typer.Exit(run_job.run(request, out, form))
+    requests = {label: replace(request, backend=it.backend, options=it.options) for label, it in asked.items()}
+    if len(requests) > 1:
+        raise typer.Exit(several.run(requests, out, form))
+    raise typer.Exit(run_job.run(next(iter(requests.values()), request), out, form))
 
 
 @app.command("inspect")

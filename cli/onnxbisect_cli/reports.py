@@ -24,10 +24,14 @@ _FILES = {
 def render(document: dict[str, Any], form: Format, *, files: str = "") -> str:
     """The report as text that ends with a line end; `files` is where its files were written, for people to read."""
     if form is Format.TEXT:
-        width = min(shutil.get_terminal_size(fallback=(100, 24)).columns, 140)
-        return "\n".join(lines(document, width=width, files=files)) + "\n"
+        return "\n".join(lines(document, width=terminal_width(), files=files)) + "\n"
     text = FORMS[_FILES[form]](document)
     return text if text.endswith("\n") else text + "\n"
+
+
+def terminal_width() -> int:
+    """Columns to fill; wider lines are hard to read."""
+    return min(shutil.get_terminal_size(fallback=(100, 24)).columns, 140)
 
 
 def read(path: Path) -> dict[str, Any]:

@@ -23,13 +23,13 @@ COMPILES, CULPRITS, UNRESOLVED = 0, 1, 3
 def run(request: Request, out: Path | None, form: Format) -> int:
     """Returns the exit status. The report goes to standard output, everything else to standard error."""
     if out is not None:
-        _demand_folder(out)
+        demand_folder(out)
     with bisected(request) as found:
         report = document(found.job)
         unwritten = None
         if out is not None:
             try:
-                _write(found, report, out)
+                write_files(found, report, out)
             except OSError as error:  # a full disk must not cost the answer, too
                 unwritten = error
         sys.stdout.write(render(report, form, files="" if out is None or unwritten else str(out)))
@@ -54,7 +54,8 @@ def exit_code(job: Job) -> int:
     return CULPRITS if job.diagnosis.culprits else UNRESOLVED
 
 
-def _write(found: Bisected, report: dict[str, object], out: Path) -> None:
+def write_files(found: Bisected, report: dict[str, object], out: Path) -> None:
+    """The report in every form, and the culprits' files; OSError where they cannot be written."""
     culprits = report["culprits"]
     assert isinstance(culprits, list)  # noqa: S101 - the document is ours
     files = {}
@@ -72,8 +73,8 @@ def _write(found: Bisected, report: dict[str, object], out: Path) -> None:
     write(report, out, files)
 
 
-def _demand_folder(out: Path) -> None:
-    """Before minutes of compiling, not after."""
+def demand_folder(out: Path) -> None:
+    """OptionError where nothing can be written there: before minutes of compiling, not after."""
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -52,15 +52,16 @@ def write(
     for number, (culprit, folder) in enumerate(zip(document["culprits"], folders, strict=True), 1):
         (out_dir / folder).mkdir(parents=True, exist_ok=True)
         for name, content in ((culprit_files or {}).get(culprit["id"], {})).items():
-            written.append(_put(out_dir / folder / Path(name).name, content))
+            written.append(put(out_dir / folder / Path(name).name, content))
         readme = culprit_readme(document, number).encode("utf-8", "backslashreplace")
-        written.append(_put(out_dir / folder / "README.md", readme))
+        written.append(put(out_dir / folder / "README.md", readme))
     for name, form in FORMS.items():
-        written.append(_put(out_dir / name, form(document).encode("utf-8", "backslashreplace")))
+        written.append(put(out_dir / name, form(document).encode("utf-8", "backslashreplace")))
     return tuple(written)
 
 
-def _put(path: Path, content: Path | bytes) -> Path:
+def put(path: Path, content: Path | bytes) -> Path:
+    """One file, which appears whole or not at all; `content` may be a file to copy."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         if isinstance(content, Path):

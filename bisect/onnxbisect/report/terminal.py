@@ -64,7 +64,7 @@ def _culprits(document: Mapping[str, Any], width: int) -> list[str]:
     limits = [3, min(34, room * 2 // 5), 6]
     room -= sum(min(limit, max(len(row[i]) for row in rows)) for i, limit in enumerate(limits))
     limits += [room - min(34, room // 2), min(34, room // 2)] if traced else [room]
-    grid = _grid(rows, limits, right=(0, 2), keep_end=(3,))
+    grid = aligned(rows, limits, right=(0, 2), keep_end=(3,))
     shown = [_count(document), grid[0]]
     for group, line in zip(groups, grid[1:], strict=True):
         _, culprit = group[0]
@@ -120,7 +120,7 @@ def _needs_context(document: Mapping[str, Any], width: int) -> list[str]:
         around = group["passes_with"]
         within = f"within {plural(around['size'], 'unit')}" if around else "within the remainder"
         rows.append((_ops_of(group), plural(len(group["occurrences"]), "place"), f"passes {within}", _first(group)))
-    grid = _grid(rows, [34, 12, 24, max(12, width - 80)], indent=5, keep_end=(3,))
+    grid = aligned(rows, [34, 12, 24, max(12, width - 80)], indent=5, keep_end=(3,))
     return ["Needs context: fails only where it is cut out, nothing is wrong with it in the model", *grid]
 
 
@@ -189,7 +189,7 @@ def _source(culprit: Mapping[str, Any]) -> str:
     return next((words.where(origin) for origin in words.sources(culprit)), "")
 
 
-def _grid(
+def aligned(
     rows: Sequence[Sequence[str]],
     limits: Sequence[int],
     *,

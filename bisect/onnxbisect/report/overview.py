@@ -1,0 +1,146 @@
+"""Several targets beside each other: `onnx-bisect/overview@1`, culprits by targets, made from their reports."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib import resources
+from typing import Any
+
+from onnxbisect.model.model import Model
+from onnxbisect.report.ranges import indices
+from onnxbisect.unitset import UnitSet, is_subset, members, of
+from onnxbisect.verdict import Status
+
+#: The value of `format`; a change that breaks readers counts the number up.
+FORMAT = "onnx-bisect/overview@1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """One target under its label. `report` is its document, None where there is none for the `reason` given;
+    `ended` tells that its turn never came.
+    """
+
+    label: str
+    backend: str
+    report: Mapping[str, Any] | None = None
+    reason: str = ""
+    ended: bool = False
+
+    @cached_property
+    def passing(self) -> list[UnitSet]:
+        """What was seen to compile."""
+        probes = self.report["probes"] if self.report else ()
+        return [_units(probe["units"]) for probe in probes if probe["verdict"] == Status.PASS]
+
+    @cached_property
+    def culprits(self) -> list[tuple[UnitSet, Mapping[str, Any]]]:
+        """Every occurrence of every culprit, with its culprit."""
+        found = self.report["culprits"] if self.report else ()
+        return [(_units(text), culprit) for culprit in found for text in culprit["occurrence_units"]]
+
+
+@dataclass(kw_only=True)
+class _Row:
+    """Culprits of the same ops, in any target, that have a place in common."""
+
+    ops: tuple[str, ...]
+    capacity: bool
+    places: set[UnitSet] = field(default_factory=set)
+
+
+def overview(model: Model, asked: Sequence[Asked]) -> dict[str, Any]:
+    """The overview, JSON-able, as `overview.schema.json` describes it. Names and messages are left as they are."""
+    rows = sorted(_rows(asked), key=lambda row: min(_first(place) for place in row.places))
+    return {
+        "format": FORMAT,
+        "model": {
+            "name": model.path.name,
+            "sha256": model.sha256,
+            "nodes": len(model.proto.graph.node),
+            "units": len(model.units),
+        },
+        "targets": [_target(it) for it in asked],
+        "culprits": [_entry(model, row, asked) for row in rows],
+    }
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema (2020-12) of `overview`."""
+    text = resources.files("onnxbisect.report").joinpath("overview.schema.json").read_text("utf-8")
+    parsed: dict[str, Any] = json.loads(text)
+    return parsed
+
+
+def _target(asked: Asked) -> dict[str, Any]:
+    head = {"label": asked.label, "backend": asked.backend}
+    if asked.report is None:
+        state = "not_asked" if asked.ended else "unusable"
+        return {**head, "state": state, "sentence": asked.reason, "report": None}
+    report = asked.report
+    return {
+        **head,
+        "state": report["verdict"],
+        "sentence": report["certificate"]["sentence"],
+        "report": {
+            "headline": report["headline"],
+            "target": report["target"],
+            "certificate": report["certificate"]["status"],
+            "culprits": len(report["culprits"]),
+            "stats": report["stats"],
+        },
+    }
+
+
+def _rows(asked: Sequence[Asked]) -> list[_Row]:
+    rows: list[_Row] = []
+    for it in asked:
+        for culprit in it.report["culprits"] if it.report else ():
+            row = _Row(ops=tuple(culprit["ops"]), capacity=culprit["kind"] == "capacity")
+            row.places = {_units(text) for text in culprit["occurrence_units"]}
+            alike = [other for other in rows if (other.ops, other.capacity) == (row.ops, row.capacity)]
+            for other in alike:
+                if other.places & row.places:
+                    row.places |= other.places
+                    rows.remove(other)
+            rows.append(row)
+    return rows
+
+
+def _entry(model: Model, row: _Row, asked: Sequence[Asked]) -> dict[str, Any]:
+    places = sorted(row.places, key=lambda place: list(members(place)))
+    return {
+        "ops": list(row.ops),
+        "kind": "capacity" if row.capacity else "single" if len(row.ops) == 1 else "interaction",
+        "places": [[model.proto.graph.node[model.units[unit].node].name for unit in members(it)] for it in places],
+        "cells": {it.label: _cell(row, places, it) for it in asked},
+    }
+
+
+def _cell(row: _Row, places: Sequence[UnitSet], asked: Asked) -> dict[str, Any]:
+    refused, passing = 0, 0
+    involved: dict[str, Mapping[str, Any]] = {}
+    for place in places:
+        found = [
+            culprit
+            for units, culprit in asked.culprits
+            if is_subset(units, place) and (culprit["kind"] == "capacity") == row.capacity
+        ]
+        refused += bool(found)
+        passing += not found and any(is_subset(place, units) for units in asked.passing)
+        involved.update({culprit["id"]: culprit for culprit in found})
+    if involved:
+        certain = any(culprit["certainty"] != "suspected" for culprit in involved.values())
+        state = "suspected" if not certain else "refused" if refused == len(places) else "in_part"
+    else:
+        state = "passes" if passing == len(places) else "unknown"
+    return {"state": state, "refused": refused, "passing": passing, "culprits": list(involved)}
+
+
+def _units(text: str) -> UnitSet:
+    return of(indices(text))
+
+
+def _first(place: UnitSet) -> int:
+    return next(members(place), 0)
