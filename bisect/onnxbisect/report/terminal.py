@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from onnxbisect.report import words
+from onnxbisect.report.tables import summary
 from onnxbisect.report.text import clean, clip, clip_left, duration, plural
 
 _NARROW = 60
@@ -30,6 +31,7 @@ def lines(document: Mapping[str, Any], *, width: int = 100, files: str = "") -> 
         _needs_context(document, width),
         _ops(document, width),
         _partition(document, width),
+        [clip(f"{table['title']}: {summary(table)}", width) for table in document["tables"]],
         _preflight(document, width),
         _notes(document),
         [_cost(document), *([f"Report: {clean(files)}"] if files else [])],
