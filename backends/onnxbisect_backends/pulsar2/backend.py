@@ -52,7 +52,7 @@ class Pulsar2Backend:
         """The options as given, and what comes of them and of the files that they name."""
         it = self._settings
         build = it.build.model_dump(mode="json", exclude_unset=True)
-        return {**it.given, "calibration_size": it.own.calibration_size, "build": {**build, "files": it.constants}}
+        return {**it.given, "calibration_size": it.own.calibration_size, "build": build, "files": {**it.constants}}
 
     def describe(self) -> Description:
         """Asks `pulsar2 version`; the advertised ops are those of the vendor's list for the chip."""

@@ -45,6 +45,7 @@ class Question:
         for path in OURS:
             _drop(data, path.split("."))
         data.pop("target_hardware", None)  # said on the command line: the file's enumeration lacks newer chips
+        data |= {"model_type": self.build.model_type.value, "npu_mode": self.build.npu_mode.value}
         data["input_shapes"] = self._input_shapes()
         quant = data.setdefault("quant", {})
         quant["input_configs"] = [self._input_config(name, dataset, samples) for name, dataset in datasets.items()]
@@ -60,7 +61,7 @@ class Question:
             for it in self.build.compiler.sub_configs
             if self._has_range(it)
         ]
-        return {key: value for key, value in data.items() if value not in ([], "")}
+        return _without_empty(data)
 
     def _input_config(self, name: str, dataset: str, samples: int) -> dict[str, Any]:
         """As the user has it for this very input, if at all: mean and deviation are also what processors default to."""
@@ -168,6 +169,12 @@ class Question:
     def _tensors(self) -> set[str]:
         graph = self.model.graph
         return {name for node in graph.node for name in (*node.input, *node.output)} | {it.name for it in self.inputs}
+
+
+def _without_empty(data: dict[str, Any]) -> dict[str, Any]:
+    """Without lists, texts and messages that hold nothing."""
+    inner = {key: _without_empty(value) if isinstance(value, dict) else value for key, value in data.items()}
+    return {key: value for key, value in inner.items() if value not in ([], "", {})}
 
 
 def _drop(data: dict[str, Any], path: Sequence[str]) -> None:
