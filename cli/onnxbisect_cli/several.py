@@ -1,8 +1,10 @@
 """`onnx-bisect run` with several compilers: one intake, one search after the other, a report for each, an overview."""
 
 import json
+import signal
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +18,15 @@ from onnxbisect_cli.arguments import Format
 from onnxbisect_cli.bisection import Intake, Request, backend_of, bisected, demand_static
 from onnxbisect_cli.reports import terminal_width
 from onnxbisect_cli.run_job import UNRESOLVED, demand_folder, exit_code, write_files
-from onnxbisect_cli.signals import Interruption
+from onnxbisect_cli.signals import Interruption, stopping
 
 _FORMS: Mapping[Format, Callable[[Mapping[str, Any]], str]] = {
     Format.JSON: lambda found: json.dumps(found, indent=1) + "\n",
     Format.MD: markdown,
     Format.HTML: html,
 }
+
+_BEFORE = "the run was interrupted before its turn"
 
 
 def run(requests: Mapping[str, Request], out: Path | None, form: Format) -> int:
@@ -44,29 +48,33 @@ def run(requests: Mapping[str, Request], out: Path | None, form: Format) -> int:
         if not isinstance(known, str):
             demand_static(intake.model, *known)
     asked: list[Asked] = []
-    worst, interrupted, unwritten = 0, Interruption(), None
+    worst, interrupted, unwritten = 0, 0, None
     for number, (label, request) in enumerate(requests.items(), 1):
-        head = Asked(label=label, backend=request.backend or "")
-        known = backends[label]
-        if interrupted.number is not None:
-            asked.append(_without(head, "the run was interrupted before its turn", ended=True))
+        head, known = Asked(label=label, backend=request.backend or ""), backends[label]
+        if interrupted:
+            asked.append(replace(head, reason=_BEFORE, ended=True))
             continue
         print(f"onnx-bisect: target {number} of {len(requests)}, {label}", file=sys.stderr, flush=True)
-        try:
-            if isinstance(known, str):
-                raise BackendUnusableError(known)
-            with bisected(request, intake) as found:
-                report = document(found.job)
-                asked.append(Asked(label=label, backend=head.backend, report=report))
-                worst, interrupted = max(worst, exit_code(found.job)), found.interruption
-                if out is not None:
-                    write_files(found, report, out / label)
-        except BackendUnusableError as error:
-            print(f"onnx-bisect: {label}: {error}", file=sys.stderr)
-            asked.append(_without(head, str(error)))
-            worst = UNRESOLVED
-        except OSError as error:  # a full disk must not cost the other targets
-            unwritten = error
+        with stopping(_interrupt) as outside:
+            try:
+                if isinstance(known, str):
+                    raise BackendUnusableError(known)
+                with bisected(request, intake) as found:
+                    interrupted = found.interruption.number or 0
+                    worst = max(worst, exit_code(found.job))
+                    report = document(found.job)
+                    asked.append(replace(head, report=report))
+                    if out is not None:
+                        write_files(found, report, out / label)
+            except BackendUnusableError as error:
+                print(f"onnx-bisect: {label}: {error}", file=sys.stderr)
+                asked.append(replace(head, reason=str(error)))
+                worst = UNRESOLVED
+            except OSError as error:  # a full disk must not cost the other targets
+                unwritten = error
+            except KeyboardInterrupt:  # before or after its search, which minds signals itself
+                interrupted = outside.number or signal.SIGINT
+                asked += [replace(head, reason=_BEFORE, ended=True)] * (len(asked) < number)
     table = overview(intake.model, asked)
     if out is not None and unwritten is None:
         for kind, write in _FORMS.items():
@@ -75,10 +83,10 @@ def run(requests: Mapping[str, Request], out: Path | None, form: Format) -> int:
     sys.stdout.flush()
     if unwritten is not None:
         raise unwritten
-    if interrupted.number is not None:
+    if interrupted:
         kept = "all verdicts are kept and the same command goes on from here" if first.keep else "nothing is kept"
         print(f"onnx-bisect: interrupted; {kept}.", file=sys.stderr)
-        return interrupted.exit_code
+        return Interruption(number=interrupted).exit_code
     return worst
 
 
@@ -91,8 +99,8 @@ def _described(request: Request) -> tuple[Backend, Description] | str:
         return str(error)
 
 
-def _without(head: Asked, reason: str, *, ended: bool = False) -> Asked:
-    return Asked(label=head.label, backend=head.backend, reason=reason, ended=ended)
+def _interrupt() -> None:
+    raise KeyboardInterrupt
 
 
 def _shown(table: Mapping[str, Any], form: Format, files: str) -> str:
