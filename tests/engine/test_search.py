@@ -3,6 +3,7 @@
 import math
 import random
 from dataclasses import replace
+from itertools import combinations
 from statistics import mean
 
 import pytest
@@ -129,18 +130,61 @@ def test_fused_patterns_never_make_a_false_culprit(data, graph):
                 return True
         return False
 
-    world = World(graph, rule)
-    diagnosis = world.diagnose().diagnosis
+    diagnosis = World(graph, rule).diagnose().diagnosis
     assert (diagnosis.verdict is Status.FAIL) == rule(graph.everything)
     if diagnosis.certificate.status is CertificateStatus.PROVEN:
         assert not rule(diagnosis.remainder)
     for culprit in diagnosis.culprits:
-        if culprit.certainty is Certainty.CONFIRMED and culprit.kind is not CulpritKind.CAPACITY:
-            assert rule(culprit.units)
-            assert rule(diagnosis.remainder | culprit.units), "blamed, though it passes in context"
+        if culprit.certainty is Certainty.CONFIRMED:
+            for units in culprit.occurrences:
+                assert rule(units)
+                assert not passes_in_company(graph, rule, units), f"{units:b} is blamed, though it passes in company"
             for unit in members(culprit.units):
                 part = culprit.units & ~(1 << unit)
                 assert not part or not rule(part)
+
+
+def passes_in_company(graph: Universe, rule: Rule, units: UnitSet) -> bool:
+    """Brute force: whether any part of the model that holds these units passes."""
+    rest = list(members(graph.everything & ~units))
+    return any(not rule(units | of(company)) for count in range(len(rest) + 1) for company in combinations(rest, count))
+
+
+def test_an_op_that_is_fused_with_its_own_like_is_no_culprit():
+    """V0 is fused with a neighbour of its own kind; both are left out together, beside a bad V1."""
+    graph = universe([0, 0, 1], [(0, 1), (1, 2)])
+
+    def rule(units: UnitSet) -> bool:
+        return bool(units & 0b100) or units in (0b001, 0b010)
+
+    step = World(graph, rule).diagnose()
+    assert all_found(step) == {0b100}
+    assert step.diagnosis.certificate.status is CertificateStatus.PROVEN
+
+
+def test_the_place_with_most_company_stands_for_an_op():
+    """V1 passes beside V0, and fails at its first place, where it stands by itself."""
+    graph = universe([1, 0, 1], [(1, 2)])
+
+    def rule(units: UnitSet) -> bool:
+        return bool(units & 0b001) or units & 0b110 == 0b100
+
+    assert all_found(World(graph, rule).diagnose()) == {0b001}
+
+
+def test_a_pattern_whose_neighbour_is_left_out_to_break_a_pair_is_put_back_where_it_is_kept():
+    """V0 is fused with V1; V1 and V2 fail together, and breaking that pair one way takes V0's neighbour away."""
+    graph = chain([0, 1, 2, 3])
+
+    def rule(units: UnitSet) -> bool:
+        return units & 0b0110 == 0b0110 or units & 0b0011 == 0b0001 or bool(units & 0b1000)
+
+    step = World(graph, rule).diagnose()
+    for culprit in step.diagnosis.culprits:
+        if culprit.certainty is Certainty.CONFIRMED:
+            assert not any(passes_in_company(graph, rule, units) for units in culprit.occurrences)
+    assert 0b1000 in all_found(step)
+    assert 0b0110 in all_found(step)
 
 
 def test_the_same_verdicts_give_the_same_plan_in_whatever_order_they_came():

@@ -14,7 +14,7 @@ from onnxbisect.search.confirm import REACH
 from onnxbisect.search.oracle import Oracle
 from onnxbisect.search.search import Search
 from onnxbisect.search.suspect import Suspect
-from onnxbisect.unitset import UnitSet, is_subset, of, size, sort_key
+from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, sort_key
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Kind, Status
 
@@ -22,6 +22,7 @@ DETERMINISTIC = "the compiler answers the same question the same way (nothing it
 MONOTONE = "a graph that contains a failing subgraph fails (every probe asked agrees with it)"
 LOCAL = f"what is more than {REACH} steps of dataflow away does not make a subgraph compile that fails with all nearer"
 ALIKE = "occurrences of one culprit behave alike in what else they fail with"
+EVERYWHERE = "an op that is refused alone, and in its context in one place, is refused in its other places"
 
 
 def conclude(universe: Universe, oracle: Oracle, search: Search, recheck: bool) -> Diagnosis:
@@ -97,6 +98,8 @@ def _certificate(universe: Universe, oracle: Oracle, search: Search, recheck: bo
         assumes.append(MONOTONE)
     if any(not is_subset(search.remainder, suspect.blame) for suspect in search.suspects if suspect.blame is not None):
         assumes.append(LOCAL)
+    if any(size(suspect.units) == 1 and _stands_in_several(universe, suspect) for suspect in search.suspects):
+        assumes.append(EVERYWHERE)
     if not search.exhaustive:
         assumes.append(ALIKE)
     return Certificate(
@@ -105,6 +108,10 @@ def _certificate(universe: Universe, oracle: Oracle, search: Search, recheck: bo
         assumes=tuple(assumes),
         unknown=tuple(unknown),
     )
+
+
+def _stands_in_several(universe: Universe, suspect: Suspect) -> bool:
+    return len({universe.surroundings[unit] for unit in members(suspect.everywhere)}) > 1
 
 
 def _unknown(universe: Universe, oracle: Oracle, search: Search) -> list[str]:
@@ -119,6 +126,12 @@ def _unknown(universe: Universe, oracle: Oracle, search: Search) -> list[str]:
         unknown.append("A remainder fails although it passed with more around it: the compiler is not monotone there.")
     if any(suspect.verified and not _minimal(oracle, suspect) for suspect in search.suspects):
         unknown.append("A part of an interaction fails when cut out and passes in the model, so it is not minimal.")
+    for suspect in search.suspects:
+        if size(suspect.units) == 1 and suspect.blame is not None and oracle.passes_within(suspect.units):
+            op = universe.op[lowest(suspect.units)]
+            unknown.append(
+                f"{op} fails alone and in its place, but passes there without one neighbour: either may be to blame."
+            )
     if search.finished and any(suspect.blame is None and not suspect.capacity for suspect in search.suspects):
         unknown.append("A culprit could not be put back into its context: that probe got no answer.")
     if search.locator.unresolved:

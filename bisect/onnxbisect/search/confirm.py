@@ -3,6 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from onnxbisect.search.excuses import (
+    FEW_CONTEXTS,
+    company,
+    near,
+    other_contexts,
+    pairs,
+    placed,
+    together,
+    without_a_neighbour,
+)
 from onnxbisect.search.oracle import Oracle, Question
 from onnxbisect.search.pattern import Occurrence, neighbours
 from onnxbisect.search.pattern import alone as alone_probe
@@ -14,8 +24,6 @@ from onnxbisect.verdict import Verdict
 #: How many steps of dataflow around a suspect are its context. GELU and attention written out lie within, and layer
 #: normalisation up to its last Add.
 REACH = 4
-#: How many steps show whether an op belongs to a fused pattern.
-PATTERN = 3
 
 
 @dataclass(frozen=True)
@@ -27,122 +35,132 @@ class Confirmation:
     cleared: tuple[Suspect, ...]
 
 
+@dataclass(frozen=True)
+class _Case:
+    """A suspect and what is asked about it: put back into `remainder` it is the probe `blame` (None where that is
+    settled). Any of `excuses` that passes clears it; one of `doubts` that passes only leaves it unconfirmed.
+    """
+
+    suspect: Suspect
+    remainder: UnitSet
+    blame: UnitSet | None
+    excuses: tuple[Question, ...]
+    doubts: tuple[Question, ...]
+    others: dict[Occurrence, UnitSet]
+
+
 class Confirmer:
     """Asks for every suspect, all at once, what would clear it."""
 
     def __init__(self, universe: Universe, oracle: Oracle) -> None:
         self._universe = universe
         self._oracle = oracle
-        self._doubted: set[int] = set()
 
-    def confirm(self, suspects: Sequence[Suspect], remainder: UnitSet, doubted: set[int]) -> Confirmation:
-        """Put every suspect back into its context, and ask about its other occurrences.
+    def confirm(self, suspects: Sequence[Suspect], remainders: Sequence[UnitSet], doubted: set[int]) -> Confirmation:
+        """Put every suspect back into its context, ask what could excuse it, and about its other occurrences.
 
-        The context is what the remainder has within `REACH` steps: compilers fuse what is close, and a probe that
-        ends there is small, and known again after the model was changed elsewhere. Where any variant
-        is in `doubted`, being fine in some context, the compiler is not monotone, and the whole remainder is taken.
+        The context is what a remainder has within `REACH` steps: compilers fuse what is close, and a probe that
+        ends there is small, and known again after the model was changed elsewhere. Of several remainders it is the
+        one that keeps most of what stands beside the suspect. Where any variant is in `doubted`, being fine in some
+        context, the compiler is not monotone: then the whole remainder is taken, and more could excuse.
         """
-        self._doubted = doubted
-        others = {suspect: self._occurrences_to_ask(suspect) for suspect in suspects}
-        elsewhere = {suspect: self._other_contexts(suspect, remainder) for suspect in suspects}
-        questions: list[Question] = []
-        blames: dict[Suspect, UnitSet] = {}
-        for suspect in suspects:
-            if suspect.capacity or suspect.blame is not None:
-                continue
-            context = self._context(suspect.units, remainder)
-            by_words = not elsewhere[suspect]
-            blames[suspect] = self._blamed(suspect, remainder, context, by_words) or context | suspect.units
-            questions.append((blames[suspect], f"{self._say(suspect)} back in its context"))
-            questions.append((suspect.fails, f"{self._say(suspect)} alone"))
-        together = self._together(suspects, remainder)
-        questions += [(probe, "culprits that always stand together") for probe in dict.fromkeys(together.values())]
-        for suspect in suspects:
-            if elsewhere[suspect]:
-                questions.append((elsewhere[suspect], f"{self._say(suspect)} in all its other contexts"))
-            for probe in others[suspect].values():
-                questions.append((probe, f"another place of {self._say(suspect)}"))
-        self._oracle.ask_all(questions, sure=True)
+        places = [self._place(suspect, remainders) for suspect in suspects]
+        singles = [suspect for suspect, _ in places if self._open(suspect)]
+        groups = together(self._universe, singles, remainders[0])
+        beside = pairs(self._universe, singles, remainders[0])
+        cases = [
+            self._case(suspect, remainder, doubted, groups.get(suspect), beside.get(suspect, []))
+            for suspect, remainder in places
+        ]
+        self._oracle.ask_all(self._questions(cases), sure=True)
 
         standing: list[Suspect] = []
         narrowed: list[Suspect] = []
         cleared: list[Suspect] = []
-        for suspect in suspects:
+        for case in cases:
+            suspect = case.suspect
             failing = tuple(
                 occurrence
                 for occurrence in suspect.occurrences
-                if occurrence not in others[suspect] or self._failed(others[suspect][occurrence])
+                if occurrence not in case.others or self._failed(case.others[occurrence])
             )
             if len(failing) < len(suspect.occurrences):
                 narrowed.append(replace(suspect, occurrences=failing))
-                continue
-            doubts = (blames.get(suspect), elsewhere[suspect], together.get(suspect))
-            excuses = [probe for probe in doubts if probe and self._passed(probe)]
-            if excuses:
-                # A superset of a failing set that passes: both are asked again before anything rests on it.
-                self._oracle.ask(suspect.fails, f"{self._say(suspect)} alone", again=True)
-                if self._oracle.ask(excuses[0], "a contradiction", again=True).passed:
-                    cleared.append(suspect)
-                    continue
-            if suspect in blames and self._failed(blames[suspect]):
-                suspect = replace(suspect, context=remainder, blame=blames[suspect])
-            standing.append(replace(suspect, verified=True))
+            elif self._excused(case):
+                cleared.append(suspect)
+            else:
+                if case.blame is not None and self._failed(case.blame):
+                    suspect = replace(suspect, context=case.remainder, blame=case.blame)
+                standing.append(replace(suspect, verified=True))
         return Confirmation(tuple(standing), tuple(narrowed), tuple(cleared))
 
-    def _other_contexts(self, suspect: Suspect, remainder: UnitSet) -> UnitSet:
-        """A probe of a single suspect's op in other direct contexts than its own, 0 where there is no need.
+    def _open(self, suspect: Suspect) -> bool:
+        """Whether it is a single op whose excuses are still to be asked about."""
+        return size(suspect.units) == 1 and not suspect.verified and not suspect.capacity
 
-        Where a model repeats a context, compilers may have a fused pattern for it; what fails in one context may
-        then be fine in another. One unit stands for each; contexts that hardly repeat are taken to be alike.
-        """
-        if suspect.verified or size(suspect.units) != 1:
-            return 0
-        contexts: dict[tuple[tuple[str, ...], tuple[str, ...]], list[int]] = {}
-        for unit in members(suspect.everywhere):
-            contexts.setdefault(self._ops_around(unit), []).append(unit)
-        most = max(len(units) for units in contexts.values())
-        if most == 1 or most * 4 < len(suspect.occurrences):
-            return 0
-        own = self._ops_around(lowest(suspect.units))
-        others = of(units[0] for context, units in contexts.items() if context != own)
-        return self._near(others, remainder, PATTERN) | others if others else 0
-
-    def _together(self, suspects: Sequence[Suspect], remainder: UnitSet) -> dict[Suspect, UnitSet]:
-        """For single suspects that stand near each other wherever they occur, a probe with all of them put back.
-
-        Such ops may be parts of one fused pattern, which was masked in one go: then each fails without the rest.
-        """
-        left = [suspect for suspect in suspects if size(suspect.units) == 1 and not suspect.verified]
-        found: dict[Suspect, UnitSet] = {}
-        while left:
-            company = [left.pop(0)]
-            for member in company:
-                joining = [one for one in left if self._always_near(member, one) and self._always_near(one, member)]
-                company += joining
-                left = [one for one in left if one not in joining]
-            if len(company) > 1:
-                everywhere = 0
-                for member in company:
-                    everywhere |= member.everywhere
-                group = company[0].units
-                for _ in company:
-                    group |= self._steps(group, 2) & everywhere
-                found |= dict.fromkeys(company, self._near(group, remainder, PATTERN) | group)
-        return found
-
-    def _always_near(self, one: Suspect, other: Suspect) -> bool:
-        return all(self._steps(1 << unit, 2) & other.everywhere for unit in members(one.everywhere))
-
-    def _steps(self, units: UnitSet, steps: int) -> UnitSet:
-        for _ in range(steps):
-            units |= neighbours(self._universe, units)
-        return units
-
-    def _ops_around(self, unit: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    def _place(self, suspect: Suspect, remainders: Sequence[UnitSet]) -> tuple[Suspect, UnitSet]:
+        """The suspect where it is asked about, and the remainder that it is put back into."""
+        if suspect.capacity or suspect.blame is not None:
+            return suspect, remainders[0]
         universe = self._universe
-        before = sorted(universe.op[other] for other in members(universe.predecessors[unit]))
-        after = sorted(universe.op[other] for other in members(universe.successors[unit]))
-        return tuple(before), tuple(after)
+        if self._open(suspect):
+            candidates = [(placed(universe, suspect, remainder), remainder) for remainder in remainders]
+            return max(candidates, key=lambda it: company(universe, lowest(it[0].units), it[1]))
+        around = neighbours(universe, suspect.units)
+        return suspect, max(remainders, key=lambda remainder: size(around & remainder))
+
+    def _case(
+        self, suspect: Suspect, remainder: UnitSet, doubted: set[int], group: UnitSet | None, beside: list[UnitSet]
+    ) -> _Case:
+        say = self._say(suspect)
+        excuses: list[Question] = []
+        if group:
+            excuses.append((group, "culprits that always stand together"))
+        excuses += [(pair, f"{say} with another that is left out") for pair in beside]
+        elsewhere = 0
+        if self._open(suspect):
+            elsewhere = self._elsewhere(suspect, remainder, bool(doubted))
+        if elsewhere:
+            excuses.append((elsewhere, f"{say} in all its other contexts"))
+        blame = None
+        doubts: list[Question] = []
+        if not suspect.capacity and suspect.blame is None:
+            context = remainder if doubted else self._context(suspect.units, remainder)
+            blame = self._blamed(suspect, remainder, context, not elsewhere) or context | suspect.units
+            if doubted and size(suspect.units) == 1:
+                without = without_a_neighbour(self._universe, suspect, blame)
+                taken_apart = self._universe.variant[lowest(suspect.units)] in doubted
+                more = doubts if taken_apart else excuses
+                more += [(probe, f"{say} without one of its neighbours") for probe in without]
+        return _Case(suspect, remainder, blame, tuple(excuses), tuple(doubts), self._occurrences_to_ask(suspect))
+
+    def _questions(self, cases: Sequence[_Case]) -> list[Question]:
+        questions: list[Question] = []
+        for case in cases:
+            if case.blame is not None:
+                say = self._say(case.suspect)
+                questions += [(case.blame, f"{say} back in its context"), (case.suspect.fails, f"{say} alone")]
+        for case in cases:
+            questions += [*case.excuses, *case.doubts]
+            questions += [(probe, f"another place of {self._say(case.suspect)}") for probe in case.others.values()]
+        return list(dict.fromkeys(questions))
+
+    def _excused(self, case: _Case) -> bool:
+        """Whether a probe that holds the suspect passes: both are asked again before anything rests on it."""
+        probes = [probe for probe, _ in case.excuses] + ([] if case.blame is None else [case.blame])
+        passed = [probe for probe in probes if self._passed(probe)]
+        if not passed:
+            return False
+        self._oracle.ask(case.suspect.fails, f"{self._say(case.suspect)} alone", again=True)
+        return self._oracle.ask(passed[0], "a contradiction", again=True).passed
+
+    def _elsewhere(self, suspect: Suspect, remainder: UnitSet, doubted: bool) -> UnitSet:
+        alone = self._oracle.look(suspect.fails)
+        silent = alone is None or not alone.hints
+        few = (
+            silent and len({self._universe.surroundings[unit] for unit in members(suspect.everywhere)}) <= FEW_CONTEXTS
+        )
+        return other_contexts(self._universe, suspect, remainder, all_of_them=doubted or few)
 
     def _passed(self, probe: UnitSet) -> bool:
         verdict = self._oracle.look(self._oracle.probe(probe))
@@ -166,16 +184,8 @@ class Confirmer:
 
     def _context(self, units: UnitSet, remainder: UnitSet) -> UnitSet:
         """The part of the remainder that is put around a suspect's units."""
-        if self._doubted:
-            return remainder
-        near = self._near(units, remainder, REACH)
-        return remainder if size(near) * 2 > size(remainder) else near
-
-    def _near(self, units: UnitSet, remainder: UnitSet, steps: int) -> UnitSet:
-        near = units
-        for _ in range(steps):
-            near |= neighbours(self._universe, near) & remainder
-        return near & remainder
+        around = near(self._universe, units, remainder, REACH)
+        return remainder if size(around) * 2 > size(remainder) else around
 
     def _blamed(self, suspect: Suspect, remainder: UnitSet, context: UnitSet, by_words: bool) -> UnitSet | None:
         """A failing probe on record that blames the suspect in context already.

@@ -128,7 +128,7 @@ class Search:
         if minimal != self.suspects:
             self.suspects = minimal
             return False
-        outcome = self._confirmer.confirm(self.suspects, self.remainder, self.locator.atoms.artefacts)
+        outcome = self._confirmer.confirm(self.suspects, self._remainders, self.locator.atoms.artefacts)
         self.suspects = (*outcome.suspects, *outcome.narrowed)
         for suspect in outcome.narrowed:
             self.locator.atoms.split.setdefault(self._universe.variant[lowest(suspect.units)], 1)
@@ -177,6 +177,10 @@ class Search:
             elif occurrences:
                 kept.append(replace(suspect, occurrences=occurrences))
         return tuple(kept)
+
+    @property
+    def _remainders(self) -> tuple[UnitSet, ...]:
+        return self.proof if self.proof and not self.locator.capacity else (self.remainder,)
 
     @property
     def remainder(self) -> UnitSet:
