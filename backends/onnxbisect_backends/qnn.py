@@ -5,18 +5,19 @@ it takes all of the model or refuses it.
 """
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from onnxbisect.fingerprint import fingerprint, headline
 from onnxbisect.verdict import Hints, Kind, Status, Verdict
 from onnxbisect_backends.contract import Description, Limits, Outcome
 from onnxbisect_backends.judging import crashed, unfinished
 from onnxbisect_backends.logs import Pattern, compile_pattern, read_log
-from onnxbisect_backends.options import read_options
+from onnxbisect_backends.options import read_options, unknown
 from onnxbisect_backends.process import brought_home, run
 from onnxbisect_backends.qnn_trace import Refused, Told, read_told, told_line
 from onnxbisect_backends.toolchain import toolchain
@@ -50,14 +51,22 @@ PATTERNS = (
     _pattern(r"Failed to generate EP context model since the file .* exists already", Kind.ERROR),
 )
 
-#: Whatever the model: QNN was not asked about the chip that the options name.
-_MISUNDERSTOOD = tuple(
-    _pattern(rf"^.*\[[WE]:onnxruntime:, qnn_execution_provider\.cc:\d+ {where}\] {text}", Kind.ERROR)
-    for where, text in {
-        r"\w+": r"(?:Unrecognized|Invalid) (?:soc_model|HTP architecture|vtcm_mb|HTP graph)\b.*",
-        "QnnEp": r"(?:FP16|BF16) .*",
-        "GetCapabilityImpl": r"QNN SetupBackend failed .*",
-    }.items()
+#: Where the chip's number is none that QNN knows, or the disk is full: the model was not judged.
+_NO_ANSWER = (
+    _pattern(r"QNN SetupBackend failed Failed to create device\. Error: \w+", Kind.ERROR),
+    _pattern(r"Failed to (?:open|write) context cache file\.", Kind.ERROR),
+)
+
+#: What stands before the words of QNN or of onnxruntime and tells nobody anything.
+_PREAMBLE = re.compile(
+    r"^\w+: \[ONNXRuntimeError\] : \d+ : [A-Z_]+ : (?:Load model from \S+ failed:)?(?:Fatal error: )?"
+    r"|^\S+ \S+ \[[EW]:[^\]]*\] "
+)
+
+#: The names that onnxruntime-qnn 2.7.0 has for chips; of any other name it only warns, and prepares for none.
+_CHIPS = (
+    *("SC8380XP", "SC8480XP", "SM7675", "SM8325", "SM8350", "SM8450", "SM8475"),
+    *("SM8550", "SM8635", "SM8650", "SM8750", "SM8850", "SM8975"),
 )
 
 
@@ -66,11 +75,9 @@ class Options(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    soc_model: str = Field(
-        default="SM8550", pattern=r"^\w+$", description="the chip, by name (SM8750) or QNN's number for it (69)"
-    )
-    htp_arch: int | None = Field(
-        default=None, description="the HTP's architecture (68, 69, 73, 75, 79, 81); by default what the chip has"
+    soc_model: str = Field(default="SM8550", description=f"the chip: {', '.join(_CHIPS)}, or QNN's number for another")
+    htp_arch: Literal["68", "69", "73", "75", "79", "81"] | None = Field(
+        default=None, description="the architecture of its HTP; by default what the chip has"
     )
     precision: Literal["fp16", "fp32", "bf16"] = Field(
         default="fp16", description="what the HTP computes float32 tensors in; bf16 from SoC number 88 on"
@@ -79,6 +86,14 @@ class Options(BaseModel):
         default=0, ge=0, le=3, description="how long the HTP graph is optimised: 1 shortest, 3 longest, 0 QNN's default"
     )
     vtcm_mb: int | None = Field(default=None, ge=1, description="megabytes of on-chip memory; by default all")
+
+    @field_validator("soc_model")
+    @classmethod
+    def _is_known(cls, chip: str) -> str:
+        name = chip.upper()
+        if name not in _CHIPS and not re.fullmatch("[1-9][0-9]*", chip):
+            raise ValueError(f"{unknown('chip that QNN knows by name', chip, _CHIPS)} Others go by QNN's number.")
+        return name
 
 
 class QnnBackend:
@@ -126,23 +141,22 @@ class QnnBackend:
         """By the exit status; the trace gives hints and reasons, and where it names nothing, the log."""
         if verdict := unfinished(outcome):
             return verdict
-        misunderstood = read_log(outcome.log, _MISUNDERSTOOD)
-        if misunderstood.kind is None and outcome.exit_code == 0:
+        if outcome.exit_code == 0:
             return Verdict(status=Status.PASS, seconds=outcome.seconds)
         reading = read_log(outcome.log, PATTERNS)
         if verdict := crashed(outcome, reading):
             return verdict
-        if misunderstood.kind is not None or outcome.exit_code != _REFUSED:
-            message = misunderstood.message if misunderstood.kind is not None else reading.message
-            return Verdict(status=Status.UNRESOLVED, kind=Kind.ERROR, message=message, seconds=outcome.seconds)
         told = read_told(outcome.log)
         if told.refused:
             return _unsupported(told, outcome.seconds)
+        trouble = read_log(outcome.log, _NO_ANSWER)
+        if outcome.exit_code != _REFUSED or trouble.kind is not None:
+            return _no_answer(_PREAMBLE.sub("", trouble.message), outcome.seconds)
         return Verdict(
             status=Status.FAIL,
             kind=reading.kind or Kind.ERROR,
             fingerprint=reading.fingerprint,
-            message=reading.message or "Refused, without a word.",
+            message=_PREAMBLE.sub("", reading.message) or "Refused, without a word.",
             # what precedes a failure to finalise is a list of what was not supported yet, before functions are inlined
             hints=reading.hints if reading.kind is Kind.UNSUPPORTED else Hints(),
             seconds=outcome.seconds,
@@ -159,7 +173,7 @@ class QnnBackend:
             "enable_framework_op_trace": "1",
         }
         if options.htp_arch is not None:
-            given["htp_arch"] = str(options.htp_arch)
+            given["htp_arch"] = options.htp_arch
         if options.vtcm_mb is not None:
             given["vtcm_mb"] = str(options.vtcm_mb)
         return given
@@ -168,8 +182,7 @@ class QnnBackend:
 def _unsupported(told: Told, seconds: float) -> Verdict:
     causes = tuple(one for one in told.refused if not one.is_consequence)
     if told.unbound and not causes:
-        message = f"QNN needs static shapes, and that of the input '{told.unbound[0]}' is not known."
-        return Verdict(status=Status.UNRESOLVED, kind=Kind.ERROR, message=message, seconds=seconds)
+        return _no_answer(f"QNN needs static shapes, and that of the input '{told.unbound[0]}' is not known.", seconds)
     causes = causes or told.refused
     causes = tuple(one for one in causes if one.node) or causes
     said = tuple(dict.fromkeys((one.op, _why(one)) for one in causes))
@@ -185,6 +198,10 @@ def _unsupported(told: Told, seconds: float) -> Verdict:
         ),
         seconds=seconds,
     )
+
+
+def _no_answer(message: str, seconds: float) -> Verdict:
+    return Verdict(status=Status.UNRESOLVED, kind=Kind.ERROR, message=message, seconds=seconds)
 
 
 def _why(one: Refused) -> str:

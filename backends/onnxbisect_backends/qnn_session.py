@@ -17,6 +17,9 @@ _PROVIDER = "QNNExecutionProvider.virtual"
 _NO_QUESTION = 2
 _REFUSED = 3
 
+#: What onnxruntime says where QNN does not accept its options; before it stands a place in onnxruntime's source.
+_NOT_MADE = "Error creating execution provider: "
+
 
 def main(model: str, context: str, provider_options: str) -> int:
     """Create the session that writes the context; exit status."""
@@ -37,8 +40,10 @@ def main(model: str, context: str, provider_options: str) -> int:
         # with its fallback onnxruntime would try again on the CPU where the provider itself cannot be made
         onnxruntime.InferenceSession(model, options, enable_fallback=0)
     except Exception as error:  # onnxruntime's exceptions have no base of their own
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        return _NO_QUESTION if type(error).__name__ == "NoSuchFile" else _REFUSED
+        kind, said = type(error).__name__, str(error)
+        not_made = kind == "RuntimeError" and _NOT_MADE in said
+        print(f"{kind}: {said.partition(_NOT_MADE)[2] if not_made else said}", file=sys.stderr)
+        return _NO_QUESTION if not_made or kind == "NoSuchFile" else _REFUSED
     return 0
 
 

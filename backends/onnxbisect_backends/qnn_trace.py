@@ -18,7 +18,7 @@ from onnxbisect.model.scopes import constant_names, qualified
 #: What QNN calls the file; it writes it into its working directory.
 TRACE = "qnn_op_trace.json"
 
-#: Begins the line that `told_line` makes and `read_told` reads.
+#: Begins the line that `told_line` makes and `read_told` reads; names in it are escaped, so it is one line.
 _MARK = "onnx-bisect: in QNN's trace: "
 
 #: Nodes told of one compile; what is not supported is rarely of more kinds.
@@ -78,14 +78,16 @@ def told_line(workdir: Path, probe: Path) -> str:
     constants = constant_names(graph)
     unbound = [value.name for value in graph.input if value.name not in constants and is_unbound(value.type)]
     line = Told(refused=refused(listed, ops)[:_MOST], unbound=tuple(unbound))
-    # names may hold anything, so what is not ASCII is written as escapes
     return _MARK + json.dumps(line.model_dump())
 
 
 def read_told(log: str) -> Told:
-    """What the last such line of a log says: whatever a hostile model has made QNN print stands before it."""
+    """What the last line of a log says, where it is such a line: a hostile model can make QNN print others."""
+    line = log.rstrip("\n").rpartition("\n")[2]
+    if not line.startswith(_MARK):
+        return Told()
     try:
-        return Told.model_validate_json(log.rpartition(_MARK)[2])
+        return Told.model_validate_json(line.removeprefix(_MARK))
     except ValidationError:
         return Told()
 
