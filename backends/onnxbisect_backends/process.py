@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from onnxbisect_backends.contract import Limits, Outcome
+from onnxbisect_backends.disk import disk_trouble
 
 _SUPERVISOR = Path(__file__).with_name("supervise.py")
 
@@ -110,8 +111,11 @@ def brought_home(outcome: Outcome, probe: Path, workdir: Path) -> Outcome:
     """The outcome with its artifacts, and with `model.onnx` and `.` in its log where absolute paths stood.
 
     Paths of one compile differ from those of the next; without them the same compile has the same log everywhere.
-    `probe` is the path that the command was given; where it is in `workdir`, it is no artifact.
+    `probe` is the path that the command was given; where it is in `workdir`, it is no artifact. A compile that the
+    disk failed comes back as `broken`.
     """
+    if not outcome.broken and (trouble := disk_trouble(workdir, "" if outcome.exit_code == 0 else outcome.log)):
+        outcome = replace(outcome, broken=trouble, exit_code=None, signal=None, timed_out=False, over_memory=False)
     log = outcome.log.replace(str(probe), "model.onnx").replace(str(workdir), ".")
     artifacts = tuple(path for path in written(workdir) if workdir / path != probe)
     return replace(outcome, log=log, artifacts=artifacts)

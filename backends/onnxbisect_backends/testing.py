@@ -12,28 +12,33 @@ class TestMyChip(BackendConformance):
 
 # ruff: noqa: D102, S101 - tests: their names say what a docstring would, and pytest reads assert
 
-import os
+import json
+import multiprocessing
 import pickle
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+import pytest
 
 from onnxbisect.verdict import Status, Verdict
 from onnxbisect_backends.contract import Backend, Limits
+from onnxbisect_backends.process import kill_running
+from onnxbisect_backends.testing_machine import bad_disk, processes_in
+from onnxbisect_backends.trial import conv_net, oddly_named, with_op, write_whole
 
-#: Old enough for every compiler of the day.
-_IR, _OPSET = 8, 13
+__all__ = ["BackendConformance", "conv_net", "processes_in", "with_op"]
 
-#: Names that have broken compilers: blanks, quotes, colons, slashes, what shells and formats expand, other scripts.
-_ODD_NAME = "/a b/'c\"d':0{x}%s$HOME;`e`\\n-ü中"
+#: Seconds past its limit in which a compile must have answered.
+_LATE = 2.0
 
 
 class BackendConformance:
-    """The tests. `backend` and `refused` must be given; the rest may be overridden where a compiler needs it."""
+    """The tests. `backend` and `refused` must be given; the rest may be overridden where a compiler needs it.
+
+    Models become probes as the drivers make them: dressed as the backend's description asks, with input samples.
+    """
 
     #: Bounds of each compile here; enough for the slowest compiler under test.
     limits = Limits(seconds=120)
@@ -61,7 +66,10 @@ class BackendConformance:
         assert description == self.backend().describe()
 
     def test_two_instances_are_the_same_target(self) -> None:
-        assert self.backend().options == self.backend().options
+        options = self.backend().options
+
+        assert self.backend().options == options
+        assert json.loads(json.dumps(options)) == options
 
     def test_survives_the_way_to_a_worker_process(self) -> None:
         backend = self.backend()
@@ -95,22 +103,25 @@ class BackendConformance:
         assert second.fingerprint == first.fingerprint
 
     def test_hints_point_at_what_is_there(self, tmp_path: Path) -> None:
-        model = self.refused()
-        hints = self._ask(model, tmp_path).hints
-        ops = {f"{node.domain}::{node.op_type}" if node.domain else node.op_type for node in model.graph.node}
-        tensors = {name for node in model.graph.node for name in (*node.input, *node.output)}
+        hints = self._ask(self.refused(), tmp_path).hints
+        nodes = onnx.load(_probe(tmp_path)).graph.node
+        ops = {f"{node.domain}::{node.op_type}" if node.domain else node.op_type for node in nodes}
+        tensors = {name for node in nodes for name in (*node.input, *node.output)}
 
         assert set(hints.ops) <= ops
-        assert set(hints.nodes) <= {node.name for node in model.graph.node}
+        assert set(hints.nodes) <= {node.name for node in nodes}
         assert set(hints.tensors) <= tensors
 
     def test_odd_names_change_nothing(self, tmp_path: Path) -> None:
-        model = self.accepted()
-        for number, node in enumerate(model.graph.node):
-            node.name = f"{_ODD_NAME}{number}"
-        folder = tmp_path / "a b 'c' {x} ü"
+        assert self._ask(oddly_named(self.accepted()), tmp_path / "a b 'c' {x} ü").status is Status.PASS
 
-        assert self._ask(model, folder).status is Status.PASS
+    def test_what_is_no_model_does_not_pass(self, tmp_path: Path) -> None:
+        backend, workdir = self.backend(), _workdir(tmp_path)
+        _probe(tmp_path).write_bytes(b"\x08\x08:\xff\xff no protobuf")
+
+        verdict = backend.judge(backend.compile(_probe(tmp_path), workdir, self.limits))
+
+        assert verdict.status is not Status.PASS
 
     def test_compiles_side_by_side_do_not_meet(self, tmp_path: Path) -> None:
         models = [self.accepted(), self.refused()] * 2
@@ -121,103 +132,116 @@ class BackendConformance:
 
         assert [verdict.status for verdict in verdicts] == [Status.PASS, Status.FAIL] * 2
 
-    def test_a_killed_compile_leaves_nobody_alive_and_is_no_failure(self, tmp_path: Path) -> None:
-        backend = self.backend()
-        probe, workdir = _save(self.accepted(), tmp_path)
+    def test_a_compile_past_its_time_leaves_nobody_alive_and_is_no_failure(self, tmp_path: Path) -> None:
+        backend, limits = self.backend(), Limits(seconds=0.02)
+        self._write(self.accepted(), tmp_path)
+        workdir = _workdir(tmp_path)
+        begun = time.monotonic()
 
-        outcome = backend.compile(probe, workdir, Limits(seconds=0.02))
+        outcome = backend.compile(_probe(tmp_path), workdir, limits)
 
         # a compiler may be faster than this limit; then it has answered
         assert outcome.timed_out == (backend.judge(outcome).status is Status.UNRESOLVED)
+        assert time.monotonic() - begun < limits.seconds + _LATE
         assert processes_in(workdir) == []
 
-    def test_leaves_the_probe_as_it_was(self, tmp_path: Path) -> None:
+    def test_a_compile_that_is_stopped_leaves_nobody_alive_and_is_no_failure(self, tmp_path: Path) -> None:
         backend = self.backend()
-        probe, workdir = _save(self.accepted(), tmp_path)
-        before = probe.read_bytes()
+        self._write(self.accepted(), tmp_path)
+        workdir = _workdir(tmp_path)
+
+        with ThreadPoolExecutor(1) as pool:
+            future = pool.submit(backend.compile, _probe(tmp_path), workdir, self.limits)
+            while not future.done() and not processes_in(workdir):
+                time.sleep(0.005)
+            kill_running()
+            outcome = future.result(timeout=10)
+
+        assert backend.judge(outcome).status is not Status.FAIL
+        assert processes_in(workdir) == []
+
+    def test_a_compile_dies_with_the_process_that_asked(self, tmp_path: Path) -> None:
+        self._write(self.accepted(), tmp_path)
+        workdir = _workdir(tmp_path)
+        words = (self.backend(), _probe(tmp_path), workdir, self.limits)
+
+        driver = multiprocessing.get_context("spawn").Process(target=_compile, args=words)
+        driver.start()
+        while driver.is_alive() and not processes_in(workdir):
+            time.sleep(0.005)
+        driver.kill()
+        driver.join()
+
+        deadline = time.monotonic() + _LATE
+        while processes_in(workdir):
+            assert time.monotonic() < deadline, "the compiler outlives the process that asked"
+            time.sleep(0.02)
+
+    def test_leaves_the_probe_as_it_was(self, tmp_path: Path) -> None:
+        backend, probe = self.backend(), _probe(tmp_path)
+        self._write(self.accepted(), tmp_path)
+        workdir = _workdir(tmp_path)
+        before = {path: path.read_bytes() for path in probe.parent.rglob("*") if path.is_file()}
 
         outcome = backend.compile(probe, workdir, self.limits)
 
-        assert probe.read_bytes() == before
-        assert sorted(path.name for path in probe.parent.iterdir()) == [probe.name]
+        assert {path: path.read_bytes() for path in probe.parent.rglob("*") if path.is_file()} == before
         assert all((workdir / path).is_file() for path in outcome.artifacts)
+
+    def test_writes_nowhere_else(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        backend = self.backend()
+        self._write(self.accepted(), tmp_path)
+        elsewhere = [tmp_path / name for name in ("here", "home")]
+        for folder in elsewhere:
+            folder.mkdir()
+        monkeypatch.chdir(elsewhere[0])
+        monkeypatch.setenv("HOME", str(elsewhere[1]))
+
+        backend.compile(_probe(tmp_path), _workdir(tmp_path), self.limits)
+
+        assert [path for folder in elsewhere for path in folder.iterdir()] == []
+
+    @pytest.mark.parametrize("disk", ["full", "read-only"])
+    def test_a_bad_disk_is_not_the_models_fault(self, tmp_path: Path, disk: str) -> None:
+        backend = self.backend()
+        self._write(self.accepted(), tmp_path)
+
+        with bad_disk(tmp_path / "disk", disk) as workdir:
+            try:
+                verdict = backend.judge(backend.compile(_probe(tmp_path), workdir, self.limits))
+            except OSError:
+                return  # the drivers take this for no answer
+
+        assert verdict.status is not Status.FAIL, verdict
 
     def _ask(self, model: onnx.ModelProto, folder: Path) -> Verdict:
         backend = self.backend()
-        probe, workdir = _save(model, folder)
-        outcome = backend.compile(probe, workdir, self.limits)
+        self._write(model, folder)
+        workdir = _workdir(folder)
+        outcome = backend.compile(_probe(folder), workdir, self.limits)
         assert not outcome.broken, outcome.broken
+        assert processes_in(workdir) == []
         return backend.judge(outcome)
 
-
-def conv_net() -> onnx.ModelProto:
-    """Conv, Relu, MaxPool, Conv, Relu on floats of shape (1, 3, 16, 16)."""
-    shape = (1, 3, 16, 16)
-    rng = np.random.default_rng(0)
-    weights = [
-        numpy_helper.from_array(rng.standard_normal((4, 3, 3, 3)).astype(np.float32), "w1"),
-        numpy_helper.from_array(rng.standard_normal((2, 4, 3, 3)).astype(np.float32), "w2"),
-    ]
-    nodes = [
-        helper.make_node("Conv", ["x", "w1"], ["a"], name="conv_1", kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
-        helper.make_node("Relu", ["a"], ["b"], name="relu_1"),
-        helper.make_node("MaxPool", ["b"], ["c"], name="pool_1", kernel_shape=[2, 2], strides=[2, 2]),
-        helper.make_node("Conv", ["c", "w2"], ["d"], name="conv_2", kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
-        helper.make_node("Relu", ["d"], ["y"], name="relu_2"),
-    ]
-    return _model(nodes, shape, (1, 2, 8, 8), weights)
+    def _write(self, model: onnx.ModelProto, folder: Path) -> None:
+        probe = _probe(folder)
+        source = folder / "source.onnx"
+        onnx.save(model, source)
+        write_whole(source, self.backend().describe(), probe)
 
 
-def with_op(op_type: str, domain: str = "", **attributes: Any) -> onnx.ModelProto:
-    """A net with one more op between two Relus: for compilers that refuse that op."""
-    nodes = [
-        helper.make_node("Relu", ["x"], ["a"], name="before"),
-        helper.make_node(op_type, ["a"], ["b"], name="the_op", domain=domain, **attributes),
-        helper.make_node("Relu", ["b"], ["y"], name="after"),
-    ]
-    return _model(nodes, (1, 3, 16, 16), (1, 3, 16, 16), [], domain)
+def _probe(folder: Path) -> Path:
+    """Where the probe of a test is, in a directory of its own."""
+    probe = folder / "probe" / "model.onnx"
+    probe.parent.mkdir(parents=True, exist_ok=True)
+    return probe
 
 
-def processes_in(workdir: Path) -> list[int]:
-    """Processes that have to do with a work directory: they stand in it, or name it in words or environment.
-
-    Linux only; elsewhere nothing is found.
-    """
-    mark = os.fsencode(workdir)
-    found = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            words = (entry / "cmdline").read_bytes() + (entry / "environ").read_bytes()
-            stands = os.fsencode((entry / "cwd").readlink())
-        except OSError:
-            continue
-        if int(entry.name) != os.getpid() and (mark in words or stands.startswith(mark)):
-            found.append(int(entry.name))
-    return found
+def _workdir(folder: Path) -> Path:
+    workdir = folder / "work"
+    workdir.mkdir(parents=True)
+    return workdir
 
 
-def _model(
-    nodes: list[onnx.NodeProto],
-    shape_in: tuple[int, ...],
-    shape_out: tuple[int, ...],
-    weights: list[onnx.TensorProto],
-    domain: str = "",
-) -> onnx.ModelProto:
-    graph = helper.make_graph(
-        nodes,
-        "net",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape_in)],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, shape_out)],
-        weights,
-    )
-    opsets = [helper.make_opsetid("", _OPSET)] + ([helper.make_opsetid(domain, 1)] if domain else [])
-    return helper.make_model(graph, opset_imports=opsets, ir_version=_IR)
-
-
-def _save(model: onnx.ModelProto, folder: Path) -> tuple[Path, Path]:
-    """The model in a directory of its own, and an empty work directory beside it."""
-    probe, workdir = folder / "probe" / "model.onnx", folder / "work"
-    probe.parent.mkdir(parents=True)
-    workdir.mkdir()
-    onnx.save(model, probe)
-    return probe, workdir
+def _compile(backend: Backend, probe: Path, workdir: Path, limits: Limits) -> None:
+    backend.compile(probe, workdir, limits)

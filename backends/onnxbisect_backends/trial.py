@@ -1,7 +1,8 @@
-"""A model that every compiler takes, and how the drivers would ask about a model as a whole."""
+"""Small models to try a compiler with, and how the drivers would ask about a model as a whole."""
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -15,6 +16,9 @@ from onnxbisect_backends.samples import write_samples
 
 #: Old enough for every compiler of the day.
 IR, OPSET = 8, 13
+
+#: Names that have broken compilers: blanks, quotes, colons, slashes, what shells and formats expand, other scripts.
+_ODD_NAME = "/a b/'c\"d':0{x}%s$HOME;`e`\\n-ü中"
 
 
 def conv_net() -> onnx.ModelProto:
@@ -39,6 +43,36 @@ def conv_net() -> onnx.ModelProto:
         weights,
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR)
+
+
+def with_op(op_type: str, domain: str = "", **attributes: Any) -> onnx.ModelProto:
+    """A net with one more op between two Relus: for compilers that refuse that op."""
+    nodes = [
+        helper.make_node("Relu", ["x"], ["a"], name="before"),
+        helper.make_node(op_type, ["a"], ["b"], name="the_op", domain=domain, **attributes),
+        helper.make_node("Relu", ["b"], ["y"], name="after"),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "net",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, 3, 16, 16))],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, (1, 3, 16, 16))],
+    )
+    opsets = [helper.make_opsetid("", OPSET)] + ([helper.make_opsetid(domain, 1)] if domain else [])
+    return helper.make_model(graph, opset_imports=opsets, ir_version=IR)
+
+
+def oddly_named(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with names of nodes and tensors that are legal and rare."""
+    graph = model.graph
+    weights = {weight.name for weight in graph.initializer}
+    for number, node in enumerate(graph.node):
+        node.name = f"{_ODD_NAME}{number}"
+        for names in (node.input, node.output):
+            names[:] = [name if name in weights or not name else _ODD_NAME + name for name in names]
+    for value in (*graph.input, *graph.output):
+        value.name = _ODD_NAME + value.name
+    return model
 
 
 def write_whole(model: Path, description: Description, probe: Path) -> Mapping[str, str]:

@@ -372,6 +372,25 @@ def test_written_lists_files_with_content_and_follows_no_links(tmp_path: Path) -
     assert written(tmp_path) == (Path("a.bin"), Path("sub/b.bin"))
 
 
+@pytest.mark.parametrize(
+    ("outcome", "trouble"),
+    [
+        (Outcome(exit_code=1, log="cp: error writing 'x': No space left on device\n"), "No space left on device"),
+        (Outcome(signal=7, log="[Errno 122] Disk quota exceeded"), "Disk quota exceeded"),
+        (Outcome(exit_code=0, log="warning: no cache: No space left on device\n"), ""),
+        (Outcome(exit_code=1, log="error: op 'Sin' is not supported"), ""),
+    ],
+)
+def test_a_compile_that_the_disk_failed_says_nothing_of_the_model(
+    tmp_path: Path, outcome: Outcome, trouble: str
+) -> None:
+    home = process.brought_home(outcome, tmp_path / "model.onnx", tmp_path)
+
+    assert trouble in home.broken
+    assert bool(home.broken) == bool(trouble)
+    assert (home.exit_code, home.signal) == ((None, None) if trouble else (outcome.exit_code, outcome.signal))
+
+
 def _wait_for(condition: Callable[[], bool], seconds: float = 10.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
