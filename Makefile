@@ -1,15 +1,18 @@
 # Two commands do everything on a machine with Python >= 3.11, make and git: `make demo` and `make test`.
+# `make compilers` before it installs vendors' compilers, whose tests are skipped otherwise.
 PYTHON ?= python3
 UV := .uv/bin/uv
 RUN := .venv/bin
+# 7 GB in the user's cache, each in an environment of its own
+COMPILERS ?= qnn openvino iree rknn tpu-mlir==1.8.1 tpu-mlir
 
-.PHONY: demo test check setup bench clean
+.PHONY: demo test check setup compilers bench clean
 # The decoder does not compile, which is exit status 1 and what the demo shows.
 demo: setup
 	$(RUN)/onnx-bisect run examples/sam_decoder.onnx --backend whitelist --option profile=edgesam --out out || { test $$? -eq 1 && test -f out/report.html; }
 
 test: setup check
-	$(RUN)/pytest -n 2
+	$(RUN)/pytest -n 2 -rs
 
 check: setup
 	$(RUN)/ruff check .
@@ -27,6 +30,9 @@ $(UV):
 .venv/.synced: $(UV) pyproject.toml uv.lock
 	$(UV) sync --locked --quiet --python $(PYTHON)
 	touch $@
+
+compilers: setup
+	$(RUN)/onnx-bisect backends install $(COMPILERS)
 
 bench: setup
 	$(UV) sync --locked --quiet --group bench
