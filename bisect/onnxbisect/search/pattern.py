@@ -52,8 +52,9 @@ def representative(universe: Universe, units: UnitSet) -> int:
 def occurrences(universe: Universe, culprit: UnitSet) -> tuple[Occurrence, ...]:
     """Every place where the culprit's structure occurs, aligned with the culprit's ascending units.
 
-    Within a connected part all edges and variants must agree; parts may lie anywhere. One unit set is listed
-    once, whatever its symmetries. At most `MOST_OCCURRENCES`, the culprit itself first.
+    Within a connected part variants must agree and its edges must be there; there may be more edges, and parts may
+    lie anywhere. One unit set is listed once, whatever its symmetries. At most `MOST_OCCURRENCES`, the culprit itself
+    first.
     """
     order = tuple(members(culprit))
     parts = [tuple(members(part)) for part in components(universe, culprit)]
@@ -100,16 +101,8 @@ def _matches(universe: Universe, part: Occurrence) -> list[Occurrence]:
                 candidates &= universe.predecessors[unit]
         used = set(placed.values())
         for unit in members(candidates):
-            if unit not in used and _same_edges(universe, role, unit, placed):
+            if unit not in used:
                 extend({**placed, role: unit})
 
     extend({})
     return found
-
-
-def _same_edges(universe: Universe, role: int, unit: int, placed: dict[int, int]) -> bool:
-    return all(
-        universe.successors[other_role] >> role & 1 == universe.successors[other] >> unit & 1
-        and universe.successors[role] >> other_role & 1 == universe.successors[unit] >> other & 1
-        for other_role, other in placed.items()
-    )
