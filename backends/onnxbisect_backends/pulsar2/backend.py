@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import onnx
+from google.protobuf.message import DecodeError
 
 from onnxbisect.dressing import Dressing
 from onnxbisect.errors import BackendUnusableError
@@ -26,6 +27,7 @@ from onnxbisect_backends.pulsar2.names import Hardware
 from onnxbisect_backends.pulsar2.question import Question
 from onnxbisect_backends.pulsar2.settings import read_settings
 
+_MODEL, _CONFIG = "model.onnx", "config.json"
 #: What a build writes, last of all.
 _RESULT = Path("output/compiled.axmodel")
 #: Tables are as wide as the terminal; what does not fit is cut.
@@ -79,20 +81,14 @@ class Pulsar2Backend:
     def compile(self, probe: Path, workdir: Path, limits: Limits) -> Outcome:
         """Write configuration and calibration data, then build; raises BackendUnusableError where they contradict."""
         workdir, probe = workdir.absolute(), probe.absolute()
-        own = self._settings.own
-        question = Question(model=onnx.load(probe, load_external_data=False), build=self._settings.build)
         try:
-            datasets = write_datasets(question.inputs, probe, workdir, own.calibration_size)
-        except ValueError as error:
+            self._prepare(probe, workdir)
+        except (ValueError, OSError, DecodeError) as error:
             return Outcome(broken=f"pulsar2 was not asked: {error}.")
-        config = question.config(datasets, own.calibration_size)
-        self._bring_constants(config, workdir)
-        (workdir / "config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
-        shutil.copyfile(probe, workdir / "model.onnx")
         hardware = self._settings.build.target_hardware.value
-        words = ["pulsar2", "build", "--target_hardware", hardware, "--config", "config.json"]
-        outcome = self._run([*words, "--input", "model.onnx", "--output_dir", _RESULT.parts[0]], workdir, limits)
-        return brought_home(outcome, workdir / "model.onnx", workdir)
+        words = ["pulsar2", "build", "--target_hardware", hardware, "--config", _CONFIG]
+        outcome = self._run([*words, "--input", _MODEL, "--output_dir", _RESULT.parts[0]], workdir, limits)
+        return brought_home(outcome, workdir / _MODEL, workdir)
 
     def judge(self, outcome: Outcome) -> Verdict:
         """A pass is exit status 0 and a compiled model; what the log says gives kind and hints."""
@@ -118,6 +114,18 @@ class Pulsar2Backend:
             seconds=outcome.seconds,
             tables=tables,
         )
+
+    def _prepare(self, probe: Path, workdir: Path) -> None:
+        """Put model, calibration data and configuration into the work directory."""
+        samples = self._settings.own.calibration_size
+        question = Question(model=onnx.load(probe, load_external_data=False), build=self._settings.build)
+        config = question.config(write_datasets(question.inputs, probe, workdir, samples), samples)
+        for number, entry in enumerate(config.get("const_processors", [])):
+            if path := entry.get("data_path"):
+                entry["data_path"] = f"constant_{number}{Path(path).suffix}"
+                shutil.copyfile(path, workdir / entry["data_path"])
+        (workdir / _CONFIG).write_text(json.dumps(config, indent=1), encoding="utf-8")
+        shutil.copyfile(probe, workdir / _MODEL)
 
     def _run(self, words: Sequence[str], workdir: Path, limits: Limits) -> Outcome:
         image = self._settings.own.image
@@ -145,13 +153,6 @@ class Pulsar2Backend:
             said = outcome.broken or outcome.log.strip()[-200:]
             raise BackendUnusableError(f"`pulsar2 version` does not tell its version; it said: {said!r}.")
         return f"{match['version']} ({match['commit']})" if match["commit"] else match["version"]
-
-    def _bring_constants(self, config: dict[str, Any], workdir: Path) -> None:
-        """Files that the configuration names by path, to where pulsar2 runs."""
-        for number, entry in enumerate(config.get("const_processors", [])):
-            if path := entry.get("data_path"):
-                entry["data_path"] = f"constant_{number}{Path(path).suffix}"
-                shutil.copyfile(path, workdir / entry["data_path"])
 
 
 def _of_container(outcome: Outcome, limits: Limits) -> Outcome:

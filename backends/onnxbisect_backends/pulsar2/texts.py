@@ -31,7 +31,7 @@ _REFUSALS = (
     _pattern(r"op name: (?P<node>.+?), (?P<op>\w+), .*(?:get opr|pyrun) failed"),
     _pattern(r"Graph op: (?P<node>.+)\((?P<op>\w+)\) has no backend implementation"),
     _pattern(r"Operator\(name:(?P<node>.+?), type:(?P<op>\w+)\) convert error"),
-    _pattern(r"TileFailException\W+(?P<op>Ax\w+), Ax\w+ dont support(?:.*\n +op: (?P<node>\S.*))?"),
+    _pattern(r"TileFailException\W+(?P<op>Ax\w+, Ax\w+) dont support(?:.*\n +op: (?P<node>\S.*))?"),
     _pattern(r"OpBuildException\W+op: (?P<op>Ax\w+), 'dont support \w+ opr in [A-Z/_]+"),
     _pattern(r"dont support (?P<op>[\w.]+) opr in [A-Z/_]+"),
     _pattern(r"AssertionError: (?P<op>Ax\w+) dont support"),
