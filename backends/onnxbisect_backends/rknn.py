@@ -136,7 +136,7 @@ class RknnBackend:
         log = without_noise(outcome.log)
         reading = read_log(log, PATTERNS)
         if outcome.exit_code == _NO_QUESTION or reading.kind is Kind.INVALID:
-            return _unanswered(reading.message, reading.kind or Kind.ERROR, outcome)
+            return replace(_unanswered(reading.message, reading.kind or Kind.ERROR, outcome), hints=reading.hints)
         if verdict := crashed(outcome, reading):
             return verdict
         if outcome.exit_code == 0 and not reading.refused:

@@ -47,6 +47,13 @@ _NOISE = re.compile(
     re.MULTILINE,
 )
 
+#: What stands before the words that tell: the step of the toolkit, and onnxruntime, with which it folds constants.
+_PREAMBLE = re.compile(
+    r"^E (?:config|load_onnx|build|export_rknn): "
+    r"|^(?:\w+\.)*\w+: \[ONNXRuntimeError\] : \d+ : [A-Z_]+ : (?:This is an invalid model\. )?",
+    re.MULTILINE,
+)
+
 _ROW = re.compile(
     r"^D RKNN: \[[\d:.]+\] \d+ +(?P<type>\S+) +(?P<dtype>\S+) +(?P<target>NPU|CPU|GPU) +\S+ +(?P<output>\S+) +"
     r"(?P<cycles>\d+/\d+/\d+) +\d+ +(?P<name>.*?) *$",
@@ -87,8 +94,8 @@ class Layer:
 
 
 def without_noise(log: str) -> str:
-    """The log without the lines that look like complaints and are none."""
-    return _NOISE.sub("", plain(log))
+    """The log without the lines that look like complaints and are none, and without what stands before others."""
+    return _PREAMBLE.sub("", _NOISE.sub("", plain(log)))
 
 
 def layers(log: str) -> tuple[Layer, ...]:
