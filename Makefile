@@ -3,8 +3,8 @@
 PYTHON ?= python3
 UV := .uv/bin/uv
 RUN := .venv/bin
-# 7 GB in the user's cache, each in an environment of its own
-COMPILERS ?= qnn openvino iree rknn tpu-mlir==1.8.1 tpu-mlir
+# 8 GB in the user's cache, each in an environment of its own; `make compilers COMPILERS="qnn rknn"` is less
+COMPILERS ?= --all
 
 .PHONY: demo test check setup compilers bench clean
 # The decoder does not compile, which is exit status 1 and what the demo shows.

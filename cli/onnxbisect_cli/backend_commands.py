@@ -23,14 +23,15 @@ def list_command(context: typer.Context) -> None:
 @app.command("install")
 def install_command(
     names: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(metavar="NAME[==VERSION]…", help="Compilers; the newest version if none is said."),
-    ],
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Every version of every compiler.")] = False,
 ) -> None:
     """Install vendors' compilers, each in an environment of its own in the cache. Exit status 3 where one fails."""
     from onnxbisect_cli import backend_install
 
-    raise typer.Exit(backend_install.install(names))
+    raise typer.Exit(backend_install.install(names or (), everything=everything))
 
 
 @app.command("check")

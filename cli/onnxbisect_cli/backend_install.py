@@ -6,13 +6,19 @@ from collections.abc import Sequence
 from onnxbisect.errors import BackendUnusableError, OptionError
 from onnxbisect.report.text import clean
 from onnxbisect_backends import registry
-from onnxbisect_backends.toolchain import Toolchain, named
+from onnxbisect_backends.toolchain import Toolchain, named, toolchains
 from onnxbisect_cli.signals import stopping
 
 
-def install(names: Sequence[str]) -> int:
+def install(names: Sequence[str], *, everything: bool = False) -> int:
     """Exit status: 3 where one could not be installed, which does not stop the others. OptionError for a wrong name."""
+    known = toolchains()
+    if not names and not everything:
+        sizes = ", ".join(f"{name} ({versions[-1].gigabytes:g} GB)" for name, versions in known.items())
+        raise OptionError(f"Name what to install, or say --all; there are {sizes}.")
     chosen = [_chosen(name) for name in names]
+    if everything:
+        chosen += [one for versions in known.values() for one in versions if one not in chosen]
     failed = 0
     with stopping(_interrupt) as interruption:
         try:

@@ -9,6 +9,7 @@ from command_line import Shell
 
 from onnxbisect_backends import toolchain
 from onnxbisect_backends.toolchain import Toolchain
+from onnxbisect_cli import backend_install
 
 TINY = Toolchain(
     name="tiny",
@@ -110,15 +111,19 @@ def test_options_are_explained(shell: Shell) -> None:
     assert "profile=acuity-6.57.1|edgesam|" in shell.call("backends", "options", "whitelist").out
 
 
-def test_one_that_cannot_be_installed_does_not_stop_the_others(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("words", [["tiny", "there"], ["--all"], ["there", "--all"]], ids=" ".join)
+def test_one_that_cannot_be_installed_does_not_stop_the_others(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
     there = replace(TINY, name="there")
-    monkeypatch.setattr(toolchain, "toolchains", lambda: {"tiny": (TINY,), "there": (there,)})
+    for module in (toolchain, backend_install):
+        monkeypatch.setattr(module, "toolchains", lambda: {"tiny": (TINY,), "there": (there,)})
     monkeypatch.setenv("ONNXBISECT_CACHE_DIR", shell.environment["ONNXBISECT_CACHE_DIR"])
     (there.folder / "bin").mkdir(parents=True)
     there.python.symlink_to(sys.executable)
     (there.folder / "onnx-bisect-complete").touch()
 
-    done = shell.call("backends", "install", "tiny", "there")
+    done = shell.call("backends", "install", *words)
 
     assert done.code == 3
     assert done.out == f"there 1.5: installed in {there.folder}\n"
@@ -129,13 +134,14 @@ def test_one_that_cannot_be_installed_does_not_stop_the_others(shell: Shell, mon
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
+        ("", "Name what to install, or say --all; there are "),
         ("opnvino", "'opnvino' is no compiler that can be installed; did you mean 'openvino'?"),
         ("openvino==1", "'1' is no version of openvino that can be installed; valid: 2026.4.1"),
         ("trtexec", "'trtexec' cannot be installed by this program. The command 'trtexec' was not found"),
     ],
 )
 def test_what_cannot_be_installed_is_said_before_anything_is(shell: Shell, name: str, sentence: str) -> None:
-    done = shell.call("backends", "install", "openvino", name)
+    done = shell.call("backends", "install", *(["openvino", name] if name else []))
 
     assert done.code == 2
     assert sentence in done.sentence()
