@@ -22,13 +22,13 @@ from onnxbisect_backends.options import read_options
 from onnxbisect_backends.process import brought_home, clean_env, run
 from onnxbisect_backends.samples import samples_of
 from onnxbisect_backends.toolchain import Toolchain, toolchain, toolchains
-from onnxbisect_backends.tpu_mlir_patterns import NOT_A_QUESTION, PATTERNS
+from onnxbisect_backends.tpu_mlir_patterns import NO_QUESTION, PATTERNS, compared
 
 _SCRIPT = Path(__file__).with_name("tpu_mlir_steps.py")
 
 #: The exit statuses of `tpu_mlir_steps.py` where the question did not reach the compiler: an option that this version
 #: does not take, and whatever else it says.
-_NO_QUESTION = (2, 3)
+_NOT_ASKED = (2, 3)
 
 #: What a sourced `envsetup.sh` leaves behind.
 _SDK_VARIABLES = ("LD_LIBRARY_PATH", "PYTHONPATH", "TPUC_ROOT", "PROJECT_ROOT")
@@ -70,6 +70,9 @@ class Options(BaseModel):
     )
     verify: bool = Field(
         default=True, description="compare the numbers with those of onnxruntime: a model that computes others fails"
+    )
+    verify_mb: int = Field(
+        default=512, ge=1, description="models whose tensors hold more are not compared: the tool keeps all of them"
     )
     tolerance: str = Field(
         default="0.99,0.99", pattern=r"^[\d.]+(,[\d.]+)*$", description="least cosine and euclidean similarity"
@@ -130,6 +133,7 @@ class TpuMlirBackend:
         order = {
             "samples": [str(path.absolute()) for path in samples_of(probe)],
             "verify": options.verify,
+            "verify_mb": options.verify_mb,
             "tolerance": options.tolerance,
             "processor": options.processor,
             "quantize": self._quantize,
@@ -150,12 +154,10 @@ class TpuMlirBackend:
         seconds = outcome.seconds
         made = {str(path) for path in outcome.artifacts}
         if outcome.exit_code == 0 and self._result in made and not reading.refused:
-            return Verdict(status=Status.PASS, seconds=seconds)
-        no_question = NOT_A_QUESTION.search(outcome.log)
-        if no_question or outcome.exit_code in _NO_QUESTION:
-            kind = Kind.INVALID if no_question else Kind.ERROR
-            said = no_question[0] if no_question else reading.message
-            return Verdict(status=Status.UNRESOLVED, kind=kind, message=said, seconds=seconds)
+            return Verdict(status=Status.PASS, seconds=seconds, tables=compared(outcome.log))
+        if outcome.exit_code in _NOT_ASKED or any(pattern.regex.search(outcome.log) for pattern in NO_QUESTION):
+            kind = reading.kind or Kind.ERROR
+            return Verdict(status=Status.UNRESOLVED, kind=kind, message=reading.message, seconds=seconds)
         # the tool prints a set, whose order is chance
         hints = Hints(ops=tuple(sorted(reading.hints.ops)), nodes=reading.hints.nodes, tensors=reading.hints.tensors)
         reading = replace(reading, hints=hints)
@@ -163,9 +165,11 @@ class TpuMlirBackend:
             status=Status.FAIL,
             kind=reading.kind or Kind.ERROR,
             fingerprint=reading.fingerprint,
-            message=reading.message or f"Ended with exit status {outcome.exit_code} and without '{self._result}'.",
+            message=reading.message.removeprefix("[onnx-bisect] ")
+            or f"Ended with exit status {outcome.exit_code} and without '{self._result}'.",
             hints=hints,
             seconds=seconds,
+            tables=compared(outcome.log),
         )
 
     @property

@@ -4,7 +4,7 @@ The first that matches gives the kind, so what says most stands first. `[onnx-bi
 `tpu_mlir_steps.py` adds.
 """
 
-from onnxbisect.verdict import Kind
+from onnxbisect.verdict import Kind, Table
 from onnxbisect_backends.logs import Pattern, compile_pattern
 
 #: What MLIR prints of a place: the first output of a node, and the node's op.
@@ -15,12 +15,16 @@ def _pattern(regex: str, kind: Kind = Kind.UNSUPPORTED, *, fails: bool = False) 
     return Pattern(regex=compile_pattern(regex), kind=kind, fails=fails)
 
 
-#: The text of a compile that says nothing about the model's ops: a probe that folded away, or is no ONNX file.
-NOT_A_QUESTION = compile_pattern(
-    r"MLIRError: Unable to parse module assembly.*expected non-function type|DecodeError: .*"
+#: Texts of compiles that say nothing about the model's ops, with what was wrong instead: the probe folded away, or is
+#: no ONNX file; the wheel has nothing for the processor.
+NO_QUESTION: tuple[Pattern, ...] = (
+    _pattern(r"error: .*expected non-function type", Kind.INVALID),
+    _pattern(r"DecodeError: .*", Kind.INVALID),
+    _pattern(r"can't find symbol: \w+", Kind.ERROR),
 )
 
 PATTERNS: tuple[Pattern, ...] = (
+    *NO_QUESTION,
     # model_transform: the op list, all that is missing at once, then texts of single converters
     _pattern(r"^RuntimeError: Op not support:\{(?P<op>[^}]*)\}"),
     _pattern(r"^RuntimeError: (?P<op>\w+) Op not support now"),
@@ -46,7 +50,6 @@ PATTERNS: tuple[Pattern, ...] = (
     _pattern(r"^\[ERR\] .*: Assertion \".*\" failed\."),
     _pattern(r"^Not Implemented$"),
     _pattern(r"^UNREACHABLE executed at .*!", Kind.CRASH),
-    _pattern(r"can't find symbol: \w+", Kind.ERROR),
     _pattern(r"^PLEASE submit a bug report to .*", Kind.CRASH),
     # it compiled, and computes other numbers
     _pattern(r"^ *\[(?P<tensor>\S.*)_(?P<op>[A-Za-z]+) *\] +NOT_\w+ +\[FAILED\]", Kind.NUMERIC),
@@ -54,3 +57,18 @@ PATTERNS: tuple[Pattern, ...] = (
     _pattern(r"Not Support Resize Cubic !!!! Using Linear Instead !!!!!", Kind.NUMERIC, fails=True),
     _pattern(r"^RuntimeError: \[!Error\]: (?:tpuc-opt|npz_tool\.py) .*", Kind.ERROR),
 )
+
+
+#: What becomes of one tensor when the numbers are compared, and what `tpu_mlir_steps.py` says where they are not.
+_COMPARED = compile_pattern(r"^ *\[(?P<tensor>\S.*)_(?P<op>[A-Za-z]+) *\] +([A-Z_]+) +\[(?:PASSED|FAILED)\]$")
+_NOT_COMPARED = compile_pattern(r"^\[onnx-bisect\] (not compared: .*)$")
+
+
+def compared(log: str) -> tuple[Table, ...]:
+    """How near the numbers of each tensor came to those of onnxruntime, or why nobody knows."""
+    rows = [(match["tensor"], match["op"], match[3]) for match in _COMPARED.finditer(log)]
+    rows += [("", "", match[1]) for match in _NOT_COMPARED.finditer(log)]
+    columns = ("tensor", "op", "numbers")
+    return (Table(title="Numbers against onnxruntime's", columns=columns, rows=tuple(rows), counted="numbers"),) * bool(
+        rows
+    )

@@ -16,9 +16,14 @@ import sys
 import traceback
 from contextlib import suppress
 from importlib import import_module
+from math import prod
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from zipfile import is_zipfile
+
+if TYPE_CHECKING:
+    import onnx
 
 _NO_QUESTION = 3
 
@@ -56,26 +61,50 @@ def _root() -> "Path | None":
 
 def _compile(root: Path, model: str, order: "dict[str, Any]") -> int:
     """All steps, until one fails."""
+    import onnx
+
+    proto = onnx.load(model, load_external_data=False)
     try:
-        samples = _samples(model, order["samples"], max(1, order["calibrate"]))
+        samples = _samples(proto.graph, order["samples"], max(1, order["calibrate"]))
     except (OSError, ValueError, KeyError) as error:
         print(f"{_MARK} the samples of input values cannot be read: {error}")
         return _NO_QUESTION
-    verify = bool(samples) and order["verify"]
     words = ["--model_name", "probe", "--model_def", model, "--mlir", "probe.mlir"]
-    if verify:
+    if order["verify"] and (why_not := _uncomparable(proto, samples, order["verify_mb"])):
+        print(f"{_MARK} not compared: {why_not}")
+        order["verify"] = False
+    if order["verify"]:
         words += ["--test_input", samples[0], "--test_result", "outputs.npz", "--tolerance", order["tolerance"]]
     status = _step(root, "model_transform", *words)
-    if status and verify and Path("probe.mlir").exists() and not Path("probe_ref_outputs.npz").exists():
-        # the model is transformed; what failed is running the original, to have something to compare with
-        print(f"{_MARK} not compared: the tool's onnxruntime does not run this model")
-        status, verify = 0, False
+    # the numbers of the model are written before they are compared, and only then is there something to find wrong
+    if status and order["verify"] and Path("probe.mlir").exists() and not is_zipfile("outputs.npz"):
+        print(f"{_MARK} not compared: the tool could not run the model on the samples")
+        status, order["verify"] = 0, False
     if status or not order["processor"]:
         return status
-    return _deploy(root, order, verify)
+    return _deploy(root, order)
 
 
-def _deploy(root: Path, order: "dict[str, Any]", verify: bool) -> int:
+def _uncomparable(proto: "onnx.ModelProto", samples: "list[str]", most_mb: int) -> str:
+    """Why the numbers of a model cannot be compared with those of the tool's onnxruntime; empty where they can."""
+    import onnx
+    from onnx import helper
+
+    if not samples:
+        return "the tool has no way to give it its inputs"
+    if proto.ir_version > onnx.IR_VERSION:
+        return f"the tool's onnxruntime does not read IR version {proto.ir_version}"
+    size = 0
+    for value in (*proto.graph.value_info, *proto.graph.output):
+        kind = value.type.tensor_type
+        with suppress(KeyError):  # an element type newer than this onnx
+            size += helper.tensor_dtype_to_np_dtype(kind.elem_type).itemsize * prod(d.dim_value for d in kind.shape.dim)
+    if size > most_mb << 20:
+        return f"its tensors hold {size >> 20} MB, more than verify_mb={most_mb}"
+    return ""
+
+
+def _deploy(root: Path, order: "dict[str, Any]") -> int:
     words = ["--mlir", "probe.mlir", "--chip", order["processor"], "--quantize", order["quantize"]]
     if order["calibrate"]:
         status = _step(
@@ -92,7 +121,7 @@ def _deploy(root: Path, order: "dict[str, Any]", verify: bool) -> int:
         if status:
             return status
         words += ["--calibration_table", "table"]
-    if verify:
+    if order["verify"]:
         words += ["--test_input", "probe_in_f32.npz", "--test_reference", "outputs.npz"]
         words += ["--tolerance", order["deploy_tolerance"]] if order["deploy_tolerance"] else []
     return _step(root, "model_deploy", *words, "--model", order["result"])
@@ -114,7 +143,9 @@ def _tool(script: str, words: "list[str]") -> int:
 
 
 def _say_where(kind: "type[BaseException]", error: BaseException, trace: "TracebackType | None") -> None:
-    """The traceback, and the node that was being converted, which the tool never says."""
+    """The tool's part of the traceback, and the node that was being converted, which the tool never says."""
+    while trace and trace.tb_frame.f_code.co_filename != sys.argv[0]:
+        trace = trace.tb_next
     sys.__excepthook__(kind, error, trace)
     nodes = [frame.f_locals["onnx_node"] for frame, _ in traceback.walk_tb(trace) if "onnx_node" in frame.f_locals]
     if nodes:
@@ -122,13 +153,11 @@ def _say_where(kind: "type[BaseException]", error: BaseException, trace: "Traceb
         print(f"{_MARK} converting {nodes[0].op_type} '{nodes[0].outputs[0]}': {kind.__name__}: {said}")
 
 
-def _samples(model: str, given: "list[str]", count: int) -> "list[str]":
+def _samples(graph: "onnx.GraphProto", given: "list[str]", count: int) -> "list[str]":
     """Files of input values in the folder `samples`, as the tool wants them; none where it has no way to take them."""
     import numpy
-    import onnx
     from onnx import helper
 
-    graph = onnx.load(model, load_external_data=False).graph
     weights = {tensor.name for tensor in graph.initializer}
     inputs = [value for value in graph.input if value.name not in weights]
     types = {value.name: value.type.tensor_type for value in inputs if value.type.HasField("tensor_type")}
