@@ -22,6 +22,9 @@ from onnxbisect_backends.process import brought_home, clean_env, run
 
 _SCRIPT = Path(__file__).with_name("ort_session.py")
 
+#: The newest IR version and opset that a release loads, by what was tried.
+_NEWEST = {"1.31": (13, 26)}
+
 #: The exit status of `ort_session.py` where the question did not reach onnxruntime.
 _NO_FILE = 2
 
@@ -77,9 +80,11 @@ class OnnxRuntimeBackend:
     def describe(self) -> Description:
         """The version that is installed beside this program."""
         try:
-            return Description(tool="onnxruntime", version=version("onnxruntime"), dynamic_shapes=True)
+            installed = version("onnxruntime")
         except PackageNotFoundError:  # installed from another distribution, such as onnxruntime-gpu
-            return Description(tool="onnxruntime", version="unknown", dynamic_shapes=True)
+            installed = "unknown"
+        ir, opset = _NEWEST.get(installed.rpartition(".")[0], (None, None))
+        return Description(tool="onnxruntime", version=installed, dynamic_shapes=True, newest_ir=ir, newest_opset=opset)
 
     def check(self) -> str | None:
         """Whether onnxruntime can be imported."""

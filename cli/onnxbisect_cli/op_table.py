@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -118,27 +119,31 @@ def _base(request: Request, backend: Backend, description: Description) -> Verdi
 def _answers(
     sweep: Sweep, tests: Sequence[NodeTest], description: Description, shown: "_Shown"
 ) -> tuple[frozenset[str], list[Measured]]:
-    """Form by form: the next one of tests that failed so far, and all forms of each op's first test.
+    """A few tests of every op in all their forms, then more of them: a budget that ends leaves every op something.
 
-    An op's first test shows what becomes of it where its constants are computed. Returns the ops that were asked
-    about, and what was answered.
+    A form is asked of tests that failed in those before it, and of each op's first test, which shows what becomes of
+    the op where its constants are computed. Returns the ops that were asked about, and what was answered.
     """
     newest = description.newest_opset
     opset = min(newest or USUAL_OPSET, USUAL_OPSET)
     ops: set[str] = set()
     answers: list[Measured] = []
-    passed: set[str] = set()
-    for form in Form:
-        asked = [test for test in tests if test.name not in passed or test.place == 0]
-        models = [(test, test.question(form, opset=opset, newest_opset=newest)) for test in asked]
-        posed = [(test, model) for test, model in models if model is not None]
-        ops |= {test.op for test, _ in posed}
-        shown.begin(form, len(posed))
-        verdicts = sweep.ask([model for _, model in posed], shown.answered)
-        for (test, model), verdict in zip(posed, verdicts, strict=True):
-            if verdict is not None and (verdict.passed or verdict.failed):
-                answers.append(Measured(test=test.name, op=test.op, form=form, model=model, verdict=verdict))
-                passed |= {test.name} if verdict.passed else set()
+    for _, band in groupby(tests, key=lambda test: test.place.bit_length()):
+        left = list(band)
+        for form in Form:
+            models = [(test, test.question(form, opset=opset, newest_opset=newest)) for test in left]
+            posed = [(test, model) for test, model in models if model is not None]
+            ops |= {test.op for test, _ in posed}
+            shown.begin(f"tests {left[0].place + 1} to {left[-1].place + 1} of each op, {form}", len(posed))
+            verdicts = sweep.ask([model for _, model in posed], shown.answered)
+            passed = set()
+            for (test, model), verdict in zip(posed, verdicts, strict=True):
+                if verdict is not None and (verdict.passed or verdict.failed):
+                    answers.append(Measured(test=test.name, op=test.op, form=form, model=model, verdict=verdict))
+                    passed |= {test.name} if verdict.passed else set()
+            left = [test for test in left if test.name not in passed or test.place == 0]
+            if not left:
+                break
     return frozenset(ops), answers
 
 

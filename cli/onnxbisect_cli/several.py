@@ -72,6 +72,7 @@ def run(requests: Mapping[str, Request], out: Path | None, form: Format) -> int:
                 worst = UNRESOLVED
             except OSError as error:  # a full disk must not cost the other targets
                 unwritten = error
+                asked += [replace(head, reason=str(error))] * (len(asked) < number)
             except KeyboardInterrupt:  # before or after its search, which minds signals itself
                 interrupted = outside.number or signal.SIGINT
                 asked += [replace(head, reason=_BEFORE, ended=True)] * (len(asked) < number)
