@@ -1,1 +1,1 @@
-"""What is kept: tables and repositories. Empty until the service lands; the import contract already holds its place."""
+"""What is kept: tables, the operations on them, and content-addressed files. SQLite or PostgreSQL, the same code."""
