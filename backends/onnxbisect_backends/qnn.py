@@ -132,7 +132,7 @@ class QnnBackend:
         python, words = str(self._toolchain.python), json.dumps(self._provider_options())
         # -P: this package's own modules must not shadow others
         argv = [python, "-P", str(_SCRIPT), str(probe.absolute()), str(workdir / "context.onnx"), words]
-        outcome = run(argv, cwd=workdir, env=self._toolchain.environment(workdir), limits=limits)
+        outcome = run(argv, cwd=workdir, env=self._toolchain.environment(workdir), limits=limits, network=False)
         if outcome.exit_code == _REFUSED:
             outcome = replace(outcome, log=f"{outcome.log}\n{told_line(workdir, probe)}\n")
         return brought_home(outcome, probe.absolute(), workdir)

@@ -126,6 +126,7 @@ class RknnBackend:
             cwd=workdir,
             env=self._toolchain.environment(workdir),
             limits=_bounded(limits, model.stat().st_size),
+            network=False,
         )
         return brought_home(outcome, model, workdir)
 

@@ -217,7 +217,7 @@ class TpuMlirBackend:
         extra = {"PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "1", "PYTHONIOENCODING": "utf-8:backslashreplace"}
         argv = ["python3", str(_SCRIPT), *words]
         if self._toolchain:
-            return run(argv, cwd=workdir, env=self._toolchain.environment(workdir, extra), limits=limits)
+            return run(argv, cwd=workdir, env=self._toolchain.environment(workdir, extra), limits=limits, network=False)
         env = clean_env(workdir, inherit=_SDK_VARIABLES, extra=extra)
         if self._home:
             env = {name: value for name, value in env.items() if name not in _SDK_VARIABLES}
