@@ -1,0 +1,115 @@
+"""`onnx-bisect run` with Qualcomm's compiler, where it is installed: models whose truth is known, diagnosed whole."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from command_line import Shell, culprits
+from onnx import TensorProto, helper, numpy_helper
+
+from onnxbisect_backends.cache import cache_folder
+from onnxbisect_backends.toolchain import toolchain
+
+REAL = Path(__file__).parents[1] / "models" / "real"
+
+
+@pytest.fixture
+def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Shell:
+    """With verdicts of its own, and the user's toolchains."""
+    if complaint := toolchain("qnn").missing:
+        pytest.skip(complaint)
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / "toolchains").symlink_to(cache_folder() / "toolchains")
+    return Shell(folder=tmp_path, monkeypatch=monkeypatch, capture=capfd)
+
+
+class Net:
+    """A model from `x` on, node by node; each is named as its first output."""
+
+    def __init__(self) -> None:
+        self._nodes: list[onnx.NodeProto] = []
+        self._constants: dict[str, onnx.TensorProto] = {}
+
+    def add(self, op: str, *inputs: str | np.ndarray, **attributes: object) -> str:
+        """Append a node; arrays become constants. Returns the name of its output."""
+        name = f"{op.lower()}_{len(self._nodes)}"
+        names = [given if isinstance(given, str) else self._constant(given) for given in inputs]
+        self._nodes.append(helper.make_node(op, names, [name], name=name, **attributes))
+        return name
+
+    def save(self, path: Path, shape: tuple[int, ...], result: str, result_shape: tuple[int, ...]) -> None:
+        graph = helper.make_graph(
+            self._nodes,
+            "net",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+            [helper.make_tensor_value_info(result, TensorProto.FLOAT, result_shape)],
+            list(self._constants.values()),
+        )
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+
+    def _constant(self, value: np.ndarray) -> str:
+        name = f"constant_{len(self._constants)}"
+        self._constants[name] = numpy_helper.from_array(value, name)
+        return name
+
+
+def test_what_it_lacks_is_blamed_where_no_pattern_saves_it(shell: Shell) -> None:
+    """An Erf within a GELU, and a Transpose of rank 6 within a pixel shuffle, are taken; the same ops apart are not."""
+    net = Net()
+    deep, image = np.array([1, 4, 2, 2, 4, 4], np.int64), np.array([1, 16, 4, 4], np.int64)
+    order = [0, 1, 4, 2, 5, 3]
+    erf = net.add("Erf", net.add("Div", "x", np.float32(2**0.5)))
+    gelu = net.add("Mul", net.add("Mul", "x", net.add("Add", erf, np.float32(1))), np.float32(0.5))
+    shuffled = net.add("Reshape", net.add("Transpose", net.add("Reshape", gelu, deep), perm=order), image)
+    bad = [net.add("Erf", net.add("Relu", shuffled))]
+    bad.append(net.add("Reshape", bad[-1], deep))
+    bad.append(net.add("Sigmoid", bad[-1]))
+    bad.append(net.add("Transpose", bad[-1], perm=order))
+    bad.append(net.add("Reshape", bad[-1], image))
+    net.save(shell.folder / "net.onnx", (1, 16, 4, 4), bad[-1], (1, 16, 4, 4))
+
+    report = shell.report("net.onnx", "--backend", "qnn")
+
+    assert culprits(report) == sorted([name] for name in bad)
+    assert {culprit["certainty"] for culprit in report["culprits"]} == {"confirmed"}
+    assert report["certificate"]["status"] == "proven"
+    assert erf in {name for group in report["needs_context"] for name in group["nodes"]}
+    assert report["stats"]["compiler_calls"] <= 40
+
+
+def test_it_says_memory_and_the_truth_is_an_op(shell: Shell) -> None:
+    """Squeeze-and-excitation, as in MobileNetV3, for a chip whose HTP has no HardSigmoid for floats."""
+    net = Net()
+    rng = np.random.default_rng(0)
+    at, gates = "x", []
+    for _ in range(3):
+        at = net.add("Relu", net.add("Conv", at, rng.standard_normal((8, 8, 1, 1), np.float32)))
+        pooled = net.add("ReduceMean", at, axes=[2, 3])
+        squeezed = net.add("Relu", net.add("Conv", pooled, rng.standard_normal((4, 8, 1, 1), np.float32)))
+        gates.append(net.add("HardSigmoid", net.add("Conv", squeezed, rng.standard_normal((8, 4, 1, 1), np.float32))))
+        at = net.add("Mul", at, gates[-1])
+    net.save(shell.folder / "net.onnx", (1, 8, 8, 8), at, (1, 8, 8, 8))
+
+    report = shell.report("net.onnx", "--backend", "qnn", "--option", "soc_model=SM8350")
+
+    (culprit,) = report["culprits"]
+    assert (culprit["ops"], culprit["certainty"]) == (["HardSigmoid"], "confirmed")
+    assert sorted(culprit["occurrences"]) == sorted([gate] for gate in gates)
+    assert "QNN_COMMON_ERROR_MEM_ALLOC" in culprit["message"]
+    assert report["certificate"]["status"] == "proven"
+    assert report["stats"]["compiler_calls"] <= 16
+
+
+def test_a_real_transformer_compiles_for_one_chip_and_for_an_older_one_its_culprits_are_proven(shell: Shell) -> None:
+    model = REAL / "timm_vit_tiny_patch16_224__ts17.onnx"
+    erfs = [node.name for node in onnx.load(model, load_external_data=False).graph.node if node.op_type == "Erf"]
+
+    done = shell.call("run", str(model), "--backend", "qnn")
+    report = shell.report(str(model), "--backend", "qnn", "--option", "soc_model=SM8350")
+
+    assert done.code == 0, done.out
+    (culprit,) = report["culprits"]
+    assert sorted(culprit["occurrences"]) == sorted([name] for name in erfs)
+    assert report["certificate"]["status"] == "proven"
+    assert report["stats"]["compiler_calls"] <= 8
