@@ -3,6 +3,7 @@
 Two questions, made from ops that were seen to be refused.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 
 import onnx
@@ -21,13 +22,11 @@ def folding_question(answers: Sequence[Measured]) -> onnx.ModelProto | None:
         dims = [dim.dim_value for dim in given.type.tensor_type.shape.dim]
         node = graph.node.add()
         node.CopyFrom(taken.node[0])
-        count = 1
-        for dim in dims:
-            count *= dim
-        graph.initializer.append(helper.make_tensor(given.name, TensorProto.FLOAT, dims, [0.5] * count))
+        node.input[:], node.output[:] = ["constant"], ["folded"]
+        graph.initializer.append(helper.make_tensor("constant", TensorProto.FLOAT, dims, [0.5] * math.prod(dims)))
         graph.input.add(name="x", type=made.type)
         graph.output.add(name="y", type=made.type)
-        graph.node.append(helper.make_node("Add", ["x", made.name], ["y"], name="after"))
+        graph.node.append(helper.make_node("Add", ["x", "folded"], ["y"], name="after"))
         return _model(graph, refused.model)
     return None
 
