@@ -1,0 +1,150 @@
+"""From answers about single nodes to a profile: what is learnt, what is not, and how it is written down."""
+
+import tomllib
+
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from onnxbisect.verdict import Kind, Status, Verdict
+from onnxbisect_backends.contract import Description
+from onnxbisect_backends.measured import Manners, Measured, disagreements, measured_profile
+from onnxbisect_backends.node_tests import Form, node_tests
+from onnxbisect_backends.profile_text import profile_text
+from onnxbisect_backends.profiles import Profile
+from onnxbisect_backends.scope import enter
+from onnxbisect_backends.simulate import Rules, refusals
+from onnxbisect_backends.variant import spelled
+
+PASS = Verdict(status=Status.PASS)
+HOSTILE = 'no "way"\n\x1b[31m\\ {op} \u202e'
+
+
+def fail(message: str = "refused") -> Verdict:
+    return Verdict(status=Status.FAIL, kind=Kind.UNSUPPORTED, message=message)
+
+
+def node(op: str, *shapes: tuple[int, tuple[int, ...]], **attributes: object) -> onnx.ModelProto:
+    names = [f"x{number}" for number in range(len(shapes))]
+    infos = [
+        helper.make_tensor_value_info(name, dtype, dims) for name, (dtype, dims) in zip(names, shapes, strict=True)
+    ]
+    output = helper.make_tensor_value_info("y", shapes[0][0], shapes[0][1])
+    graph = helper.make_graph([helper.make_node(op, names, ["y"], name="n", **attributes)], "g", infos, [output])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def profile_of(*answers: tuple[onnx.ModelProto, Verdict]) -> Profile:
+    return measured_profile("mine", measured(*answers), DESCRIPTION, Manners(), source="a test", tests=9, asked=OPS)
+
+
+def measured(*answers: tuple[onnx.ModelProto, Verdict]) -> list[Measured]:
+    return [
+        Measured(test=f"test_{number}", op=model.graph.node[0].op_type, form=Form.USUAL, model=model, verdict=verdict)
+        for number, (model, verdict) in enumerate(answers)
+    ]
+
+
+DESCRIPTION = Description(tool="cc", version="1")
+OPS = frozenset({"Elu", "MaxPool", "Softmax", "Add", "Silent"})
+F, D = TensorProto.FLOAT, TensorProto.DOUBLE
+
+
+def test_a_difference_in_one_thing_is_a_limit() -> None:
+    profile = profile_of((node("Elu", (F, (2,))), PASS), (node("Elu", (D, (2,))), fail("no double")))
+    (limit,) = profile.ops["Elu"].constraints
+    assert (limit.name, limit.rule, limit.value, limit.seen) == ("X", "dtype_not_in", ("DOUBLE",), "no double")
+    assert not profile.ops["Elu"].refuses
+
+
+def test_a_difference_in_two_things_is_no_limit_but_a_use() -> None:
+    """Whether it is the axis or the rank, nobody knows: another axis or rank must not be refused for it."""
+    refused = node("Softmax", (F, (2, 3, 4)), axis=1)
+    profile = profile_of((node("Softmax", (F, (2, 3))), PASS), (refused, fail()))
+    assert not profile.ops["Softmax"].constraints
+    assert [it.variant for it in profile.ops["Softmax"].refuses] == ["axis=1 (FLOAT[?,?,?])"]
+    rules = Rules(profile=profile)
+    assert refusals(refused, rules)
+    assert not refusals(node("Softmax", (F, (2, 3)), axis=1), rules)
+    assert not refusals(node("Softmax", (F, (2, 3, 4))), rules)
+
+
+def test_what_also_compiled_is_never_a_limit() -> None:
+    passing = [node("Softmax", (F, (2, 3)), axis=0), node("Softmax", (F, (2, 3, 4)))]
+    answers = [*((model, PASS) for model in passing), (node("Softmax", (F, (2, 3, 4)), axis=0), fail())]
+    profile = profile_of(*answers)
+    assert not profile.ops["Softmax"].constraints
+    assert not disagreements(profile, measured(*answers))
+
+
+def test_where_only_the_shape_differs_exactly_this_shape_is_refused() -> None:
+    profile = profile_of((node("Elu", (F, (2, 3))), PASS), (node("Elu", (F, (0, 3))), fail()))
+    assert [it.variant for it in profile.ops["Elu"].refuses] == ["(FLOAT[0,3])"]
+    assert not refusals(node("Elu", (F, (5, 3))), Rules(profile=profile))
+
+
+def test_answers_that_contradict_each_other_are_said_to_be() -> None:
+    same = node("Elu", (F, (2, 3)))
+    profile = profile_of((same, PASS), (same, fail()))
+    assert "answers otherwise than the tool: test_1." in profile.notes[-1]
+
+
+def test_an_op_without_an_answer_is_not_refused() -> None:
+    profile = profile_of((node("Elu", (F, (2,))), Verdict(status=Status.UNRESOLVED, kind=Kind.TIMEOUT)))
+    assert not profile.refused
+    assert profile.ops["Elu"].note.startswith("Not measured")
+
+
+def test_a_profile_reads_back_as_it_was_written() -> None:
+    profile = profile_of(
+        (node("Elu", (F, (2,))), PASS),
+        (node("Elu", (D, (2,))), fail(HOSTILE)),
+        (node("Softmax", (F, (2, 3)), axis=1), fail(HOSTILE)),
+        (node("MaxPool", (F, (1, 1, 4)), kernel_shape=[2]), fail()),
+        (node("MaxPool", (F, (1, 1, 4, 4)), kernel_shape=[2, 2]), PASS),
+    )
+    text = profile_text(profile)
+    assert Profile.model_validate(tomllib.loads(text)) == profile
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+
+
+@pytest.mark.parametrize(
+    ("model", "says"),
+    [
+        (node("Elu", (F, (2, 3)), alpha=1.0), "(FLOAT[?,?])"),
+        (node("Elu", (F, (2, 3)), alpha=0.5), "alpha=0.5 (FLOAT[?,?])"),
+        (node("MaxPool", (F, (1, 1, 4)), kernel_shape=[2]), "kernel_shape=2 (FLOAT[?,?,?])"),
+        (node("Cast", (F, ()), to=D), "to=DOUBLE (FLOAT[])"),
+    ],
+)
+def test_a_use_is_spelled_without_what_makes_no_difference(model: onnx.ModelProto, says: str) -> None:
+    scope = enter(model.graph, opsets={"": 17}, outer=None)
+    assert spelled(model.graph.node[0], scope, exact=False) == says
+
+
+def test_every_op_comes_once_before_any_comes_twice() -> None:
+    places = [test.place for test in node_tests()]
+    assert places == sorted(places)
+    assert len({test.op for test in node_tests() if test.place == 0}) == places.count(0) > 150
+
+
+def test_shapes_are_constant_as_in_real_models_and_each_form_comes_once() -> None:
+    tests = {test.name: test for test in node_tests()}
+    reshape = tests["test_reshape_negative_dim"]
+    usual = reshape.question(Form.USUAL, opset=20)
+    assert usual is not None
+    assert [tensor.name for tensor in usual.graph.initializer] == ["shape"]
+    assert reshape.question(Form.WEIGHTS, opset=20) is None
+    computed = reshape.question(Form.COMPUTED, opset=20)
+    assert computed is not None
+    assert not computed.graph.initializer
+
+
+def test_a_test_is_asked_in_the_oldest_opset_that_takes_it_and_never_in_a_newer_one_than_the_tool_reads() -> None:
+    tests = {test.name: test for test in node_tests()}
+    for name, opset in (("test_relu", 14), ("test_gelu_default_1", 20), ("test_cast_FLOAT_to_UINT4", 21)):
+        model = tests[name].question(Form.USUAL, opset=19)
+        assert model is not None
+        assert max(entry.version for entry in model.opset_import) == opset
+    assert tests["test_gelu_default_1"].question(Form.USUAL, opset=19, newest_opset=19) is None
