@@ -1,7 +1,7 @@
 """The pulsar2 backend keeps the contract: over a stand-in, since the tool comes in a vendor's image only."""
 
 import os
-from pathlib import Path
+from collections.abc import Iterator
 
 import onnx
 import pulsar2_tools
@@ -13,11 +13,11 @@ from onnxbisect_backends.testing import BackendConformance, with_op
 
 
 @pytest.fixture(autouse=True)
-def tools(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+def tools(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     folder = pulsar2_tools.stand_in(tmp_path_factory.mktemp("bin"))
-    pulsar2_tools.docker(folder)
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
-    return folder
+    with pulsar2_tools.docker(folder):
+        yield
 
 
 class TestOnPath(BackendConformance):

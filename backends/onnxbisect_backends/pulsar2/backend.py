@@ -19,19 +19,21 @@ from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect_backends import profiles
 from onnxbisect_backends.contract import Description, Limits, Outcome
 from onnxbisect_backends.judging import crashed, unfinished
+from onnxbisect_backends.options import OptionHelp, explained
 from onnxbisect_backends.process import brought_home, clean_env, find_executable, run
 from onnxbisect_backends.pulsar2 import container, texts
 from onnxbisect_backends.pulsar2.container import Container
 from onnxbisect_backends.pulsar2.dataset import write_datasets
 from onnxbisect_backends.pulsar2.names import Hardware
 from onnxbisect_backends.pulsar2.question import Question
-from onnxbisect_backends.pulsar2.settings import read_settings
+from onnxbisect_backends.pulsar2.schema import BuildConfig
+from onnxbisect_backends.pulsar2.settings import Options, read_settings, scalars
 
 _MODEL, _CONFIG = "model.onnx", "config.json"
 #: What a build writes, last of all.
 _RESULT = Path("output/compiled.axmodel")
-#: Tables are as wide as the terminal; what does not fit is cut.
-_WIDE = {"COLUMNS": "500"}
+#: Tables are as wide as the terminal; what does not fit is cut. onnxruntime reports to its makers unless told not to.
+_ENVIRONMENT = {"COLUMNS": "500", "ORT_DISABLE_TELEMETRY": "1"}
 _VERSION_LIMITS = Limits(seconds=120)
 _VERSION = re.compile(r"^version:\s*(?P<version>\S+)(?:\s+commit:\s*(?P<commit>\w+))?", re.MULTILINE)
 
@@ -44,6 +46,12 @@ class Pulsar2Backend:
     """Axera's pulsar2 for AX650, AX620E, AX615, AX637, M76H and M57: quantises and compiles."""
 
     name = "pulsar2"
+
+    @staticmethod
+    def known_options() -> tuple[OptionHelp, ...]:
+        """Ours, and what one word can set of pulsar2's configuration."""
+        settable = scalars(BuildConfig)
+        return (*explained(Options), *(it for it in explained(BuildConfig) if it.name in settable))
 
     def __init__(self, options: dict[str, str]) -> None:
         """Raises OptionError for options, and configuration files, that pulsar2 would not take."""
@@ -131,12 +139,12 @@ class Pulsar2Backend:
         image = self._settings.own.image
         if image is None:
             # The vendor's image is set up by its environment, and the licence is found at home.
-            env = {**os.environ, **_WIDE, "TMPDIR": str(workdir), "ORT_DISABLE_TELEMETRY": "1"}
+            env = {**os.environ, **_ENVIRONMENT, "TMPDIR": str(workdir)}
             return run(words, cwd=workdir, env=env, limits=limits)
         box = Container(image, workdir)
         env = clean_env(workdir, extra=container.client_environment())
         try:
-            outcome = run(box.argv(words, limits, _WIDE), cwd=workdir, env=env, limits=limits)
+            outcome = run(box.argv(words, limits, _ENVIRONMENT), cwd=workdir, env=env, limits=limits)
         except BaseException:
             box.end()
             raise

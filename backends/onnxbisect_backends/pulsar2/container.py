@@ -44,8 +44,8 @@ class Container:
         return ["docker", "run", "--rm", "--name", self._name, *bounds, *own, *place, self._image, *words]
 
     def end(self) -> None:
-        """Kill the container, if it still runs."""
-        _docker(["kill", self._name])
+        """Kill the container, if it still runs; one that was only created goes, too."""
+        _docker(["rm", "--force", self._name])
 
     def hand_over(self) -> None:
         """Make files that belong to another user ours, so that the work directory can be removed."""
