@@ -24,18 +24,18 @@ class OptionHelp:
     help: str = ""
 
 
-def explained(model: type[BaseModel]) -> tuple[OptionHelp, ...]:
-    """The options that a model takes: its literals, enums and `examples` are the choices."""
-    found = []
+def explained(model: type[BaseModel], prefix: str = "") -> tuple[OptionHelp, ...]:
+    """The options that a model takes: its literals, enums and `examples` are the choices; inner models have dots."""
+    found: list[OptionHelp] = []
     for name, field in model.model_fields.items():
-        default = field.get_default(call_default_factory=True, validated_data={})
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            found += explained(field.annotation, f"{prefix}{name}.")
+            continue
+        choices = [str(it) for it in field.examples or _choices(field.annotation)]
+        default = _typed(field.get_default(call_default_factory=True, validated_data={}))
+        help_text = field.description or ""
         found.append(
-            OptionHelp(
-                name=name,
-                default=_typed(default),
-                choices=tuple(str(it) for it in field.examples or _choices(field.annotation)),
-                help=field.description or "",
-            )
+            OptionHelp(name=prefix + name, default=default, choices=tuple(filter(None, choices)), help=help_text)
         )
     return tuple(found)
 

@@ -26,8 +26,8 @@ _COMPILERS = Path(__file__).with_name("compilers")
 class LoadedBackend:
     """A backend that can be made. `origin` is the package it came with.
 
-    `summary` is the first line of its docstring. `options` are explained where the factory has a pydantic model
-    `Options`, as ours have.
+    `summary` is the first line of its docstring. `options` are those of the factory's pydantic model `Options`, or
+    what its `known_options()` returns; empty where it has neither.
     """
 
     name: str
@@ -116,6 +116,15 @@ def _load(point: EntryPoint) -> LoadedBackend | BrokenBackend:
     if not callable(factory):
         return BrokenBackend(name=point.name, reason=f"{point.value} is not a backend factory.", origin=origin)
     summary = (factory.__doc__ or "").strip().partition("\n")[0]
-    model = getattr(factory, "Options", None)
-    options = explained(model) if isinstance(model, type) and issubclass(model, BaseModel) else ()
+    try:
+        options = _options(factory)
+    except Exception as error:  # as above
+        return BrokenBackend(name=point.name, reason=f"{type(error).__name__}: {error}", origin=origin)
     return LoadedBackend(name=point.name, factory=factory, summary=summary, origin=origin, options=options)
+
+
+def _options(factory: BackendFactory) -> tuple[OptionHelp, ...]:
+    if known := getattr(factory, "known_options", None):
+        return tuple(known())
+    model = getattr(factory, "Options", None)
+    return explained(model) if isinstance(model, type) and issubclass(model, BaseModel) else ()
