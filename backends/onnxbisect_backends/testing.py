@@ -30,8 +30,8 @@ from onnxbisect_backends.trial import conv_net, oddly_named, with_op, write_whol
 
 __all__ = ["BackendConformance", "conv_net", "processes_in", "with_op"]
 
-#: Seconds past its limit in which a compile must have answered.
-_LATE = 2.0
+#: Seconds past its limit in which a compile must have answered, on a machine that is busy with other tests.
+_LATE = 15.0
 
 
 class BackendConformance:
@@ -155,7 +155,7 @@ class BackendConformance:
             while not future.done() and not processes_in(workdir):
                 time.sleep(0.005)
             kill_running()
-            outcome = future.result(timeout=10)
+            outcome = future.result(timeout=_LATE)
 
         assert backend.judge(outcome).status is not Status.FAIL
         assert processes_in(workdir) == []
