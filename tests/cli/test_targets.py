@@ -1,6 +1,7 @@
 """`onnx-bisect run` with several compilers: whose option is whose, one report each, and the table beside them."""
 
 import json
+import re
 import signal
 import sys
 import time
@@ -151,6 +152,16 @@ def test_a_target_that_needs_bound_dimensions_is_told_before_the_others_are_aske
     done = shell.call("run", "d.onnx", "--backend", "onnxruntime", "--backend", "b=whitelist", "--option", "b.deny=Sin")
     assert done.code == 2
     assert "--input-shape x=1,3" in done.sentence()
+
+
+def test_the_readme_shows_what_is_printed(shell: Shell) -> None:
+    root = Path(__file__).parents[2]
+    block = next(it for it in (root / "README.md").read_text().split("```console\n$ onnx-bisect ") if " -b " in it)
+    command, _, rest = block.replace("\\\n", "").partition("\n")
+    run, model, *options = command.split()
+    printed = shell.call(run, str(root / model), *options).out
+    without_seconds = [re.sub(r"\d+\.\d s", "…", text).splitlines() for text in (printed, rest.partition("```")[0])]
+    assert without_seconds[0] == without_seconds[1]
 
 
 def test_an_interrupt_keeps_what_is_there(shell: Shell) -> None:
