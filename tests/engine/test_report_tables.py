@@ -84,6 +84,12 @@ def test_the_terminal_says_a_table_in_one_line(counted: str, shown: str) -> None
     assert shown in lines(told([(WHOLE, passing(table))], (WHOLE,), False))
 
 
+def test_the_terminal_says_of_how_much_a_table_is() -> None:
+    report = told([(of([0, 2]), passing(placed(("r", "NPU"))))], (of([0, 2]),))
+
+    assert "Where the nodes run (2 units): NPU 1" in lines(report)
+
+
 def test_the_pages_have_every_row() -> None:
     table = placed(*((f"node {number}", "NPU") for number in range(40)))
     report = told([(WHOLE, passing(table))], (WHOLE,), False)

@@ -31,7 +31,7 @@ def lines(document: Mapping[str, Any], *, width: int = 100, files: str = "") -> 
         _needs_context(document, width),
         _ops(document, width),
         _partition(document, width),
-        [clip(f"{table['title']}: {summary(table)}", width) for table in document["tables"]],
+        _tables(document, width),
         _preflight(document, width),
         _notes(document),
         [_cost(document), *([f"Report: {clean(files)}"] if files else [])],
@@ -154,6 +154,16 @@ def _partition(document: Mapping[str, Any], width: int) -> list[str]:
         largest = sorted((piece["size"] for piece in pieces), reverse=True)[:_PIECES]
         return [f"{label}{', '.join(map(str, largest))} and fewer units"]
     return _wrap(label, sizes, width - len(" units"), at_most=2, end=" units")
+
+
+def _tables(document: Mapping[str, Any], width: int) -> list[str]:
+    sizes = {probe["id"]: probe["size"] for probe in document["probes"]}
+    shown = []
+    for table in document["tables"]:
+        part = sizes[table["probe"]]
+        of_what = f" ({plural(part, 'unit')})" if part < document["model"]["units"] else ""
+        shown.append(clip(f"{table['title']}{of_what}: {summary(table)}", width))
+    return shown
 
 
 def _preflight(document: Mapping[str, Any], width: int) -> list[str]:
