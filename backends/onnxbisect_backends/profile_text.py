@@ -17,7 +17,8 @@ def profile_text(profile: Profile) -> str:
     fields = profile.model_dump(mode="json", exclude_defaults=True)
     ops, refused = fields.pop("ops", {}), fields.pop("refused", {})
     short = {op: entry for op, entry in ops.items() if not {"constraints", "refuses"} & entry.keys()}
-    lines = [f"{key} = {_lines(value)}" for key, value in fields.items()]
+    lines = ["# Written by onnx-bisect op-table.", ""]
+    lines += [f"{key} = {_lines(value)}" for key, value in fields.items()]
     lines += ["", "[ops]", *(f"{_key(op)} = {_inline(entry)}" for op, entry in short.items())]
     for op, entry in ops.items():
         if op not in short:

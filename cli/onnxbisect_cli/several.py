@@ -4,7 +4,7 @@ import json
 import signal
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -47,48 +47,70 @@ def run(requests: Mapping[str, Request], out: Path | None, form: Format) -> int:
     for known in backends.values():
         if not isinstance(known, str):
             demand_static(intake.model, *known)
-    asked: list[Asked] = []
-    worst, interrupted, unwritten = 0, 0, None
-    for number, (label, request) in enumerate(requests.items(), 1):
-        head, known = Asked(label=label, backend=request.backend or ""), backends[label]
-        if interrupted:
-            asked.append(replace(head, reason=_BEFORE, ended=True))
-            continue
-        print(f"onnx-bisect: target {number} of {len(requests)}, {label}", file=sys.stderr, flush=True)
+    asking = _Asking(intake=intake, out=out, count=len(requests))
+    for label, request in requests.items():
+        asking.ask(label, request, backends[label])
+    table = overview(intake.model, asking.asked)
+    if out is not None and asking.unwritten is None:
+        for kind, write in _FORMS.items():
+            put(out / f"overview.{kind}", write(table).encode("utf-8", "backslashreplace"))
+    sys.stdout.write(_shown(table, form, files="" if out is None or asking.unwritten else str(out)))
+    sys.stdout.flush()
+    if asking.unwritten is not None:
+        raise asking.unwritten
+    if asking.interrupted:
+        kept = "all verdicts are kept and the same command goes on from here" if first.keep else "nothing is kept"
+        print(f"onnx-bisect: interrupted; {kept}.", file=sys.stderr)
+        return Interruption(number=asking.interrupted).exit_code
+    return asking.worst
+
+
+@dataclass(kw_only=True)
+class _Asking:
+    """The targets one after the other. `interrupted` is the signal that ended it, 0 if none did; `worst` the highest
+    exit status so far; `unwritten` what kept a report from being written.
+    """
+
+    intake: Intake
+    out: Path | None
+    count: int
+    asked: list[Asked] = field(default_factory=list)
+    worst: int = 0
+    interrupted: int = 0
+    unwritten: OSError | None = None
+
+    def ask(self, label: str, request: Request, known: tuple[Backend, Description] | str) -> None:
+        """Adds one to `asked`, whatever happens."""
+        head = Asked(label=label, backend=request.backend or "")
+        if self.interrupted:
+            self.asked.append(replace(head, reason=_BEFORE, ended=True))
+            return
+        number = len(self.asked) + 1
+        print(f"onnx-bisect: target {number} of {self.count}, {label}", file=sys.stderr, flush=True)
         with stopping(_interrupt) as outside:
             try:
                 if isinstance(known, str):
                     raise BackendUnusableError(known)
-                with bisected(request, intake) as found:
-                    interrupted = found.interruption.number or 0
-                    worst = max(worst, exit_code(found.job))
-                    report = document(found.job)
-                    asked.append(replace(head, report=report))
-                    if out is not None:
-                        write_files(found, report, out / label)
+                self._search(head, request)
             except BackendUnusableError as error:
                 print(f"onnx-bisect: {label}: {error}", file=sys.stderr)
-                asked.append(replace(head, reason=str(error)))
-                worst = UNRESOLVED
+                self.worst = UNRESOLVED
+                self.asked.append(replace(head, reason=str(error)))
             except OSError as error:  # a full disk must not cost the other targets
-                unwritten = error
-                asked += [replace(head, reason=str(error))] * (len(asked) < number)
+                self.unwritten = error
+                self.asked += [replace(head, reason=str(error))] * (len(self.asked) < number)
             except KeyboardInterrupt:  # before or after its search, which minds signals itself
-                interrupted = outside.number or signal.SIGINT
-                asked += [replace(head, reason=_BEFORE, ended=True)] * (len(asked) < number)
-    table = overview(intake.model, asked)
-    if out is not None and unwritten is None:
-        for kind, write in _FORMS.items():
-            put(out / f"overview.{kind}", write(table).encode("utf-8", "backslashreplace"))
-    sys.stdout.write(_shown(table, form, files="" if out is None or unwritten else str(out)))
-    sys.stdout.flush()
-    if unwritten is not None:
-        raise unwritten
-    if interrupted:
-        kept = "all verdicts are kept and the same command goes on from here" if first.keep else "nothing is kept"
-        print(f"onnx-bisect: interrupted; {kept}.", file=sys.stderr)
-        return Interruption(number=interrupted).exit_code
-    return worst
+                self.interrupted = outside.number or signal.SIGINT
+                self.asked += [replace(head, reason=_BEFORE, ended=True)] * (len(self.asked) < number)
+
+    def _search(self, head: Asked, request: Request) -> None:
+        with bisected(request, self.intake) as found:
+            self.interrupted = found.interruption.number or 0
+            self.worst = max(self.worst, exit_code(found.job))
+            report = document(found.job)
+            self.asked.append(replace(head, report=report))
+            if self.out is not None:
+                write_files(found, report, self.out / head.label)
 
 
 def _described(request: Request) -> tuple[Backend, Description] | str:
