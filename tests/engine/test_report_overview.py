@@ -1,0 +1,91 @@
+"""Culprits by targets: rows that belong together, cells that say no more than the reports do, names that stay text."""
+
+import unicodedata
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jsonschema
+import pytest
+
+from onnxbisect.diagnosis import Certainty, Culprit, CulpritKind
+from onnxbisect.model.model import Model
+from onnxbisect.report import document
+from onnxbisect.report.overview import Asked, overview, schema
+from onnxbisect.report.overview_forms import html, lines, markdown
+from onnxbisect.unitset import of
+
+from .report_factory import HOSTILE, PASS, chain, culprit, job_of, single
+
+MODEL = chain(["Relu", "Exp", "Tanh", "Exp", "Tanh"])
+
+
+def target(label: str, *culprits: Culprit, model: Model = MODEL) -> Asked:
+    return Asked(label=label, backend=label, report=document(job_of(model, culprits)))
+
+
+def table(*asked: Asked, model: Model = MODEL) -> dict[str, Any]:
+    found = overview(model, asked)
+    jsonschema.validate(found, schema())
+    return found
+
+
+def states(found: Mapping[str, Any]) -> dict[str, list[str]]:
+    return {"+".join(row["ops"]): [cell["state"] for cell in row["cells"].values()] for row in found["culprits"]}
+
+
+def test_one_row_for_an_op_that_two_targets_refuse_in_different_places() -> None:
+    found = table(target("a", single(MODEL, [1, 3])), target("b", single(MODEL, [3])))
+    assert states(found) == {"Exp": ["refused", "in_part"]}
+    (row,) = found["culprits"]
+    assert row["places"] == [["/net/block.1/Exp"], ["/net/block.3/Exp"]]
+    assert (row["cells"]["b"]["refused"], row["cells"]["b"]["passing"]) == (1, 1)
+    assert "1 of 2 refused" in "\n".join(lines(found))
+
+
+def test_rows_that_a_third_target_joins_are_one() -> None:
+    asked = [target("a", single(MODEL, [1])), target("b", single(MODEL, [3])), target("c", single(MODEL, [1, 3]))]
+    for order in (asked, asked[::-1]):
+        assert len(table(*order)["culprits"]) == 1
+
+
+def test_who_refuses_a_part_of_it_refuses_it() -> None:
+    pair = culprit(MODEL, [of([1, 2])], CulpritKind.INTERACTION)
+    parts = [(1 << 1, PASS, "Exp alone"), (1 << 2, PASS, "Tanh alone")]
+    a = Asked(label="a", backend="a", report=document(job_of(MODEL, [pair], more=parts)))
+    found = table(a, target("b", single(MODEL, [1])), target("c"))
+    assert states(found) == {"Exp+Tanh": ["refused", "refused", "passes"], "Exp": ["passes", "refused", "passes"]}
+
+
+def test_too_large_is_no_refusal_of_what_is_in_it() -> None:
+    whole = culprit(MODEL, [MODEL.universe.everything], CulpritKind.CAPACITY)
+    found = table(target("a", whole), target("b", single(MODEL, [1])), target("c"))
+    by_kind = {row["kind"]: [cell["state"] for cell in row["cells"].values()] for row in found["culprits"]}
+    assert by_kind == {"capacity": ["refused", "unknown", "passes"], "single": ["unknown", "refused", "passes"]}
+
+
+def test_what_was_not_confirmed_and_what_was_not_asked_is_said() -> None:
+    unsure = single(MODEL, [1], certainty=Certainty.SUSPECTED)
+    gone = Asked(label="c", backend="c", reason="c is not installed.")
+    late = Asked(label="d", backend="d", reason="the run was interrupted before its turn", ended=True)
+    found = table(target("a", unsure), target("b"), gone, late)
+    assert states(found) == {"Exp": ["suspected", "passes", "unknown", "unknown"]}
+    assert [it["state"] for it in found["targets"]] == ["fail", "pass", "unusable", "not_asked"]
+    for form in ("\n".join(lines(found)), markdown(found), html(found)):
+        assert "c is not installed." in form
+        assert "interrupted before its turn" in form
+
+
+@pytest.mark.parametrize("form", [lambda found: "\n".join(lines(found)), markdown, html])
+def test_names_are_text(form: Any) -> None:
+    model = chain(["Relu", "Exp"], {1: HOSTILE})
+    gone = Asked(label="c", backend="c", reason=HOSTILE)
+    text = form(table(target("a", single(model, [1]), model=model), gone, model=model))
+    assert "<img" not in text or form is not html
+    assert not [char for char in text.replace("\n", "") if unicodedata.category(char) in {"Cc", "Cf"}]
+
+
+def test_variants_of_one_op_are_one_line_for_people() -> None:
+    culprits: Sequence[Culprit] = [single(MODEL, [1]), single(MODEL, [3])]
+    found = table(target("a", *culprits), target("b"))
+    assert len(found["culprits"]) == 2
+    assert sum("Exp" in line for line in lines(found)) == 1
