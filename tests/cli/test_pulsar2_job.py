@@ -1,0 +1,123 @@
+"""Whole searches with pulsar2, over its stand-in: config, calibration data and logs of every probe are real."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pulsar2_tools
+import pytest
+from command_line import Shell, culprits
+from onnx import parser
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "sam_decoder.onnx"
+
+#: Sinh is refused; between Less and Where runs a bool tensor, at which pulsar2 cannot be fed.
+MODEL = """<ir_version: 8, opset_import: ["": 17]>
+net (float[2,6] x, int64[2] rows) => (float[3,4] z, float[2,6] w)
+<float[5,6] table = {0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29},
+ int64[2] shape = {3, 4}>
+{
+  g = Gather(table, rows)
+  a = Add(x, g)
+  s = Sinh(a)
+  less = Less(s, x)
+  w = Where(less, x, s)
+  r = Relu(w)
+  v = Reshape(r, shape)
+  z = Exp(v)
+}"""
+
+
+def tool(shell: Shell, *options: str) -> None:
+    folder = pulsar2_tools.stand_in(shell.folder / "bin", *options)
+    shell.monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+
+
+def small(folder: Path) -> str:
+    model = parser.parse_model(MODEL)
+    for node in model.graph.node:
+        node.name = f"/net/{node.op_type}:0"
+        node.output[0] = node.output[0] if node.output[0] in ("z", "w") else f"/net/{node.output[0]}:0"
+        for position, name in enumerate(node.input):
+            if f"/net/{name}:0" in {other for node in model.graph.node for other in node.output}:
+                node.input[position] = f"/net/{name}:0"
+    onnx.checker.check_model(model, full_check=True)
+    onnx.save(model, folder / "small.onnx")
+    return "small.onnx"
+
+
+def calibration(folder: Path, row: int) -> str:
+    folder.mkdir()
+    for number in range(2):
+        np.savez(folder / f"{number}.npz", x=np.full((2, 6), number, np.float32), rows=np.array([row, number]))
+    return str(folder)
+
+
+def test_a_real_model_has_the_culprits_that_the_vendors_list_says(shell: Shell) -> None:
+    tool(shell)
+
+    report = shell.report(str(EXAMPLE), "--backend", "pulsar2", "--jobs", "2")
+
+    listed = shell.report(str(EXAMPLE), "--backend", "whitelist", "--option", "profile=pulsar2-ax650")
+    assert report["certificate"]["status"] == "proven"
+    assert culprits(report) == culprits(listed)
+    assert {probe["verdict"] for probe in report["probes"]} == {"pass", "fail"}
+
+
+def test_cuts_at_odd_names_and_at_bools_are_fair_questions(shell: Shell) -> None:
+    tool(shell)
+
+    report = shell.report(small(shell.folder), "--backend", "pulsar2")
+
+    assert culprits(report) == [["/net/Sinh:0"]]
+    assert report["certificate"]["status"] == "proven"
+    assert {probe["verdict"] for probe in report["probes"]} == {"pass", "fail"}
+    assert "made-up inputs" in " ".join(report["model"]["notes"])
+
+
+def test_what_fails_only_when_cut_out_is_not_blamed(shell: Shell) -> None:
+    tool(shell, "--lone-reshape", "--refuse", "Relu=AssertionError('ocm alloc with 1 failed')")
+
+    report = shell.report(small(shell.folder), "--backend", "pulsar2")
+
+    assert culprits(report) == [["/net/Relu:0"], ["/net/Sinh:0"]]
+    assert report["certificate"]["status"] == "proven"
+
+
+def test_verdicts_belong_to_the_calibration_data(shell: Shell) -> None:
+    tool(shell)
+    command = [small(shell.folder), "--backend", "pulsar2", "--option", "calibration_size=2", "--calibration"]
+    one, other = (calibration(shell.folder / name, row) for row, name in enumerate(("one", "other")))
+
+    first = shell.report(*command, one)
+    again = shell.report(*command, one)
+    changed = shell.report(*command, other)
+
+    assert first["stats"]["compiler_calls"] == changed["stats"]["compiler_calls"] > 0
+    assert again["stats"]["compiler_calls"] == 0
+    assert "made" not in " ".join(first["model"]["notes"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--calibration", "missing"], "--calibration missing cannot be read"),
+        (["--option", "npu_mode=NPU3", "--option", "target_hardware=AX615"], "AX615 has only NPU1 and NPU2"),
+        (["--option", "input_shapes=x:4x6"], "say --input-shape x=4,6 to onnx-bisect instead"),
+    ],
+)
+def test_what_cannot_be_asked_is_one_sentence(shell: Shell, arguments: list[str], words: str) -> None:
+    tool(shell)
+
+    done = shell.call("run", small(shell.folder), "--backend", "pulsar2", *arguments)
+
+    assert words in done.err.splitlines()[-1]
+    assert done.code in (2, 3)
+
+
+def test_calibration_that_nobody_wants_is_said_to_be_unused(shell: Shell) -> None:
+    done = shell.call("run", small(shell.folder), "--backend", "onnxruntime", "--calibration", "anything")
+
+    assert "onnxruntime takes no input samples" in done.err
+    assert done.code == 0
