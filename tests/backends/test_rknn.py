@@ -1,0 +1,184 @@
+"""RKNN-Toolkit2 itself, where it is installed (`onnx-bisect backends install rknn`): the contract, and what it is
+known to do.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+
+from onnxbisect.errors import OptionError
+from onnxbisect.verdict import Kind, Status, Verdict
+from onnxbisect_backends.contract import Backend, Limits, Outcome
+from onnxbisect_backends.registry import make
+from onnxbisect_backends.samples import samples_folder
+from onnxbisect_backends.testing import BackendConformance, conv_net, processes_in, with_op
+
+SECONDS = Limits(seconds=150)
+
+
+def usable(**options: str) -> Backend:
+    backend = make("rknn", options)
+    if complaint := backend.check():
+        pytest.skip(complaint)
+    return backend
+
+
+def net(body: str) -> onnx.ModelProto:
+    """A model in ONNX's text form, without its header; nodes are named in brackets."""
+    return onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> {body}')
+
+
+def ask(backend: Backend, model: onnx.ModelProto, folder: Path, limits: Limits = SECONDS) -> Verdict:
+    probe, workdir = folder / "model.onnx", folder / "work"
+    workdir.mkdir()
+    onnx.save(model, probe)
+    return backend.judge(backend.compile(probe, workdir, limits))
+
+
+class TestConformance(BackendConformance):
+    def backend(self) -> Backend:
+        return usable()
+
+    def refused(self) -> onnx.ModelProto:
+        return with_op("Acos")
+
+
+def test_what_it_leaves_out_is_refused_and_all_of_it_is_named(tmp_path: Path) -> None:
+    """It ends with exit status 0 and a file; each node that has no code is a line of the log."""
+    model = net("""
+        g (float[1,4,8,8] x) => (float[1,4] y) {
+            [first] a = Relu(x)
+            [second] b = Acos(a)
+            [third] y = Det(b)
+        }""")
+
+    verdict = ask(usable(), model, tmp_path)
+
+    assert (verdict.status, verdict.kind) == (Status.FAIL, Kind.UNSUPPORTED)
+    assert (set(verdict.hints.nodes), set(verdict.hints.ops)) == ({"second", "third"}, {"Acos", "Det"})
+
+
+def test_an_exception_names_its_node_and_speaks_plainly(tmp_path: Path) -> None:
+    verdict = ask(usable(), net("g (float[8] x) => (float[k] y) { [lonely] y = Unique(x) }"), tmp_path)
+
+    assert (verdict.status, verdict.kind) == (Status.FAIL, Kind.UNSUPPORTED)
+    assert (verdict.hints.nodes, verdict.hints.ops) == (("lonely",), ("Unique",))
+    assert verdict.message.startswith("The input 0 of Unique('lonely') need to be constant!")
+
+
+def test_death_by_a_signal_is_a_crash(tmp_path: Path) -> None:
+    model = net("g (uint8[1,4,8,8] x) => (float[1,4,8,8] y) { [c] a = Cast<to = 1>(x) [r] y = Relu(a) }")
+
+    verdict = ask(usable(), model, tmp_path)
+
+    assert (verdict.status, verdict.kind) == (Status.FAIL, Kind.CRASH)
+    assert "SIGABRT" in verdict.message
+    assert "Not Support Dtype: 2. please check precision!" in verdict.message
+
+
+def test_inputs_of_dtypes_that_it_dies_of_are_not_asked() -> None:
+    assert usable().describe().dressing.input_dtypes == {"float", "float16", "double", "int32", "int64", "bool"}
+
+
+def test_a_hang_is_no_failure(tmp_path: Path) -> None:
+    """A Transpose of rank 6 by itself never ends; between two Reshapes it compiles."""
+    model = net("""
+        g (float[1,2,2,2,2,16] x) => (float[1,2,2,2,2,16] y) {
+            [t] y = Transpose<perm = [0, 2, 1, 4, 3, 5]>(x)
+        }""")
+
+    verdict = ask(usable(), model, tmp_path, Limits(seconds=15))
+
+    assert (verdict.status, verdict.kind) == (Status.UNRESOLVED, Kind.TIMEOUT)
+    assert processes_in(tmp_path) == []
+
+
+@pytest.mark.parametrize("target", ["rk3588", "rk3576"])
+def test_the_place_of_every_node_is_told(tmp_path: Path, target: str) -> None:
+    """The table of the RK3576 has a column more."""
+    verdict = ask(usable(target=target), with_op("Sin"), tmp_path)
+
+    assert verdict.status is Status.PASS
+    (table,) = verdict.tables
+    rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+    placed = {row["node"]: (row["operator"], row["runs on"]) for row in rows}
+    assert placed["before"] == ("Relu", "NPU")
+    assert placed["the_op"] == ("Sin", "CPU")
+
+
+def test_a_node_on_the_cpu_fails_where_that_is_forbidden(tmp_path: Path) -> None:
+    verdict = ask(usable(fallback="forbid"), with_op("Sin"), tmp_path)
+
+    assert (verdict.status, verdict.kind) == (Status.FAIL, Kind.FALLBACK)
+    assert (verdict.hints.nodes, verdict.hints.ops) == (("the_op",), ("Sin",))
+    assert verdict.message == "Sin 'the_op' runs on the CPU."
+    assert any("CPU" in row for table in verdict.tables for row in table.rows)
+
+
+def test_its_own_changes_of_layout_may_be_on_the_cpu(tmp_path: Path) -> None:
+    constants = ", ".join(f"float[4] {name} = {{1.0, 1.0, 1.0, 1.0}}" for name in "sbmv")
+    model = net(f"g (float[1,4] x) => (float[1,4] y) <{constants}> {{ [bn] y = BatchNormalization(x, s, b, m, v) }}")
+
+    verdict = ask(usable(fallback="forbid"), model, tmp_path)
+
+    assert verdict.status is Status.PASS, verdict
+    assert any("CPU" in row for table in verdict.tables for row in table.rows)
+
+
+def test_a_chip_of_integers_asks_for_quantisation() -> None:
+    with pytest.raises(OptionError, match=r"^rv1106 computes in integers only; add --option quantize=true\.$"):
+        make("rknn", {"target": "rv1106"})
+
+
+def test_quantised_models_are_calibrated_on_the_samples_beside_the_probe(tmp_path: Path) -> None:
+    backend = usable(target="rv1106", quantize="true")
+    assert backend.describe().samples == 2
+    assert backend.describe().weights_matter
+    folder = samples_folder(tmp_path / "model.onnx")
+    folder.mkdir()
+    for number in range(2):
+        values = np.random.default_rng(number).standard_normal((1, 3, 16, 16)).astype(np.float32)
+        np.savez(folder / f"{number}.npz", x=values)
+
+    verdict = ask(backend, conv_net(), tmp_path)
+
+    assert verdict.status is Status.PASS, verdict
+    (table,) = verdict.tables
+    assert {row[table.columns.index("dtype")] for row in table.rows} == {"INT8"}
+
+
+def test_without_samples_nothing_is_known_of_a_quantised_model(tmp_path: Path) -> None:
+    verdict = ask(usable(quantize="true"), conv_net(), tmp_path)
+
+    assert verdict.status is Status.UNRESOLVED
+    assert verdict.message == "There are no samples to calibrate on: none were made for this model"
+
+
+def test_a_log_that_is_cut_proves_no_success() -> None:
+    verdict = make("rknn", {}).judge(Outcome(exit_code=0, log="I rknn building done.", log_truncated=True))
+
+    assert verdict.status is Status.UNRESOLVED
+
+
+@pytest.mark.parametrize(("given", "megabytes", "seconds"), [(600.0, 1, 128.0), (600.0, 100, 600.0), (7.0, 1, 7.0)])
+def test_a_compile_has_time_by_the_size_of_its_model_unless_the_user_says_otherwise(
+    given: float, megabytes: int, seconds: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Limits] = []
+
+    def run(argv: list[str], *, limits: Limits, **_: object) -> Outcome:
+        asked.append(limits)
+        return Outcome(exit_code=0)
+
+    monkeypatch.setattr("onnxbisect_backends.rknn.run", run)
+    probe = tmp_path / "model.onnx"
+    with probe.open("wb") as file:
+        file.truncate(megabytes * 10**6)
+    (tmp_path / "work").mkdir()
+
+    make("rknn", {}).compile(probe, tmp_path / "work", Limits(seconds=given))
+
+    assert asked[0].seconds == seconds
