@@ -1,5 +1,6 @@
 """From what a compiler answered about single nodes to a profile that answers the same."""
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,9 @@ from onnxbisect_backends.variant import spelled
 
 #: Characters of a message that a profile keeps.
 _WORDS = 200
+
+#: Some logs begin their lines with the time, which would make every measurement another one.
+_TIME = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d\S*\s*")
 
 #: A model has them whatever the compiler; no test asks about one alone, for there is nothing to compile.
 _CONSTANT = {"Constant": OpSupport(note="Not asked: alone, it is no model.")}
@@ -133,7 +137,8 @@ def _scope(model: onnx.ModelProto) -> tuple[onnx.NodeProto, Scope]:
 
 def _words(answer: Measured) -> str:
     verdict = answer.verdict
-    return clip(uncoloured(verdict.message or verdict.fingerprint or str(verdict.kind)), _WORDS)
+    said = _TIME.sub("", uncoloured(verdict.message or verdict.fingerprint or str(verdict.kind)))
+    return clip(said, _WORDS)
 
 
 def _refusal(by_op: Mapping[str, Sequence[Measured]], refused: Mapping[str, str]) -> str:

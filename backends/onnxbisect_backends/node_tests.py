@@ -1,7 +1,7 @@
 """ONNX's own tests of single nodes, as questions to a compiler: one small model for each use of an op.
 
 The tests feed everything through graph inputs. Real models have shapes, axes, pads and most indices as constants, and
-compilers refuse them as inputs; so the values that a test comes with are written into the model, in up to three forms.
+compilers refuse them as inputs; so the values that a test comes with are written into the model, in up to four forms.
 """
 
 import warnings
@@ -26,7 +26,7 @@ _OLDEST_IR = 4
 
 
 class Form(StrEnum):
-    """Which inputs of a test are constant."""
+    """Which inputs of a test are constant, and how many of its outputs are asked for."""
 
     #: Those that say what to compute: shapes, axes, pads, bounds, indices.
     USUAL = "shapes and indices constant"
@@ -34,6 +34,8 @@ class Form(StrEnum):
     WEIGHTS = "all but the first input constant"
     #: None, as ONNX has the test.
     COMPUTED = "every input computed"
+    #: As WEIGHTS, without the optional outputs that tests of some ops all ask for and models seldom do.
+    ONE_OUTPUT = "one output"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,16 +57,20 @@ class NodeTest:
         None where there is no such opset, where a value cannot be a constant, and where the form is that of an
         earlier member of `Form`.
         """
-        constant = self._constant(form)
         earlier = list(Form)[: list(Form).index(form)]
-        if constant in map(self._constant, earlier):
+        if self._shape(form) in map(self._shape, earlier):
             return None
         own = _opset(self.model)
         newest = own if newest_opset is None else min(own, newest_opset)
         node = self.model.graph.node[0]
         later = [version for version in _versions(node.op_type, node.domain) if opset < version <= newest]
-        written = (self._written(constant, version) for version in (min(own, opset), *later))
+        written = (self._written(form, version) for version in (min(own, opset), *later))
         return next((model for model in written if model is not None), None)
+
+    def _shape(self, form: Form) -> tuple[frozenset[int], bool]:
+        """What a form comes to for this test; another one of the same is the same question."""
+        outputs = sum(1 for name in self.model.graph.node[0].output if name)
+        return self._constant(form), form is Form.ONE_OUTPUT and outputs > 1
 
     def _constant(self, form: Form) -> frozenset[int]:
         """Positions among the inputs that are given."""
@@ -74,13 +80,13 @@ class NodeTest:
                 op = self.model.graph.node[0].op_type
                 slots = {*SHAPE_SLOTS.get(op, ()), *SEMANTIC_SLOTS.get(op, ())}
                 return frozenset(place for place, slot in enumerate(given) if slot in slots)
-            case Form.WEIGHTS:
+            case Form.WEIGHTS | Form.ONE_OUTPUT:
                 return frozenset(range(1, len(given)))
             case Form.COMPUTED:
                 return frozenset()
 
-    def _written(self, constant: Iterable[int], opset: int) -> onnx.ModelProto | None:
-        """The model with these inputs as initializers, relabelled; None where onnx.checker does not take that."""
+    def _written(self, form: Form, opset: int) -> onnx.ModelProto | None:
+        """The model in a form, relabelled; None where onnx.checker does not take that."""
         model = onnx.ModelProto()
         model.CopyFrom(self.model)
         graph = model.graph
@@ -89,6 +95,7 @@ class NodeTest:
                 entry.version = opset
         model.ir_version = max(_OLDEST_IR, helper.find_min_ir_version_for(list(model.opset_import), True))
         inputs = list(graph.input)
+        constant, one_output = self._shape(form)
         for place in constant:
             value = self.values[place]
             if not isinstance(value, np.ndarray | np.generic | int | float):
@@ -97,10 +104,14 @@ class NodeTest:
             if tensor.data_type != inputs[place].type.tensor_type.elem_type:
                 return None
             graph.initializer.append(tensor)
-        kept = [value for place, value in enumerate(inputs) if place not in set(constant)]
+        kept = [value for place, value in enumerate(inputs) if place not in constant]
         del graph.input[:]
         graph.input.extend(kept)
         graph.node[0].name = "the_node"
+        if one_output:
+            del graph.output[1:]
+            outputs = list(graph.node[0].output)
+            del graph.node[0].output[outputs.index(graph.output[0].name) + 1 :]
         try:
             onnx.checker.check_model(model, full_check=True)
         except Exception:  # its own errors, protobuf's, plain RuntimeErrors

@@ -141,6 +141,20 @@ def test_shapes_are_constant_as_in_real_models_and_each_form_comes_once() -> Non
     assert not computed.graph.initializer
 
 
+def test_optional_outputs_can_be_left_out() -> None:
+    tests = {test.name: test for test in node_tests()}
+    layer_norm = tests["test_layer_normalization_2d_axis0"]
+    counts = []
+    for form in (Form.WEIGHTS, Form.ONE_OUTPUT):
+        model = layer_norm.question(form, opset=20)
+        assert model is not None
+        assert len(model.graph.initializer) == 2
+        counts.append((len(model.graph.output), len(model.graph.node[0].output)))
+    assert counts == [(3, 3), (1, 1)]
+    assert tests["test_relu"].question(Form.ONE_OUTPUT, opset=20) is None
+    assert tests["test_top_k"].question(Form.ONE_OUTPUT, opset=20) is None
+
+
 def test_a_test_is_asked_in_the_oldest_opset_that_takes_it_and_never_in_a_newer_one_than_the_tool_reads() -> None:
     tests = {test.name: test for test in node_tests()}
     for name, opset in (("test_relu", 14), ("test_gelu_default_1", 20), ("test_cast_FLOAT_to_UINT4", 21)):
