@@ -5,7 +5,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 
 from onnxbisect.cut import Cutter, dtype_needs, write
@@ -15,7 +15,7 @@ from onnxbisect.errors import BackendUnusableError, ModelError, OptionError
 from onnxbisect.job import Job, Target
 from onnxbisect.key import Keyer
 from onnxbisect.model import Model, load
-from onnxbisect.preflight import Finding, preflight
+from onnxbisect.preflight import NEWER_THAN_TOOL, Finding, Reader, preflight
 from onnxbisect.search import plan
 from onnxbisect.unitset import UnitSet
 from onnxbisect.universe import Universe
@@ -59,18 +59,13 @@ class Request:
 
 
 class Intake:
-    """A model, read once however many targets are asked about it, with the cutter and the findings that they share."""
+    """A model, read once however many targets are asked about it, with the cutter that they share."""
 
     def __init__(self, path: Path, input_shapes: Mapping[str, Sequence[int]]) -> None:
         """Raises ModelError."""
         self.model = load(path, input_shapes=input_shapes)
         self.cutter = Cutter(self.model)
         self.validity = Validity(self.model.path, self.model.universe.everything)
-
-    @cached_property
-    def findings(self) -> tuple[Finding, ...]:
-        """What compilers are known to mind about the model."""
-        return preflight(self.model)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,6 +126,8 @@ def _search(
     write_probe = probe_writer(intake, description.dressing)
     files = CulpritFiles(write_probe, folder)
     keyer = Keyer(model, weights=description.weights_matter)
+    findings = preflight(model, _reader(description))
+    _warn(findings)
 
     def confirm(diagnosis: Diagnosis, answers: dict[UnitSet, Answer]) -> Sequence[UnitSet]:
         return files.unseen(diagnosis, answers) if request.with_files else ()
@@ -162,7 +159,7 @@ def _search(
         target=target,
         diagnosis=ended.diagnosis,
         probes=ended.records,
-        preflight=intake.findings,
+        preflight=findings,
         stats=ended.stats,
     )
     found = ended.diagnosis.culprits if request.with_files else ()
@@ -171,6 +168,22 @@ def _search(
         interruption=interruption,
         culprit_files=tuple(files.files(culprit, ended.answers) for culprit in found),
     )
+
+
+def _reader(description: Description) -> Reader:
+    return Reader(
+        tool=description.tool,
+        newest_ir=description.newest_ir,
+        newest_opset=description.newest_opset,
+        dressing=description.dressing,
+    )
+
+
+def _warn(findings: Sequence[Finding]) -> None:
+    """Say before the search, which may take hours, what would make another search of it."""
+    for finding in findings:
+        if finding.id in NEWER_THAN_TOOL:
+            print(f"onnx-bisect: {finding.detail}. {finding.why} {finding.fix}", file=sys.stderr)
 
 
 def backend_of(request: Request) -> Backend:

@@ -1,5 +1,7 @@
 """Every preflight check: one small model that triggers it, and one that nearly does."""
 
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,8 +10,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from onnxbisect.dressing import Dressing
 from onnxbisect.model import load
-from onnxbisect.preflight import Finding, Severity, checks, preflight
+from onnxbisect.preflight import Finding, Reader, Severity, checks, preflight
 
 PLAIN = "g (float[2,3] x) => (float[2,3] y) { y = Relu(x) }"
 
@@ -314,3 +317,49 @@ def test_functions_that_multiply_are_looked_at_once(tmp_path):
     model = replace(load(path), proto=proto)  # onnxruntime, which intake asks, inlines functions for ever
     found = {finding.id: finding for finding in preflight(model)}
     assert found["schema-function-op"].nodes == ("call",)
+
+
+def concerning(reader: Reader, proto: onnx.ModelProto, folder: Path) -> list[Finding]:
+    onnx.save(proto, folder / "m.onnx")
+    return list(preflight(load(folder / "m.onnx"), reader))
+
+
+def test_a_file_newer_than_the_tool_reads_is_the_first_thing_said_of_it(tmp_path: Path) -> None:
+    reader = Reader(tool="Chipper", newest_ir=9, newest_opset=19)
+    proto = parse(PLAIN, opset=20, ir_version=10)
+    found = concerning(reader, proto, tmp_path)
+    assert [(f.id, f.severity, f.detail) for f in found[:2]] == [
+        ("opset-newer-than-tool", Severity.ERROR, "opset 20, Chipper reads up to 19"),
+        ("ir-newer-than-tool", Severity.ERROR, "IR version 10, Chipper reads up to 9"),
+    ]
+    assert "culprits" in found[1].why
+    # instead of the remarks about tools in general
+    assert not {"ir-version-too-new", "opset-too-new"} & {f.id for f in found}
+
+
+def test_what_is_advised_for_a_file_that_is_too_new_makes_it_old_enough(tmp_path: Path) -> None:
+    found = concerning(Reader(tool="Chipper", newest_ir=9), parse(PLAIN, ir_version=10), tmp_path)
+    (newer,) = [f for f in found if f.id == "ir-newer-than-tool"]
+    command = newer.fix.partition('python -c "')[2].rpartition('"')[0]
+    subprocess.run([sys.executable, "-c", command], cwd=tmp_path, check=True)
+    assert onnx.load(tmp_path / "m.onnx").ir_version == 9
+
+
+def test_a_file_that_the_tool_reads_gives_no_alarm(tmp_path: Path) -> None:
+    reader = Reader(tool="Chipper", newest_ir=10, newest_opset=20)
+    ids = {f.id for f in concerning(reader, parse(PLAIN, opset=20, ir_version=10), tmp_path)}
+    assert not ids & {"ir-newer-than-tool", "opset-newer-than-tool", "ir-version-too-new", "opset-too-new"}
+    # of a tool that does not say what it reads, only what is true of tools in general
+    ids = {f.id for f in concerning(Reader(tool="Chipper"), parse(PLAIN, opset=20, ir_version=10), tmp_path)}
+    assert {"ir-version-too-new", "opset-too-new"} <= ids
+
+
+def test_what_the_dressing_of_probes_hides_is_said_of_the_file(tmp_path: Path) -> None:
+    proto = parse("g (float[2,3] x) => (float[2,3] y) { y = LeakyRelu(x) }")
+    plain = {f.id: f for f in concerning(Reader(tool="Chipper"), proto, tmp_path)}
+    dressed = {
+        f.id: f for f in concerning(Reader(tool="Chipper", dressing=Dressing(explicit_defaults=True)), proto, tmp_path)
+    }
+    assert plain["missing-default-attr"].severity is Severity.WARNING
+    assert dressed["missing-default-attr"].severity is Severity.ERROR
+    assert "Probes are written without it" in dressed["missing-default-attr"].why

@@ -13,6 +13,7 @@ from onnxbisect.model.model import Model
 from onnxbisect.preflight import header, ops, shapes, structure, types
 from onnxbisect.preflight.finding import Finding, Severity
 from onnxbisect.preflight.subject import Seen, Subject
+from onnxbisect.preflight.target import Reader, told_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,17 +52,15 @@ def checks() -> tuple[Check, ...]:
     )
 
 
-def preflight(model: Model) -> tuple[Finding, ...]:
+def preflight(model: Model, reader: Reader | None = None) -> tuple[Finding, ...]:
     """Everything known to trouble compilers that can be seen without one: errors first, then warnings, then remarks.
 
     Calls no compiler and runs nothing; costs time linear in the model, and reads the file's graph once more for what
     intake has put in order. What intake refuses (cycles, missing data, a tensor produced twice) never comes this far.
+    Where the `reader` is known, the findings are those that concern it.
     """
     subject = Subject(model, _filed(model))
-    found = [(check, seen) for check in checks() if (seen := check.find(subject)) is not None]
-    order = list(Severity)
-    found.sort(key=lambda pair: order.index(pair[0].severity))
-    return tuple(
+    found = [
         Finding(
             id=check.id,
             severity=check.severity,
@@ -71,8 +70,13 @@ def preflight(model: Model) -> tuple[Finding, ...]:
             why=check.why + (f" Seen: {check.seen}" if check.seen else ""),
             fix=check.fix,
         )
-        for check, seen in found
-    )
+        for check in checks()
+        if (seen := check.find(subject)) is not None
+    ]
+    if reader is not None:
+        found = told_of(reader, found, subject)
+    order = list(Severity)
+    return tuple(sorted(found, key=lambda finding: order.index(finding.severity)))
 
 
 def _filed(model: Model) -> onnx.ModelProto:

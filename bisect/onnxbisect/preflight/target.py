@@ -1,0 +1,83 @@
+"""What can be said of a model once it is known which tool will read it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from onnxbisect.dressing import Dressing
+from onnxbisect.preflight.finding import Finding, Severity
+from onnxbisect.preflight.subject import Subject
+
+#: Ids of the findings that a file is newer than what the tool reads.
+NEWER_THAN_TOOL = ("opset-newer-than-tool", "ir-newer-than-tool")
+
+#: Findings about versions in general, to which the version of the tool itself is the better answer.
+_IN_GENERAL = ("ir-version-too-new", "opset-too-new")
+
+_WHY = (
+    "It refuses a newer file, or leaves out checking, simplifying and constant folding with no more than a warning: "
+    "ops that folding would remove may then be among the culprits."
+)
+
+#: What is true of a finding where the dressing of probes removes its cause.
+_HIDDEN = "Probes are written without it, so no culprit names it; the tool may still refuse the file itself."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reader:
+    """The tool that reads the model: its name, the newest versions that it reads in full, and how its probes are
+    dressed. None stands for a version that is not known.
+    """
+
+    tool: str
+    newest_ir: int | None = None
+    newest_opset: int | None = None
+    dressing: Dressing = field(default_factory=Dressing)
+
+
+def told_of(reader: Reader, found: Sequence[Finding], subject: Subject) -> list[Finding]:
+    """The findings as they concern this tool: what it reads, and what its probes hide, stands first."""
+    settled = _settled(reader.dressing)
+    others = [
+        replace(finding, severity=Severity.ERROR, why=f"{finding.why} {_HIDDEN}") if finding.id in settled else finding
+        for finding in found
+        if finding.id not in _IN_GENERAL or not _knows(reader, finding.id)
+    ]
+    return [*_newer(reader, subject), *others]
+
+
+def _settled(dressing: Dressing) -> set[str]:
+    """Ids of the findings whose cause is gone from every probe."""
+    reduction = {"ScatterND.reduction", "ScatterElements.reduction"} <= set(dressing.unwritten_defaults)
+    return {
+        id_
+        for id_, gone in (
+            ("missing-default-attr", dressing.explicit_defaults),
+            ("constant-node-not-tensor-value", dressing.constants_as_initializers),
+            ("explicit-reduction-none", reduction),
+        )
+        if gone
+    }
+
+
+def _knows(reader: Reader, id_: str) -> bool:
+    return (reader.newest_ir if id_ == "ir-version-too-new" else reader.newest_opset) is not None
+
+
+def _newer(reader: Reader, subject: Subject) -> list[Finding]:
+    found = []
+    ir, opset = subject.filed.ir_version, subject.opset
+    if reader.newest_opset is not None and opset is not None and opset > reader.newest_opset:
+        detail = f"opset {opset}, {reader.tool} reads up to {reader.newest_opset}"
+        fix = (
+            f"Export again at opset {reader.newest_opset} or below, or convert: onnx.version_converter.convert_version."
+        )
+        found.append(_finding("opset-newer-than-tool", detail, fix))
+    if reader.newest_ir is not None and ir > reader.newest_ir:
+        detail = f"IR version {ir}, {reader.tool} reads up to {reader.newest_ir}"
+        code = f"import onnx; m = onnx.load('m.onnx'); m.ir_version = {reader.newest_ir}; onnx.save(m, 'm.onnx')"
+        found.append(_finding("ir-newer-than-tool", detail, f'Lower it, the ops do not change: python -c "{code}".'))
+    return found
+
+
+def _finding(id_: str, detail: str, fix: str) -> Finding:
+    return Finding(id=id_, severity=Severity.ERROR, nodes=(), tensors=(), detail=detail, why=_WHY, fix=fix)
