@@ -18,6 +18,7 @@ from importlib import resources
 from pathlib import Path
 
 from onnxbisect.errors import BackendUnusableError, OptionError
+from onnxbisect.report.text import plural
 from onnxbisect_backends.cache import cache_folder
 from onnxbisect_backends.interpreter import find_python
 from onnxbisect_backends.options import unknown
@@ -130,7 +131,7 @@ class Toolchain:
             say(f"a new environment of {base}")
             carry_out([str(base), "-I", "-m", "venv", str(self.folder)], say, lock)
             packages = len(self.requirements) + sum(map(len, self.elsewhere.values()))
-            say(f"installing {packages} packages, about {self.gigabytes:g} GB")
+            say(f"installing {plural(packages, 'package')}, about {self.gigabytes:g} GB")
             pip = [str(self.python), "-I", "-m", "pip", "--disable-pip-version-check", "--no-input"]
             install = [*pip, "install", "--no-deps", "--progress-bar=off"]
             carry_out([*install, *self.requirements], say, lock)
@@ -148,6 +149,9 @@ class Toolchain:
                 self._remove()
             raise
         say(f"installed in {self.folder}")
+        for other in sorted(self.folder.parent.glob(f"{self.name}-{self.version}-{'[0-9a-f]' * len(self.digest)}")):
+            if other != self.folder:
+                say(f"no longer used by this version of onnx-bisect, and may be removed: {other}")
 
     def _interpreter(self) -> Path:
         for version in self.pythons:

@@ -162,7 +162,11 @@ def test_a_failure_leaves_nothing_and_can_be_tried_again(place: Path) -> None:
     assert TINY.missing
 
     wheel(place / "wheels")
-    TINY.install(lambda _: None)
+    older = TINY.folder.with_name("tiny-1.5-a")
+    older.mkdir()
+    said: list[str] = []
+    TINY.install(said.append)
+    assert said[-1] == f"tiny 1.5: no longer used by this version of onnx-bisect, and may be removed: {older}"
     assert TINY.installed
     assert (TINY.site_packages / "tiny_compiler").is_dir()
 
