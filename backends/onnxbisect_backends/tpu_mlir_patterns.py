@@ -49,7 +49,7 @@ PATTERNS: tuple[Pattern, ...] = (
     _pattern(r"^permute shape not support"),
     _pattern(r"^\[ERR\] .*: Assertion \".*\" failed\."),
     _pattern(r"^Not Implemented$"),
-    _pattern(r"^UNREACHABLE executed at .*!", Kind.CRASH),
+    _pattern(r"^UNREACHABLE executed at (?:.*/Interfaces/(?P<op>\w+)\.cpp|.*):\d+!", Kind.CRASH),
     _pattern(r"^PLEASE submit a bug report to .*", Kind.CRASH),
     # it compiled, and computes other numbers
     _pattern(r"^ *\[(?P<tensor>\S.*)_(?P<op>[A-Za-z]+) *\] +NOT_\w+ +\[FAILED\]", Kind.NUMERIC),

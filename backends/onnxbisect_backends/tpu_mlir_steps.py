@@ -64,15 +64,19 @@ def _compile(root: Path, model: str, order: "dict[str, Any]") -> int:
     import onnx
 
     proto = onnx.load(model, load_external_data=False)
+    if order["verify"] and (why_not := _uncomparable(proto, order["verify_mb"])):
+        print(f"{_MARK} not compared: {why_not}")
+        order["verify"] = False
+    wanted = order["calibrate"] or int(order["verify"])
     try:
-        samples = _samples(proto.graph, order["samples"], max(1, order["calibrate"]))
+        samples = _samples(proto.graph, order["samples"], wanted)
     except (OSError, ValueError, KeyError) as error:
         print(f"{_MARK} the samples of input values cannot be read: {error}")
         return _NO_QUESTION
-    words = ["--model_name", "probe", "--model_def", model, "--mlir", "probe.mlir"]
-    if order["verify"] and (why_not := _uncomparable(proto, samples, order["verify_mb"])):
-        print(f"{_MARK} not compared: {why_not}")
+    if wanted and not samples:
+        print(f"{_MARK} not compared: the tool has no way to give the model its inputs")
         order["verify"] = False
+    words = ["--model_name", "probe", "--model_def", model, "--mlir", "probe.mlir"]
     if order["verify"]:
         words += ["--test_input", samples[0], "--test_result", "outputs.npz", "--tolerance", order["tolerance"]]
     status = _step(root, "model_transform", *words)
@@ -85,13 +89,11 @@ def _compile(root: Path, model: str, order: "dict[str, Any]") -> int:
     return _deploy(root, order)
 
 
-def _uncomparable(proto: "onnx.ModelProto", samples: "list[str]", most_mb: int) -> str:
+def _uncomparable(proto: "onnx.ModelProto", most_mb: int) -> str:
     """Why the numbers of a model cannot be compared with those of the tool's onnxruntime; empty where they can."""
     import onnx
     from onnx import helper
 
-    if not samples:
-        return "the tool has no way to give it its inputs"
     if proto.ir_version > onnx.IR_VERSION:
         return f"the tool's onnxruntime does not read IR version {proto.ir_version}"
     size = 0
