@@ -1,8 +1,9 @@
 """Run as a script by RKNN-Toolkit2's own Python, in a process of its own: convert one model, and say what came of it.
 
 `rknn_convert.py MODEL OUT ORDER`, where ORDER is JSON: `config` goes to `RKNN.config`, `quantize` tells whether to,
-and `samples` are the files of input values to calibrate on. Exit status 0: every call returned 0. 1: refused. 2: there
-is nothing to calibrate on. That status 0 is no success yet is for the judge to see, in the log.
+and `samples` are the files of input values to calibrate on. Exit status 0: every call returned 0. 1: refused. 2: the
+toolkit was not asked, for the reason on standard error. That status 0 is no success yet is for the judge to see, in the
+log.
 """
 
 import ctypes
@@ -22,8 +23,15 @@ def main(model: str, out: str, order: str) -> int:
     """Convert; exit status."""
     _say_lines_at_once()
     asked = json.loads(order)
+    inputs = _inputs(model)
+    for entry in inputs:
+        # cut out behind an op of unknown output; the toolkit would take it for a scalar
+        if entry.type.HasField("tensor_type") and not entry.type.tensor_type.HasField("shape"):
+            print(f"The shape of the input '{entry.name}' is not known.", file=sys.stderr)
+            return 2
     try:
-        dataset = _dataset(model, asked["samples"]) if asked["quantize"] else None
+        names = [entry.name for entry in inputs]
+        dataset = _dataset(names, asked["samples"]) if asked["quantize"] else None
     except (OSError, ValueError, KeyError) as error:
         print(f"There are no samples to calibrate on: {error}", file=sys.stderr)
         return 2
@@ -47,16 +55,19 @@ def _say_lines_at_once() -> None:
     libc.setvbuf(ctypes.c_void_p.in_dll(libc, "stdout"), None, _LINE_BUFFERED, ctypes.c_size_t(0))
 
 
-def _dataset(model: str, samples: list[str]) -> str:
+def _inputs(model: str) -> list[onnx.ValueInfoProto]:
+    graph = onnx.load(model, load_external_data=False).graph
+    weights = {tensor.name for tensor in graph.initializer}
+    return [entry for entry in graph.input if entry.name not in weights]
+
+
+def _dataset(inputs: list[str], samples: list[str]) -> str:
     """The samples as the toolkit wants them: a text file, each line the `.npy` files of one sample's inputs in order.
 
     All are in the working directory, under names without blanks.
     """
     if not samples:
         raise ValueError("none were made for this model")
-    graph = onnx.load(model, load_external_data=False).graph
-    weights = {tensor.name for tensor in graph.initializer}
-    inputs = [entry.name for entry in graph.input if entry.name not in weights]
     lines = []
     for number, path in enumerate(samples):
         names = [f"sample{number}_{position}.npy" for position in range(len(inputs))]

@@ -157,6 +157,16 @@ def test_without_samples_nothing_is_known_of_a_quantised_model(tmp_path: Path) -
     assert verdict.message == "There are no samples to calibrate on: none were made for this model"
 
 
+def test_what_is_cut_out_behind_an_op_of_unknown_output_is_not_asked(tmp_path: Path) -> None:
+    """The toolkit takes an input without a shape for a scalar, and refuses it: that is no word about the op."""
+    model = net("g (float[1,4] n) => (float[1,4] y) { [r] y = Relu(n) }")
+    model.graph.input[0].type.tensor_type.ClearField("shape")
+
+    verdict = ask(usable(), model, tmp_path)
+
+    assert (verdict.status, verdict.message) == (Status.UNRESOLVED, "The shape of the input 'n' is not known.")
+
+
 def test_a_log_that_is_cut_proves_no_success() -> None:
     verdict = make("rknn", {}).judge(Outcome(exit_code=0, log="I rknn building done.", log_truncated=True))
 
