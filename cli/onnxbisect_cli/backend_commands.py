@@ -17,7 +17,7 @@ def list_command(context: typer.Context) -> None:
     if context.invoked_subcommand is None:
         from onnxbisect_cli import backend_list
 
-        backend_list.show()
+        raise typer.Exit(backend_list.show())
 
 
 @app.command("install")

@@ -8,7 +8,9 @@ from enum import IntEnum
 from onnxbisect.errors import BackendUnusableError, OptionError
 from onnxbisect.report.text import clean, clip, plural
 from onnxbisect_backends.options import OptionHelp
+from onnxbisect_backends.process import kill_running
 from onnxbisect_backends.registry import BrokenBackend, LoadedBackend, available
+from onnxbisect_cli.signals import stopping
 
 #: Options of one backend that are listed; `backends options` shows all.
 _MOST_OPTIONS = 8
@@ -23,11 +25,14 @@ class _State(IntEnum):
     BROKEN = 3
 
 
-def show() -> None:
-    """One paragraph for each backend; a broken one is listed with the reason, never fatal."""
+def show() -> int:
+    """One paragraph for each backend; a broken one is listed with the reason, never fatal. The exit status."""
     found = available()
-    with ThreadPoolExecutor(max_workers=4) as pool:  # some start their tool to learn its version
+    # some start their tool to learn its version
+    with stopping(kill_running) as interruption, ThreadPoolExecutor(max_workers=4) as pool:
         answers = list(pool.map(_asked, found.values()))
+    if interruption.number is not None:
+        return interruption.exit_code
     width = max((len(clean(name)) for name in found), default=0) + 2
     for backend, (_, text) in sorted(zip(found.values(), answers, strict=True), key=lambda it: it[1][0]):
         _print(clean(backend.name), text, width)
@@ -35,6 +40,7 @@ def show() -> None:
             _print("", f"options: {_options(backend)}", width)
     print("Any command:             onnx-bisect run MODEL -- my_compile {model}")
     print("Your own as a TOML file: onnx-bisect run MODEL --backend ./mychip.toml")
+    return 0
 
 
 def _asked(backend: LoadedBackend | BrokenBackend) -> tuple[_State, str]:
