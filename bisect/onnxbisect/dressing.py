@@ -13,7 +13,8 @@ class Dressing:
     `[A-Za-z0-9_]`. `explicit_defaults`: attributes left at their schema default are written out, and the kernel shapes
     of convolutions, which default to those of their weights. `unwritten_defaults`: attributes, as `Op.attribute`, that
     are left out all the same, and taken out where they say what their absence says.
-    `constants_as_initializers`: Constant nodes become initializers.
+    `constants_as_initializers`: Constant nodes become initializers. `covered`: op types that the target trips over
+    where they make a graph output; in cuts, never in the whole model, a Relu follows them there.
     """
 
     input_dtypes: frozenset[str] | None = None
@@ -22,3 +23,4 @@ class Dressing:
     explicit_defaults: bool = False
     unwritten_defaults: tuple[str, ...] = ()
     constants_as_initializers: bool = False
+    covered: tuple[str, ...] = ()

@@ -4,7 +4,7 @@ Written from the vendor's documents and from logs of real runs: it validates arg
 archives, names the first offending op in pulsar2's words, and leaves its output tree. Texts that no source gives begin
 with `[stand-in]`. What an op list can say is judged by the shipped profile of the chip.
 
-Options of its own come before those of pulsar2: `--refuse OP=TEXT`, `--lone-reshape`, `--hang`, `--abort`.
+Options of its own come before those of pulsar2: `--refuse OP=TEXT`, `--bare-reshape`, `--hang`, `--abort`.
 """
 
 import argparse
@@ -36,7 +36,7 @@ TABLE = """                     Quant Precision Table【PerLayer Reference】
 def main() -> int:
     own = argparse.ArgumentParser(add_help=False)
     own.add_argument("--refuse", action="append", default=[])
-    for flag in ("--lone-reshape", "--hang", "--abort"):
+    for flag in ("--bare-reshape", "--hang", "--abort"):
         own.add_argument(flag, action="store_true")
     traps, words = own.parse_known_args()
     if words == ["version"]:
@@ -106,8 +106,10 @@ def parse(model: onnx.ModelProto, hardware: str, traps: argparse.Namespace) -> N
             print(f"op name: {node}, {op}, {{}} get opr failed.", file=sys.stderr)
             fail("OnnxOptimizationError", 13, f"AssertionError: check onnx parser e2e failed, ['{node}']")
         fail("OnnxOptimizationError", 13, f"KeyError: 'dont support {op} opr in AXOPS/ONNXOPS/CUSTOM_OPS'")
-    ops = [node.op_type for node in model.graph.node]
-    if traps.lone_reshape and len(ops) == 1 and ops[0] in ("Reshape", "Squeeze"):
+    ends = {value.name for value in model.graph.output}
+    if traps.bare_reshape and any(
+        node.op_type in ("Reshape", "Squeeze") and node.output[0] in ends for node in model.graph.node
+    ):
         fail("NPUBackendError", 8, "ZeroDivisionError: division by zero")
 
 

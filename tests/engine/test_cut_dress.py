@@ -184,3 +184,33 @@ def test_known_values_and_constants_are_initializers_side_by_side(tmp_path: Path
     piece = cut_names(read(tmp_path, RESHAPE), "make_first", dressing=Dressing(constants_as_initializers=True))
     assert sorted(weight_names(piece)) == ["whole", "zero"]
     assert input_names(piece) == []
+
+
+def test_ops_that_must_not_end_a_cut_are_followed_by_a_relu(tmp_path: Path) -> None:
+    model = read(tmp_path, RESHAPE)
+    dressing = Dressing(covered=("Reshape",), safe_names=True)
+    cutter = Cutter(model)
+    alone = cutter.cut(1 << model.unit_of_node["make_y"], dressing)
+
+    assert [node.op_type for node in alone.proto.graph.node] == ["Reshape", "Relu"]
+    assert [alone.original(name) for name in output_names(alone.proto)] == ["y"]
+    onnx.checker.check_model(alone.proto, full_check=True)
+    inside = cutter.cut(1 << model.unit_of_node["make_r"], dressing)
+    assert [node.op_type for node in inside.proto.graph.node] == ["Relu"]
+    whole = cutter.cut(full(len(model.units)), dressing)
+    assert output_names(whole.proto) == ["y"]
+    assert whole.proto.graph.node[-1].op_type == "Reshape"
+
+
+def test_a_cover_has_a_name_of_its_own_and_floats_only(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["": 17]>
+    g (float[2,3] y_covered, int64[2,3] i) => (float[6] y, int64[6] n, float[2,3] z)
+    <int64[1] flat = {6}>
+    { y = Reshape(y_covered, flat)  n = Reshape(i, flat)  z = Abs(y_covered)  unused = Neg(z) }"""
+    model = read(tmp_path, text)
+    names = ("make_y", "make_n", "make_z")
+    piece = Cutter(model).cut(sum(1 << model.unit_of_node[name] for name in names), Dressing(covered=("Reshape",)))
+
+    onnx.checker.check_model(piece.proto, full_check=True)
+    assert sorted(output_names(piece.proto)) == ["n", "y_covered_", "z"]
+    assert piece.original("y_covered_") == "y"

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import onnx
 
 from onnxbisect.cut.boundary import Declarations
+from onnxbisect.cut.cover import cover_outputs
 from onnxbisect.cut.dress import dress
 from onnxbisect.cut.frame import Frame, Framer, Wishes
 from onnxbisect.cut.functions import Call, Functions, call_of
@@ -69,7 +70,9 @@ class Cutter:
         everything = units == self._everything and wishes is None
         self._weights.add(graph, nodes, frame.known, everything=everything)
         self._add_scopes(proto, nodes, everything=everything)
-        return Piece(units=units, proto=proto, renamed=dress(proto, dressing), dressing=dressing)
+        covered = {} if everything or not dressing.covered else cover_outputs(graph, dressing.covered)
+        renamed = {new: covered.get(old, old) for new, old in dress(proto, dressing).items()}
+        return Piece(units=units, proto=proto, renamed={**covered, **renamed}, dressing=dressing)
 
     def _walk(self, frame: Frame, count: int) -> list[int]:
         """The nodes between the entering tensors and the roots, as indices into the model, in its order."""
