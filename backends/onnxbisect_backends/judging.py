@@ -12,14 +12,27 @@ _CRASHES = {134: signals.SIGABRT, 136: signals.SIGFPE, 139: signals.SIGSEGV}
 
 _TOO_LARGE = signals.SIGXFSZ
 
+#: How a wrapper reports that the program inside was killed.
+_KILLED = 137
+
 
 def unfinished(outcome: Outcome) -> Verdict | None:
-    """The verdict where the compile says nothing about the model: it never started, was stopped, or timed out."""
+    """The verdict where the compile says nothing about the model: never started, stopped, timed out, or shot.
+
+    Nobody but we, the kernel for want of memory, and an administrator sends SIGKILL; where it was not we, the same
+    compile may well end on another day, or with fewer beside it.
+    """
     if outcome.broken:
         return Verdict(status=Status.UNRESOLVED, kind=Kind.ERROR, message=outcome.broken, seconds=outcome.seconds)
     if outcome.timed_out:
         message = f"Still compiling after {outcome.seconds:.0f} seconds, then killed; raise the time limit to know."
         return Verdict(status=Status.UNRESOLVED, kind=Kind.TIMEOUT, message=message, seconds=outcome.seconds)
+    if not outcome.over_memory and (outcome.signal == signals.SIGKILL or outcome.exit_code == _KILLED):
+        message = (
+            f"Killed from outside, holding {outcome.peak_memory >> 20} MB: mostly the kernel's way when memory runs "
+            f"out; try fewer compiles at a time, or more memory."
+        )
+        return Verdict(status=Status.UNRESOLVED, kind=Kind.RESOURCE, message=message, seconds=outcome.seconds)
     return None
 
 

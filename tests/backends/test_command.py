@@ -36,7 +36,7 @@ def shell(script: str, cwd: Path | None = None) -> CommandBackend:
         ("exit 126", Status.FAIL, Kind.ERROR),
         ("exit 255", Status.FAIL, Kind.ERROR),
         ("kill -SEGV $$", Status.FAIL, Kind.CRASH),
-        ("kill -KILL $$", Status.FAIL, Kind.CRASH),
+        ("kill -KILL $$", Status.UNRESOLVED, Kind.RESOURCE),
         ("exit 139", Status.FAIL, Kind.CRASH),
         ("exit 134", Status.FAIL, Kind.CRASH),
         ("exit 136", Status.FAIL, Kind.CRASH),

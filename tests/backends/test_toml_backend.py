@@ -152,6 +152,14 @@ def test_limits_of_the_target_are_failures_for_want_of_resources(tmp_path: Path,
     assert mark in verdict.message
 
 
+@pytest.mark.parametrize("outcome", [Outcome(signal=9, peak_memory=300 << 20), Outcome(exit_code=137)])
+def test_what_the_kernel_kills_for_want_of_memory_is_no_failure_of_the_model(tmp_path: Path, outcome: Outcome) -> None:
+    verdict = backend(tmp_path, shell("")).judge(outcome)
+
+    assert (verdict.status, verdict.kind) == (Status.UNRESOLVED, Kind.RESOURCE)
+    assert f"holding {outcome.peak_memory >> 20} MB" in verdict.message
+
+
 def test_the_compile_has_an_empty_directory_as_home_and_only_the_declared_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
