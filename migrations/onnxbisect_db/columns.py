@@ -1,13 +1,16 @@
 """Column types that mean the same in SQLite and in PostgreSQL, and the identifiers of rows."""
 
 import os
+import re
 import time
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import DateTime, Dialect
+from sqlalchemy import DateTime, Dialect, Text
 from sqlalchemy.types import TypeDecorator
+
+_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 
 
 class Moment(TypeDecorator[datetime]):
@@ -29,6 +32,21 @@ class Moment(TypeDecorator[datetime]):
             return None
         moment: datetime = value
         return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+
+
+class Wording(TypeDecorator[str]):
+    """Text from anywhere, compilers' logs included. PostgreSQL refuses NUL, and neither takes half of a surrogate
+    pair; U+FFFD stands for either.
+    """
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        """To the database."""
+        if value is None:
+            return None
+        return _UNSTORABLE.sub("\N{REPLACEMENT CHARACTER}", value)
 
 
 def new_id() -> str:

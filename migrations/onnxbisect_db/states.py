@@ -1,4 +1,4 @@
-"""The states that rows go through."""
+"""The states that rows go through, and other words that columns hold."""
 
 from enum import StrEnum
 
@@ -47,3 +47,34 @@ class DeliveryState(StrEnum):
     DELIVERED = "delivered"
     #: Given up, or its endpoint was disabled.
     FAILED = "failed"
+
+
+class Scope(StrEnum):
+    """What a token allows."""
+
+    READ = "read"
+    SUBMIT = "submit"
+    #: Everything, tokens and endpoints included.
+    ADMIN = "admin"
+
+
+class EventType(StrEnum):
+    """What happens to a job. Those in `ANNOUNCED` are told to webhooks, too."""
+
+    JOB_QUEUED = "job.queued"
+    JOB_STARTED = "job.started"
+    SEARCH_PREPARED = "search.prepared"
+    PROBE_ASKED = "probe.asked"
+    PROBE_ANSWERED = "probe.answered"
+    CULPRIT_FOUND = "culprit.found"
+    SEARCH_ENDED = "search.ended"
+    #: It has a verdict.
+    JOB_FINISHED = "job.finished"
+    #: It ended without one; cancelled jobs, too.
+    JOB_FAILED = "job.failed"
+    PING = "webhook.ping"
+
+
+ANNOUNCED = frozenset(
+    {EventType.JOB_STARTED, EventType.CULPRIT_FOUND, EventType.JOB_FINISHED, EventType.JOB_FAILED, EventType.PING}
+)

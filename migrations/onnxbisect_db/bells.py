@@ -1,0 +1,31 @@
+"""When the message queue is told of a row, and told again.
+
+The queue only rings: it holds no work and may lose all that it has. A row that waits for somebody says when it is rung
+again if nobody has heeded it until then, each time after twice as long, so that a busy service is not rung to death.
+"""
+
+from datetime import datetime, timedelta
+
+from sqlalchemy import ColumnElement, or_
+
+from onnxbisect_db.tables import Rung
+
+_FIRST = timedelta(seconds=10)
+_LONGEST = timedelta(minutes=10)
+
+
+def rung(row: Rung, at: datetime) -> None:
+    """The caller rings for this row as soon as the transaction is committed."""
+    row.ring_at = at + min(_FIRST * 2 ** min(row.rings, 10), _LONGEST)
+    row.rings += 1
+
+
+def heeded(row: Rung) -> None:
+    """Somebody came; what waits from now on is rung for at once."""
+    row.ring_at = None
+    row.rings = 0
+
+
+def due(table: type[Rung], at: datetime) -> ColumnElement[bool]:
+    """Rows for which it is time to ring."""
+    return or_(table.ring_at.is_(None), table.ring_at <= at)

@@ -1,0 +1,152 @@
+"""The database: how it is reached, what a transaction is, and what time it is there.
+
+Modules beside this one are functions over a `Session`, which is one transaction; none of them commits. A caller says
+where the transaction ends:
+
+    claim = database.run(lambda session: probes.claim(session, "qnn", worker="host-1", seconds=30))
+
+Rows that come back are read-only snapshots: they stay readable after the transaction, and what was not loaded raises
+instead of asking the database again.
+"""
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, Engine, create_engine, event, func, make_url, select
+from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.orm import Session, sessionmaker
+
+from onnxbisect.errors import OptionError
+from onnxbisect_db import schema
+from onnxbisect_db.columns import Moment
+
+Clock = Callable[[], datetime]
+T = TypeVar("T")
+
+#: Seconds that SQLite waits for another writer.
+_PATIENCE = 30
+#: Pauses before a transaction that lost against another is tried again.
+_PAUSES = (0.01, 0.05, 0.2, 1.0)
+_WRITES = "onnxbisect_writes"
+
+
+class Database:
+    """SQLite in a file, or PostgreSQL. Threads may share it; processes open it each for itself.
+
+    `clock` replaces the database's own clock, for tests. Without `durable` a power cut may take back the last moments
+    of an SQLite file; a process that is killed loses nothing either way.
+    """
+
+    def __init__(self, url: str, *, clock: Clock | None = None, durable: bool = True) -> None:
+        self._engine = _sqlite(url, durable=durable) if url.startswith("sqlite") else _postgresql(url)
+        reading: dict[str, Any] = {_WRITES: False}
+        if self._engine.dialect.name == "postgresql":
+            reading |= {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
+        info = {"clock": clock}
+        self._reading = sessionmaker(self._engine.execution_options(**reading), expire_on_commit=False, info=info)
+        self._writing = sessionmaker(self._engine, expire_on_commit=False, info=info)
+
+    @contextmanager
+    def session(self) -> Iterator[Session]:
+        """To read: one consistent view, in which nothing can be written."""
+        with self._reading() as session:
+            yield session
+
+    @contextmanager
+    def transaction(self) -> Iterator[Session]:
+        """To write: committed at the end, rolled back by an exception."""
+        with self._writing.begin() as session:
+            yield session
+
+    def run(self, work: Callable[[Session], T]) -> T:
+        """`work` in a transaction. Where the database rolled it back because of another one, `work` runs again."""
+        for pause in _PAUSES:
+            try:
+                with self.transaction() as session:
+                    return work(session)
+            except DBAPIError as error:
+                if not _lost_against_another(error):
+                    raise
+            time.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311 - two that met shall not meet again
+        with self.transaction() as session:
+            return work(session)
+
+    def upgrade(self) -> None:
+        """Bring the tables to this program's version; several processes may do so at a time. There is no way back."""
+        schema.upgrade(self._engine)
+
+    def revision(self) -> str | None:
+        """The version that the tables have; None where there are none."""
+        return schema.revision(self._engine)
+
+    def is_current(self) -> bool:
+        """Whether the tables are those of this program."""
+        return self.revision() == schema.head()
+
+    def close(self) -> None:
+        """Let go of all connections."""
+        self._engine.dispose()
+
+
+def now(session: Session) -> datetime:
+    """What time it is. Workers' clocks differ, so PostgreSQL's own counts; SQLite's users share one machine.
+
+    It is read once there is a lock to hold: the start of the transaction, which `now()` means in SQL, can be long past.
+    """
+    clock: Clock | None = session.info["clock"]
+    if clock is not None:
+        return clock()
+    if session.get_bind().dialect.name == "sqlite":
+        return datetime.now(UTC)
+    return session.scalars(select(func.clock_timestamp(type_=Moment()))).one()
+
+
+def _postgresql(url: str) -> Engine:
+    engine = _engine(url, pool_pre_ping=True)
+    if engine.dialect.name != "postgresql":
+        raise OptionError(f"The database must be PostgreSQL or SQLite, not {engine.dialect.name}.")
+    return engine
+
+
+def _sqlite(url: str, *, durable: bool) -> Engine:
+    # The driver would begin transactions by itself, and too late; `_begin` does.
+    engine = _engine(url, connect_args={"isolation_level": None, "timeout": _PATIENCE})
+    path = engine.url.database
+    if not path or path == ":memory:":
+        raise OptionError("The database must be a file: what SQLite has in memory, only one connection can see.")
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    pragmas = ("foreign_keys = ON", "journal_mode = WAL", f"synchronous = {'FULL' if durable else 'NORMAL'}")
+
+    @event.listens_for(engine, "connect")
+    def _connect(connection: Any, record: Any) -> None:
+        for pragma in pragmas:
+            connection.execute(f"PRAGMA {pragma}")
+
+    @event.listens_for(engine, "begin")
+    def _begin(connection: Connection) -> None:
+        # A transaction that reads first and then writes could not go on if another one wrote in between.
+        writes = connection.get_execution_options().get(_WRITES, True)
+        connection.exec_driver_sql(f"PRAGMA query_only = {'OFF' if writes else 'ON'}")
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+    return engine
+
+
+def _engine(url: str, **options: Any) -> Engine:
+    try:
+        return create_engine(make_url(url), **options)
+    except ArgumentError as error:
+        # The URL may hold a password: it is not repeated.
+        message = "The database's URL is none: it looks like sqlite:////var/lib/onnx-bisect/db.sqlite or "
+        raise OptionError(message + "postgresql://user:password@host/name.") from error
+
+
+def _lost_against_another(error: DBAPIError) -> bool:
+    """Serialisation failure or deadlock in PostgreSQL, SQLITE_BUSY in SQLite: nothing was written."""
+    busy = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF == 5
+    return busy or getattr(error.orig, "sqlstate", None) in ("40001", "40P01")

@@ -1,0 +1,209 @@
+"""The outbox of webhooks: what is to be sent, who is sending it, what came of it.
+
+The schedule is that of the Standard Webhooks specification. A message keeps its id on every try, so a receiver that
+saw it before can tell.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import or_, select, update
+from sqlalchemy.orm import Session
+
+from onnxbisect_db import bells
+from onnxbisect_db.database import now
+from onnxbisect_db.states import DeliveryState, EventType
+from onnxbisect_db.tables import Delivery, Endpoint
+
+#: How long to wait before each try; the first is at once.
+SCHEDULE = (
+    timedelta(0),
+    timedelta(seconds=5),
+    timedelta(minutes=5),
+    timedelta(minutes=30),
+    *(timedelta(hours=hours) for hours in (2, 5, 10, 14, 20, 24)),
+)
+#: An endpoint that has taken nothing for so long is disabled when the next message is given up.
+_PATIENCE = timedelta(days=5)
+_LONGEST_RETRY_AFTER = timedelta(days=1)
+_GONE = 410
+_ANSWER_CHARACTERS = 2000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sending:
+    """A delivery in somebody's hands. `number` is the claim."""
+
+    id: str
+    number: int
+    endpoint_id: str
+    url: str
+    secrets: tuple[str, ...]
+    payload: Mapping[str, Any]
+    created_at: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
+class Try:
+    """What came of one try. `status` is None where there was no answer, and `problem` says why.
+
+    `retry_after` is what the answer asked for.
+    """
+
+    status: int | None
+    milliseconds: int
+    answer: str = ""
+    problem: str = ""
+    retry_after: timedelta | None = None
+
+    @property
+    def arrived(self) -> bool:
+        """Whether the receiver has it: redirects are not followed, so they are failures."""
+        return self.status is not None and 200 <= self.status < 300
+
+
+def announce(
+    session: Session, kind: EventType, data: Mapping[str, Any], at: datetime, *, tenant: str, job_id: str | None
+) -> None:
+    """Write a delivery for every endpoint that wants it: the tenant's, and that of the job."""
+    mine = select(Endpoint).where(Endpoint.tenant == tenant, Endpoint.disabled_at.is_(None))
+    for endpoint in session.scalars(mine.where(or_(Endpoint.job_id.is_(None), Endpoint.job_id == job_id))):
+        if not endpoint.events or kind in endpoint.events:
+            _write(session, endpoint, kind, data, at, job_id)
+
+
+def ping(session: Session, endpoint: Endpoint) -> Delivery:
+    """A message that only shows that messages arrive."""
+    return _write(session, endpoint, EventType.PING, {"endpoint": endpoint.id}, now(session), None)
+
+
+def _write(
+    session: Session, endpoint: Endpoint, kind: EventType, data: Mapping[str, Any], at: datetime, job_id: str | None
+) -> Delivery:
+    payload = {"type": kind, "timestamp": at.isoformat(), "data": dict(data)}
+    delivery = Delivery(
+        endpoint_id=endpoint.id, job_id=job_id, type=kind, payload=payload, due_at=at, created_at=at, ring_at=at
+    )
+    session.add(delivery)
+    session.flush()
+    return delivery
+
+
+def listed(session: Session, endpoint_id: str, *, before: str | None = None, limit: int = 50) -> list[Delivery]:
+    """An endpoint's deliveries, the newest first, from the one before `before` on."""
+    mine = select(Delivery).where(Delivery.endpoint_id == endpoint_id)
+    if before is not None:
+        mine = mine.where(Delivery.id < before)
+    return list(session.scalars(mine.order_by(Delivery.id.desc()).limit(limit)))
+
+
+def claim(session: Session, delivery_id: str, *, seconds: float) -> Sending | None:
+    """Take a delivery that is due, to send it within so many seconds; None where there is nothing to do."""
+    at = now(session)
+    found = session.scalars(
+        select(Delivery).where(Delivery.id == delivery_id).with_for_update(skip_locked=True)
+    ).one_or_none()
+    if found is None or found.state != DeliveryState.PENDING or found.due_at > at:
+        return None
+    if found.lease_until is not None and found.lease_until > at:
+        return None
+    endpoint = session.get_one(Endpoint, found.endpoint_id)
+    found.claims += 1
+    found.lease_until = at + timedelta(seconds=seconds)
+    bells.heeded(found)
+    return Sending(
+        id=found.id,
+        number=found.claims,
+        endpoint_id=endpoint.id,
+        url=endpoint.url,
+        secrets=tuple(endpoint.secrets),
+        payload=found.payload,
+        created_at=found.created_at,
+    )
+
+
+def record(session: Session, sending: Sending, tried: Try, *, jitter: float = 0.0) -> bool:
+    """What came of it: it is done, or due again later. False where somebody else has taken it since.
+
+    `jitter`, from 0 to 1, is a share of a tenth of the wait that is added to it.
+    """
+    endpoint = session.get(Endpoint, sending.endpoint_id, with_for_update=True, populate_existing=True)
+    found = session.get(Delivery, sending.id, with_for_update=True, populate_existing=True)
+    if endpoint is None or found is None or found.claims != sending.number or found.state != DeliveryState.PENDING:
+        return False
+    at = now(session)
+    found.tries = [*found.tries, _kept(tried, at)]
+    found.lease_until = None
+    found.step += 1
+    if tried.arrived:
+        found.state = DeliveryState.DELIVERED
+        endpoint.failing_since = None
+        return True
+    endpoint.failing_since = endpoint.failing_since or at
+    if tried.status == _GONE:
+        _disable(session, endpoint, at, "it answered 410 Gone")
+    elif found.step < len(SCHEDULE):
+        wait = SCHEDULE[found.step] * (1 + 0.1 * jitter)
+        asked = min(tried.retry_after or timedelta(0), _LONGEST_RETRY_AFTER)
+        found.due_at = at + max(wait, asked)
+        bells.heeded(found)
+    else:
+        found.state = DeliveryState.FAILED
+        if at - endpoint.failing_since > _PATIENCE:
+            _disable(session, endpoint, at, f"it took nothing since {endpoint.failing_since:%Y-%m-%d}")
+    return True
+
+
+def redeliver(session: Session, delivery_id: str, tenant: str) -> Delivery | None:
+    """Send it again, now, from the beginning of the schedule; None where the tenant has no such delivery."""
+    found = session.scalars(
+        select(Delivery)
+        .join(Endpoint, Endpoint.id == Delivery.endpoint_id)
+        .where(Delivery.id == delivery_id, Endpoint.tenant == tenant)
+        .with_for_update(of=Delivery)
+    ).one_or_none()
+    if found is not None:
+        found.state = DeliveryState.PENDING
+        found.due_at = now(session)
+        found.step = 0
+        found.claims += 1  # who is sending it now must not end it
+        found.lease_until = None
+        bells.heeded(found)
+    return found
+
+
+def ring(session: Session, limit: int = 1000) -> list[str]:
+    """The deliveries that are due and in nobody's hands, to be rung for."""
+    at = now(session)
+    waiting = (
+        select(Delivery)
+        .where(Delivery.state == DeliveryState.PENDING, Delivery.due_at <= at, bells.due(Delivery, at))
+        .where(or_(Delivery.lease_until.is_(None), Delivery.lease_until <= at))
+        .order_by(Delivery.due_at)
+        .limit(limit)
+        .with_for_update(skip_locked=True)
+    )
+    found = list(session.scalars(waiting))
+    for delivery in found:
+        bells.rung(delivery, at)
+    return [delivery.id for delivery in found]
+
+
+def _disable(session: Session, endpoint: Endpoint, at: datetime, why: str) -> None:
+    endpoint.disabled_at = at
+    endpoint.disabled_because = f"Disabled: {why}."
+    mine = (Delivery.endpoint_id == endpoint.id, Delivery.state == DeliveryState.PENDING)
+    session.flush()
+    session.execute(update(Delivery).where(*mine).values(state=DeliveryState.FAILED, lease_until=None))
+
+
+def _kept(tried: Try, at: datetime) -> dict[str, Any]:
+    return {
+        "at": at.isoformat(),
+        "status": tried.status,
+        "milliseconds": tried.milliseconds,
+        "answer": tried.answer[:_ANSWER_CHARACTERS],
+        "problem": tried.problem,
+    }

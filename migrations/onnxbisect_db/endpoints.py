@@ -1,0 +1,77 @@
+"""Where webhooks go, and with which secrets they are signed."""
+
+import base64
+import secrets
+from collections.abc import Iterable
+
+from sqlalchemy import delete, select
+from sqlalchemy.orm import Session
+
+from onnxbisect_db.database import now
+from onnxbisect_db.states import EventType
+from onnxbisect_db.tables import Endpoint
+
+
+def add(
+    session: Session, *, tenant: str, url: str, events: Iterable[EventType] = (), job_id: str | None = None
+) -> Endpoint:
+    """A new endpoint with a secret of its own; no events means all. With `job_id` it hears of that job only."""
+    wanted = sorted(set(events))
+    endpoint = Endpoint(
+        tenant=tenant, url=url, secrets=[_secret()], events=wanted, job_id=job_id, created_at=now(session)
+    )
+    session.add(endpoint)
+    session.flush()
+    return endpoint
+
+
+def listed(session: Session, tenant: str) -> list[Endpoint]:
+    """The tenant's endpoints, without those that came with a job; the newest first."""
+    mine = select(Endpoint).where(Endpoint.tenant == tenant, Endpoint.job_id.is_(None))
+    return list(session.scalars(mine.order_by(Endpoint.id.desc())))
+
+
+def get(session: Session, endpoint_id: str, tenant: str) -> Endpoint | None:
+    """One of the tenant's endpoints."""
+    return session.scalars(select(Endpoint).where(Endpoint.id == endpoint_id, Endpoint.tenant == tenant)).one_or_none()
+
+
+def rotate(session: Session, endpoint_id: str, tenant: str) -> Endpoint | None:
+    """Give it a new secret. The one before signs, too, until the next rotation or `retire`."""
+    endpoint = _locked(session, endpoint_id, tenant)
+    if endpoint is not None:
+        endpoint.secrets = [_secret(), *endpoint.secrets[:1]]
+    return endpoint
+
+
+def retire(session: Session, endpoint_id: str, tenant: str) -> Endpoint | None:
+    """Sign with the newest secret only."""
+    endpoint = _locked(session, endpoint_id, tenant)
+    if endpoint is not None:
+        endpoint.secrets = endpoint.secrets[:1]
+    return endpoint
+
+
+def enable(session: Session, endpoint_id: str, tenant: str) -> Endpoint | None:
+    """Use it again after it was disabled. What was given up stays so; `deliveries.redeliver` sends it."""
+    endpoint = _locked(session, endpoint_id, tenant)
+    if endpoint is not None:
+        endpoint.disabled_at = endpoint.failing_since = None
+        endpoint.disabled_because = ""
+    return endpoint
+
+
+def remove(session: Session, endpoint_id: str, tenant: str) -> bool:
+    """Forget it and its deliveries."""
+    gone = delete(Endpoint).where(Endpoint.id == endpoint_id, Endpoint.tenant == tenant).returning(Endpoint.id)
+    return session.scalars(gone).one_or_none() is not None
+
+
+def _locked(session: Session, endpoint_id: str, tenant: str) -> Endpoint | None:
+    mine = select(Endpoint).where(Endpoint.id == endpoint_id, Endpoint.tenant == tenant)
+    return session.scalars(mine.with_for_update()).one_or_none()
+
+
+def _secret() -> str:
+    """As the Standard Webhooks specification wants it."""
+    return "whsec_" + base64.b64encode(secrets.token_bytes(32)).decode()

@@ -1,0 +1,31 @@
+"""What callers of the database can do wrong, or be told of. Every text is for the user."""
+
+from onnxbisect.errors import OnnxBisectError
+
+
+class SchemaError(OnnxBisectError):
+    """The database cannot be used by this version of the program."""
+
+
+class UnknownModelError(OnnxBisectError):
+    """A job names a model that was not uploaded."""
+
+
+class IdempotencyError(OnnxBisectError):
+    """An idempotency key was used before, for another request."""
+
+
+class JobStateError(OnnxBisectError):
+    """The job is in no state in which this can be done."""
+
+
+class LostTurnError(OnnxBisectError):
+    """The search was taken from this holder: its lease ran out, or the job ended. Nothing was written."""
+
+
+class TooLargeError(OnnxBisectError):
+    """A file is larger than allowed."""
+
+
+class DiskFullError(OnnxBisectError):
+    """Less disk is left than must stay free."""

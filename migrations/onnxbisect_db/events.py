@@ -1,0 +1,30 @@
+"""What happened to a job, for those who watch it: the page, `/events`, webhooks."""
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from onnxbisect_db import deliveries
+from onnxbisect_db.states import ANNOUNCED, EventType
+from onnxbisect_db.tables import Event, Job
+
+
+def tell(session: Session, job: Job, kind: EventType, at: datetime, **data: Any) -> None:
+    """Write an event, and deliveries to all webhooks that want it, in the transaction of the change.
+
+    The job must be locked: then its events are numbered in the order in which they become visible, and whoever reads
+    on from a number misses none.
+    """
+    job.events += 1
+    session.add(Event(job_id=job.id, number=job.events, type=kind, data=data, created_at=at))
+    if kind in ANNOUNCED:
+        facts = {"job": job.id, "state": job.state, "verdict": job.verdict, "labels": job.labels}
+        deliveries.announce(session, kind, {**facts, **data}, at, tenant=job.tenant, job_id=job.id)
+
+
+def after(session: Session, job_id: str, number: int, limit: int = 1000) -> list[Event]:
+    """The events of a job that came after event `number`, the first ones first; 0 begins at the beginning."""
+    found = select(Event).where(Event.job_id == job_id, Event.number > number).order_by(Event.number).limit(limit)
+    return list(session.scalars(found))

@@ -1,0 +1,166 @@
+"""Jobs: made once for each request, found again page by page."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import Select, select, update
+from sqlalchemy.orm import Session, selectinload
+
+from onnxbisect_db import bells, endpoints, events
+from onnxbisect_db.columns import new_id
+from onnxbisect_db.database import now
+from onnxbisect_db.errors import IdempotencyError, UnknownModelError
+from onnxbisect_db.insertion import insert
+from onnxbisect_db.states import EventType, JobState
+from onnxbisect_db.tables import Job, Label, Model, Search
+
+#: How long a key stands for its request.
+_KEY_LASTS = timedelta(days=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewTarget:
+    """A backend and its options."""
+
+    backend: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewJob:
+    """What a client asks for. `request` is what is asked besides targets, `files` the stored files it speaks of."""
+
+    model_sha256: str
+    targets: tuple[NewTarget, ...]
+    request: Mapping[str, Any] = field(default_factory=dict)
+    files: tuple[str, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+    priority: int = 0
+    webhook: str | None = None
+
+    def digest(self) -> str:
+        """The same for the same request."""
+        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Filter:
+    """Which jobs to list; what is None does not matter."""
+
+    state: JobState | None = None
+    model_sha256: str | None = None
+    backend: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Page:
+    """Some jobs, and the job id to go on after: None on the last page."""
+
+    jobs: tuple[Job, ...]
+    after: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Created:
+    """A job, and whether it is new: if so, the caller rings for its searches."""
+
+    job: Job
+    new: bool
+
+
+def create(session: Session, wanted: NewJob, *, tenant: str, idempotency_key: str | None = None) -> Created:
+    """Make a job, or find the one that the same key and request made before.
+
+    UnknownModelError where the tenant has no such model, IdempotencyError for another request under the key.
+    """
+    at = now(session)
+    if idempotency_key is not None:
+        expired = (Job.idempotency_key == idempotency_key, Job.created_at < at - _KEY_LASTS)
+        session.execute(update(Job).where(Job.tenant == tenant, *expired).values(idempotency_key=None))
+    model = session.get(Model, (tenant, wanted.model_sha256), with_for_update=True, populate_existing=True)
+    if model is None:
+        raise UnknownModelError(f"There is no model {wanted.model_sha256}: upload it first.")
+    model.used_at = at
+    job_id = new_id()
+    digest = wanted.digest()
+    made = session.scalars(
+        insert(session, Job)
+        .values(
+            id=job_id,
+            tenant=tenant,
+            model_sha256=wanted.model_sha256,
+            model_name=model.name,
+            request=dict(wanted.request),
+            files=list(wanted.files),
+            labels=dict(wanted.labels),
+            priority=wanted.priority,
+            idempotency_key=idempotency_key,
+            idempotency_sha256=digest,
+            created_at=at,
+        )
+        .on_conflict_do_nothing(index_elements=[Job.tenant, Job.idempotency_key])
+        .returning(Job.id)
+    ).one_or_none()
+    if made is None:
+        return Created(job=_earlier(session, tenant, idempotency_key, digest), new=False)
+    for ordinal, target in enumerate(wanted.targets):
+        search = Search(job_id=job_id, ordinal=ordinal, backend=target.backend, options=dict(target.options))
+        bells.heeded(search)
+        bells.rung(search, at)
+        session.add(search)
+    session.add_all(
+        Label(job_id=job_id, tenant=tenant, name=name, value=value) for name, value in wanted.labels.items()
+    )
+    if wanted.webhook is not None:
+        endpoints.add(session, tenant=tenant, url=wanted.webhook, job_id=job_id)
+    events.tell(session, session.get_one(Job, job_id), EventType.JOB_QUEUED, at)
+    session.flush()
+    return Created(job=session.scalars(_with_searches().where(Job.id == job_id)).one(), new=True)
+
+
+def _earlier(session: Session, tenant: str, key: str | None, digest: str) -> Job:
+    same_key = _with_searches().where(Job.tenant == tenant, Job.idempotency_key == key)
+    job = session.scalars(same_key).one()
+    if job.idempotency_sha256 != digest:
+        raise IdempotencyError(
+            f"The idempotency key was used for another request, which made job {job.id}: use a new key."
+        )
+    return job
+
+
+def get(session: Session, job_id: str, tenant: str) -> Job | None:
+    """One of the tenant's jobs, with its searches."""
+    mine = _with_searches().where(Job.id == job_id, Job.tenant == tenant)
+    return session.scalars(mine).one_or_none()
+
+
+def listed(
+    session: Session, tenant: str, wanted: Filter | None = None, *, after: str | None = None, limit: int = 50
+) -> Page:
+    """The tenant's jobs with their searches, the newest first, from the one after `after` on."""
+    wanted = wanted or Filter()
+    found = _with_searches().where(Job.tenant == tenant)
+    if after is not None:
+        found = found.where(Job.id < after)
+    if wanted.state is not None:
+        found = found.where(Job.state == wanted.state)
+    if wanted.model_sha256 is not None:
+        found = found.where(Job.model_sha256 == wanted.model_sha256)
+    if wanted.backend is not None:
+        found = found.where(Job.searches.any(Search.backend == wanted.backend))
+    for name, value in wanted.labels.items():
+        same = (Label.tenant == tenant, Label.name == name, Label.value == value)
+        found = found.where(Job.id.in_(select(Label.job_id).where(*same)))
+    jobs = list(session.scalars(found.order_by(Job.id.desc()).limit(limit + 1)))
+    more = len(jobs) > limit
+    jobs = jobs[:limit]
+    return Page(jobs=tuple(jobs), after=jobs[-1].id if more else None)
+
+
+def _with_searches() -> Select[Job]:
+    return select(Job).options(selectinload(Job.searches)).execution_options(populate_existing=True)

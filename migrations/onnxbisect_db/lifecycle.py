@@ -1,0 +1,127 @@
+"""How jobs begin and end. Every change here writes its event and its webhook deliveries in the same transaction."""
+
+from datetime import datetime
+
+from sqlalchemy import delete, select, update
+from sqlalchemy.orm import Session
+
+from onnxbisect.verdict import Status
+from onnxbisect_db import bells, events
+from onnxbisect_db.database import now
+from onnxbisect_db.errors import JobStateError
+from onnxbisect_db.states import EventType, JobState, ProbeState, Stage
+from onnxbisect_db.tables import Job, Probe, Search
+
+_WORST_FIRST = (Status.FAIL, Status.UNRESOLVED, Status.PASS)
+
+
+def locked(session: Session, job_id: str) -> Job | None:
+    """The job as it is now, kept from all others until the transaction ends. The first thing to do to any part of it.
+
+    Only the row of a queue or a lease may be locked before, which is why no two transactions wait for each other.
+    """
+    session.flush()
+    return session.get(Job, job_id, with_for_update=True, populate_existing=True)
+
+
+def searches_of(session: Session, job: Job) -> list[Search]:
+    """The searches of a locked job."""
+    mine = select(Search).where(Search.job_id == job.id).order_by(Search.ordinal)
+    return list(session.scalars(mine, execution_options={"populate_existing": True}))
+
+
+def start(session: Session, job: Job, at: datetime) -> None:
+    """Somebody works on it for the first time."""
+    if job.state == JobState.QUEUED:
+        job.state = JobState.RUNNING
+        job.started_at = at
+        events.tell(session, job, EventType.JOB_STARTED, at)
+
+
+def close(session: Session, job: Job, at: datetime) -> bool:
+    """End the job if all its searches are over.
+
+    It failed if every search did; else the verdict is the worst, and a target without an answer is unresolved.
+    """
+    session.flush()
+    searches = searches_of(session, job)
+    if JobState(job.state).ended or any(search.stage != Stage.OVER for search in searches):
+        return False
+    job.ended_at = at
+    if all(search.state == JobState.FAILED for search in searches):
+        job.state = JobState.FAILED
+        job.problem = "; ".join(dict.fromkeys(search.problem for search in searches))
+        events.tell(session, job, EventType.JOB_FAILED, at, problem=job.problem)
+        return True
+    job.state = JobState.DONE
+    verdicts = {Status(search.verdict or Status.UNRESOLVED) for search in searches}
+    job.verdict = next(status for status in _WORST_FIRST if status in verdicts)
+    events.tell(session, job, EventType.JOB_FINISHED, at)
+    return True
+
+
+def cancel(session: Session, job_id: str, tenant: str) -> Job | None:
+    """End it now. Workers learn at their next heartbeat that nobody wants what they do.
+
+    None where the tenant has no such job, JobStateError where it has ended by itself; cancelling twice is once.
+    """
+    job = _mine(session, job_id, tenant)
+    if job is None or job.state == JobState.CANCELLED:
+        return job
+    if JobState(job.state).ended:
+        raise JobStateError(f"The job cannot be cancelled: it is {job.state}.")
+    at = now(session)
+    for search in searches_of(session, job):
+        if search.stage != Stage.OVER:
+            search.state = JobState.CANCELLED
+            search.stage = Stage.OVER
+            search.ended_at = at
+            search.lease_until = None
+            drop_probes(session, search)
+    job.state = JobState.CANCELLED
+    job.ended_at = at
+    job.problem = "cancelled"
+    events.tell(session, job, EventType.JOB_FAILED, at, problem=job.problem)
+    return job
+
+
+def retry(session: Session, job_id: str, tenant: str) -> Job | None:
+    """Begin it anew after it failed or was cancelled: what compilers answered is in the verdict base and costs nothing.
+
+    The caller rings for its searches. None where the tenant has no such job, JobStateError where there is nothing to
+    repeat.
+    """
+    job = _mine(session, job_id, tenant)
+    if job is None:
+        return None
+    if job.state not in (JobState.FAILED, JobState.CANCELLED):
+        raise JobStateError(f"Only jobs that failed or were cancelled can be retried; this one is {job.state}.")
+    at = now(session)
+    job.state, job.problem, job.verdict = JobState.QUEUED, "", None
+    job.started_at = job.ended_at = job.served_at = None
+    for search in searches_of(session, job):
+        session.execute(delete(Probe).where(Probe.search_id == search.id))
+        search.state, search.stage, search.problem, search.verdict = JobState.QUEUED, Stage.PREPARE, "", None
+        search.identity = search.universe = search.report = None
+        search.tool, search.version, search.units = "", "", 0
+        search.files, search.found = {}, {}
+        search.calls, search.round, search.expected, search.losses = 0, 0, 0.0, 0
+        search.turn += 1  # a holder from before must not write into the new one
+        search.lease_until = search.started_at = search.ended_at = None
+        search.stale = True
+        bells.heeded(search)
+        bells.rung(search, at)
+    events.tell(session, job, EventType.JOB_QUEUED, at)
+    return job
+
+
+def drop_probes(session: Session, search: Search) -> None:
+    """Nobody waits for what this search still asks."""
+    open_states = (ProbeState.QUEUED, ProbeState.RUNNING)
+    mine = (Probe.search_id == search.id, Probe.state.in_(open_states))
+    session.execute(update(Probe).where(*mine).values(state=ProbeState.DROPPED, lease_until=None))
+
+
+def _mine(session: Session, job_id: str, tenant: str) -> Job | None:
+    job = locked(session, job_id)
+    return job if job is not None and job.tenant == tenant else None

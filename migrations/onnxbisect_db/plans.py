@@ -1,0 +1,158 @@
+"""What a coordinator reads and writes: the answers that the planner replays, and the questions that it comes to."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Select, func, select
+from sqlalchemy.orm import Session
+
+from onnxbisect.search.plan import Ask
+from onnxbisect.unitset import UnitSet
+from onnxbisect.verdict import Status, Verdict
+from onnxbisect_db import events, searches
+from onnxbisect_db.database import now
+from onnxbisect_db.searches import Turn
+from onnxbisect_db.states import EventType, ProbeState
+from onnxbisect_db.tables import Job, Probe, Search
+from onnxbisect_db.verdict_json import from_json
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answered:
+    """One answered question of a search, as a report's `ProbeRecord` has it, and the id under which its log is."""
+
+    probe_id: str
+    units: UnitSet
+    attempt: int
+    verdict: Verdict
+    why: str
+    round: int
+    key: str
+    cached: bool
+    file_sha256: str
+    engine_seconds: float
+
+
+def answered(session: Session, search_id: str) -> list[Answered]:
+    """All answers of a search, in the order in which they came."""
+    mine = _of(search_id).where(Probe.state == ProbeState.DONE).order_by(Probe.ended_at, Probe.id)
+    return [_answered(probe) for probe in session.scalars(mine)]
+
+
+def running(session: Session, search_id: str) -> int:
+    """How many questions workers have in hand."""
+    mine = (Probe.search_id == search_id, Probe.state == ProbeState.RUNNING)
+    return session.scalars(select(func.count()).where(*mine)).one()
+
+
+def save(
+    session: Session, turn: Turn, asks: Sequence[Ask], *, expected: float, culprits: Mapping[str, Mapping[str, Any]]
+) -> int:
+    """Make the plan what is queued: new questions come in, those that it has no more go, all get their rank.
+
+    Questions that a worker has in hand are left to it. `culprits` are those that stand now, each under a name that it
+    keeps. Returns how many questions are new: the caller rings so many times for the backend. LostTurnError where the
+    search is not this holder's any more.
+    """
+    job, search = searches.held(session, turn)
+    at = now(session)
+    known = {(probe.units_sha256, probe.attempt): probe for probe in session.scalars(_of(search.id))}
+    unwanted = {question for question, probe in known.items() if probe.state == ProbeState.QUEUED}
+    new = 0
+    for rank, ask in enumerate(asks):
+        units = f"{ask.units:x}"
+        question = (hashlib.sha256(units.encode()).hexdigest(), ask.attempt)
+        unwanted.discard(question)
+        probe = known.get(question)
+        if probe is None:
+            probe = Probe(
+                search_id=search.id,
+                units=units,
+                units_sha256=question[0],
+                attempt=ask.attempt,
+                why=ask.why,
+                created_at=at,
+            )
+            known[question] = probe
+            session.add(probe)
+            new += 1
+        elif probe.state == ProbeState.DROPPED:
+            probe.state = ProbeState.QUEUED
+            new += 1
+        probe.rank, probe.speculative = rank, ask.speculative
+    for question in unwanted:
+        known[question].state = ProbeState.DROPPED
+    search.expected = expected
+    for name in culprits.keys() - search.found.keys():
+        facts = {"search": search.id, "name": name, "culprit": dict(culprits[name])}
+        events.tell(session, job, EventType.CULPRIT_FOUND, at, **facts)
+    search.found = {name: dict(culprit) for name, culprit in culprits.items()}
+    return new
+
+
+def recall(session: Session, turn: Turn) -> int:
+    """Take over what the newest like search of the tenant asked: the same units of the same model, the same target.
+
+    With several workers the order of answers steers a search, so a second one starts from all that the first one
+    learnt and asks little or nothing. An unresolved answer is left behind, with what was asked of its units after it.
+    Returns how many answers came.
+    """
+    job, search = searches.held(session, turn)
+    at = now(session)
+    asked = select(Probe.id).where(Probe.search_id == Search.id, Probe.state == ProbeState.DONE).exists()
+    like = (Search.universe == search.universe, Search.identity == search.identity, Job.tenant == job.tenant)
+    earlier = select(Search.id).join(Job, Job.id == Search.job_id).where(*like, Search.id != search.id, asked)
+    newest = session.scalars(earlier.order_by(Search.id.desc()).limit(1)).one_or_none()
+    if newest is None:
+        return 0
+    have = {(probe.units_sha256, probe.attempt) for probe in session.scalars(_of(search.id))}
+    taken = 0
+    for probe in session.scalars(_of(newest).where(Probe.state == ProbeState.DONE).order_by(Probe.attempt)):
+        question, before = (probe.units_sha256, probe.attempt), (probe.units_sha256, probe.attempt - 1)
+        resolved = probe.verdict is not None and probe.verdict["status"] != Status.UNRESOLVED
+        if question in have or not resolved or (probe.attempt > 0 and before not in have):
+            continue
+        have.add(question)
+        session.add(_recalled(probe, search, at))
+        taken += 1
+    return taken
+
+
+def _of(search_id: str) -> Select[Probe]:
+    return select(Probe).where(Probe.search_id == search_id)
+
+
+def _recalled(probe: Probe, search: Search, at: datetime) -> Probe:
+    return Probe(
+        search_id=search.id,
+        units=probe.units,
+        units_sha256=probe.units_sha256,
+        attempt=probe.attempt,
+        why=probe.why,
+        state=ProbeState.DONE,
+        key=probe.key,
+        verdict=probe.verdict,
+        file_sha256=probe.file_sha256,
+        cached=True,
+        created_at=at,
+        ended_at=at,
+    )
+
+
+def _answered(probe: Probe) -> Answered:
+    assert probe.verdict is not None  # noqa: S101 - done probes have one
+    return Answered(
+        probe_id=probe.id,
+        units=int(probe.units, 16),
+        attempt=probe.attempt,
+        verdict=from_json(probe.verdict),
+        why=probe.why,
+        round=probe.round,
+        key=probe.key or "",
+        cached=probe.cached,
+        file_sha256=probe.file_sha256,
+        engine_seconds=probe.engine_seconds,
+    )

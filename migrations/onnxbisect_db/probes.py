@@ -1,0 +1,262 @@
+"""The way of a probe through the hands of workers: claimed, kept alive, answered exactly once.
+
+A claim has a number. Whoever comes with an older one was given up for dead: another worker may have the probe, and
+nothing that the first one says is written any more.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import select, update
+from sqlalchemy.orm import Session
+
+from onnxbisect.unitset import UnitSet
+from onnxbisect.verdict import Kind, Status, Verdict
+from onnxbisect_db import bells, events, lifecycle, queues, searches, verdicts
+from onnxbisect_db.database import now
+from onnxbisect_db.states import EventType, ProbeState
+from onnxbisect_db.tables import Job, Probe, Search
+from onnxbisect_db.verdict_json import to_json
+from onnxbisect_db.verdicts import Answer, Question
+
+#: Workers that may vanish with a probe before it counts as what kills them.
+MOST_LOSSES = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """A probe in a worker's hands, with what is needed to ask it. `number` is the fence."""
+
+    probe_id: str
+    number: int
+    search_id: str
+    job_id: str
+    tenant: str
+    model_sha256: str
+    request: Mapping[str, Any]
+    backend: str
+    options: Mapping[str, Any]
+    identity: str
+    universe: str
+    units: UnitSet
+    attempt: int
+    why: str
+    key: str | None
+
+    def question(self, key: str) -> Question:
+        """What an answer is kept under, once the key is known."""
+        return Question(tenant=self.tenant, identity=self.identity, key=key, attempt=self.attempt)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Named:
+    """What to do with a probe whose key is known: answer with what is `known`, or compile, or (`mine` is False) take
+    another one.
+    """
+
+    mine: bool
+    known: Answer | None = None
+
+
+def claim(session: Session, backend: str, *, worker: str, seconds: float) -> Claim | None:
+    """Take the next probe of a backend for so many seconds; None where none is waiting."""
+    queue = queues.locked(session, backend)
+    bells.heeded(queue)
+    # The choice is made before the job is locked, and may be gone by then; a queue in such motion is worth a few tries.
+    for _ in range(5):
+        chosen = queues.best(session, queue)
+        if chosen is None:
+            return None
+        job = lifecycle.locked(session, chosen[0])
+        probe = session.get(Probe, chosen[1], populate_existing=True)
+        if job is not None and probe is not None and probe.state == ProbeState.QUEUED:
+            return _take(session, job, probe, worker, seconds)
+    return None
+
+
+def _take(session: Session, job: Job, probe: Probe, worker: str, seconds: float) -> Claim:
+    search = session.get_one(Search, probe.search_id, populate_existing=True)
+    at = now(session)
+    job.served_at = at
+    probe.state = ProbeState.RUNNING
+    probe.claims += 1
+    probe.worker = worker
+    probe.lease_until = at + timedelta(seconds=seconds)
+    probe.waits_for = None
+    probe.round = search.round + 1
+    probe.started_at = at
+    facts = {"search": search.id, "probe": probe.id, "why": probe.why, "worker": worker}
+    events.tell(session, job, EventType.PROBE_ASKED, at, **facts)
+    assert search.identity is not None  # noqa: S101 - searches that ask are prepared
+    assert search.universe is not None  # noqa: S101
+    return Claim(
+        probe_id=probe.id,
+        number=probe.claims,
+        search_id=search.id,
+        job_id=job.id,
+        tenant=job.tenant,
+        model_sha256=job.model_sha256,
+        request=job.request,
+        backend=search.backend,
+        options=search.options,
+        identity=search.identity,
+        universe=search.universe,
+        units=int(probe.units, 16),
+        attempt=probe.attempt,
+        why=probe.why,
+        key=probe.key,
+    )
+
+
+def named(session: Session, claim: Claim, key: str) -> Named:
+    """The probe is cut and this is its key: look whether it was answered before, or is being asked elsewhere.
+
+    In that case it goes back to the queue, where nobody takes it until the other one is done.
+    """
+    queues.locked(session, claim.backend)  # so that of two that come at once only one asks
+    held = _held(session, claim)
+    if held is None:
+        return Named(mine=False)
+    _, _, probe = held
+    probe.key = key
+    known = verdicts.get(session, claim.question(key))
+    if known is not None:
+        return Named(mine=True, known=known)
+    twin = (
+        select(Probe.id)
+        .join(Search, Search.id == Probe.search_id)
+        .join(Job, Job.id == Search.job_id)
+        .where(Probe.key == key, Probe.attempt == claim.attempt, Probe.state == ProbeState.RUNNING)
+        .where(Search.identity == claim.identity, Job.tenant == claim.tenant, Probe.id != probe.id)
+        .limit(1)
+    )
+    other = session.scalars(twin).one_or_none()
+    if other is None:
+        return Named(mine=True)
+    _put_back(probe)
+    probe.waits_for = other
+    return Named(mine=False)
+
+
+def heartbeat(session: Session, claim: Claim, *, seconds: float) -> bool:
+    """Hold it for longer. False where it is lost, or nobody wants it any more: kill the compiler."""
+    until = now(session) + timedelta(seconds=seconds)
+    mine = (Probe.id == claim.probe_id, Probe.claims == claim.number, Probe.state == ProbeState.RUNNING)
+    renewed = update(Probe).where(*mine).values(lease_until=until).returning(Probe.id)
+    return session.scalars(renewed).one_or_none() is not None
+
+
+def wanted(session: Session, claim: Claim) -> bool:
+    """What `heartbeat` returns, for the price of a read: often enough that a cancelled job's compiler dies at once."""
+    mine = (Probe.id == claim.probe_id, Probe.claims == claim.number, Probe.state == ProbeState.RUNNING)
+    return session.scalars(select(Probe.id).where(*mine)).one_or_none() is not None
+
+
+def answer(
+    session: Session,
+    claim: Claim,
+    given: Answer,
+    *,
+    cached: bool = False,
+    engine_seconds: float = 0.0,
+    keep: bool = True,
+) -> bool:
+    """Write what the compiler said, or, `cached`, what it had said before; the verdict base keeps it for others.
+
+    True where it counts: the caller rings for the search. False where it was answered already, or the claim is lost.
+    """
+    held = _held(session, claim)
+    if held is None:
+        return False
+    job, search, probe = held
+    probe.cached = cached
+    probe.engine_seconds = engine_seconds
+    if keep and not cached and probe.key is not None:
+        verdicts.put(session, claim.question(probe.key), given, now(session))
+    _answer(session, job, search, probe, given)
+    return True
+
+
+def give_back(session: Session, claim: Claim) -> bool:
+    """Not answered, and not for want of trying: the worker stops. False where it is not this worker's any more."""
+    held = _held(session, claim)
+    if held is not None:
+        _put_back(held[2])
+    return held is not None
+
+
+def expire(session: Session, probe_id: str) -> bool:
+    """Take it from a worker that has let its lease run out. True where it was the last time: it is answered now.
+
+    A probe that workers die of again and again ends as unresolved, and its job goes on around it.
+    """
+    known = session.get(Probe, probe_id)
+    search = session.get(Search, known.search_id) if known is not None else None
+    job = lifecycle.locked(session, search.job_id) if search is not None else None
+    # also the row itself: a heartbeat does not lock the job
+    probe = session.get(Probe, probe_id, with_for_update=True, populate_existing=True)
+    if job is None or search is None or probe is None or probe.state != ProbeState.RUNNING:
+        return False
+    if probe.lease_until is not None and probe.lease_until > now(session):
+        return False
+    probe.losses += 1
+    if probe.losses < MOST_LOSSES:
+        _put_back(probe)
+        return False
+    search = session.get_one(Search, probe.search_id, populate_existing=True)
+    what = f"{MOST_LOSSES} workers in a row vanished while they asked this, the last of them {probe.worker}"
+    verdict = Verdict(status=Status.UNRESOLVED, kind=Kind.CRASH, message=what)
+    _answer(session, job, search, probe, Answer(verdict=verdict))
+    return True
+
+
+def log(session: Session, probe_id: str, tenant: str) -> str | None:
+    """The compiler's log; None where the tenant has no such probe. A cached answer's is in the verdict base."""
+    found = session.execute(
+        select(Probe.log, Probe.key, Probe.attempt, Search.identity)
+        .join(Search, Search.id == Probe.search_id)
+        .join(Job, Job.id == Search.job_id)
+        .where(Probe.id == probe_id, Job.tenant == tenant)
+    ).one_or_none()
+    if found is None:
+        return None
+    text, key, attempt, identity = found
+    if text or key is None or identity is None:
+        return text
+    known = verdicts.get(session, Question(tenant=tenant, identity=identity, key=key, attempt=attempt))
+    return "" if known is None else known.log
+
+
+def _held(session: Session, claim: Claim) -> tuple[Job, Search, Probe] | None:
+    """The job, locked, with search and probe as they are; None where the claim is lost."""
+    job = lifecycle.locked(session, claim.job_id)
+    if job is None:
+        return None
+    probe = session.get(Probe, claim.probe_id, populate_existing=True)
+    if probe is None or probe.state != ProbeState.RUNNING or probe.claims != claim.number:
+        return None
+    return job, session.get_one(Search, probe.search_id, populate_existing=True), probe
+
+
+def _put_back(probe: Probe) -> None:
+    probe.state = ProbeState.QUEUED
+    probe.lease_until = None
+    probe.worker = ""
+
+
+def _answer(session: Session, job: Job, search: Search, probe: Probe, given: Answer) -> None:
+    at = now(session)
+    probe.state = ProbeState.DONE
+    probe.verdict = to_json(given.verdict)
+    probe.file_sha256 = given.file_sha256
+    probe.log = "" if probe.cached else given.log
+    probe.lease_until = None
+    probe.ended_at = at
+    if not probe.cached:
+        search.calls += 1
+        search.round = max(search.round, probe.round)
+    searches.mark_stale(search, at)
+    facts = {"search": search.id, "probe": probe.id, "status": given.verdict.status, "cached": probe.cached}
+    events.tell(session, job, EventType.PROBE_ANSWERED, at, **facts)

@@ -1,0 +1,105 @@
+"""Which probe is next for a backend.
+
+Questions that are wanted come before speculative ones, those only serve workers that would idle. Then a job's priority
+counts; among equals, the job that has the fewest probes running; then the one that has waited longest. So a small job
+is not stuck behind a large one.
+"""
+
+from dataclasses import dataclass
+
+from sqlalchemy import ColumnElement, and_, func, or_, select
+from sqlalchemy.orm import Session, aliased
+
+from onnxbisect_db.insertion import insert
+from onnxbisect_db.states import ProbeState, Stage
+from onnxbisect_db.tables import Job, Probe, Queue, Search
+
+
+@dataclass(frozen=True, kw_only=True)
+class Length:
+    """How long a backend's queue is."""
+
+    queued: int
+    running: int
+
+
+def locked(session: Session, backend: str) -> Queue:
+    """The queue, kept from others until the transaction ends: who locks it does so before anything else."""
+    queue = session.get(Queue, backend, with_for_update=True, populate_existing=True)
+    if queue is None:
+        session.execute(insert(session, Queue).values(backend=backend).on_conflict_do_nothing())
+        queue = session.get_one(Queue, backend, with_for_update=True, populate_existing=True)
+    return queue
+
+
+def limit(session: Session, backend: str, at_most: int | None) -> None:
+    """How many probes of a backend may run at a time; None for no bound, 0 to pause it."""
+    locked(session, backend).at_most = at_most
+
+
+def lengths(session: Session) -> dict[str, Length]:
+    """By backend, what waits and what runs."""
+    counted = (
+        select(Search.backend, Probe.state, func.count())
+        .join(Search, Search.id == Probe.search_id)
+        .where(Probe.state.in_((ProbeState.QUEUED, ProbeState.RUNNING)))
+        .group_by(Search.backend, Probe.state)
+    )
+    found = {(backend, state): count for backend, state, count in session.execute(counted)}
+    return {
+        backend: Length(
+            queued=found.get((backend, ProbeState.QUEUED), 0), running=found.get((backend, ProbeState.RUNNING), 0)
+        )
+        for backend in sorted({backend for backend, _ in found})
+    }
+
+
+def running(session: Session, backend: str) -> int:
+    """How many probes of a backend workers have in hand."""
+    mine = (Search.backend == backend, Probe.state == ProbeState.RUNNING)
+    return session.scalars(select(func.count()).select_from(Probe).join(Search).where(*mine)).one()
+
+
+def best(session: Session, queue: Queue) -> tuple[str, str] | None:
+    """The ids of the next job to serve and of its best probe, from a locked queue."""
+    if queue.at_most is not None and running(session, queue.backend) >= queue.at_most:
+        return None
+    for speculative in (False, True):
+        search = _search_to_serve(session, queue.backend, speculative)
+        if search is None:
+            continue
+        mine = select(Probe.id).where(Probe.search_id == search.id, Probe.speculative.is_(speculative), _free())
+        return search.job_id, session.scalars(mine.order_by(Probe.rank, Probe.id).limit(1)).one()
+    return None
+
+
+def _search_to_serve(session: Session, backend: str, speculative: bool) -> Search | None:
+    busy = (
+        select(Search.job_id, func.count().label("probes"))
+        .join(Probe, Probe.search_id == Search.id)
+        .where(Probe.state == ProbeState.RUNNING, Search.backend == backend)
+        .group_by(Search.job_id)
+        .subquery()
+    )
+    waiting = select(Probe.id).where(Probe.search_id == Search.id, Probe.speculative.is_(speculative), _free())
+    return session.scalars(
+        select(Search)
+        .join(Job, Job.id == Search.job_id)
+        .outerjoin(busy, busy.c.job_id == Job.id)
+        .where(Search.stage == Stage.SEARCH, Search.backend == backend, waiting.exists())
+        .order_by(
+            Job.priority.desc(),
+            func.coalesce(busy.c.probes, 0),
+            Job.served_at.nulls_first(),
+            Job.id,
+            Search.ordinal,
+        )
+        .limit(1)
+    ).one_or_none()
+
+
+def _free() -> ColumnElement[bool]:
+    """Queued, and not behind another probe that is finding out the very same."""
+    twin = aliased(Probe)
+    busy = select(twin.id).where(twin.id == Probe.waits_for, twin.state == ProbeState.RUNNING)
+    return and_(Probe.state == ProbeState.QUEUED, or_(Probe.waits_for.is_(None), ~busy.exists()))

@@ -1,0 +1,126 @@
+"""What was dropped is picked up: the queue lost a message, a worker died, a coordinator vanished.
+
+One process at a time does this, every few seconds; each step is a transaction of its own, and doing one twice is
+harmless. It rings nothing itself. It returns what is to be rung, and has noted that it is, so that the next one rings
+again only after a while.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TypeVar
+
+from sqlalchemy import ColumnElement, and_, or_, select
+from sqlalchemy.orm import Session
+
+from onnxbisect_db import bells, deliveries, leases, lifecycle, probes, queues, workers
+from onnxbisect_db.database import Database, now
+from onnxbisect_db.states import JobState, ProbeState, Stage
+from onnxbisect_db.tables import Job, Probe, Search
+
+_LEASE_SECONDS = 30.0
+_AT_A_TIME = 1000
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchBell:
+    """A search for which a task is to be started: on the backend's queue to prepare it, else on that of control."""
+
+    search_id: str
+    stage: Stage
+    backend: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bells:
+    """What is to be rung. `probes` says for a backend how many workers are to look for a probe."""
+
+    searches: tuple[SearchBell, ...] = ()
+    probes: Mapping[str, int] = field(default_factory=dict)
+    deliveries: tuple[str, ...] = ()
+
+
+def reconcile(database: Database, holder: str) -> Bells | None:
+    """One round. None while another process sees to it."""
+    if not database.run(lambda session: leases.take(session, "reconcile", holder, seconds=_LEASE_SECONDS)):
+        return None
+    _each(database, _expired_probes, probes.expire)
+    _each(database, _unclosed_jobs, _close)
+    database.run(workers.forget)
+    return Bells(
+        searches=tuple(bell for bell in _each(database, _waiting_searches, _ring) if bell is not None),
+        probes=database.run(_ring_queues),
+        deliveries=tuple(database.run(deliveries.ring)),
+    )
+
+
+def _each(database: Database, find: Callable[[Session], list[str]], do: Callable[[Session, str], T]) -> list[T]:
+    """A short transaction for each: workers are not kept waiting, and one that fails does not undo the others."""
+    with database.session() as session:
+        ids = find(session)
+
+    def done(row_id: str) -> T:
+        return database.run(lambda session: do(session, row_id))
+
+    return [done(row_id) for row_id in ids]
+
+
+def _expired_probes(session: Session) -> list[str]:
+    lost = (Probe.state == ProbeState.RUNNING, Probe.lease_until <= now(session))
+    return list(session.scalars(select(Probe.id).where(*lost).order_by(Probe.lease_until).limit(_AT_A_TIME)))
+
+
+def _unclosed_jobs(session: Session) -> list[str]:
+    """Jobs whose searches are over. The last of them ends its job, so this finds some only after a mishap."""
+    going = Job.state.in_((JobState.QUEUED, JobState.RUNNING))
+    left = select(Search.id).where(Search.job_id == Job.id, Search.stage != Stage.OVER)
+    return list(session.scalars(select(Job.id).where(going, ~left.exists()).limit(_AT_A_TIME)))
+
+
+def _close(session: Session, job_id: str) -> None:
+    job = lifecycle.locked(session, job_id)
+    if job is not None:
+        lifecycle.close(session, job, now(session))
+
+
+def _waiting_searches(session: Session) -> list[str]:
+    at = now(session)
+    waiting = select(Search.id).where(Search.stage != Stage.OVER, bells.due(Search, at), _wants_a_turn(at))
+    return list(session.scalars(waiting.order_by(Search.id).limit(_AT_A_TIME)))
+
+
+def _wants_a_turn(at: datetime) -> ColumnElement[bool]:
+    """Its holder is lost, or nobody holds it and something has changed, or nobody is left to change anything."""
+    asked = (ProbeState.QUEUED, ProbeState.RUNNING)
+    open_probe = select(Probe.id).where(Probe.search_id == Search.id, Probe.state.in_(asked))
+    return or_(
+        Search.lease_until <= at,
+        and_(Search.lease_until.is_(None), or_(Search.stale, ~open_probe.exists())),
+    )
+
+
+def _ring(session: Session, search_id: str) -> SearchBell | None:
+    known = session.get(Search, search_id)
+    job = lifecycle.locked(session, known.job_id) if known is not None else None
+    search = session.get(Search, search_id, populate_existing=True) if job is not None else None
+    at = now(session)
+    if search is None or search.stage == Stage.OVER or (search.ring_at is not None and search.ring_at > at):
+        return None
+    bells.rung(search, at)
+    return SearchBell(search_id=search.id, stage=Stage(search.stage), backend=search.backend)
+
+
+def _ring_queues(session: Session) -> dict[str, int]:
+    """For each backend as many as have something to take and hands free; one where no worker is known."""
+    slots = workers.slots(session)
+    found = {}
+    for backend, length in queues.lengths(session).items():
+        free = slots.get(backend, length.running + 1) - length.running
+        queue = queues.locked(session, backend)
+        at = now(session)
+        if length.queued and free > 0 and (queue.ring_at is None or queue.ring_at <= at):
+            bells.rung(queue, at)
+            found[backend] = min(length.queued, free)
+    return found

@@ -1,0 +1,130 @@
+"""What goes, and when: jobs that somebody deletes, jobs and models that are old, files that nobody speaks of."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+
+from sqlalchemy import delete, exists, select, tuple_
+from sqlalchemy.orm import Session, aliased
+
+from onnxbisect_db import lifecycle
+from onnxbisect_db.database import Database, now
+from onnxbisect_db.files import FileStore
+from onnxbisect_db.states import JobState
+from onnxbisect_db.tables import Job, KeptVerdict, Model, Probe, Search
+
+#: Nothing younger is cleared away: a file is stored before the row that speaks of it.
+_GRACE_SECONDS = 3600.0
+_UPLOAD_SECONDS = 60.0
+_AT_A_TIME = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class Retention:
+    """How long jobs are kept after they ended, and models after they were last used; None for ever."""
+
+    jobs: timedelta | None = None
+    models: timedelta | None = None
+
+
+def forget(session: Session, job_id: str, tenant: str) -> list[str] | None:
+    """Delete a job because its owner says so, with all that came of it: what it taught the verdict base, and its model,
+    unless another job needs them. It may still be running.
+
+    Returns the files that nobody speaks of any more, to be discarded once this is committed; None where the tenant
+    has no such job.
+    """
+    job = lifecycle.locked(session, job_id)
+    if job is None or job.tenant != tenant:
+        return None
+    spoken_of = _files_of(session, job)
+    _forget_verdicts(session, job)
+    sha256 = job.model_sha256
+    session.execute(delete(Job).where(Job.id == job_id))
+    _drop_model(session, tenant, sha256)
+    return sorted(spoken_of - needed(session))
+
+
+def sweep(database: Database, files: FileStore, retention: Retention) -> int:
+    """Delete what is old, then every file that nobody speaks of. Returns how many files went.
+
+    What jobs taught the verdict base stays: it is what makes the next job cheap.
+    """
+    while database.run(lambda session: _drop_old_jobs(session, retention)):
+        pass
+    database.run(lambda session: _drop_old_models(session, retention))
+    # Names first: a file that comes later is young, and one that is spoken of later was touched.
+    names = set(files.names())
+    with database.session() as session:
+        orphans = names - needed(session)
+    return sum(files.discard(sha256, older_than=_GRACE_SECONDS) for sha256 in sorted(orphans))
+
+
+def discard(files: FileStore, names: Iterable[str]) -> None:
+    """Delete the files that `forget` named. One that was stored within the last minute may be somebody's upload that is
+    not in the database yet; the next sweep takes it if it is not.
+    """
+    for sha256 in names:
+        files.discard(sha256, older_than=_UPLOAD_SECONDS)
+
+
+def needed(session: Session) -> set[str]:
+    """Every file that a row speaks of."""
+    found: set[str] = set()
+    for sha256, others in session.execute(select(Model.sha256, Model.files)):
+        found |= {sha256, *others.values()}
+    for mine in session.scalars(select(Job.files)):
+        found |= set(mine)
+    for universe, report, others in session.execute(select(Search.universe, Search.report, Search.files)):
+        found |= {universe, report, *others.values()} - {None}
+    return found
+
+
+def _files_of(session: Session, job: Job) -> set[str]:
+    found = {job.model_sha256, *job.files}
+    model = session.get(Model, (job.tenant, job.model_sha256))
+    found |= set(model.files.values()) if model is not None else set()
+    for search in lifecycle.searches_of(session, job):
+        found |= {sha256 for sha256 in (search.universe, search.report, *search.files.values()) if sha256}
+    return found
+
+
+def _forget_verdicts(session: Session, job: Job) -> None:
+    """Take out of the verdict base what only this job has asked."""
+    asked = select(Search.identity, Probe.key).join(Probe, Probe.search_id == Search.id).where(Probe.key.is_not(None))
+    mine = asked.where(Search.job_id == job.id)
+    other_probe, other_search, other_job = aliased(Probe), aliased(Search), aliased(Job)
+    elsewhere = exists().where(
+        other_probe.key == KeptVerdict.key,
+        other_search.id == other_probe.search_id,
+        other_search.identity == KeptVerdict.identity,
+        other_search.job_id != job.id,
+        other_job.id == other_search.job_id,
+        other_job.tenant == job.tenant,
+    )
+    only_mine = (tuple_(KeptVerdict.identity, KeptVerdict.key).in_(mine), ~elsewhere)
+    session.execute(delete(KeptVerdict).where(KeptVerdict.tenant == job.tenant, *only_mine))
+
+
+def _drop_model(session: Session, tenant: str, sha256: str) -> None:
+    model = session.get(Model, (tenant, sha256), with_for_update=True)
+    used = exists().where(Job.tenant == tenant, Job.model_sha256 == sha256)
+    if model is not None and not session.scalars(select(used)).one():
+        session.delete(model)
+        session.flush()
+
+
+def _drop_old_jobs(session: Session, retention: Retention) -> int:
+    if retention.jobs is None:
+        return 0
+    ended = [state for state in JobState if state.ended]
+    old = select(Job.id).where(Job.state.in_(ended), Job.ended_at < now(session) - retention.jobs)
+    ids = list(session.scalars(old.order_by(Job.id).limit(_AT_A_TIME)))
+    session.execute(delete(Job).where(Job.id.in_(ids)))
+    return len(ids)
+
+
+def _drop_old_models(session: Session, retention: Retention) -> None:
+    if retention.models is not None:
+        used = exists().where(Job.tenant == Model.tenant, Job.model_sha256 == Model.sha256)
+        session.execute(delete(Model).where(Model.used_at < now(session) - retention.models, ~used))

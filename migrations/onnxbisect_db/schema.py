@@ -1,0 +1,70 @@
+"""The tables' versions, and the way from one to the next: Alembic, run from the installed package.
+
+There is no way back. A version that does not fit is undone by restoring the backup that was made before.
+"""
+
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, Engine, create_engine, text
+from sqlalchemy.pool import NullPool
+
+from onnxbisect_db.errors import SchemaError
+
+#: Any number that no other program's advisory lock in the same database is likely to have.
+_LOCK = 0x0B15EC7
+
+
+def head() -> str | None:
+    """The version that this program works with."""
+    return ScriptDirectory.from_config(_config()).get_current_head()
+
+
+def revision(engine: Engine) -> str | None:
+    """The version that the database has; None where it has no tables yet."""
+    with engine.connect() as connection:
+        return MigrationContext.configure(connection).get_current_revision()
+
+
+def upgrade(engine: Engine, to: str = "head") -> None:
+    """Upgrade in one transaction; whoever comes at the same time waits and finds it done."""
+    migrating = create_engine(engine.url, poolclass=NullPool)
+    with migrating.connect() as connection, connection.begin():
+        _lock(connection)
+        found = MigrationContext.configure(connection).get_current_revision()
+        known = {script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()}
+        if found is not None and found not in known:
+            raise SchemaError(
+                f"The database is of a newer version of onnx-bisect (its tables are at {found}, the newest known here "
+                f"is {head()}): use that version, or restore a backup."
+            )
+        config = _config()
+        config.attributes["connection"] = connection
+        command.upgrade(config, to)
+        if connection.dialect.name == "sqlite":
+            _demand_whole(connection)
+
+
+def _lock(connection: Connection) -> None:
+    if connection.dialect.name == "sqlite":
+        # Rebuilding a table drops the old one. Were foreign keys enforced, what belongs to its rows would go, too.
+        connection.exec_driver_sql("PRAGMA foreign_keys = OFF")
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+    else:
+        connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
+
+
+def _demand_whole(connection: Connection) -> None:
+    broken = connection.exec_driver_sql("PRAGMA foreign_key_check").fetchall()
+    if broken:
+        tables = ", ".join(sorted({row[0] for row in broken}))
+        raise SchemaError(f"The upgrade was undone: rows of {tables} would belong to nothing. Please report this.")
+
+
+def _config() -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent / "revisions").replace("%", "%%"))
+    return config

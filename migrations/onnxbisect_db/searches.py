@@ -1,0 +1,171 @@
+"""The turns of a search: one task at a time has it, and what a lost one writes changes nothing.
+
+A task is rung with the search's id, claims a turn, does the work of the stage, and lets go. In between it may be lost;
+then its lease runs out, the reconciler rings again, and the next turn's number is higher.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import update
+from sqlalchemy.orm import Session
+
+from onnxbisect.verdict import Status
+from onnxbisect_db import bells, events, lifecycle
+from onnxbisect_db.database import now
+from onnxbisect_db.errors import LostTurnError
+from onnxbisect_db.states import EventType, JobState, Stage
+from onnxbisect_db.tables import Job, Search
+
+#: Tasks that may vanish with a search in a row before it counts as what kills them.
+MOST_LOSSES = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Turn:
+    """A search in somebody's hands, with what is needed to work on it. `number` is the fence."""
+
+    search_id: str
+    number: int
+    stage: Stage
+    job_id: str
+    tenant: str
+    model_sha256: str
+    model_name: str
+    request: Mapping[str, Any]
+    backend: str
+    options: Mapping[str, Any]
+    identity: str | None
+    universe: str | None
+    started_at: datetime
+
+
+def claim(session: Session, search_id: str, stage: Stage, *, seconds: float) -> Turn | None:
+    """Take the search for so many seconds, if it is at that stage and nobody has it."""
+    found = _locked(session, search_id)
+    if found is None:
+        return None
+    job, search = found
+    at = now(session)
+    held = search.lease_until is not None and search.lease_until > at
+    if search.stage != stage or held:
+        return None
+    search.losses += search.lease_until is not None
+    if search.losses >= MOST_LOSSES:
+        _end(session, job, search, JobState.FAILED, f"it was given up: {MOST_LOSSES} tasks in a row died of it", at)
+        return None
+    lifecycle.start(session, job, at)
+    search.state = JobState.RUNNING
+    search.started_at = search.started_at or at
+    search.turn += 1
+    search.lease_until = at + timedelta(seconds=seconds)
+    search.stale = False
+    bells.heeded(search)
+    return Turn(
+        search_id=search.id,
+        number=search.turn,
+        stage=stage,
+        job_id=job.id,
+        tenant=job.tenant,
+        model_sha256=job.model_sha256,
+        model_name=job.model_name,
+        request=job.request,
+        backend=search.backend,
+        options=search.options,
+        identity=search.identity,
+        universe=search.universe,
+        started_at=search.started_at,
+    )
+
+
+def renew(session: Session, turn: Turn, *, seconds: float) -> bool:
+    """Hold it for longer. False where it is lost, or nobody wants it any more: stop."""
+    until = now(session) + timedelta(seconds=seconds)
+    held = (Search.id == turn.search_id, Search.turn == turn.number, Search.lease_until.is_not(None))
+    renewed = update(Search).where(*held).values(lease_until=until).returning(Search.id)
+    return session.scalars(renewed).one_or_none() is not None
+
+
+def release(session: Session, turn: Turn) -> bool:
+    """Let go of it. True where something has changed since it was claimed: the caller rings for it again."""
+    _, search = held(session, turn)
+    search.lease_until = None
+    search.losses = 0
+    if search.stale:
+        bells.rung(search, now(session))
+    return search.stale
+
+
+def mark_stale(search: Search, at: datetime) -> None:
+    """Something has changed that the coordinator must see; the caller rings for it."""
+    if not search.stale:
+        search.stale = True
+        bells.heeded(search)
+        bells.rung(search, at)
+
+
+def prepared(
+    session: Session, turn: Turn, *, identity: str, tool: str, version: str, universe: str, units: int
+) -> None:
+    """The model was read for the target: on to asking. The caller releases it and rings for it."""
+    job, search = held(session, turn)
+    at = now(session)
+    search.identity, search.tool, search.version = identity, tool, version
+    search.universe, search.units = universe, units
+    _move(search, Stage.SEARCH, at)
+    events.tell(session, job, EventType.SEARCH_PREPARED, at, search=search.id, tool=tool, version=version, units=units)
+
+
+def searched(session: Session, turn: Turn) -> None:
+    """There is nothing left to ask, or the budget has ended: on to the report."""
+    _, search = held(session, turn)
+    lifecycle.drop_probes(session, search)
+    search.expected = 0.0
+    _move(search, Stage.REPORT, now(session))
+
+
+def finish(session: Session, turn: Turn, *, verdict: Status, report: str, files: Mapping[str, str]) -> None:
+    """The report is written: `report` and the values of `files` name stored files. The last search ends the job."""
+    job, search = held(session, turn)
+    search.verdict = verdict
+    search.report, search.files = report, dict(files)
+    _end(session, job, search, JobState.DONE, "", now(session))
+
+
+def fail(session: Session, turn: Turn, problem: str) -> None:
+    """It cannot be gone on with. The job's other targets go on."""
+    job, search = held(session, turn)
+    _end(session, job, search, JobState.FAILED, problem, now(session))
+
+
+def held(session: Session, turn: Turn) -> tuple[Job, Search]:
+    """The job, locked, and the search as this turn's holder has it; LostTurnError where it does not any more."""
+    found = _locked(session, turn.search_id)
+    if found is None or found[1].turn != turn.number or found[1].lease_until is None:
+        raise LostTurnError(f"Somebody else has search {turn.search_id} now, or its job has ended.")
+    return found
+
+
+def _locked(session: Session, search_id: str) -> tuple[Job, Search] | None:
+    known = session.get(Search, search_id)
+    job = lifecycle.locked(session, known.job_id) if known is not None else None
+    search = session.get(Search, search_id, populate_existing=True) if job is not None else None
+    return (job, search) if job is not None and search is not None else None
+
+
+def _move(search: Search, stage: Stage, at: datetime) -> None:
+    search.stage = stage
+    search.stale = False
+    mark_stale(search, at)
+
+
+def _end(session: Session, job: Job, search: Search, state: JobState, problem: str, at: datetime) -> None:
+    lifecycle.drop_probes(session, search)
+    search.state, search.stage, search.problem = state, Stage.OVER, problem
+    search.lease_until = None
+    search.ended_at = at
+    facts = {"search": search.id, "state": state, "verdict": search.verdict, "problem": problem}
+    events.tell(session, job, EventType.SEARCH_ENDED, at, **facts)
+    lifecycle.close(session, job, at)

@@ -1,0 +1,81 @@
+"""Who may use the service, and who is told what it does."""
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import ForeignKey, Index, String
+from sqlalchemy.orm import Mapped, mapped_column
+
+from onnxbisect_db.columns import new_id
+from onnxbisect_db.states import DeliveryState
+from onnxbisect_db.tables.base import Base, Rung
+
+
+class Token(Base):
+    """Someone's right to use the service. `secret_sha256` is all that is known of the secret.
+
+    `tenant` owns what the token makes; verdicts are shared within one.
+    """
+
+    __tablename__ = "token"
+
+    id: Mapped[str] = mapped_column(String(36), primary_key=True, default=new_id)
+    tenant: Mapped[str] = mapped_column(String(64), default="")
+    name: Mapped[str]
+    secret_sha256: Mapped[str] = mapped_column(String(64))
+    scopes: Mapped[list[Any]]
+    created_at: Mapped[datetime]
+    expires_at: Mapped[datetime | None]
+    revoked_at: Mapped[datetime | None]
+    used_at: Mapped[datetime | None]
+
+
+class Endpoint(Base):
+    """Where webhooks go. `secrets` are the signing secrets, the newest first: while one is rotated, both sign."""
+
+    __tablename__ = "endpoint"
+    __table_args__ = (Index("ix_endpoint_tenant_job_id", "tenant", "job_id"),)
+
+    id: Mapped[str] = mapped_column(String(36), primary_key=True, default=new_id)
+    tenant: Mapped[str] = mapped_column(String(64), default="")
+    url: Mapped[str]
+    secrets: Mapped[list[Any]]
+    events: Mapped[list[Any]]
+    #: Of one job only, where the job named a webhook of its own.
+    job_id: Mapped[str | None] = mapped_column(ForeignKey("job.id", ondelete="CASCADE"))
+    created_at: Mapped[datetime]
+    #: Since when nothing could be delivered.
+    failing_since: Mapped[datetime | None]
+    disabled_at: Mapped[datetime | None]
+    #: Why, as a sentence.
+    disabled_because: Mapped[str] = mapped_column(default="")
+
+
+class Delivery(Rung, Base):
+    """One webhook message to one endpoint: written in the transaction of the change that it tells of.
+
+    `id` is the message's id on every try. `claims` counts those who took it to send, and only the latest may say what
+    came of it.
+    """
+
+    __tablename__ = "delivery"
+    __table_args__ = (
+        Index("ix_delivery_state_due_at", "state", "due_at"),
+        Index("ix_delivery_endpoint_id_id", "endpoint_id", "id"),
+        Index("ix_delivery_job_id", "job_id"),
+    )
+
+    id: Mapped[str] = mapped_column(String(36), primary_key=True, default=new_id)
+    endpoint_id: Mapped[str] = mapped_column(ForeignKey("endpoint.id", ondelete="CASCADE"))
+    job_id: Mapped[str | None] = mapped_column(ForeignKey("job.id", ondelete="SET NULL"))
+    type: Mapped[str] = mapped_column(String(64))
+    payload: Mapped[dict[str, Any]]
+    state: Mapped[str] = mapped_column(String(16), default=DeliveryState.PENDING)
+    #: Every try: when, status, milliseconds, the beginning of the answer.
+    tries: Mapped[list[Any]] = mapped_column(default=list)
+    #: How far in the schedule it is; begins anew where it is delivered again by hand.
+    step: Mapped[int] = mapped_column(default=0)
+    claims: Mapped[int] = mapped_column(default=0)
+    due_at: Mapped[datetime]
+    lease_until: Mapped[datetime | None]
+    created_at: Mapped[datetime]

@@ -1,0 +1,36 @@
+"""What all tables share."""
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import JSON, MetaData
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+from onnxbisect_db.columns import Moment, Wording
+
+#: Without names of our own, SQLite's constraints have none and cannot be migrated.
+_NAMES = {
+    "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+    "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+    "fk": "fk_%(table_name)s_%(column_0_N_name)s_%(referred_table_name)s",
+    "pk": "pk_%(table_name)s",
+}
+
+
+_JSON = JSON(none_as_null=True)
+
+
+class Base(DeclarativeBase):
+    """The tables' registry."""
+
+    metadata = MetaData(naming_convention=_NAMES)
+    type_annotation_map = {datetime: Moment(), dict[str, Any]: _JSON, list[Any]: _JSON, str: Wording()}  # noqa: RUF012
+
+
+class Rung:
+    """A row that the message queue must be told of, again and again until it is heeded (`onnxbisect_db.bells`)."""
+
+    #: When the reconciler rings, if nobody has heeded the row until then; None: at once.
+    ring_at: Mapped[datetime | None] = mapped_column(default=None)
+    #: How often it was rung since it was last heeded.
+    rings: Mapped[int] = mapped_column(default=0)

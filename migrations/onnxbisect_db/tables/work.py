@@ -1,0 +1,213 @@
+"""Models, and the jobs that diagnose them."""
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import BigInteger, ForeignKey, ForeignKeyConstraint, Index, String, UniqueConstraint
+from sqlalchemy.orm import Mapped, mapped_column, relationship
+
+from onnxbisect_db.columns import new_id
+from onnxbisect_db.states import JobState, ProbeState, Stage
+from onnxbisect_db.tables.base import Base, Rung
+
+
+class Model(Base):
+    """An uploaded model that a tenant may use: one file, or one file and those that its external data is in.
+
+    `sha256` is of the ONNX file; `files` maps each location in it to the SHA-256 of a content-addressed file.
+    """
+
+    __tablename__ = "model"
+
+    tenant: Mapped[str] = mapped_column(String(64), primary_key=True, default="")
+    sha256: Mapped[str] = mapped_column(String(64), primary_key=True)
+    name: Mapped[str]
+    size: Mapped[int] = mapped_column(BigInteger)
+    files: Mapped[dict[str, Any]] = mapped_column(default=dict)
+    created_at: Mapped[datetime]
+    #: When it was last uploaded or named by a job: what retention counts from.
+    used_at: Mapped[datetime]
+
+
+class Job(Base):
+    """One model on one or more targets. `verdict` is pass, fail or unresolved once it is done.
+
+    Whoever changes anything of a job, its searches and probes included, locks this row first: a job's transactions
+    come one after the other.
+    """
+
+    __tablename__ = "job"
+    __table_args__ = (
+        ForeignKeyConstraint(["tenant", "model_sha256"], ["model.tenant", "model.sha256"]),
+        UniqueConstraint("tenant", "idempotency_key"),
+        Index("ix_job_tenant_id", "tenant", "id"),
+        Index("ix_job_tenant_model_sha256_id", "tenant", "model_sha256", "id"),
+        Index("ix_job_state_ended_at", "state", "ended_at"),
+    )
+
+    id: Mapped[str] = mapped_column(String(36), primary_key=True, default=new_id)
+    tenant: Mapped[str] = mapped_column(String(64), default="")
+    model_sha256: Mapped[str] = mapped_column(String(64))
+    model_name: Mapped[str]
+    #: What was asked for besides targets: input_shapes, budget, calibration, seconds for a compile, recheck.
+    request: Mapped[dict[str, Any]]
+    #: SHA-256 of the content-addressed files that `request` speaks of.
+    files: Mapped[list[Any]] = mapped_column(default=list)
+    labels: Mapped[dict[str, Any]] = mapped_column(default=dict)
+    priority: Mapped[int] = mapped_column(default=0)
+    state: Mapped[str] = mapped_column(String(16), default=JobState.QUEUED)
+    verdict: Mapped[str | None] = mapped_column(String(16))
+    #: Why it failed, as a sentence.
+    problem: Mapped[str] = mapped_column(default="")
+    idempotency_key: Mapped[str | None] = mapped_column(String(255))
+    #: SHA-256 of the request that came with the key: another request under it is a mistake.
+    idempotency_sha256: Mapped[str | None] = mapped_column(String(64))
+    #: How many events it has.
+    events: Mapped[int] = mapped_column(default=0)
+    #: When a worker last took a probe of it: of jobs that are equal otherwise, the one that has waited longest is next.
+    served_at: Mapped[datetime | None]
+    created_at: Mapped[datetime]
+    started_at: Mapped[datetime | None]
+    ended_at: Mapped[datetime | None]
+
+    searches: Mapped[list["Search"]] = relationship(
+        back_populates="job", order_by="Search.ordinal", lazy="raise", passive_deletes="all"
+    )
+
+
+class Label(Base):
+    """A label of a job, as in `Job.labels`, where jobs are found by it."""
+
+    __tablename__ = "label"
+    __table_args__ = (Index("ix_label_tenant_name_value_job_id", "tenant", "name", "value", "job_id"),)
+
+    job_id: Mapped[str] = mapped_column(ForeignKey("job.id", ondelete="CASCADE"), primary_key=True)
+    name: Mapped[str] = mapped_column(String(64), primary_key=True)
+    tenant: Mapped[str] = mapped_column(String(64))
+    value: Mapped[str] = mapped_column(String(255))
+
+
+class Search(Rung, Base):
+    """One target of a job: what the coordinator works on.
+
+    `identity` names compiler, version, options and dressing, and is what verdicts are kept under; `universe`, `report`
+    and the values of `files` are SHA-256 of content-addressed files. A task holds the search while `lease_until` lies
+    ahead; `turn` counts the holders, so that what a lost one writes later changes nothing.
+    """
+
+    __tablename__ = "search"
+    __table_args__ = (
+        UniqueConstraint("job_id", "ordinal"),
+        Index("ix_search_stage_backend", "stage", "backend"),
+        Index("ix_search_universe_identity", "universe", "identity"),
+    )
+
+    id: Mapped[str] = mapped_column(String(36), primary_key=True, default=new_id)
+    job_id: Mapped[str] = mapped_column(ForeignKey("job.id", ondelete="CASCADE"))
+    ordinal: Mapped[int]
+    backend: Mapped[str] = mapped_column(String(128))
+    options: Mapped[dict[str, Any]] = mapped_column(default=dict)
+    state: Mapped[str] = mapped_column(String(16), default=JobState.QUEUED)
+    stage: Mapped[str] = mapped_column(String(16), default=Stage.PREPARE)
+    verdict: Mapped[str | None] = mapped_column(String(16))
+    problem: Mapped[str] = mapped_column(default="")
+    identity: Mapped[str | None] = mapped_column(String(64))
+    tool: Mapped[str] = mapped_column(default="")
+    version: Mapped[str] = mapped_column(default="")
+    universe: Mapped[str | None] = mapped_column(String(64))
+    #: How many units the universe has.
+    units: Mapped[int] = mapped_column(default=0)
+    report: Mapped[str | None] = mapped_column(String(64))
+    #: What goes with the report, by path in it: the culprits' models.
+    files: Mapped[dict[str, Any]] = mapped_column(default=dict)
+    #: Compiler calls done, the highest round of these, and how many calls are probably left.
+    calls: Mapped[int] = mapped_column(default=0)
+    round: Mapped[int] = mapped_column(default=0)
+    expected: Mapped[float] = mapped_column(default=0.0)
+    #: The culprits that stand: a few words on each, by a name of its own.
+    found: Mapped[dict[str, Any]] = mapped_column(default=dict)
+    turn: Mapped[int] = mapped_column(default=0)
+    #: How many holders in a row vanished without a word.
+    losses: Mapped[int] = mapped_column(default=0)
+    lease_until: Mapped[datetime | None]
+    #: Something has changed since the holder of the lease looked.
+    stale: Mapped[bool] = mapped_column(default=True)
+    started_at: Mapped[datetime | None]
+    ended_at: Mapped[datetime | None]
+
+    job: Mapped[Job] = relationship(back_populates="searches", lazy="raise")
+
+
+class Probe(Base):
+    """One question of a search: compile these units, for the nth time.
+
+    `units` is the unit set in hexadecimal. A worker claims it with a lease and renews that; `claims` counts the
+    workers, and only the one that holds the latest claim may answer.
+    """
+
+    __tablename__ = "probe"
+    __table_args__ = (
+        UniqueConstraint("search_id", "units_sha256", "attempt"),
+        Index("ix_probe_search_id_state_speculative_rank", "search_id", "state", "speculative", "rank"),
+        Index("ix_probe_state_lease_until", "state", "lease_until"),
+        Index("ix_probe_key", "key"),
+    )
+
+    id: Mapped[str] = mapped_column(String(36), primary_key=True, default=new_id)
+    search_id: Mapped[str] = mapped_column(ForeignKey("search.id", ondelete="CASCADE"))
+    units: Mapped[str]
+    units_sha256: Mapped[str] = mapped_column(String(64))
+    attempt: Mapped[int]
+    why: Mapped[str]
+    speculative: Mapped[bool] = mapped_column(default=False)
+    #: Its place in the latest plan, best first.
+    rank: Mapped[int] = mapped_column(default=0)
+    #: One more than the highest round that was answered when it was asked.
+    round: Mapped[int] = mapped_column(default=0)
+    state: Mapped[str] = mapped_column(String(16), default=ProbeState.QUEUED)
+    claims: Mapped[int] = mapped_column(default=0)
+    #: How many workers vanished with it.
+    losses: Mapped[int] = mapped_column(default=0)
+    worker: Mapped[str] = mapped_column(String(128), default="")
+    lease_until: Mapped[datetime | None]
+    #: The canonical structure, once a worker has cut it.
+    key: Mapped[str | None] = mapped_column(String(64))
+    #: A probe of the same key that was running: while it does, nobody takes this one.
+    waits_for: Mapped[str | None] = mapped_column(String(36))
+    #: The answer: a verdict as JSON, the bytes compiled, whether it was known already, and the compiler's log.
+    verdict: Mapped[dict[str, Any] | None]
+    file_sha256: Mapped[str] = mapped_column(String(64), default="")
+    cached: Mapped[bool] = mapped_column(default=False)
+    engine_seconds: Mapped[float] = mapped_column(default=0.0)
+    #: Not read with the row: it can be 64 kB, and a coordinator reads all rows.
+    log: Mapped[str] = mapped_column(default="", deferred=True, deferred_raiseload=True)
+    created_at: Mapped[datetime]
+    started_at: Mapped[datetime | None]
+    ended_at: Mapped[datetime | None]
+
+
+class KeptVerdict(Base):
+    """The verdict base: what compilers answered, for every later job of the tenant."""
+
+    __tablename__ = "kept_verdict"
+
+    tenant: Mapped[str] = mapped_column(String(64), primary_key=True, default="")
+    identity: Mapped[str] = mapped_column(String(64), primary_key=True)
+    key: Mapped[str] = mapped_column(String(64), primary_key=True)
+    attempt: Mapped[int] = mapped_column(primary_key=True)
+    verdict: Mapped[dict[str, Any]]
+    file_sha256: Mapped[str] = mapped_column(String(64), default="")
+    log: Mapped[str] = mapped_column(default="")
+    created_at: Mapped[datetime]
+
+
+class Event(Base):
+    """What happened to a job: the page and `/events` read it. Numbers are 1, 2, … in the order of commits."""
+
+    __tablename__ = "event"
+
+    job_id: Mapped[str] = mapped_column(ForeignKey("job.id", ondelete="CASCADE"), primary_key=True)
+    number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    type: Mapped[str] = mapped_column(String(64))
+    data: Mapped[dict[str, Any]]
+    created_at: Mapped[datetime]

@@ -1,0 +1,103 @@
+"""Tokens: `obk_<id>_<secret>`, shown once. The secret has 256 random bits, so a plain SHA-256 of it is safe to keep."""
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from onnxbisect_db.columns import new_id
+from onnxbisect_db.database import now
+from onnxbisect_db.states import Scope
+from onnxbisect_db.tables import Token
+
+_PREFIX = "obk"
+#: `used_at` is no more exact than this, so that not every request writes.
+_USED_EVERY = timedelta(minutes=1)
+_IMPLIED = {
+    Scope.READ: {Scope.READ, Scope.SUBMIT, Scope.ADMIN},
+    Scope.SUBMIT: {Scope.SUBMIT, Scope.ADMIN},
+    Scope.ADMIN: {Scope.ADMIN},
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Issued:
+    """A new token. `text` is nowhere else."""
+
+    token: Token
+    text: str = field(repr=False)
+
+
+def issue(
+    session: Session, *, tenant: str, name: str, scopes: Iterable[Scope], expires_at: datetime | None = None
+) -> Issued:
+    """A new token for a tenant."""
+    secret = secrets.token_hex(32)
+    token = Token(
+        id=new_id(),
+        tenant=tenant,
+        name=name,
+        secret_sha256=_digest(secret),
+        scopes=sorted(set(scopes)),
+        created_at=now(session),
+        expires_at=expires_at,
+    )
+    session.add(token)
+    session.flush()
+    return Issued(token=token, text=f"{_PREFIX}_{UUID(token.id).hex}_{secret}")
+
+
+def check(session: Session, text: str) -> Token | None:
+    """The token that this text is, if it is still good. It takes as long for an unknown one as for a wrong secret."""
+    prefix, _, rest = text.partition("_")
+    name, _, secret = rest.partition("_")
+    token = session.get(Token, _id(name))
+    right = hmac.compare_digest(token.secret_sha256 if token is not None else "", _digest(secret))
+    if token is None or not right or prefix != _PREFIX:
+        return None
+    expired = token.expires_at is not None and token.expires_at <= now(session)
+    return None if expired or token.revoked_at is not None else token
+
+
+def allows(token: Token, scope: Scope) -> bool:
+    """Whether it may be used for this: who submits may read, an admin may everything."""
+    return any(held in _IMPLIED[scope] for held in token.scopes)
+
+
+def used(session: Session, token_id: str) -> None:
+    """Note that it was used."""
+    at = now(session)
+    token = session.get(Token, token_id)
+    if token is not None and (token.used_at is None or at - token.used_at > _USED_EVERY):
+        token.used_at = at
+
+
+def listed(session: Session, tenant: str) -> list[Token]:
+    """The tenant's tokens, the newest first; revoked ones, too."""
+    return list(session.scalars(select(Token).where(Token.tenant == tenant).order_by(Token.id.desc())))
+
+
+def revoke(session: Session, token_id: str, tenant: str) -> Token | None:
+    """From now on it is good for nothing; None where the tenant has no such token."""
+    token = session.get(Token, token_id)
+    if token is None or token.tenant != tenant:
+        return None
+    token.revoked_at = token.revoked_at or now(session)
+    return token
+
+
+def _digest(secret: str) -> str:
+    return hashlib.sha256(secret.encode("utf-8", "replace")).hexdigest()
+
+
+def _id(name: str) -> str:
+    try:
+        return str(UUID(name))
+    except ValueError:
+        return ""

@@ -1,0 +1,62 @@
+"""The verdict base: what compilers have answered, for all later jobs of a tenant.
+
+An answer belongs to a target's identity, a probe's key and an attempt: attempt 1 is what a second compile of the same
+question said, and never answers for the first. Unresolved answers are not kept, since their cause may be gone tomorrow.
+"""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from sqlalchemy.orm import Session
+
+from onnxbisect.verdict import Status, Verdict
+from onnxbisect_db.insertion import insert
+from onnxbisect_db.tables import KeptVerdict
+from onnxbisect_db.verdict_json import from_json, to_json
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """A verdict, the SHA-256 of the bytes that were compiled where that is known, and the compiler's log."""
+
+    verdict: Verdict
+    file_sha256: str = ""
+    log: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What an answer is kept under."""
+
+    tenant: str
+    identity: str
+    key: str
+    attempt: int
+
+
+def get(session: Session, question: Question) -> Answer | None:
+    """The answer on record."""
+    row = session.get(KeptVerdict, (question.tenant, question.identity, question.key, question.attempt))
+    if row is None:
+        return None
+    return Answer(verdict=from_json(row.verdict), file_sha256=row.file_sha256, log=row.log)
+
+
+def put(session: Session, question: Question, answer: Answer, at: datetime) -> None:
+    """Keep an answer, unless there is one or it is unresolved: what others have relied on stays as it is."""
+    if answer.verdict.status is Status.UNRESOLVED:
+        return
+    session.execute(
+        insert(session, KeptVerdict)
+        .values(
+            tenant=question.tenant,
+            identity=question.identity,
+            key=question.key,
+            attempt=question.attempt,
+            verdict=to_json(answer.verdict),
+            file_sha256=answer.file_sha256,
+            log=answer.log,
+            created_at=at,
+        )
+        .on_conflict_do_nothing()
+    )

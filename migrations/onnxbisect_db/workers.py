@@ -1,0 +1,86 @@
+"""The processes that take probes, as they tell of themselves."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from sqlalchemy import delete, select, update
+from sqlalchemy.orm import Session
+
+from onnxbisect_db import queues
+from onnxbisect_db.database import now
+from onnxbisect_db.insertion import insert
+from onnxbisect_db.states import Stage
+from onnxbisect_db.tables import Queue, Search, Worker
+
+#: A worker tells of itself every 20 seconds or so.
+ALIVE = timedelta(seconds=60)
+_FORGOTTEN = timedelta(days=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Presence:
+    """What a worker says: `tools` has for each backend its tool and version, or the sentence why it cannot be used."""
+
+    id: str
+    backends: tuple[str, ...]
+    slots: int
+    tools: Mapping[str, str] = field(default_factory=dict)
+
+
+def joined(session: Session, presence: Presence) -> None:
+    """A worker has started. What waits for its backends is rung for at once, however long it was rung for in vain."""
+    for backend in sorted(presence.backends):
+        queues.locked(session, backend)
+    seen(session, presence)
+    mine = set(presence.backends)
+    session.execute(update(Queue).where(Queue.backend.in_(mine)).values(ring_at=None, rings=0))
+    waiting = (Search.backend.in_(mine), Search.stage == Stage.PREPARE)
+    session.execute(update(Search).where(*waiting).values(ring_at=None, rings=0))
+
+
+def seen(session: Session, presence: Presence) -> None:
+    """A worker is alive."""
+    at = now(session)
+    said = {
+        "backends": sorted(presence.backends),
+        "tools": dict(presence.tools),
+        "slots": presence.slots,
+        "seen_at": at,
+    }
+    session.execute(
+        insert(session, Worker)
+        .values(id=presence.id, started_at=at, **said)
+        .on_conflict_do_update(index_elements=[Worker.id], set_=said)
+    )
+
+
+def left(session: Session, worker_id: str) -> None:
+    """A worker has stopped."""
+    session.execute(delete(Worker).where(Worker.id == worker_id))
+
+
+def listed(session: Session) -> list[Worker]:
+    """All that were seen within a day; compare `seen_at` with `alive_since` to tell the living."""
+    recent = select(Worker).where(Worker.seen_at > now(session) - _FORGOTTEN)
+    return list(session.scalars(recent.order_by(Worker.id)))
+
+
+def alive_since(session: Session) -> datetime:
+    """Who was not seen after this is taken for dead."""
+    return now(session) - ALIVE
+
+
+def slots(session: Session) -> dict[str, int]:
+    """By backend, how many probes the living could run."""
+    found: dict[str, int] = {}
+    for worker in listed(session):
+        if worker.seen_at > alive_since(session):
+            for backend in worker.backends:
+                found[backend] = found.get(backend, 0) + worker.slots
+    return found
+
+
+def forget(session: Session) -> None:
+    """Drop those that have not been seen for a day."""
+    session.execute(delete(Worker).where(Worker.seen_at <= now(session) - _FORGOTTEN))

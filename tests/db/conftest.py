@@ -1,0 +1,69 @@
+"""Every test of this folder runs on SQLite and on a real PostgreSQL, and on a clock that only the test moves."""
+
+import itertools
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import postgres_server
+import psycopg
+import pytest
+from service import Clock
+
+from onnxbisect_db.database import Database
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[str]:
+    with postgres_server.running() as folder:
+        yield folder
+
+
+@pytest.fixture(scope="session", params=["sqlite", "postgresql"])
+def new_url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Callable[[], str]:
+    """URLs of databases without tables."""
+    if request.param == "sqlite":
+        return lambda: f"sqlite:///{tmp_path_factory.mktemp('db') / 'db.sqlite'}"
+    folder: str = request.getfixturevalue("postgres")
+    return lambda: _created(folder, "template0")
+
+
+@pytest.fixture(scope="session")
+def template(new_url: Callable[[], str]) -> str:
+    """A database at head, to be copied."""
+    url = new_url()
+    database = Database(url)
+    database.upgrade()
+    database.close()
+    return url
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def url(template: str, tmp_path: Path) -> str:
+    """A database at head."""
+    if template.startswith("sqlite"):
+        shutil.copy(template.removeprefix("sqlite:///"), tmp_path / "db.sqlite")
+        return f"sqlite:///{tmp_path / 'db.sqlite'}"
+    name, _, folder = template.removeprefix("postgresql://postgres@/").partition("?host=")
+    return _created(folder, name)
+
+
+@pytest.fixture
+def database(url: str, clock: Clock) -> Iterator[Database]:
+    database = Database(url, clock=clock, durable=False)
+    yield database
+    database.close()
+
+
+def _created(folder: str, template: str) -> str:
+    name = f"test{next(_numbers)}"
+    with psycopg.connect(host=folder, user="postgres", dbname="postgres", autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name} TEMPLATE {template}")  # type: ignore[arg-type]
+    return f"postgresql://postgres@/{name}?host={folder}"

@@ -1,0 +1,91 @@
+"""The tables' versions: what the migrations make is what the program works with, from wherever they begin."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+from alembic import op
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.operations import Operations
+from alembic.script import ScriptDirectory
+from service import Clock, asking, read
+from sqlalchemy import create_engine, text
+
+from onnxbisect_db import schema
+from onnxbisect_db.database import Database
+from onnxbisect_db.errors import SchemaError
+from onnxbisect_db.tables import Base
+
+REVISIONS = [script.revision for script in ScriptDirectory.from_config(schema._config()).walk_revisions()]
+
+
+@pytest.mark.parametrize("begin", [None, *REVISIONS])
+def test_every_revision_leads_to_the_tables_of_the_program(new_url: Callable[[], str], begin: str | None) -> None:
+    url = new_url()
+    engine = create_engine(url)
+    if begin is not None:
+        schema.upgrade(engine, begin)
+        assert schema.revision(engine) == begin
+    database = Database(url)
+    database.upgrade()
+    assert database.is_current()
+    with engine.connect() as connection:
+        assert compare_metadata(MigrationContext.configure(connection), Base.metadata) == []
+    engine.dispose()
+    database.close()
+
+
+def test_an_empty_database_has_no_revision_and_is_not_current(new_url: Callable[[], str]) -> None:
+    database = Database(new_url())
+    assert database.revision() is None
+    assert not database.is_current()
+    database.close()
+
+
+def test_upgrading_again_changes_nothing(database: Database) -> None:
+    job = asking(database)
+    database.upgrade()
+    assert read(database, job).state == "running"
+
+
+def test_two_processes_may_upgrade_at_once(new_url: Callable[[], str]) -> None:
+    url = new_url()
+    code = "import sys; from onnxbisect_db.database import Database; Database(sys.argv[1]).upgrade()"
+    processes = [subprocess.Popen([sys.executable, "-c", code, url]) for _ in range(2)]
+    assert [process.wait() for process in processes] == [0, 0]
+    database = Database(url)
+    assert database.is_current()
+    database.close()
+
+
+def test_a_database_of_a_newer_version_is_left_alone(database: Database) -> None:
+    with database.transaction() as session:
+        session.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    assert not database.is_current()
+    with pytest.raises(SchemaError, match=r"newer version .* 9999"):
+        database.upgrade()
+
+
+def test_there_is_one_line_of_revisions_and_no_way_back() -> None:
+    script = ScriptDirectory.from_config(schema._config())
+    assert len(script.get_heads()) == len(script.get_bases()) == 1
+    assert not [revision for revision in script.walk_revisions() if hasattr(revision.module, "downgrade")]
+
+
+def test_rebuilding_a_table_keeps_what_belongs_to_its_rows(
+    database: Database, monkeypatch: pytest.MonkeyPatch, clock: Clock
+) -> None:
+    """SQLite alters a table by dropping it, which would delete all searches of all jobs, and their probes."""
+    job = asking(database)
+
+    def rebuild(config: Config, to: str) -> None:
+        with Operations.context(MigrationContext.configure(config.attributes["connection"])):
+            with op.batch_alter_table("job", recreate="auto") as batch:
+                batch.alter_column("problem", nullable=True)
+
+    monkeypatch.setattr(schema.command, "upgrade", rebuild)
+    database.upgrade()
+    assert [search.units for search in read(database, job).searches] == [9]
