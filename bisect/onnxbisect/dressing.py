@@ -14,7 +14,7 @@ class Dressing:
     of convolutions, which default to those of their weights. `unwritten_defaults`: attributes, as `Op.attribute`, that
     are left out all the same, and taken out where they say what their absence says.
     `constants_as_initializers`: Constant nodes become initializers. `covered`: op types that the target trips over
-    where they make a graph output; in cuts, never in the whole model, a Relu follows them there.
+    where they make a graph output; a Relu follows them there, except where the output is the model's own.
     """
 
     input_dtypes: frozenset[str] | None = None

@@ -1,6 +1,6 @@
 """What each unit and each tensor of a model is, in numbers and digests that `onnxbisect.key` puts together."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import numpy as np
 import onnx
@@ -29,7 +29,7 @@ class Identities:
     not in the probe: an input, a known value, a weight, the value of a Constant.
     """
 
-    def __init__(self, model: Model, wiring: Wiring, *, weights: bool) -> None:
+    def __init__(self, model: Model, wiring: Wiring, *, weights: bool, apart: Collection[int] = ()) -> None:
         self._model = model
         self._weights = weights
         self._contents = Contents(model.proto, model.path.parent, weights=weights)
@@ -40,9 +40,10 @@ class Identities:
             for node, unit in zip(nodes, model.units, strict=True)
         )
         self.made = tuple(self._numbers(node.output) for node in nodes)
-        self.labels = tuple(
+        labels = (
             digest(self._contents.node(node), [type_bytes(model.types, name) for name in node.output]) for node in nodes
         )
+        self.labels = tuple(digest("apart", label) if unit in apart else label for unit, label in enumerate(labels))
         self.label_hashes = tuple(map(_short, self.labels))
         uses: dict[str, set[tuple[str, int]]] = {}
         for node in nodes:

@@ -11,7 +11,7 @@ graph may get two keys, which costs a call and never tells a lie.
 """
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from hashlib import sha256
 from itertools import chain
 
@@ -31,14 +31,15 @@ def probe_key(model: Model, units: UnitSet, *, weights: bool = False) -> str:
 class Keyer:
     """Gives keys for probes of one model; what nodes and tensors are is established once, when it is made.
 
-    With `weights`, the values of all constants count too.
+    With `weights`, the values of all constants count too. `apart` are units that are cut in another way than their
+    like elsewhere (`onnxbisect.cut.bare_ends`).
     """
 
-    def __init__(self, model: Model, *, weights: bool = False) -> None:
+    def __init__(self, model: Model, *, weights: bool = False, apart: Collection[int] = ()) -> None:
         self._model = model
         wiring = read_wiring(model)
         self._framer = Framer(model, wiring)
-        self._identities = Identities(model, wiring, weights=weights)
+        self._identities = Identities(model, wiring, weights=weights, apart=apart)
 
     def key(self, units: UnitSet) -> str:
         """64 hexadecimal digits."""

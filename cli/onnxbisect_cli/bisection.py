@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from onnxbisect.cut import Cutter, dtype_needs, write
+from onnxbisect.cut import Cutter, bare_ends, dtype_needs, told_apart, write
 from onnxbisect.diagnosis import Diagnosis
 from onnxbisect.dressing import Dressing
 from onnxbisect.errors import BackendUnusableError, ModelError, OptionError
@@ -100,7 +100,8 @@ def bisected(request: Request, intake: Intake | None = None) -> Iterator[Bisecte
         options=backend.options,
         calibration="" if samples is None else samples.digest,
     )
-    universe = replace(model.universe, needs=dtype_needs(model, description.dressing), advertised=description.ops)
+    known = told_apart(model.universe, bare_ends(model, description.dressing.covered))
+    universe = replace(known, needs=dtype_needs(model, description.dressing), advertised=description.ops)
     base = _base(request, model, universe, target, description.dressing)
     with tempfile.TemporaryDirectory(prefix="onnx-bisect-", ignore_cleanup_errors=True) as name:
         try:
@@ -125,7 +126,8 @@ def _search(
     model = intake.model
     write_probe = probe_writer(intake, description.dressing)
     files = CulpritFiles(write_probe, folder)
-    keyer = Keyer(model, weights=description.weights_matter)
+    apart = bare_ends(model, description.dressing.covered)
+    keyer = Keyer(model, weights=description.weights_matter, apart=apart)
     findings = preflight(model, _reader(description))
     _warn(findings)
 

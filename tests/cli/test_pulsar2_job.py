@@ -86,6 +86,22 @@ def test_a_reshape_that_a_cut_lays_bare_is_not_blamed(shell: Shell) -> None:
     assert report["certificate"]["status"] == "proven"
 
 
+def test_a_reshape_that_ends_the_model_is_to_blame_and_its_like_inside_is_not(shell: Shell) -> None:
+    tool(shell, "--bare-reshape")
+    text = """<ir_version: 8, opset_import: ["": 17]>
+    net (float[3,4] x) => (float[3,4] z) <int64[2] shape = {3, 4}>
+    { a = Reshape(x, shape)  b = Abs(a)  c = Reshape(b, shape)  d = Exp(c)  z = Reshape(d, shape) }"""
+    model = parser.parse_model(text)
+    for node in model.graph.node:
+        node.name = f"make_{node.output[0]}"
+    onnx.save(model, shell.folder / "ends.onnx")
+
+    report = shell.report("ends.onnx", "--backend", "pulsar2")
+
+    assert culprits(report) == [["make_z"]]
+    assert report["certificate"]["status"] == "proven"
+
+
 def test_verdicts_belong_to_the_calibration_data(shell: Shell) -> None:
     tool(shell)
     command = [small(shell.folder), "--backend", "pulsar2", "--option", "calibration_size=2", "--calibration"]

@@ -18,8 +18,9 @@ from cut_models import (
 )
 from onnx import TensorProto, helper
 
-from onnxbisect.cut import Cutter, dtype_needs
+from onnxbisect.cut import Cutter, bare_ends, dtype_needs, told_apart
 from onnxbisect.dressing import Dressing
+from onnxbisect.key import Keyer
 from onnxbisect.model import Model
 from onnxbisect.unitset import full, members
 
@@ -186,31 +187,48 @@ def test_known_values_and_constants_are_initializers_side_by_side(tmp_path: Path
     assert input_names(piece) == []
 
 
+COVERED = """<ir_version: 8, opset_import: ["": 17]>
+g (float[2,3] x, int64[2,3] i) => (float[3,2] y, int64[6] n, float[2,3] a_covered)
+<int64[1] flat = {6}, int64[2] turned = {3, 2}>
+{
+  a = Reshape(x, turned)  b = Abs(a)  y = Reshape(b, turned)
+  m = Reshape(i, flat)    n = Abs(m)
+  a_covered = Abs(x)
+}"""
+
+
 def test_ops_that_must_not_end_a_cut_are_followed_by_a_relu(tmp_path: Path) -> None:
-    model = read(tmp_path, RESHAPE)
-    dressing = Dressing(covered=("Reshape",), safe_names=True)
+    """Not where they end the model, not where a Relu takes no such dtype, and under a name of its own."""
+    model = read(tmp_path, COVERED)
     cutter = Cutter(model)
-    alone = cutter.cut(1 << model.unit_of_node["make_y"], dressing)
 
-    assert [node.op_type for node in alone.proto.graph.node] == ["Reshape", "Relu"]
-    assert [alone.original(name) for name in output_names(alone.proto)] == ["y"]
-    onnx.checker.check_model(alone.proto, full_check=True)
-    inside = cutter.cut(1 << model.unit_of_node["make_r"], dressing)
-    assert [node.op_type for node in inside.proto.graph.node] == ["Relu"]
-    whole = cutter.cut(full(len(model.units)), dressing)
-    assert output_names(whole.proto) == ["y"]
-    assert whole.proto.graph.node[-1].op_type == "Reshape"
+    def ends(*names: str) -> dict[str, str]:
+        units = sum(1 << model.unit_of_node[f"make_{name}"] for name in names)
+        piece = cutter.cut(units, Dressing(covered=("Reshape",), safe_names=True))
+        onnx.checker.check_model(piece.proto, full_check=True)
+        makers = {name: node.op_type for node in piece.proto.graph.node for name in node.output}
+        return {piece.original(name): makers[name] for name in output_names(piece.proto)}
+
+    assert ends("a", "m", "a_covered") == {"a": "Relu", "m": "Reshape", "a_covered": "Abs"}
+    assert ends("a", "b") == {"b": "Abs"}
+    assert ends("y") == {"y": "Reshape"}
+    assert ends("a", "b", "y", "m", "n", "a_covered") == {"y": "Reshape", "n": "Abs", "a_covered": "Abs"}
 
 
-def test_a_cover_has_a_name_of_its_own_and_floats_only(tmp_path: Path) -> None:
-    text = """<ir_version: 8, opset_import: ["": 17]>
-    g (float[2,3] y_covered, int64[2,3] i) => (float[6] y, int64[6] n, float[2,3] z)
-    <int64[1] flat = {6}>
-    { y = Reshape(y_covered, flat)  n = Reshape(i, flat)  z = Abs(y_covered)  unused = Neg(z) }"""
+def test_what_ends_the_model_is_another_question_than_its_like_inside(tmp_path: Path) -> None:
+    text = COVERED.replace("float[2,3] x", "float[3,2] x").replace("float[2,3] a_covered", "float[3,2] a_covered")
     model = read(tmp_path, text)
-    names = ("make_y", "make_n", "make_z")
-    piece = Cutter(model).cut(sum(1 << model.unit_of_node[name] for name in names), Dressing(covered=("Reshape",)))
+    inner, last = (model.unit_of_node[f"make_{name}"] for name in "ay")
+    apart = bare_ends(model, ("Reshape",))
+    universe = told_apart(model.universe, apart)
+    keyer, plain = Keyer(model, apart=apart), Keyer(model)
 
-    onnx.checker.check_model(piece.proto, full_check=True)
-    assert sorted(output_names(piece.proto)) == ["n", "y_covered_", "z"]
-    assert piece.original("y_covered_") == "y"
+    assert apart == {last}
+    assert model.universe.solo[inner] == model.universe.solo[last]
+    assert universe.solo[inner] != universe.solo[last]
+    assert universe.variant[inner] != universe.variant[last]
+    assert sorted(set(universe.variant)) == list(range(len(universe.variant_members)))
+    assert all(universe.variant_members)
+    assert plain.key(1 << inner) == plain.key(1 << last)
+    assert keyer.key(1 << inner) == plain.key(1 << inner)
+    assert keyer.key(1 << last) != keyer.key(1 << inner)
