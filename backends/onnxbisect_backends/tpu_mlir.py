@@ -99,8 +99,13 @@ class TpuMlirBackend:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The effective options."""
-        return {**self._options.model_dump(), "quantize": self._quantize}
+        """The effective options: those that change anything."""
+        idle = {name for name, value in self._options.model_dump().items() if value == ""} - {"quantize"}
+        idle |= set() if self._calibration else {"calibration"}
+        idle |= set() if self._options.processor else {"quantize", "deploy_tolerance"}
+        idle |= set() if self._options.verify else {"verify_mb", "tolerance", "deploy_tolerance"}
+        told = {**self._options.model_dump(), "quantize": self._quantize}
+        return {name: value for name, value in told.items() if name not in idle}
 
     def check(self) -> str | None:
         """Whether the tool that the options name is here."""

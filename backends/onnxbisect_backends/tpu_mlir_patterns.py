@@ -48,6 +48,7 @@ PATTERNS: tuple[Pattern, ...] = (
     _pattern(r"^can't get scale and zeropoint"),
     _pattern(r"^permute shape not support"),
     _pattern(r"^\[ERR\] .*: Assertion \".*\" failed\."),
+    _pattern(r"^tpuc-opt: .*: Assertion `.*' failed\.", Kind.CRASH),
     _pattern(r"^Not Implemented$"),
     _pattern(r"^UNREACHABLE executed at (?:.*/Interfaces/(?P<op>\w+)\.cpp|.*):\d+!", Kind.CRASH),
     _pattern(r"^PLEASE submit a bug report to .*", Kind.CRASH),

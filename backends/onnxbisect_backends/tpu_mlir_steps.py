@@ -148,7 +148,7 @@ def _say_where(kind: "type[BaseException]", error: BaseException, trace: "Traceb
     """The tool's part of the traceback, and the node that was being converted, which the tool never says."""
     while trace and trace.tb_frame.f_code.co_filename != sys.argv[0]:
         trace = trace.tb_next
-    sys.__excepthook__(kind, error, trace)
+    sys.__excepthook__(kind, error.with_traceback(trace), trace)
     nodes = [frame.f_locals["onnx_node"] for frame, _ in traceback.walk_tb(trace) if "onnx_node" in frame.f_locals]
     if nodes:
         said = str(error) or traceback.extract_tb(trace)[-1].line
