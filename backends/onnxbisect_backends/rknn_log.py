@@ -17,6 +17,9 @@ def _pattern(regex: str, kind: Kind = Kind.UNSUPPORTED, *, fails: bool = False) 
     return Pattern(regex=compile_pattern(regex), kind=kind, fails=fails)
 
 
+#: What is said of a model that was folded to nothing.
+FOLDED = compile_pattern(r"All outputs \[.*\] of model are constants, The model is invalid!")
+
 #: The first that matches gives kind and message: exceptions, which end a compile, before what the compiler goes past.
 PATTERNS: tuple[Pattern, ...] = (
     _pattern(r"The input \d+ of (?P<op>\w+)\('(?P<node>.*?)'\) need to be constant!"),
@@ -26,7 +29,7 @@ PATTERNS: tuple[Pattern, ...] = (
     _pattern(r"Not support input data type '\w+'!"),
     _pattern(r"Current target_platform\(\w+\) not support do_quantization = False!"),
     _pattern(r"The input shape \[.*\] of '(?P<tensor>.*?)' is not support!", Kind.INVALID),
-    _pattern(r"All outputs \[.*\] of model are constants, The model is invalid!", Kind.INVALID),
+    _pattern(FOLDED.pattern, Kind.INVALID),
     _pattern(r"inputs or 'outputs' must be set!", Kind.INVALID),
     _pattern(r"Not Support Dtype: \d+\. please check precision!", Kind.CRASH),
     _pattern(r"Invalid rank for input: (?P<tensor>\S+) Got: \d+ Expected: \d+", Kind.ERROR),

@@ -134,7 +134,7 @@ def test_a_chip_of_integers_asks_for_quantisation() -> None:
 
 
 def test_quantised_models_are_calibrated_on_the_samples_beside_the_probe(tmp_path: Path) -> None:
-    backend = usable(target="rv1106", quantize="true")
+    backend = usable(target="rv1106", quantize="true", calibration_size="2")
     assert backend.describe().samples == 2
     assert backend.describe().weights_matter
     folder = samples_folder(tmp_path / "model.onnx")
@@ -155,6 +155,14 @@ def test_without_samples_nothing_is_known_of_a_quantised_model(tmp_path: Path) -
 
     assert verdict.status is Status.UNRESOLVED
     assert verdict.message == "There are no samples to calibrate on: none were made for this model"
+
+
+def test_what_is_folded_to_nothing_is_refused_nowhere(tmp_path: Path) -> None:
+    """The shape of a tensor, cut out, is a constant: the toolkit wants no model of that, and folds it in any other."""
+    verdict = ask(usable(), net("g (float[1,4] x) => (int64[2] y) { [s] y = Shape(x) }"), tmp_path)
+
+    assert verdict.status is Status.PASS
+    assert "are constants" in verdict.message
 
 
 def test_what_is_cut_out_behind_an_op_of_unknown_output_is_not_asked(tmp_path: Path) -> None:
