@@ -4,6 +4,8 @@ The first that matches gives the kind, so what says most stands first. `[onnx-bi
 `tpu_mlir_steps.py` adds.
 """
 
+import re
+
 from onnxbisect.verdict import Kind, Table
 from onnxbisect_backends.logs import Pattern, compile_pattern
 
@@ -61,8 +63,13 @@ PATTERNS: tuple[Pattern, ...] = (
 
 
 #: What becomes of one tensor when the numbers are compared, and what `tpu_mlir_steps.py` says where they are not.
-_COMPARED = compile_pattern(r"^ *\[(?P<tensor>\S.*)_(?P<op>[A-Za-z]+) *\] +([A-Z_]+) +\[(?:PASSED|FAILED)\]$")
+_COMPARED = compile_pattern(r"^[\r ]*\[(?P<tensor>\S.*)_(?P<op>[A-Za-z]+) *\] +([A-Z_]+) +\[(?:PASSED|FAILED)\]$")
 _NOT_COMPARED = compile_pattern(r"^\[onnx-bisect\] (not compared: .*)$")
+
+
+def broke_comparing(log: str) -> bool:
+    """Whether a comparison began and came to no result: then nothing was found wrong with the numbers."""
+    return log.count("[Running]: npz_tool.py compare") > len(re.findall(r"^npz compare (?:PASSED|FAILED)\.", log, re.M))
 
 
 def compared(log: str) -> tuple[Table, ...]:

@@ -138,6 +138,8 @@ def _step(root: Path, tool: str, *words: str) -> int:
 
 def _tool(script: str, words: "list[str]") -> int:
     sys.excepthook = _say_where
+    # it makes sockets there, whose paths must be short; left as it is, "." stays relative
+    os.environ["TMPDIR"] = "."
     sys.argv = [script, *words]
     sys.path.insert(0, str(Path(script).parent))
     runpy.run_path(script, run_name="__main__")
@@ -170,14 +172,14 @@ def _samples(graph: "onnx.GraphProto", given: "list[str]", count: int) -> "list[
     if not inputs or len(types) < len(inputs) or any(dtype.kind not in "fiub" for dtype in dtypes.values()):
         return []
     Path("samples").mkdir()
+    shapes = {name: [max(1, dim.dim_value) for dim in kind.shape.dim] for name, kind in types.items()}
     files = []
     for number in range(count):
+        values = {name: _random(numpy, dtypes[name], shapes[name], number) for name in types}
         if number < len(given):
+            # a tensor whose value nobody knows has none there
             with numpy.load(given[number]) as stored:
-                values = {name: stored[name] for name in types}
-        else:
-            shapes = {name: [max(1, dim.dim_value) for dim in kind.shape.dim] for name, kind in types.items()}
-            values = {name: _random(numpy, dtypes[name], shapes[name], number) for name in types}
+                values.update({name: stored[name] for name in types if name in stored.files})
         files.append(f"samples/{number}.npz")
         # the tool makes its scalars vectors of one element
         numpy.savez(files[-1], **{name: value.reshape(value.shape or 1) for name, value in values.items()})
