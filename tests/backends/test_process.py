@@ -330,21 +330,16 @@ def test_without_network_there_is_nobody_to_talk_to(tmp_path: Path) -> None:
     assert logs == [f"connected {me}\nown loopback\n", f"ConnectionRefusedError {me}\nown loopback\n"]
 
 
-@linux
-@pytest.mark.skipif(os.geteuid() != 0, reason="the test before this one is about users without privileges")
-def test_users_without_privileges_stay_who_they_are_without_network(tmp_path: Path) -> None:
-    namespaces(65534)
-    python = shutil.which("python3", path="/usr/local/bin:/usr/bin:/bin")
-    if python is None:
-        pytest.skip("the system has no python3 that every user may start")
+def supervised_by(python: str, prefix: list[str], user: int) -> str:
+    """The log of an attempt to connect to this process, without network, by another user or in another way."""
     supervisor = Path(process.__file__).with_name("supervise.py").read_text()  # its file may be out of their reach
     with socket.create_server(("127.0.0.1", 0)) as listener:
         words = [python, "-I", "-S", "-c", CONNECT, str(listener.getsockname()[1])]
         limits = {"seconds": 30, "memory_bytes": None, "file_bytes": None, "log_bytes": 10_000, "network": False}
         order = json.dumps({"argv": words, "path": python, "cwd": "/", "env": {}, **limits})
         with subprocess.Popen(
-            [python, "-I", "-S", "-c", supervisor],
-            user=65534,
+            [*prefix, python, "-I", "-S", "-c", supervisor],
+            user=user,
             cwd="/",
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -355,9 +350,27 @@ def test_users_without_privileges_stay_who_they_are_without_network(tmp_path: Pa
             started.stdin.write(order + "\n")
             started.stdin.flush()
             head, _, log = started.stdout.read().partition("\n")
-
     assert json.loads(head)["exit_code"] == 0, log
-    assert log == "ConnectionRefusedError 65534\nown loopback\n"
+    return log
+
+
+@linux
+@pytest.mark.skipif(os.geteuid() != 0, reason="the test before this one is about users without privileges")
+def test_users_without_privileges_stay_who_they_are_without_network() -> None:
+    namespaces(65534)
+    python = shutil.which("python3", path="/usr/local/bin:/usr/bin:/bin")
+    if python is None:
+        pytest.skip("the system has no python3 that every user may start")
+
+    assert supervised_by(python, [], 65534) == "ConnectionRefusedError 65534\nown loopback\n"
+
+
+@linux
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("setpriv"), reason="needs root and the command setpriv")
+def test_where_the_kernel_keeps_the_network_the_compile_runs_all_the_same() -> None:
+    powerless = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"]
+
+    assert supervised_by(sys.executable, powerless, 0) == "connected 0\nown loopback\n"
 
 
 def test_written_lists_files_with_content_and_follows_no_links(tmp_path: Path) -> None:
