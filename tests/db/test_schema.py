@@ -11,7 +11,7 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.operations import Operations
 from alembic.script import ScriptDirectory
-from service import Clock, asking, read
+from service import asking, read
 from sqlalchemy import create_engine, text
 
 from onnxbisect_db import schema
@@ -61,12 +61,14 @@ def test_two_processes_may_upgrade_at_once(new_url: Callable[[], str]) -> None:
     database.close()
 
 
-def test_a_database_of_a_newer_version_is_left_alone(database: Database) -> None:
+def test_a_database_of_a_newer_version_is_left_alone(url: str) -> None:
+    database = Database(url)
     with database.transaction() as session:
         session.execute(text("UPDATE alembic_version SET version_num = '9999'"))
     assert not database.is_current()
     with pytest.raises(SchemaError, match=r"newer version .* 9999"):
         database.upgrade()
+    database.close()
 
 
 def test_there_is_one_line_of_revisions_and_no_way_back() -> None:
@@ -75,17 +77,17 @@ def test_there_is_one_line_of_revisions_and_no_way_back() -> None:
     assert not [revision for revision in script.walk_revisions() if hasattr(revision.module, "downgrade")]
 
 
-def test_rebuilding_a_table_keeps_what_belongs_to_its_rows(
-    database: Database, monkeypatch: pytest.MonkeyPatch, clock: Clock
-) -> None:
+def test_rebuilding_a_table_keeps_what_belongs_to_its_rows(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """SQLite alters a table by dropping it, which would delete all searches of all jobs, and their probes."""
+    database = Database(url)
     job = asking(database)
 
     def rebuild(config: Config, to: str) -> None:
-        with Operations.context(MigrationContext.configure(config.attributes["connection"])):
-            with op.batch_alter_table("job", recreate="auto") as batch:
-                batch.alter_column("problem", nullable=True)
+        context = MigrationContext.configure(config.attributes["connection"])
+        with Operations.context(context), op.batch_alter_table("job", recreate="auto") as batch:
+            batch.alter_column("problem", nullable=True)
 
     monkeypatch.setattr(schema.command, "upgrade", rebuild)
     database.upgrade()
     assert [search.units for search in read(database, job).searches] == [9]
+    database.close()

@@ -1,0 +1,149 @@
+"""Content-addressed files, the same on disk and in memory; what only a disk can do wrong stands below."""
+
+import hashlib
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from onnxbisect_db import files as module
+from onnxbisect_db.errors import DiskFullError, TooLargeError
+from onnxbisect_db.files import Files, FileStore, InMemoryFiles
+
+SHA256 = hashlib.sha256(b"onnx").hexdigest()
+
+
+@pytest.fixture(params=["disk", "memory"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> FileStore:
+    return Files(tmp_path / "files", floor=0) if request.param == "disk" else InMemoryFiles()
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Files:
+    return Files(tmp_path / "files", floor=0)
+
+
+def left_over(disk: Files) -> list[Path]:
+    return [path for path in disk._folder.rglob("*") if path.is_file()]
+
+
+def test_what_is_stored_is_found_by_what_is_in_it(store: FileStore) -> None:
+    stored = store.put([b"on", b"", b"nx"])
+    assert (stored.sha256, stored.size) == (SHA256, 4)
+    with store.open(SHA256) as file:
+        assert file.read() == b"onnx"
+    assert store.size(SHA256) == 4
+    assert list(store.names()) == [SHA256]
+
+
+def test_the_same_bytes_are_one_file(store: FileStore) -> None:
+    store.put([b"onnx"])
+    store.put([b"o", b"nnx"])
+    assert list(store.names()) == [SHA256]
+
+
+def test_what_is_not_there_is_said_to_be_missing(store: FileStore) -> None:
+    assert store.size(SHA256) is None
+    assert not store.touch(SHA256)
+    assert store.discard(SHA256, older_than=0)
+    with pytest.raises(FileNotFoundError):
+        store.open(SHA256)
+
+
+@pytest.mark.parametrize(
+    "name", ["../../etc/passwd", "", SHA256.upper(), SHA256 + "\n", "a/" + SHA256[2:], SHA256[:63]]
+)
+def test_names_come_from_hashes_only(store: FileStore, name: str) -> None:
+    for use in (store.open, store.size, store.touch, lambda sha256: store.discard(sha256, older_than=0)):
+        with pytest.raises(ValueError, match="no SHA-256"):
+            use(name)  # type: ignore[operator]
+
+
+def test_a_file_over_the_limit_is_refused_as_soon_as_that_is_known(store: FileStore) -> None:
+    def endless() -> Iterator[bytes]:
+        while True:
+            yield b"12345"
+
+    with pytest.raises(TooLargeError, match="larger than 12 bytes"):
+        store.put(endless(), limit=12)
+    assert list(store.names()) == []
+    assert store.put([b"123456789012"], limit=12).size == 12
+
+
+def test_what_is_young_is_not_discarded(store: FileStore) -> None:
+    store.put([b"onnx"])
+    assert not store.discard(SHA256, older_than=60)
+    assert store.size(SHA256) == 4
+    assert store.discard(SHA256, older_than=0)
+    assert store.size(SHA256) is None
+
+
+def test_nothing_is_left_of_what_went_wrong(disk: Files) -> None:
+    def broken() -> Iterator[bytes]:
+        yield b"half"
+        raise ConnectionError("gone")
+
+    with pytest.raises(ConnectionError):
+        disk.put(broken())
+    with pytest.raises(TooLargeError):
+        disk.put([b"12345"], limit=1)
+    assert left_over(disk) == []
+
+
+def test_the_last_of_the_disk_stays_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = Files(tmp_path, floor=1000)
+    left = [3000]
+
+    def usage(folder: Path) -> SimpleNamespace:
+        return SimpleNamespace(free=left[0])
+
+    monkeypatch.setattr(module.shutil, "disk_usage", usage)
+    monkeypatch.setattr(module, "_LOOK_EVERY", 100)
+    assert disk.put([b"x" * 500]).size == 500
+
+    def filling() -> Iterator[bytes]:
+        for _ in range(100):
+            left[0] -= 200
+            yield b"y" * 200
+
+    with pytest.raises(DiskFullError, match="1,000 are kept free"):
+        disk.put(filling())
+    assert len(left_over(disk)) == 1
+
+
+def test_a_file_that_is_touched_while_it_is_discarded_stays(disk: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk.put([b"onnx"])
+    os.utime(disk.path(SHA256), (1, 1))
+    ages = iter([module._age])
+
+    def touched_right_after(path: Path) -> float:
+        measure = next(ages, None)
+        if measure is None:
+            return module.time.time() - path.stat().st_mtime
+        age = measure(path)
+        disk.touch(SHA256)
+        return age
+
+    monkeypatch.setattr(module, "_age", touched_right_after)
+    assert not disk.discard(SHA256, older_than=60)
+    assert disk.size(SHA256) == 4
+
+
+def test_an_upload_that_comes_again_makes_the_file_young(disk: Files) -> None:
+    disk.put([b"onnx"])
+    os.utime(disk.path(SHA256), (1, 1))
+    disk.put([b"onnx"])
+    assert not disk.discard(SHA256, older_than=60)
+
+
+def test_leavings_of_killed_processes_are_cleared(disk: Files) -> None:
+    dead, alive = disk._unfinished / "dead", disk._unfinished / "alive"
+    dead.write_bytes(b"x")
+    alive.write_bytes(b"x")
+    os.utime(dead, (time.time() - 7200,) * 2)
+    disk.clear_unfinished(older_than=3600)
+    assert left_over(disk) == [alive]
+    assert list(disk.names()) == []
