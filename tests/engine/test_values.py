@@ -1,6 +1,6 @@
 """What a cut has at its boundary are the values of the whole model's run."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,7 @@ def own_inputs(model: Model, number: int = 0) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-@pytest.mark.parametrize("kept_bytes", [1 << 30, 0], ids=["kept", "not kept"])
+@pytest.mark.parametrize("kept_bytes", [1 << 30, 400, 0], ids=["kept", "some kept", "not kept"])
 @given(data=st.data())
 @settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
 def test_boundaries_have_the_values_of_the_whole_models_run(path: Path, kept_bytes: int, data: st.DataObject) -> None:
@@ -153,9 +153,11 @@ def test_what_is_kept_stays_within_its_bound(tmp_path: Path, monkeypatch: pytest
     runs: list[list[str]] = []
     run = Computation.run
 
-    def noted(computation: Computation, wanted: Sequence[str]) -> dict[str, list[np.ndarray]] | None:
+    def noted(
+        computation: Computation, wanted: Sequence[str], kept: Mapping[str, list[np.ndarray]]
+    ) -> dict[str, list[np.ndarray]] | None:
         runs.append(list(wanted))
-        return run(computation, wanted)
+        return run(computation, wanted, kept)
 
     monkeypatch.setattr(Computation, "run", noted)
     values = TensorValues(model, kept_bytes=2 * 24)

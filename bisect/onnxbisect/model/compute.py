@@ -10,12 +10,14 @@ from onnxbisect.model.feeds import Fill, feed
 from onnxbisect.model.footprint import peak, size_of
 from onnxbisect.model.model import Model
 from onnxbisect.model.opaque import opaque_nodes
-from onnxbisect.model.runnable import assemble, culprit, fed_name, probe_value, select
+from onnxbisect.model.runnable import add_input, assemble, culprit, fed_name, probe_value, select
 from onnxbisect.model.scopes import domain_of, reads
 from onnxbisect.model.session import Session
 
 #: One set of values for the model's inputs, by name.
 Sample = Mapping[str, np.ndarray]
+#: The values of one tensor, sample by sample.
+Values = list[np.ndarray]
 
 #: Parts tried before giving up: after a few nodes left out one by one, whole op types are.
 _ATTEMPTS = 24
@@ -59,18 +61,22 @@ class Computation:
         self._memory_limit = memory_limit
         self._has_run = False
 
-    def run(self, wanted: Sequence[str]) -> dict[str, list[np.ndarray]] | None:
-        """For each tensor that can be computed its value in each sample; None where memory would not do."""
+    def run(self, wanted: Sequence[str], kept: Mapping[str, Values]) -> dict[str, Values] | None:
+        """For each tensor that can be computed its value in each sample; None where memory would not do.
+
+        `kept` are tensors that were computed before: the run starts from them.
+        """
         missing = {name for name in self._inputs.values if self._inputs.of(name, 0) is None}
-        known = self._model.known
+        kept = _of_whole_nodes(self._graph, kept)
+        there = {**self._model.known, **kept}
         for _ in range(_ATTEMPTS):
-            nodes = _ancestors(self._graph, wanted, known) - self.refused.keys()
-            chosen = select(self._graph, nodes, missing, known)
+            nodes = _ancestors(self._graph, wanted, there) - self.refused.keys()
+            chosen = select(self._graph, nodes, missing, there)
             made = {name for index in chosen for name in self._graph.node[index].output}
             fetched = [name for name in wanted if name in made]
             if not fetched:
                 break
-            part = _Part(self._model, chosen, fetched)
+            part = _Part(self._model, chosen, fetched, kept)
             if part.memory > self._memory_limit:
                 return None
             try:
@@ -98,11 +104,18 @@ class Computation:
 class _Part:
     """The nodes that lead to some tensors. `memory` is what a run takes at least, in bytes."""
 
-    def __init__(self, model: Model, nodes: Iterable[int], fetched: Sequence[str]) -> None:
+    def __init__(
+        self, model: Model, nodes: Collection[int], fetched: Sequence[str], kept: Mapping[str, Values]
+    ) -> None:
         self.timed_out = False
+        self._kept = kept
         self._fetched = fetched
         self._folder = model.path.parent
         self._proto, self._reads = assemble(model.proto, nodes, model.known, {})
+        read = {name for index in nodes for name in reads(model.proto.graph.node[index])}
+        for name in sorted(read & kept.keys()):
+            self._reads.append(onnx.ValueInfoProto(name=name, type=model.types[name]))
+            add_input(self._proto.graph, self._reads[-1])
         held = sum(size_of(model.types.get(name)) or 0 for name in fetched)
         self.memory = peak(self._proto.graph, model.types) + held
         dtypes = {name: kind.tensor_type.elem_type for name, kind in model.types.items()}
@@ -110,13 +123,16 @@ class _Part:
             probe_value(self._proto, name, number, dtypes.get(name, 0)) for number, name in enumerate(fetched)
         ]
 
-    def run(self, inputs: Inputs) -> dict[str, list[np.ndarray]]:
+    def run(self, inputs: Inputs) -> dict[str, Values]:
         """Every sample in turn; raises what onnxruntime raises."""
         session = Session(self._proto, self._folder)
-        found: dict[str, list[np.ndarray]] = {name: [] for name in self._fetched}
+        found: dict[str, Values] = {name: [] for name in self._fetched}
         for number in range(inputs.count):
-            feeds = {fed_name(value): inputs.of(value.name, number) for value in self._reads}
-            fed = {name: array for name, array in feeds.items() if array is not None}
+            fed = {}
+            for value in self._reads:
+                array = self._kept[value.name][number] if value.name in self._kept else inputs.of(value.name, number)
+                if array is not None:
+                    fed[fed_name(value)] = array
             try:
                 arrays = session.run(self._outputs, fed)
             finally:
@@ -126,15 +142,26 @@ class _Part:
         return found
 
 
-def _ancestors(graph: onnx.GraphProto, tensors: Iterable[str], known: Collection[str]) -> set[int]:
-    """The nodes that must run for these tensors, those of known value being there already."""
-    needed = {name for name in tensors if name not in known}
+def _of_whole_nodes(graph: onnx.GraphProto, kept: Mapping[str, Values]) -> dict[str, Values]:
+    """Without tensors of a node that may have to run for another of its results."""
+    return {
+        name: kept[name]
+        for node in graph.node
+        if all(name in kept for name in node.output if name)
+        for name in node.output
+        if name
+    }
+
+
+def _ancestors(graph: onnx.GraphProto, tensors: Iterable[str], there: Collection[str]) -> set[int]:
+    """The nodes that must run for these tensors, where some are there already."""
+    needed = {name for name in tensors if name not in there}
     nodes = set()
     for index in reversed(range(len(graph.node))):
         node = graph.node[index]
         if not needed.isdisjoint(node.output):
             nodes.add(index)
-            needed.update(name for name in reads(node) if name not in known)
+            needed.update(name for name in reads(node) if name not in there)
     return nodes
 
 

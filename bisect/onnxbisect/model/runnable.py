@@ -98,11 +98,12 @@ def assemble(
     graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in given.items() if name in used)
     inputs.extend(value for value in proto.graph.input if value.name in used and value.name not in given)
     for value in inputs:
-        _add_input(graph, value)
+        add_input(graph, value)
     return run, inputs
 
 
-def _add_input(graph: onnx.GraphProto, value: onnx.ValueInfoProto) -> None:
+def add_input(graph: onnx.GraphProto, value: onnx.ValueInfoProto) -> None:
+    """A tensor to feed, in its carrier dtype where numpy lacks its own; `fed_name` says under which name."""
     dtype = value.type.tensor_type.elem_type
     if dtype not in CARRIERS:
         graph.input.append(value)

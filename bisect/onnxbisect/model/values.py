@@ -7,7 +7,7 @@ import onnx
 from onnx import helper
 
 from onnxbisect.model.binding import is_unbound
-from onnxbisect.model.compute import Computation, Inputs, Sample
+from onnxbisect.model.compute import Computation, Inputs, Sample, Values
 from onnxbisect.model.feeds import Fill, feed
 from onnxbisect.model.footprint import dims_of, size_of
 from onnxbisect.model.load import MEMORY_LIMIT
@@ -45,7 +45,7 @@ class TensorValues:
         self._computation = Computation(model, self._inputs, memory_limit)
         self._memory_limit = memory_limit
         self._left = kept_bytes
-        self._kept: dict[str, list[np.ndarray]] = {}
+        self._kept: dict[str, Values] = {}
         self._made_up: dict[str, None] = {}
         self._too_large: dict[str, None] = {}
 
@@ -94,7 +94,7 @@ class TensorValues:
             return False
         return not any(name in there for there in (self._inputs.values, self._model.known, self._kept))
 
-    def _value(self, name: str, number: int, fresh: Mapping[str, list[np.ndarray]]) -> np.ndarray | None:
+    def _value(self, name: str, number: int, fresh: Mapping[str, Values]) -> np.ndarray | None:
         if name in self._inputs.values:
             return self._inputs.of(name, number)
         if name in self._model.known:
@@ -109,12 +109,12 @@ class TensorValues:
             self._made_up[value.name] = None
         return feed(value, Fill.RANDOM, number)
 
-    def _compute(self, names: Sequence[str]) -> dict[str, list[np.ndarray]]:
+    def _compute(self, names: Sequence[str]) -> dict[str, Values]:
         """The values of these tensors, as far as the model runs; keeps what there is room for."""
         if not names:
             return {}
         for wanted in (list(dict.fromkeys([*names, *self._worth_keeping()])), names):
-            found = self._computation.run(wanted)
+            found = self._computation.run(wanted, self._kept)
             if found is not None:
                 self._keep(found)
                 return found
@@ -137,7 +137,7 @@ class TensorValues:
             chosen.append(name)
         return chosen
 
-    def _keep(self, found: Mapping[str, list[np.ndarray]]) -> None:
+    def _keep(self, found: Mapping[str, Values]) -> None:
         for name, arrays in found.items():
             size = sum(array.nbytes for array in arrays)
             if size <= self._left:
