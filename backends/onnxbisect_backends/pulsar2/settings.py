@@ -36,9 +36,15 @@ class Options(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    config: Path | None = None
-    image: str | None = Field(default=None, min_length=1)
-    calibration_size: int = Field(default=4, ge=1, le=1000)
+    config: Path | None = Field(
+        default=None, description="your own configuration file for pulsar2 build: .json, .yaml, .toml or .prototxt"
+    )
+    image: str | None = Field(
+        default=None, min_length=1, description="the Docker image to run it in; without it pulsar2 is on PATH"
+    )
+    calibration_size: int = Field(
+        default=4, ge=1, le=1000, description="samples of input values that go with each probe"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
