@@ -19,6 +19,9 @@ _MOST = 1000
 #: Characters of a line that a person reads to the end.
 _LONG = 300
 
+#: The time that a log's line begins with: without it the same failure has the same message in every run.
+_STAMP = re.compile(r"^\[?(?:\d{4}[-/]\d\d[-/]\d\d[ T])?\d\d:\d\d:\d\d(?:[.,]\d+)?\]?\s+(?:[-|:]\s+)?")
+
 _VERSION_SUFFIX = re.compile(r"-\d+$")
 _DEFAULT_DOMAIN = re.compile(r"^(?:ai\.onnx|onnx)(?:::?\d+)?(?:::?|\.)(?=\w+$)", re.IGNORECASE)
 
@@ -85,7 +88,7 @@ def read_log(log: str, patterns: Sequence[Pattern] = ()) -> Reading:
             tensors.update(dict.fromkeys(_name(named.get("tensor"))))
     hints = Hints(ops=tuple(ops), nodes=tuple(nodes), tensors=tuple(tensors))
     if first is None:
-        said = headline(log)
+        said = _STAMP.sub("", headline(log))
         return Reading(message=said, fingerprint=fingerprint(said))
     pattern, match = first
     return Reading(
@@ -128,7 +131,7 @@ def _lines(match: re.Match[str]) -> str:
     start = text.rfind("\n", 0, match.start()) + 1
     end = text.find("\n", match.end())
     end = end if end >= 0 else len(text)
-    line = " ".join(text[start:end].split())
+    line = _STAMP.sub("", " ".join(text[start:end].split()))
     return headline(line if len(line) <= _LONG else "… " + " ".join(text[match.start() : end].split()))
 
 

@@ -127,6 +127,23 @@ def test_patterns_say_in_which_way_and_where(
     assert fingerprint is None or verdict.fingerprint == fingerprint
 
 
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (
+            "[19:54:23] :220: No conversion rule found for operations: X",
+            ":220: No conversion rule found for operations: X",
+        ),
+        ("2024/08/06 14:44:00 - Memory allocation failed", "Memory allocation failed"),
+        ("2024-01-02T11:30:27.123 | ERROR | no pattern for this", "ERROR | no pattern for this"),
+    ],
+)
+def test_a_message_does_not_begin_with_the_time(tmp_path: Path, line: str, message: str) -> None:
+    it = backend(tmp_path, shell("", PATTERNS))
+
+    assert it.judge(Outcome(exit_code=1, log=line)).message == message
+
+
 def test_a_crash_keeps_the_hints_of_its_log(tmp_path: Path) -> None:
     it = backend(tmp_path, shell("", PATTERNS))
 
