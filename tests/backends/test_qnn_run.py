@@ -113,3 +113,17 @@ def test_a_real_transformer_compiles_for_one_chip_and_for_an_older_one_its_culpr
     assert sorted(culprit["occurrences"]) == sorted([name] for name in erfs)
     assert report["certificate"]["status"] == "proven"
     assert report["stats"]["compiler_calls"] <= 8
+
+
+def test_the_prompt_encoder_of_segment_anything_in_bfloat16(shell: Shell) -> None:
+    """Sin, Cos and Abs, which QNN's own list of the whole model names, and nothing else."""
+    model = REAL.parent / "sam_part1_prompt__ts11.onnx"
+    nodes = onnx.load(model).graph.node
+    refused = {op: sorted([node.name] for node in nodes if node.op_type == op) for op in ("Abs", "Cos", "Sin")}
+
+    report = shell.report(str(model), "--backend", "qnn", "--option", "soc_model=88", "--option", "precision=bf16")
+
+    found = {culprit["ops"][0]: sorted(culprit["occurrences"]) for culprit in report["culprits"]}
+    assert found == refused
+    assert report["certificate"]["status"] == "proven"
+    assert report["stats"]["compiler_calls"] <= 9
