@@ -13,6 +13,7 @@ from onnxbisect_backends.profiles import AttrConstraint, InputConstraint, Report
 COUNTS = {
     "acuity-6.57.1": 128,
     "edgesam": 26,
+    "mnn-3.6.1": 145,
     "nncase-2.11.0": 117,
     "pulsar2-ax615": 71,
     "pulsar2-ax620e": 75,
