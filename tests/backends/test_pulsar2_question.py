@@ -218,9 +218,15 @@ def test_patches_and_parts_that_the_probe_lacks_are_left_out(tmp_path: Path) -> 
 
 def test_renamed_boundary_tensors_keep_their_entries(tmp_path: Path) -> None:
     probe = model('<ir_version: 8, opset_import: ["": 17]> g (float[2] a_b_0) => (float[2] r) {r = Exp(a_b_0)}')
-    data = {"input_processors": [{"tensor_name": "a/b:0", "src_dtype": "FP16"}]}
+    layer = {"start_tensor_names": ["a/b:0"], "end_tensor_names": ["r"], "data_type": "U16"}
+    data = {
+        "input_processors": [{"tensor_name": "a/b:0", "src_dtype": "FP16"}],
+        "quant": {"layer_configs": [layer]},
+    }
+    config = config_of(tmp_path, data, probe)
 
-    assert config_of(tmp_path, data, probe)["input_processors"] == [{"tensor_name": "a_b_0", "src_dtype": "FP16"}]
+    assert config["input_processors"] == [{"tensor_name": "a_b_0", "src_dtype": "FP16"}]
+    assert config["quant"]["layer_configs"] == [{**layer, "start_tensor_names": ["a_b_0"]}]
 
 
 def test_input_shapes_must_be_those_of_the_cuts(tmp_path: Path) -> None:

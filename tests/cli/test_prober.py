@@ -2,8 +2,10 @@
 
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
@@ -12,12 +14,14 @@ from onnxbisect.cut import Cutter, write
 from onnxbisect.dressing import Dressing
 from onnxbisect.errors import BackendUnusableError, CutError
 from onnxbisect.model import Model, load
+from onnxbisect.model.values import TensorValues
 from onnxbisect.unitset import UnitSet
 from onnxbisect.verdict import Hints, Kind, Status
 from onnxbisect_backends.command import CommandBackend
 from onnxbisect_backends.contract import Limits
 from onnxbisect_backends.registry import make
-from onnxbisect_cli.prober import Objection, Prober, file_digest
+from onnxbisect_backends.samples import write_samples
+from onnxbisect_cli.prober import Objection, Prober, WriteSamples, file_digest
 from onnxbisect_cli.validity import Validity
 
 
@@ -48,6 +52,7 @@ def prober(
     objection: Objection = fair,
     seconds: float = 60.0,
     dressing: Dressing | None = None,
+    samples: WriteSamples | None = None,
 ) -> Prober:
     cutter = Cutter(model)
     folder.mkdir()
@@ -58,7 +63,8 @@ def prober(
         return piece.renamed
 
     backend = CommandBackend(command)
-    return Prober(write=cut, backend=backend, limits=Limits(seconds=seconds), objection=objection, folder=folder)
+    limits = Limits(seconds=seconds)
+    return Prober(write=cut, backend=backend, limits=limits, objection=objection, folder=folder, samples=samples)
 
 
 def python(code: str) -> list[str]:
@@ -78,6 +84,33 @@ def test_the_compiler_gets_the_piece_in_an_empty_folder_and_nothing_stays(model:
     assert len(asked.answer.file_sha256) == 64
     assert asked.engine_seconds > 0
     assert list((tmp_path / "work").iterdir()) == []
+
+
+def test_samples_stand_beside_the_probe_and_are_no_part_of_its_bytes(model: Model, tmp_path: Path) -> None:
+    code = (
+        "import sys, os, numpy; folder = sys.argv[1].replace('.onnx', '.samples');"
+        "print([numpy.load(os.path.join(folder, name))['a'].tolist() for name in sorted(os.listdir(folder))]); exit(1)"
+    )
+    values = TensorValues(model, given=[{"x": np.full((1, 4), number, np.float32)} for number in (-1, 2)])
+    sampled = prober(model, tmp_path / "one", python(code), samples=partial(write_samples, values=values)).ask(0b010)
+    plain = prober(model, tmp_path / "other", python("raise SystemExit(1)")).ask(0b010)
+
+    assert sampled.answer is not None
+    assert plain.answer is not None
+    assert "[[[0.0, 0.0, 0.0, 0.0]], [[2.0, 2.0, 2.0, 2.0]]]" in sampled.answer.log
+    assert sampled.answer.file_sha256 == plain.answer.file_sha256
+
+
+def test_samples_that_cannot_be_written_are_no_answer_of_the_compiler(model: Model, tmp_path: Path) -> None:
+    def full_disk(probe: Path, renamed: Mapping[str, str]) -> None:
+        raise OSError(28, "No space left on device")
+
+    asked = prober(model, tmp_path / "work", python("exit(1)"), samples=full_disk).ask(1)
+
+    assert not asked.compiled
+    assert asked.answer is not None
+    assert (asked.answer.verdict.status, asked.answer.verdict.kind) == (Status.UNRESOLVED, Kind.ERROR)
+    assert "No space left" in asked.answer.verdict.message
 
 
 def test_equal_cuts_are_equal_bytes_and_other_cuts_are_not(model: Model, tmp_path: Path) -> None:

@@ -56,11 +56,7 @@ class Question:
         for field in ("op_processors", "quant_op_processors"):
             data[field] = self._named(data.get(field, []), "op_name", self._nodes)
         compiler = data.setdefault("compiler", {})
-        compiler["sub_configs"] = [
-            it.model_dump(mode="json", exclude_unset=True)
-            for it in self.build.compiler.sub_configs
-            if self._has_range(it)
-        ]
+        compiler["sub_configs"] = [kept for it in self.build.compiler.sub_configs if (kept := self._range(it))]
         return _without_empty(data)
 
     def _input_config(self, name: str, dataset: str, samples: int) -> dict[str, Any]:
@@ -95,9 +91,9 @@ class Question:
 
     def _layers(self, layer: LayerConfig) -> dict[str, Any] | None:
         """The entry for what of its layers is here; None where nothing is."""
-        data = layer.model_dump(mode="json", exclude_unset=True)
         if layer.start_tensor_names:
-            return data if self._has_range(layer) else None
+            return self._range(layer)
+        data = layer.model_dump(mode="json", exclude_unset=True)
         kept: dict[str, Sequence[str]] = {
             "layer_name": [layer.layer_name] if layer.layer_name in self._nodes else [],
             "layer_names": [name for name in layer.layer_names if name in self._nodes],
@@ -115,9 +111,14 @@ class Question:
         """Whether the op is here, or is one of pulsar2's own, such as Silu, that it fuses."""
         return op in self._ops or not onnx.defs.has(op)
 
-    def _has_range(self, config: LayerConfig | CompilerConfig) -> bool:
-        names = (*config.start_tensor_names, *config.end_tensor_names)
-        return all(name == EVERY or name in self._tensors for name in names)
+    def _range(self, config: LayerConfig | CompilerConfig) -> dict[str, Any] | None:
+        """The entry for the layers between tensors; None where one of these is not here."""
+        data = config.model_dump(mode="json", exclude_unset=True)
+        for field in ("start_tensor_names", "end_tensor_names"):
+            data[field] = [name if name == EVERY else self._here(name) for name in data.get(field, ())]
+            if not {EVERY, *self._tensors}.issuperset(data[field]):
+                return None
+        return data
 
     def _input_shapes(self) -> str:
         """Entries for the probe's inputs. They must say what the probe has already: other pieces are cut at that."""

@@ -6,10 +6,11 @@ to 6.0-lite). It names the first offending node only, mostly by op type, and pas
 """
 
 import re
+from dataclasses import replace
 
 import onnx.defs
 
-from onnxbisect.verdict import Hints, Kind, Table
+from onnxbisect.verdict import Kind, Table
 from onnxbisect_backends.logs import Pattern, Reading, compile_pattern, read_log
 
 
@@ -70,14 +71,7 @@ def read(log: str) -> Reading:
     """What a log says, its ops as the ONNX file has them."""
     reading = read_log(log, PATTERNS)
     ops = dict.fromkeys(op for name in reading.hints.ops for op in _onnx_ops(name))
-    hints = Hints(ops=tuple(ops), nodes=reading.hints.nodes, tensors=reading.hints.tensors)
-    return Reading(
-        hints=hints,
-        kind=reading.kind,
-        message=reading.message,
-        fingerprint=reading.fingerprint,
-        refused=reading.refused,
-    )
+    return replace(reading, hints=replace(reading.hints, ops=tuple(ops)))
 
 
 def is_unfair(log: str) -> bool:
