@@ -1,0 +1,327 @@
+"""A probe in the hands of workers, and which one is next."""
+
+from service import (
+    FAIL,
+    IDENTITY,
+    LEASE,
+    MODEL,
+    NPU,
+    PASS,
+    UNIVERSE,
+    UNSURE,
+    Clock,
+    answer,
+    asking,
+    asks,
+    claim,
+    claimed,
+    end,
+    new_job,
+    plan,
+    prepare,
+    read,
+    take,
+)
+
+from onnxbisect.verdict import Kind, Status, Verdict
+from onnxbisect_db import lifecycle, plans, probes, queues, verdicts
+from onnxbisect_db.database import Database
+from onnxbisect_db.probes import MOST_LOSSES, Claim, Named
+from onnxbisect_db.states import Stage
+from onnxbisect_db.tables import Probe
+from onnxbisect_db.verdict_json import from_json
+
+KEY = "1" * 64
+
+
+def expire(database: Database, mine: Claim) -> bool:
+    return database.run(lambda session: probes.expire(session, mine.probe_id))
+
+
+def beat(database: Database, mine: Claim) -> bool:
+    return database.run(lambda session: probes.heartbeat(session, mine, seconds=LEASE))
+
+
+def name(database: Database, mine: Claim, key: str = KEY) -> Named:
+    return database.run(lambda session: probes.named(session, mine, key))
+
+
+def give_back(database: Database, mine: Claim) -> bool:
+    return database.run(lambda session: probes.give_back(session, mine))
+
+
+def state(database: Database, mine: Claim) -> Probe:
+    with database.session() as session:
+        return session.get_one(Probe, mine.probe_id)
+
+
+def said(database: Database, mine: Claim) -> Verdict:
+    kept = state(database, mine).verdict
+    assert kept is not None
+    return from_json(kept)
+
+
+def limit(database: Database, at_most: int | None) -> None:
+    database.run(lambda session: queues.limit(session, NPU, at_most))
+
+
+def test_a_claim_has_all_that_is_needed_to_ask(database: Database) -> None:
+    job = new_job(database, request={"seconds": 60})
+    prepare(database, job.searches[0].id)
+    plan(database, job.searches[0].id, asks([0b101]))
+    mine = claimed(database, worker="host-1")
+    assert (mine.units, mine.attempt, mine.why) == (0b101, 0, "units 5")
+    assert (mine.model_sha256, mine.universe, mine.identity) == (MODEL, UNIVERSE, IDENTITY)
+    assert (mine.backend, mine.options, mine.request, mine.key) == (NPU, {}, {"seconds": 60}, None)
+    assert state(database, mine).worker == "host-1"
+
+
+def test_a_worker_takes_only_what_is_for_its_compiler(database: Database) -> None:
+    asking(database, [1], "other")
+    assert claim(database) is None
+    assert claimed(database, "other").units == 1
+
+
+def test_a_heartbeat_keeps_the_probe(database: Database, clock: Clock) -> None:
+    asking(database, [1])
+    mine = claimed(database)
+    for _ in range(4):
+        clock.forward(LEASE - 1)
+        assert beat(database, mine)
+        assert not expire(database, mine)
+    assert answer(database, mine)
+
+
+def test_a_zombie_changes_nothing(database: Database, clock: Clock) -> None:
+    job = asking(database, [1])
+    zombie = claimed(database, worker="zombie")
+    clock.forward(LEASE + 1)
+    assert not expire(database, zombie)
+    living = claimed(database, worker="living")
+    assert living.number > zombie.number
+    assert not beat(database, zombie)
+    assert not answer(database, zombie, FAIL)
+    assert not give_back(database, zombie)
+    assert not name(database, zombie).mine
+    assert answer(database, living, PASS)
+    assert not answer(database, zombie, FAIL)
+    assert said(database, living) == PASS.verdict
+    assert read(database, job).searches[0].calls == 1
+
+
+def test_who_was_slow_but_not_replaced_may_answer(database: Database, clock: Clock) -> None:
+    asking(database, [1])
+    mine = claimed(database)
+    clock.forward(LEASE + 1)
+    assert answer(database, mine)
+    assert not expire(database, mine)
+    assert claim(database) is None
+
+
+def test_answering_twice_is_answering_once(database: Database) -> None:
+    job = asking(database, [1])
+    mine = claimed(database)
+    assert answer(database, mine, PASS)
+    assert not answer(database, mine, FAIL)
+    assert said(database, mine) == PASS.verdict
+    assert read(database, job).searches[0].calls == 1
+
+
+def test_what_kills_workers_ends_unresolved_and_its_job_goes_on(database: Database, clock: Clock) -> None:
+    job = asking(database, [1])
+    for losses in range(MOST_LOSSES):
+        mine = claimed(database, worker=f"host-{losses}")
+        clock.forward(LEASE + 1)
+        assert expire(database, mine) is (losses == MOST_LOSSES - 1)
+    assert claim(database) is None
+    with database.session() as session:
+        [record] = plans.answered(session, job.searches[0].id)
+    assert (record.verdict.status, record.verdict.kind) == (Status.UNRESOLVED, Kind.CRASH)
+    assert "3 workers in a row" in record.verdict.message
+    assert "host-2" in record.verdict.message
+    assert take(database, job.searches[0].id, Stage.SEARCH)
+
+
+def test_a_worker_that_stops_is_no_loss(database: Database, clock: Clock) -> None:
+    asking(database, [1])
+    for _ in range(MOST_LOSSES + 2):
+        assert give_back(database, claimed(database))
+    mine = claimed(database)
+    clock.forward(LEASE + 1)
+    assert not expire(database, mine)
+    assert claim(database) is not None
+
+
+def test_what_was_answered_before_is_known(database: Database) -> None:
+    asking(database, [1])
+    assert answer(database, claimed(database), FAIL, key=KEY)
+    job = asking(database, [1])
+    mine = claimed(database)
+    named = name(database, mine)
+    assert named.mine
+    assert named.known == FAIL
+    with database.transaction() as session:
+        assert probes.answer(session, mine, FAIL, cached=True)
+    found = read(database, job).searches[0]
+    assert (found.calls, found.round) == (0, 0)
+    with database.session() as session:
+        assert probes.log(session, mine.probe_id, "") == FAIL.log
+        assert probes.log(session, mine.probe_id, "stranger") is None
+
+
+def test_what_another_tenant_asked_is_not_known(database: Database) -> None:
+    asking(database, [1], tenant="a")
+    assert answer(database, claimed(database), FAIL, key=KEY)
+    asking(database, [1], tenant="b")
+    assert name(database, claimed(database)) == Named(mine=True, known=None)
+
+
+def test_unresolved_answers_and_unwanted_ones_are_not_kept(database: Database) -> None:
+    asking(database, [1, 2])
+    assert answer(database, claimed(database), UNSURE, key=KEY)
+    mine = claimed(database)
+    assert name(database, mine).known is None
+    with database.transaction() as session:
+        probes.answer(session, mine, FAIL, keep=False)
+        assert verdicts.get(session, mine.question(KEY)) is None
+
+
+def test_the_first_answer_to_an_attempt_stands(database: Database) -> None:
+    asking(database, [1, 2])
+    first, second = claimed(database), claimed(database)
+    answer(database, first, PASS, key=KEY)
+    with database.transaction() as session:
+        verdicts.put(session, second.question(KEY), FAIL, session.get_one(Probe, first.probe_id).created_at)
+    with database.session() as session:
+        assert verdicts.get(session, first.question(KEY)) == PASS
+
+
+def test_two_alike_are_compiled_once(database: Database) -> None:
+    """Two places of one structure, or two jobs of one model: the second waits, and then knows."""
+    asking(database, [1])
+    asking(database, [1, 2])
+    first, second, third = claimed(database), claimed(database), claimed(database)
+    assert first.job_id != second.job_id
+    assert name(database, first).mine
+    assert not name(database, second).mine
+    assert name(database, third, "3" * 64).mine
+    assert claim(database) is None  # it would only wait again
+    assert answer(database, first, FAIL)
+    again = claimed(database)
+    assert (again.probe_id, again.key) == (second.probe_id, KEY)
+    assert name(database, again).known == FAIL
+
+
+def test_who_waits_for_a_probe_that_nobody_wants_any_more_asks_itself(database: Database) -> None:
+    job = asking(database, [1])
+    asking(database, [1])
+    first, second = claimed(database), claimed(database)
+    assert name(database, first).mine
+    assert not name(database, second).mine
+    with database.transaction() as session:
+        lifecycle.cancel(session, job.id, "")
+    assert claimed(database).probe_id == second.probe_id
+
+
+def test_who_waits_for_a_probe_without_an_answer_asks_itself(database: Database) -> None:
+    asking(database, [1, 2])
+    first, second = claimed(database), claimed(database)
+    assert name(database, first).mine
+    assert not name(database, second).mine
+    assert answer(database, first, UNSURE)
+    again = claimed(database)
+    assert again.probe_id == second.probe_id
+    assert name(database, again) == Named(mine=True, known=None)
+
+
+def test_what_is_wanted_comes_before_what_may_be_wanted(database: Database) -> None:
+    speculating = new_job(database, priority=9).searches[0].id
+    prepare(database, speculating)
+    plan(database, speculating, asks([1], speculative=True))
+    asking(database, [2], priority=-9)
+    assert [claimed(database).units, claimed(database).units] == [2, 1]
+
+
+def test_the_plan_says_which_is_best(database: Database) -> None:
+    search = asking(database, [1, 2, 3]).searches[0].id
+    plan(database, search, asks([3, 1, 2]))
+    assert [claimed(database).units for _ in range(3)] == [3, 1, 2]
+
+
+def test_priority_comes_first(database: Database) -> None:
+    asking(database, [1, 2])
+    asking(database, [4, 8], priority=1)
+    assert [claimed(database).units for _ in range(4)] == [4, 8, 1, 2]
+
+
+def test_a_small_job_is_not_stuck_behind_a_large_one(database: Database, clock: Clock) -> None:
+    large = asking(database, range(1, 101))
+    running = [claimed(database) for _ in range(4)]
+    small = asking(database, [1, 2])
+    assert [claimed(database).job_id for _ in range(2)] == [small.id, small.id]  # it has fewer running than four
+    assert claimed(database).job_id == large.id
+    assert all(answer(database, each) for each in running)
+
+
+def test_one_worker_serves_jobs_in_turn(database: Database, clock: Clock) -> None:
+    """With nothing running, the counts are equal: whoever has waited longest is next."""
+    made = [asking(database, range(1, 9)).id for _ in range(3)]
+    served = []
+    for _ in range(6):
+        clock.forward(1)
+        mine = claimed(database)
+        served.append(mine.job_id)
+        answer(database, mine)
+    assert served == made * 2
+
+
+def test_fairness_is_between_jobs_not_targets(database: Database, clock: Clock) -> None:
+    """A job with two searches for one compiler gets no more of it than a job with one."""
+    twice = asking(database, range(1, 9), NPU, NPU).id
+    once = asking(database, range(1, 9)).id
+    served = []
+    for _ in range(6):
+        clock.forward(1)
+        served.append(claimed(database).job_id)
+    assert (served.count(twice), served.count(once)) == (3, 3)
+
+
+def test_no_more_run_than_a_licence_has_seats(database: Database) -> None:
+    asking(database, [1, 2, 3])
+    asking(database, [1])
+    limit(database, 2)
+    first, _ = claimed(database), claimed(database)
+    assert claim(database) is None
+    answer(database, first)
+    assert claim(database) is not None
+    assert claim(database) is None
+    limit(database, None)
+    assert claim(database) is not None
+
+
+def test_a_paused_compiler_gets_nothing(database: Database) -> None:
+    asking(database, [1])
+    limit(database, 0)
+    assert claim(database) is None
+
+
+def test_lengths_of_queues(database: Database) -> None:
+    asking(database, [1, 2, 3])
+    asking(database, [1], "other")
+    answer(database, claimed(database))
+    claimed(database)
+    with database.session() as session:
+        assert queues.lengths(session) == {
+            NPU: queues.Length(queued=1, running=1),
+            "other": queues.Length(queued=1, running=0),
+        }
+
+
+def test_the_log_of_a_probe_is_not_read_with_its_row(database: Database) -> None:
+    job = asking(database, [1])
+    mine = claimed(database)
+    answer(database, mine, FAIL)
+    assert "log" not in state(database, mine).__dict__
+    end(database, job.searches[0].id)
+    with database.session() as session:
+        assert probes.log(session, mine.probe_id, "") == FAIL.log
