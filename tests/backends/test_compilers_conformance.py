@@ -93,6 +93,21 @@ def test_openvino_names_every_op_that_it_lacks(tmp_path: Path) -> None:
     assert set(verdict.hints.ops) == {"Det", "my.domain::Fancy"}
 
 
+def test_openvino_says_what_it_lacks_a_form_of_and_why(tmp_path: Path) -> None:
+    pads = helper.make_tensor("pads", TensorProto.INT64, [8], [0, 0, 1, 1, 0, 0, 1, 1])
+    model = with_op("Relu")
+    model.graph.node[1].CopyFrom(helper.make_node("Pad", ["a", "pads"], ["b"], name="/n/pad", mode="wrap"))
+    model.graph.initializer.append(pads)
+    model.graph.output[0].type.CopyFrom(helper.make_tensor_type_proto(TensorProto.FLOAT, (1, 3, 18, 18)))
+    model.opset_import[0].version = 19
+
+    verdict = ask(usable("openvino"), model, tmp_path)
+
+    assert (verdict.status, verdict.kind) == (Status.FAIL, Kind.UNSUPPORTED)
+    assert (verdict.hints.ops, verdict.hints.tensors) == (("Pad",), ("b",))
+    assert verdict.message.endswith("Unsupported padding mode: [wrap]")
+
+
 def test_iree_names_the_op_that_its_error_is_about(tmp_path: Path) -> None:
     verdict = ask(usable("iree"), compress(), tmp_path)
 
