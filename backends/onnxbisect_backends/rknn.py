@@ -4,20 +4,21 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from onnxbisect.dressing import Dressing
 from onnxbisect.errors import OptionError
 from onnxbisect.fingerprint import headline
-from onnxbisect.verdict import Kind, Status, Verdict
+from onnxbisect.verdict import Hints, Kind, Status, Verdict
 from onnxbisect_backends.contract import Description, Limits, Outcome
 from onnxbisect_backends.judging import crashed, unfinished
 from onnxbisect_backends.logs import read_log
 from onnxbisect_backends.options import read_options
 from onnxbisect_backends.process import brought_home, run
-from onnxbisect_backends.rknn_log import FOLDED, PATTERNS, layers, placement, pointing_at, without_noise
+from onnxbisect_backends.rknn_layers import layers, placement, pointing_at
+from onnxbisect_backends.rknn_log import FOLDED, PATTERNS, fusion, without_noise
 from onnxbisect_backends.samples import samples_of
 from onnxbisect_backends.toolchain import toolchain
 
@@ -41,6 +42,10 @@ _LOG_BYTES = 32 << 20
 _Target = Literal[
     "rk3588", "rk3576", "rk3568", "rk3566", "rk3562", "rv1103", "rv1103b", "rv1106", "rv1106b", "rv1126b", "rk2118"
 ]
+
+
+def _split(text: object) -> object:
+    return [part.strip() for part in text.split(",") if part.strip()] if isinstance(text, str) else text
 
 
 class Options(BaseModel):
@@ -73,6 +78,9 @@ class Options(BaseModel):
     remove_reshape: bool = Field(default=False, description="drop Reshape at the ends of the model")
     compress_weight: bool = Field(default=False, description="smaller files")
     sparse_infer: bool = Field(default=False, description="use the sparsity of weights")
+    disable_rules: Annotated[tuple[str, ...], BeforeValidator(_split)] = Field(
+        default=(), description="rules of fusion to go without, A,B,…; where one fails, the log names it"
+    )
 
 
 #: Options that are not the toolkit's configuration under the same name.
@@ -98,7 +106,7 @@ class RknnBackend:
     def options(self) -> dict[str, Any]:
         """What the user meets first, and what was set differently from the toolkit's own defaults."""
         chosen = {name: getattr(self._options, name) for name in _ALWAYS}
-        return {**chosen, **self._options.model_dump(exclude_defaults=True)}
+        return {**chosen, **self._options.model_dump(exclude_defaults=True, mode="json")}
 
     def describe(self) -> Description:
         """The version that is pinned. Opset 19 is the newest that it takes."""
@@ -147,17 +155,27 @@ class RknnBackend:
             return verdict
         if outcome.exit_code == 0 and not reading.refused:
             return self._placed(log, outcome)
+        message = reading.message or f"Ended with exit status {outcome.exit_code}, without a word."
+        rule, fused = fusion(log)
+        if rule:
+            message = f"{message} (fusing by the rule {rule}; --option disable_rules={rule} goes without it)"
         return Verdict(
             status=Status.FAIL,
             kind=reading.kind or Kind.ERROR,
-            fingerprint=reading.fingerprint,
-            message=reading.message or f"Ended with exit status {outcome.exit_code}, without a word.",
-            hints=reading.hints,
+            fingerprint=f"{rule}: {reading.fingerprint}" if rule else reading.fingerprint,
+            message=message,
+            hints=Hints(
+                ops=reading.hints.ops,
+                nodes=(*reading.hints.nodes, *fused.nodes),
+                tensors=(*reading.hints.tensors, *fused.tensors),
+            ),
             seconds=outcome.seconds,
         )
 
     def _config(self) -> dict[str, Any]:
-        return {"target_platform": self._options.target, **self._options.model_dump(exclude=set(_OURS))}
+        """What `RKNN.config` is told; our defaults are the toolkit's."""
+        chosen = self._options.model_dump(exclude=set(_OURS), exclude_defaults=True, mode="json")
+        return {"target_platform": self._options.target, **chosen}
 
     def _placed(self, log: str, outcome: Outcome) -> Verdict:
         """The verdict on a model that was converted: whether all of it may run where it does."""

@@ -157,6 +157,50 @@ def test_without_samples_nothing_is_known_of_a_quantised_model(tmp_path: Path) -
     assert verdict.message == "There are no samples to calibrate on: none were made for this model"
 
 
+#: From the log of a real run: Hiera's encoder, as SAM 2 has it, for the rk3588.
+FUSION = """\
+\x1b[1;33mW\x1b[0m \x1b[1;33mbuild: Show op fuse match nodes:
+Rule: convert_rs_add_rs_to_rs_gather_elements
+Subgraph:
+Op type: Reshape
+Op name: /blocks.0/attn/proj/MatMul_output_0_mm_tp_rs
+  Input:
+    /blocks.0/attn/proj/MatMul_output_0_mm_tp : [8192, 8, 1, 96]
+Op type: Add
+Op name: /blocks.0/attn/proj/Add
+  Input:
+    blocks.0.attn.proj.bias : [1, 1, 1, 96]
+
+\x1b[0m
+\x1b[1;33mW\x1b[0m \x1b[1;33mYou can add disable_rules=['convert_rs_add_rs_to_rs_gather_elements'] in rknn.config() to \
+temporarily disable the error rule!
+\x1b[0m
+\x1b[1;31mE\x1b[0m \x1b[1;31mbuild: Traceback (most recent call last):
+  File "rknn/api/rules/utils.py", line 183, in rknn.api.rules.utils.Graph.op
+ValueError: inputs or 'outputs' must be set!
+"""
+
+
+def test_a_fusion_that_fails_is_told_with_its_rule_and_points_at_its_nodes() -> None:
+    verdict = make("rknn", {}).judge(Outcome(exit_code=1, log=FUSION))
+
+    assert (verdict.status, verdict.kind) == (Status.FAIL, Kind.ERROR)
+    assert verdict.message.startswith("ValueError: inputs or 'outputs' must be set!")
+    assert "--option disable_rules=convert_rs_add_rs_to_rs_gather_elements" in verdict.message
+    assert "/blocks.0/attn/proj/Add" in verdict.hints.nodes
+    assert "/blocks.0/attn/proj/MatMul_output_0" in verdict.hints.tensors
+
+
+def test_rules_may_be_left_out(tmp_path: Path) -> None:
+    """A toolkit that does not know an option of ours would refuse even this net."""
+    backend = usable(disable_rules="convert_rs_add_rs_to_rs_gather_elements, unsqueeze_to_4d_exdataconvert")
+
+    verdict = ask(backend, conv_net(), tmp_path)
+
+    assert verdict.status is Status.PASS, verdict
+    assert len(backend.options["disable_rules"]) == 2
+
+
 def test_what_is_folded_to_nothing_is_refused_nowhere(tmp_path: Path) -> None:
     """The shape of a tensor, cut out, is a constant: the toolkit wants no model of that, and folds it in any other."""
     verdict = ask(usable(), net("g (float[1,4] x) => (int64[2] y) { [s] y = Shape(x) }"), tmp_path)
