@@ -21,8 +21,7 @@ NAMES = ("file", "allow_pickle", "../a b/ü:0", "file_2")
 def test_every_sample_runs_through_the_probe_and_gives_the_models_values(tmp_path: Path) -> None:
     nodes = [helper.make_node("Exp", ["x"], [NAMES[0]], name="n0")]
     nodes += [
-        helper.make_node("Neg", [before], [after], name=f"n{i}")
-        for i, (before, after) in enumerate(pairwise(NAMES), 1)
+        helper.make_node("Neg", [before], [after], name=f"n{i}") for i, (before, after) in enumerate(pairwise(NAMES), 1)
     ]
     nodes.append(helper.make_node("Sum", list(NAMES), ["y"], name="all"))
     value = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in "xy"]
