@@ -5,6 +5,7 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Thread
 
 import onnx
 import pulsar2_tools
@@ -13,6 +14,7 @@ import pytest
 from onnxbisect.errors import BackendUnusableError
 from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect_backends.contract import Limits
+from onnxbisect_backends.process import kill_running
 from onnxbisect_backends.pulsar2 import Pulsar2Backend
 from onnxbisect_backends.testing import conv_net, processes_in
 
@@ -68,6 +70,22 @@ def test_a_container_that_hangs_is_killed_with_its_compiler(tmp_path: Path, fold
     assert pulsar2_tools.containers(folder) == []
     run, kill = calls(folder)
     assert kill == ["rm", "--force", run[run.index("--name") + 1]]
+
+
+def test_a_search_that_is_interrupted_leaves_no_container(tmp_path: Path, folder: Path) -> None:
+    pulsar2_tools.stand_in(folder, "--hang")
+
+    def interrupt() -> None:
+        while not pulsar2_tools.containers(folder):
+            time.sleep(0.05)
+        kill_running()
+
+    Thread(target=interrupt).start()
+    verdict = ask(tmp_path, Limits(seconds=60))
+
+    assert verdict.status is Status.UNRESOLVED
+    assert "stopped before it ended" in verdict.message
+    assert pulsar2_tools.containers(folder) == []
 
 
 def test_a_compile_that_ended_by_itself_is_not_killed(tmp_path: Path, folder: Path) -> None:
