@@ -154,7 +154,7 @@ class RknnBackend:
         if verdict := crashed(outcome, reading):
             return verdict
         if outcome.exit_code == 0 and not reading.refused:
-            return self._placed(log, outcome)
+            return self._placed(outcome)
         message = reading.message or f"Ended with exit status {outcome.exit_code}, without a word."
         rule, fused = fusion(log)
         if rule:
@@ -177,11 +177,11 @@ class RknnBackend:
         chosen = self._options.model_dump(exclude=set(_OURS), exclude_defaults=True, mode="json")
         return {"target_platform": self._options.target, **chosen}
 
-    def _placed(self, log: str, outcome: Outcome) -> Verdict:
+    def _placed(self, outcome: Outcome) -> Verdict:
         """The verdict on a model that was converted: whether all of it may run where it does."""
         if outcome.log_truncated:
             return _unanswered("The log is cut, and with it what it may say of nodes left out", Kind.ERROR, outcome)
-        found = layers(log)
+        found = layers(outcome.log)
         strayed = [layer for layer in found if layer.computes and layer.target != "NPU"]
         tables = (placement(found),) if found else ()
         if self._options.fallback == "allow" or not strayed:

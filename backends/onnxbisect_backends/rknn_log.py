@@ -48,9 +48,9 @@ _NOISE = re.compile(
     re.MULTILINE,
 )
 
-#: What stands before the words that tell: the step of the toolkit, and onnxruntime, with which it folds constants.
+#: What stands before the words that tell: the toolkit's step or time, and onnxruntime, with which it folds constants.
 _PREAMBLE = re.compile(
-    r"^E (?:config|load_onnx|build|export_rknn): "
+    r"^E (?:config|load_onnx|build|export_rknn): |^[DIWE] RKNN: \[[\d:.]+\] (?:>+ )?"
     r"|^(?:\w+\.)*\w+: \[ONNXRuntimeError\] : \d+ : [A-Z_]+ : (?:This is an invalid model\. )?",
     re.MULTILINE,
 )

@@ -79,6 +79,14 @@ def test_death_by_a_signal_is_a_crash(tmp_path: Path) -> None:
     assert "Not Support Dtype: 2. please check precision!" in verdict.message
 
 
+def test_a_silent_death_tells_the_pass_in_which_it_came(tmp_path: Path) -> None:
+    model = net("g (int8[1,4,8,8] x) => (float[1,4,8,8] y) { [c] a = Cast<to = 1>(x) [r] y = Relu(a) }")
+
+    verdict = ask(usable(), model, tmp_path)
+
+    assert verdict.message == "Killed by SIGSEGV. Its last words: start: OpEmit"
+
+
 def test_inputs_of_dtypes_that_it_dies_of_are_not_asked() -> None:
     assert usable().describe().dressing.input_dtypes == {"float", "float16", "double", "int32", "int64", "bool"}
 
