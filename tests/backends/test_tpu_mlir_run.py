@@ -1,0 +1,116 @@
+"""`onnx-bisect run` with TPU-MLIR, where it is installed: models whose truth is known, diagnosed whole."""
+
+from pathlib import Path
+
+import onnx
+import onnx.parser
+import pytest
+from command_line import Shell, culprits
+
+from onnxbisect_backends.cache import cache_folder
+from onnxbisect_backends.toolchain import toolchain
+
+VERSION = "1.8.1"
+TARGET = ("--backend", "tpu-mlir", "--option", f"version={VERSION}")
+
+#: As in Hiera, the image encoder of SAM 2: how far a window must be padded is computed with Mod, and a Size that
+#: PyTorch wrote for `tile` is in the way, although all of it is constant.
+WINDOWS = """
+    g (float[1,4,6,6] x) => (float[1,4,6,6] y)
+    <float[1] height = {6.0}, float[1] window = {4.0}, float[2] tiled = {1.0, 2.0}, float[4,4,1,1] w = {
+        1, 0, 0, 0,  0, 1, 0, 0,  0, 0, 1, 0,  0, 0, 0, 1}> {
+        [embed] a = Conv<kernel_shape = [1, 1]>(x, w)
+        [pad_1] p = Mod<fmod = 1>(height, window)
+        [padded_1] b = Mul(a, p)
+        [act] c = Relu(b)
+        [pad_2] q = Mod<fmod = 1>(height, window)
+        [padded_2] d = Add(c, q)
+        [count] n = Size(tiled)
+        [tile] e = Gather<axis = 1>(d, n)
+        [mix] y = Mul(d, e)
+    }"""
+
+
+@pytest.fixture
+def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Shell:
+    """With verdicts of its own, and the user's toolchains."""
+    if complaint := toolchain("tpu-mlir", VERSION).missing:
+        pytest.skip(complaint)
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / "toolchains").symlink_to(cache_folder() / "toolchains")
+    return Shell(folder=tmp_path, monkeypatch=monkeypatch, capture=capfd)
+
+
+def save(body: str, path: Path, ir_version: int = 8) -> Path:
+    """A model in ONNX's text form, without its header; nodes are named in brackets."""
+    onnx.save(onnx.parser.parse_model(f'<ir_version: {ir_version}, opset_import: ["" : 17]> {body}'), path)
+    return path
+
+
+@pytest.mark.timeout(1200)
+def test_a_file_too_new_to_be_folded_fails_at_what_folding_removes(shell: Shell) -> None:
+    newer = save(WINDOWS, shell.folder / "newer.onnx", ir_version=10)
+
+    report = shell.report(str(newer), *TARGET)
+
+    found = {tuple(culprit["ops"]): culprit["occurrences"] for culprit in report["culprits"]}
+    assert found == {("Mod",): [["pad_1"], ["pad_2"]], ("Size",): [["count"]]}
+    assert report["certificate"]["status"] == "proven"
+    assert report["stats"]["compiler_calls"] <= 8
+    first = report["preflight"][0]
+    assert (first["id"], first["severity"]) == ("ir-newer-than-tool", "error")
+    assert first["detail"] == "IR version 10, TPU-MLIR reads up to 9"
+
+
+@pytest.mark.timeout(600)
+def test_the_same_file_in_an_older_format_compiles(shell: Shell) -> None:
+    older = save(WINDOWS, shell.folder / "older.onnx", ir_version=8)
+
+    report = shell.report(str(older), *TARGET)
+
+    assert (report["verdict"], report["stats"]["compiler_calls"]) == ("pass", 1)
+    assert "ir-newer-than-tool" not in {finding["id"] for finding in report["preflight"]}
+    (numbers,) = report["tables"]
+    assert {row[2] for row in numbers["rows"]} <= {"EQUAL", "CLOSE", "SIMILAR"}
+
+
+@pytest.mark.timeout(1200)
+def test_what_it_takes_out_is_not_to_blame_beside_what_it_refuses(shell: Shell) -> None:
+    """Without its neighbour an Identity would make an input an output, at which the tool fails."""
+    model = save(
+        """
+        g (float[1,4] x) => (float[1,4] y) {
+            [start] a = Relu(x)
+            [bad] b = Selu(a)
+            [nothing] c = Identity(b)
+            [worse] d = Asinh(c)
+            [end] y = Abs(d)
+        }""",
+        shell.folder / "model.onnx",
+    )
+
+    report = shell.report(str(model), *TARGET)
+
+    assert culprits(report) == [["bad"], ["worse"]]
+    assert report["certificate"]["status"] == "proven"
+
+
+@pytest.mark.timeout(1200)
+def test_a_bias_that_is_computed_fails_only_together_with_what_adds_it(shell: Shell) -> None:
+    """Its converter looks biases up by name, and finds none that a DequantizeLinear makes."""
+    model = save(
+        """
+        g (float[1,1,4,4] x) => (float[1,1,4,4] y)
+        <float[1,1,1,1] w = {3.0}, int32[1] b = {4}, float s = {0.5}, int32 z = {0}> {
+            [start] a = Relu(x)
+            [scale] f = DequantizeLinear(b, s, z)
+            [conv] c = Conv<kernel_shape = [1, 1]>(a, w, f)
+            [end] y = Abs(c)
+        }""",
+        shell.folder / "model.onnx",
+    )
+
+    report = shell.report(str(model), *TARGET)
+
+    assert culprits(report) == [["scale", "conv"]]
+    assert report["certificate"]["status"] == "proven"
