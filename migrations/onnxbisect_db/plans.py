@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Select, func, select
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, load_only
 
 from onnxbisect.search.plan import Ask
 from onnxbisect.unitset import UnitSet
@@ -18,6 +18,11 @@ from onnxbisect_db.searches import Turn
 from onnxbisect_db.states import EventType, ProbeState
 from onnxbisect_db.tables import Job, Probe, Search
 from onnxbisect_db.verdict_json import from_json
+
+#: What a plan is compared with: hundreds of verdicts need not be read for that.
+_WITHOUT_ANSWER = load_only(
+    Probe.units_sha256, Probe.attempt, Probe.state, Probe.rank, Probe.speculative, raiseload=True
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +113,7 @@ def recall(session: Session, turn: Turn) -> int:
     newest = session.scalars(earlier.order_by(Search.id.desc()).limit(1)).one_or_none()
     if newest is None:
         return 0
-    have = {(probe.units_sha256, probe.attempt) for probe in session.scalars(_of(search.id))}
+    have = {(probe.units_sha256, probe.attempt) for probe in session.scalars(_of(search.id).options(_WITHOUT_ANSWER))}
     taken = 0
     for probe in session.scalars(_of(newest).where(Probe.state == ProbeState.DONE).order_by(Probe.attempt)):
         question, before = (probe.units_sha256, probe.attempt), (probe.units_sha256, probe.attempt - 1)

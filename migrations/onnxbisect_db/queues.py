@@ -7,7 +7,7 @@ is not stuck behind a large one.
 
 from dataclasses import dataclass
 
-from sqlalchemy import ColumnElement, and_, func, or_, select
+from sqlalchemy import ColumnElement, Select, and_, bindparam, func, or_, select
 from sqlalchemy.orm import Session, aliased
 
 from onnxbisect_db.insertion import insert
@@ -65,28 +65,36 @@ def best(session: Session, queue: Queue) -> tuple[str, str] | None:
     if queue.at_most is not None and running(session, queue.backend) >= queue.at_most:
         return None
     for speculative in (False, True):
-        search = _search_to_serve(session, queue.backend, speculative)
-        if search is None:
-            continue
-        mine = select(Probe.id).where(Probe.search_id == search.id, Probe.speculative.is_(speculative), _free())
-        return search.job_id, session.scalars(mine.order_by(Probe.rank, Probe.id).limit(1)).one()
+        kind = {"backend": queue.backend, "speculative": speculative}
+        found = session.execute(_SEARCH_TO_SERVE, kind).one_or_none()
+        if found is not None:
+            job_id, search_id = found
+            return job_id, session.scalars(_BEST_PROBE, {**kind, "search": search_id}).one()
     return None
 
 
-def _search_to_serve(session: Session, backend: str, speculative: bool) -> Search | None:
+def _free() -> ColumnElement[bool]:
+    """Queued, of the kind that is looked for, and not behind another probe that is finding out the very same."""
+    twin = aliased(Probe)
+    busy = select(twin.id).where(twin.id == Probe.waits_for, twin.state == ProbeState.RUNNING)
+    ready = or_(Probe.waits_for.is_(None), ~busy.exists())
+    return and_(Probe.state == ProbeState.QUEUED, Probe.speculative == bindparam("speculative"), ready)
+
+
+def _search_to_serve() -> Select[str, str]:
     busy = (
         select(Search.job_id, func.count().label("probes"))
         .join(Probe, Probe.search_id == Search.id)
-        .where(Probe.state == ProbeState.RUNNING, Search.backend == backend)
+        .where(Probe.state == ProbeState.RUNNING, Search.backend == bindparam("backend"))
         .group_by(Search.job_id)
         .subquery()
     )
-    waiting = select(Probe.id).where(Probe.search_id == Search.id, Probe.speculative.is_(speculative), _free())
-    return session.scalars(
-        select(Search)
+    waiting = select(Probe.id).where(Probe.search_id == Search.id, _free())
+    return (
+        select(Search.job_id, Search.id)
         .join(Job, Job.id == Search.job_id)
         .outerjoin(busy, busy.c.job_id == Job.id)
-        .where(Search.stage == Stage.SEARCH, Search.backend == backend, waiting.exists())
+        .where(Search.stage == Stage.SEARCH, Search.backend == bindparam("backend"), waiting.exists())
         .order_by(
             Job.priority.desc(),
             func.coalesce(busy.c.probes, 0),
@@ -95,11 +103,11 @@ def _search_to_serve(session: Session, backend: str, speculative: bool) -> Searc
             Search.ordinal,
         )
         .limit(1)
-    ).one_or_none()
+    )
 
 
-def _free() -> ColumnElement[bool]:
-    """Queued, and not behind another probe that is finding out the very same."""
-    twin = aliased(Probe)
-    busy = select(twin.id).where(twin.id == Probe.waits_for, twin.state == ProbeState.RUNNING)
-    return and_(Probe.state == ProbeState.QUEUED, or_(Probe.waits_for.is_(None), ~busy.exists()))
+# Composed once: putting them together takes longer than running them.
+_SEARCH_TO_SERVE = _search_to_serve()
+_BEST_PROBE = (
+    select(Probe.id).where(Probe.search_id == bindparam("search"), _free()).order_by(Probe.rank, Probe.id).limit(1)
+)

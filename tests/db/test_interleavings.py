@@ -120,8 +120,8 @@ def test_any_interleaving_answers_each_probe_once(database: Database, clock: Clo
     run_state_machine_as_test(  # type: ignore[no-untyped-call]
         OnThisDatabase,
         settings=settings(
-            max_examples=25,
-            stateful_step_count=25,
+            max_examples=20,
+            stateful_step_count=20,
             deadline=None,
             phases=[Phase.reuse, Phase.generate, Phase.shrink],
             suppress_health_check=[HealthCheck.too_slow],

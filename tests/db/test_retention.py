@@ -1,0 +1,158 @@
+"""What goes and what stays when a job is deleted, and when things get old."""
+
+import os
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from service import FAIL, MODEL, Clock, answer, asking, claim, claimed, end, new_job, read, take
+from sqlalchemy import func, select
+
+from onnxbisect_db import jobs, models, probes, retention, searches, verdicts
+from onnxbisect_db.database import Database
+from onnxbisect_db.files import Files
+from onnxbisect_db.retention import Retention
+from onnxbisect_db.states import Stage
+from onnxbisect_db.tables import Base, Job, Queue
+
+KEY = "1" * 64
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    return Files(tmp_path / "files", floor=0)
+
+
+def old(files: Files, content: bytes) -> str:
+    """A file that was stored two hours ago."""
+    stored = files.put([content])
+    os.utime(files.path(stored.sha256), (time.time() - 7200,) * 2)
+    return stored.sha256
+
+
+def delete(database: Database, files: Files, job: Job, tenant: str = "") -> bool:
+    unneeded = database.run(lambda session: retention.forget(session, job.id, tenant))
+    retention.discard(files, unneeded or [])
+    return unneeded is not None
+
+
+def finished(database: Database, files: Files, content: bytes, model: str) -> tuple[Job, str]:
+    """A job with a report of its own."""
+    job = asking(database, [1], model_sha256=model)
+    report = old(files, content)
+    search = job.searches[0].id
+    answer(database, claimed(database), FAIL, key=KEY)
+    turn = take(database, search, Stage.SEARCH)
+    with database.transaction() as session:
+        searches.searched(session, turn)
+        searches.finish(session, turn, verdict=FAIL.verdict.status, report=report, files={"culprits/1": report})
+    return job, report
+
+
+def test_a_deleted_job_leaves_nothing(database: Database, files: Files) -> None:
+    model = old(files, b"model")
+    job, report = finished(database, files, b"report", model)
+    assert not delete(database, files, job, "stranger")
+    assert delete(database, files, job)
+    assert not delete(database, files, job)
+    assert files.size(model) is files.size(report) is None
+    with database.session() as session:
+        left = {
+            table.name: session.scalars(select(func.count()).select_from(table)).one()
+            for table in Base.metadata.sorted_tables
+        }
+    assert {name for name, rows in left.items() if rows} == {Queue.__tablename__}
+
+
+def test_what_another_job_needs_stays(database: Database, files: Files) -> None:
+    model = old(files, b"model")
+    first, report = finished(database, files, b"report", model)
+    second = asking(database, [1], model_sha256=model)
+    mine = claimed(database)
+    with database.transaction() as session:
+        assert probes.named(session, mine, KEY).known == FAIL
+    delete(database, files, first)
+    assert files.size(report) is None
+    assert files.size(model) is not None
+    with database.session() as session:
+        assert verdicts.get(session, mine.question(KEY)) == FAIL
+    delete(database, files, second)
+    assert files.size(model) is None
+    with database.session() as session:
+        assert verdicts.get(session, mine.question(KEY)) is None
+
+
+def test_a_file_that_another_tenant_uploaded_too_stays(database: Database, files: Files) -> None:
+    model = old(files, b"model")
+    mine = new_job(database, model_sha256=model)
+    new_job(database, model_sha256=model, tenant="other")
+    delete(database, files, mine)
+    assert files.size(model) is not None
+    with database.session() as session:
+        assert models.get(session, model, "") is None
+        assert models.get(session, model, "other") is not None
+
+
+def test_a_running_job_can_be_deleted(database: Database, files: Files) -> None:
+    job = asking(database, [1])
+    mine = claimed(database)
+    assert delete(database, files, job)
+    assert not answer(database, mine)
+    with database.transaction() as session:
+        assert not probes.heartbeat(session, mine, seconds=30)
+    assert claim(database) is None
+
+
+def test_an_upload_under_way_survives_a_deletion_of_the_same_file(database: Database, files: Files) -> None:
+    model = old(files, b"model")
+    job = new_job(database, model_sha256=model)
+    files.put([b"model"])  # somebody else's, not in the database yet
+    delete(database, files, job)
+    assert files.size(model) is not None
+
+
+def test_old_jobs_go_and_what_they_taught_stays(database: Database, files: Files, clock: Clock) -> None:
+    model = old(files, b"model")
+    gone, report = finished(database, files, b"report", model)
+    question = verdicts.Question(tenant="", identity="c" * 64, key=KEY, attempt=0)
+    clock.forward(86400 * 2)
+    running = asking(database, [1], model_sha256=model)
+    clock.forward(86400 * 2)
+    assert retention.sweep(database, files, Retention(jobs=timedelta(days=3))) == 1
+    with database.session() as session:
+        assert jobs.get(session, gone.id, "") is None
+        assert verdicts.get(session, question) == FAIL
+    assert files.size(report) is None
+    assert files.size(model) is not None
+    clock.forward(86400 * 20)
+    retention.sweep(database, files, Retention(jobs=timedelta(days=3)))
+    assert read(database, running).state == "running"
+
+
+def test_old_models_go_unless_a_job_has_them(database: Database, files: Files, clock: Clock) -> None:
+    used, unused, fresh = (old(files, content) for content in (b"used", b"unused", b"fresh"))
+    new_job(database, model_sha256=used)
+    with database.transaction() as session:
+        models.keep(session, tenant="", sha256=unused, name="m", size=6)
+    clock.forward(86400 * 2)
+    with database.transaction() as session:
+        models.keep(session, tenant="", sha256=fresh, name="m", size=5, files={"w": used})
+    assert retention.sweep(database, files, Retention(models=timedelta(days=1))) == 1
+    assert set(files.names()) == {used, fresh}
+
+
+def test_without_a_limit_only_orphans_go(database: Database, files: Files, clock: Clock) -> None:
+    weights, universe, calibration = (old(files, content) for content in (b"weights", b"universe", b"calibration"))
+    orphan, young = old(files, b"orphan"), files.put([b"young"]).sha256
+    with database.transaction() as session:
+        models.keep(session, tenant="", sha256=MODEL, name="m", size=6, files={"w.bin": weights})
+    job = asking(database, [], files=(calibration,))
+    with database.transaction() as session:
+        models.keep(session, tenant="", sha256=MODEL, name="m", size=6, files={"w.bin": weights})
+        session.get_one(type(job.searches[0]), job.searches[0].id).universe = universe
+    end(database, job.searches[0].id)
+    clock.forward(86400 * 9999)
+    assert retention.sweep(database, files, Retention()) == 1
+    assert orphan not in set(files.names())
+    assert set(files.names()) == {weights, universe, calibration, young}

@@ -1,0 +1,224 @@
+"""The outbox: who is told, when it is tried again, when it is given up."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from service import Clock, asking, end, new_job, prepare
+from sqlalchemy import select
+
+from onnxbisect_db import deliveries, endpoints, lifecycle
+from onnxbisect_db.database import Database
+from onnxbisect_db.deliveries import SCHEDULE, Sending, Try
+from onnxbisect_db.states import DeliveryState, EventType
+from onnxbisect_db.tables import Delivery, Endpoint
+
+OK = Try(status=204, milliseconds=20)
+DOWN = Try(status=None, milliseconds=5, problem="connection refused")
+ERROR = Try(status=500, milliseconds=20, answer="x" * 9000)
+
+
+def hook(database: Database, *events: EventType, tenant: str = "") -> Endpoint:
+    with database.transaction() as session:
+        return endpoints.add(session, tenant=tenant, url="https://ci.example/hook", events=events)
+
+
+def pinged(database: Database, endpoint: Endpoint) -> str:
+    with database.transaction() as session:
+        return deliveries.ping(session, session.get_one(Endpoint, endpoint.id)).id
+
+
+def send(database: Database, delivery_id: str) -> Sending | None:
+    return database.run(lambda session: deliveries.claim(session, delivery_id, seconds=30))
+
+
+def sent(database: Database, delivery_id: str, tried: Try, **how: Any) -> bool:
+    sending = send(database, delivery_id)
+    assert sending is not None
+    return database.run(lambda session: deliveries.record(session, sending, tried, **how))
+
+
+def row(database: Database, delivery_id: str) -> Delivery:
+    with database.session() as session:
+        return session.get_one(Delivery, delivery_id)
+
+
+def types(database: Database, endpoint: Endpoint) -> list[str]:
+    with database.session() as session:
+        return [delivery.type for delivery in reversed(deliveries.listed(session, endpoint.id))]
+
+
+def test_endpoints_hear_what_they_want_of_their_tenant(database: Database) -> None:
+    everything, ends, stranger = hook(database), hook(database, EventType.JOB_FINISHED), hook(database, tenant="x")
+    job = asking(database, [])
+    end(database, job.searches[0].id)
+    assert types(database, everything) == ["job.started", "job.finished"]
+    assert types(database, ends) == ["job.finished"]
+    assert types(database, stranger) == []
+
+
+def test_a_webhook_of_a_job_hears_of_that_job_only(database: Database) -> None:
+    job = new_job(database, webhook="https://ci.example/one")
+    other = new_job(database)
+    for each in (job, other):
+        prepare(database, each.searches[0].id)
+    with database.session() as session:
+        assert endpoints.listed(session, "") == []
+        [told] = session.scalars(select(Delivery)).all()
+    assert told.job_id == job.id
+    assert told.payload["data"]["job"] == job.id
+
+
+def test_what_is_undone_is_not_told(database: Database) -> None:
+    endpoint = hook(database)
+    job = new_job(database)
+
+    def fall_over(session: Any) -> None:
+        lifecycle.cancel(session, job.id, "")
+        raise KeyError
+
+    with pytest.raises(KeyError):
+        database.run(fall_over)
+    assert types(database, endpoint) == []
+
+
+def test_a_message_is_sent_once_it_arrived(database: Database) -> None:
+    endpoint = hook(database)
+    message = pinged(database, endpoint)
+    sending = send(database, message)
+    assert sending is not None
+    assert sending.payload == {
+        "type": "webhook.ping",
+        "timestamp": "2026-01-01T00:00:00+00:00",
+        "data": {"endpoint": endpoint.id},
+    }
+    assert sending.secrets == tuple(endpoint.secrets)
+    assert send(database, message) is None  # somebody is sending it
+    assert database.run(lambda session: deliveries.record(session, sending, OK))
+    assert send(database, message) is None
+    assert row(database, message).state == DeliveryState.DELIVERED
+
+
+def test_it_is_tried_as_often_as_the_schedule_says_with_one_id(database: Database, clock: Clock) -> None:
+    message = pinged(database, hook(database))
+    for wait in SCHEDULE:
+        clock.forward(max(wait.total_seconds() - 1, 0))
+        assert wait == timedelta(0) or send(database, message) is None
+        clock.forward(1)
+        assert sent(database, message, DOWN)
+    found = row(database, message)
+    assert found.state == DeliveryState.FAILED
+    assert len(found.tries) == 10
+    assert found.tries[0]["problem"] == "connection refused"
+
+
+def test_jitter_and_retry_after_make_it_later(database: Database, clock: Clock) -> None:
+    message = pinged(database, hook(database))
+    sent(database, message, DOWN, jitter=1.0)
+    assert row(database, message).due_at == clock.at + timedelta(seconds=5.5)
+    clock.forward(6)
+    busy = Try(status=429, milliseconds=1, retry_after=timedelta(hours=1))
+    sent(database, message, busy)
+    assert row(database, message).due_at == clock.at + timedelta(hours=1)
+    clock.forward(3600)
+    sent(database, message, Try(status=503, milliseconds=1, retry_after=timedelta(days=999)))
+    assert row(database, message).due_at == clock.at + timedelta(days=1)
+
+
+def test_a_redirect_is_no_arrival_and_answers_are_cut(database: Database) -> None:
+    message = pinged(database, hook(database))
+    sent(database, message, Try(status=302, milliseconds=1, answer="a\0" * 2000))
+    found = row(database, message)
+    assert found.state == DeliveryState.PENDING
+    assert len(found.tries[0]["answer"]) == 2000
+
+
+def test_a_sender_that_was_given_up_for_dead_ends_nothing(database: Database, clock: Clock) -> None:
+    message = pinged(database, hook(database))
+    late = send(database, message)
+    clock.forward(31)
+    again = send(database, message)
+    assert late is not None
+    assert again is not None
+    assert late.id == again.id
+    assert not database.run(lambda session: deliveries.record(session, late, DOWN))
+    assert database.run(lambda session: deliveries.record(session, again, OK))
+    assert len(row(database, message).tries) == 1
+
+
+def test_gone_disables_the_endpoint_and_ends_what_waits(database: Database) -> None:
+    endpoint = hook(database)
+    first, second = pinged(database, endpoint), pinged(database, endpoint)
+    sent(database, first, Try(status=410, milliseconds=1))
+    with database.session() as session:
+        found = endpoints.get(session, endpoint.id, "")
+        assert found is not None
+        assert "410" in found.disabled_because
+    assert [row(database, message).state for message in (first, second)] == [DeliveryState.FAILED] * 2
+    assert send(database, second) is None
+    end(database, asking(database, []).searches[0].id)
+    assert types(database, endpoint) == ["webhook.ping"] * 2
+    with database.transaction() as session:
+        endpoints.enable(session, endpoint.id, "")
+    end(database, asking(database, []).searches[0].id)
+    assert types(database, endpoint)[-1] == "job.finished"
+
+
+def give_up(database: Database, clock: Clock, message: str) -> None:
+    for wait in SCHEDULE:
+        clock.forward(wait.total_seconds())
+        sent(database, message, DOWN)
+
+
+def test_an_endpoint_that_is_down_for_long_is_disabled(database: Database, clock: Clock) -> None:
+    endpoint = hook(database)
+    give_up(database, clock, pinged(database, endpoint))  # takes a little over three days
+    with database.session() as session:
+        assert endpoints.get(session, endpoint.id, "").disabled_at is None  # type: ignore[union-attr]
+    give_up(database, clock, pinged(database, endpoint))
+    with database.session() as session:
+        assert "since 2026-01-01" in endpoints.get(session, endpoint.id, "").disabled_because  # type: ignore[union-attr]
+
+
+def test_one_arrival_makes_up_for_all_failures(database: Database, clock: Clock) -> None:
+    endpoint = hook(database)
+    give_up(database, clock, pinged(database, endpoint))
+    sent(database, pinged(database, endpoint), OK)
+    give_up(database, clock, pinged(database, endpoint))
+    with database.session() as session:
+        assert endpoints.get(session, endpoint.id, "").disabled_at is None  # type: ignore[union-attr]
+
+
+def test_a_receiver_that_was_down_gets_it_again_by_hand(database: Database, clock: Clock) -> None:
+    message = pinged(database, hook(database))
+    give_up(database, clock, message)
+    with database.transaction() as session:
+        assert deliveries.redeliver(session, message, "stranger") is None
+        assert deliveries.redeliver(session, message, "") is not None
+    sent(database, message, DOWN)
+    clock.forward(5)
+    sent(database, message, OK)
+    found = row(database, message)
+    assert (found.state, len(found.tries)) == (DeliveryState.DELIVERED, 12)
+
+
+def test_while_a_secret_is_rotated_both_sign(database: Database) -> None:
+    endpoint = hook(database)
+    with database.transaction() as session:
+        assert endpoints.rotate(session, endpoint.id, "stranger") is None
+        endpoints.rotate(session, endpoint.id, "")
+    sending = send(database, pinged(database, endpoint))
+    assert sending is not None
+    assert len(set(sending.secrets)) == 2
+    assert sending.secrets[1] == endpoint.secrets[0]
+    with database.transaction() as session:
+        assert endpoints.retire(session, endpoint.id, "").secrets == [sending.secrets[0]]  # type: ignore[union-attr]
+
+
+def test_an_endpoint_is_forgotten_with_its_messages(database: Database) -> None:
+    endpoint = hook(database)
+    message = pinged(database, endpoint)
+    with database.transaction() as session:
+        assert not endpoints.remove(session, endpoint.id, "stranger")
+        assert endpoints.remove(session, endpoint.id, "")
+    assert send(database, message) is None

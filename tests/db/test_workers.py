@@ -1,0 +1,49 @@
+"""Who is there, and how many hands there are."""
+
+from service import Clock
+
+from onnxbisect_db import workers
+from onnxbisect_db.database import Database
+from onnxbisect_db.workers import Presence
+
+A = Presence(id="a", backends=("qnn", "rknn"), slots=2, tools={"qnn": "qairt 2.31", "rknn": "not installed"})
+B = Presence(id="b", backends=("qnn",), slots=1)
+
+
+def test_workers_are_alive_while_they_say_so(database: Database, clock: Clock) -> None:
+    with database.transaction() as session:
+        workers.joined(session, A)
+        workers.joined(session, B)
+    clock.forward(59)
+    with database.transaction() as session:
+        workers.seen(session, A)
+        assert workers.slots(session) == {"qnn": 3, "rknn": 2}
+    clock.forward(1)
+    with database.session() as session:
+        assert workers.slots(session) == {"qnn": 2, "rknn": 2}
+        assert [worker.seen_at > workers.alive_since(session) for worker in workers.listed(session)] == [True, False]
+
+
+def test_a_worker_that_leaves_is_gone_at_once_and_one_that_died_after_a_day(database: Database, clock: Clock) -> None:
+    with database.transaction() as session:
+        workers.joined(session, A)
+        workers.joined(session, B)
+        workers.left(session, "a")
+    with database.session() as session:
+        assert [worker.id for worker in workers.listed(session)] == ["b"]
+    clock.forward(86400)
+    with database.transaction() as session:
+        assert workers.listed(session) == []
+        workers.forget(session)
+
+
+def test_what_a_worker_says_last_counts(database: Database, clock: Clock) -> None:
+    with database.transaction() as session:
+        workers.joined(session, A)
+    clock.forward(5)
+    with database.transaction() as session:
+        workers.seen(session, Presence(id="a", backends=("rknn",), slots=4))
+    with database.session() as session:
+        [worker] = workers.listed(session)
+        assert (worker.backends, worker.slots, worker.tools) == (["rknn"], 4, {})
+        assert (worker.seen_at - worker.started_at).total_seconds() == 5
