@@ -15,8 +15,9 @@ from onnxbisect_backends.constraints import default_of, value_of
 from onnxbisect_backends.profiles import AttrConstraint, InputConstraint, Scalar
 from onnxbisect_backends.scope import Scope
 
-#: The sorts of limit, the likeliest explanation first.
-_SORTS = ("dtype", "computed", "attr", "rank", "given")
+#: The sorts of limit, the likeliest explanation first; `other` is no limit, but two uses that differ in it are no
+#: experiment.
+_SORTS = ("dtype", "computed", "attr", "rank", "given", "other")
 
 
 @dataclass(frozen=True, kw_only=True, order=True)
@@ -38,8 +39,8 @@ class Use:
 
 
 def factors_of(node: onnx.NodeProto, scope: Scope) -> dict[Factor, Scalar]:
-    """What is looked at: scalar attributes that are not at their default, dtypes by type parameter, which inputs are
-    given and computed, the first input's rank. Shapes, lists and values are not.
+    """What is looked at: attributes that are not at their default, dtypes by type parameter, which inputs are given
+    and computed, the first input's rank, how many outputs are asked for. Shapes and values are not.
     """
     schema = scope.schema(node)
     if schema is None:
@@ -73,15 +74,20 @@ def _established(uses: Sequence[Use]) -> Iterator[Factor]:
             for factors in passing:
                 difference = use.factors.keys() - factors
                 if len(difference) == 1 and not difference & fine:
-                    yield from difference
+                    yield from (factor for factor in difference if _SORTS[factor.sort] != "other")
 
 
 def _seen(node: onnx.NodeProto, scope: Scope, schema: onnx.defs.OpSchema) -> Iterator[tuple[str, str, Scalar]]:
     for name in schema.attributes:
         written = scope.attribute(node, name)
         value = None if written is None else value_of(written)
-        if value is not None and not isinstance(value, list | float) and value != default_of(node, name, scope):
+        if value is None or value == default_of(node, name, scope):
+            continue
+        if isinstance(value, list | float):
+            yield "other", name, str(value)
+        else:
             yield "attr", name, value
+    yield "other", "outputs", sum(1 for name in node.output if name)
     parameters = set()
     for position, (tensor, formal) in enumerate(zip(node.input, schema.inputs, strict=False)):
         known = scope.type_of(tensor) if tensor else None

@@ -69,6 +69,13 @@ def test_a_difference_in_two_things_is_no_limit_but_a_use() -> None:
     assert not refusals(node("Softmax", (F, (2, 3, 4))), rules)
 
 
+def test_a_list_that_differs_too_spoils_the_experiment() -> None:
+    padded = node("MaxPool", (F, (1, 1, 4, 4)), kernel_shape=[2, 2], pads=[1, 1, 1, 1], ceil_mode=1)
+    profile = profile_of((node("MaxPool", (F, (1, 1, 4, 4)), kernel_shape=[2, 2]), PASS), (padded, fail()))
+    assert not profile.ops["MaxPool"].constraints
+    assert refusals(padded, Rules(profile=profile))
+
+
 def test_what_also_compiled_is_never_a_limit() -> None:
     passing = [node("Softmax", (F, (2, 3)), axis=0), node("Softmax", (F, (2, 3, 4)))]
     answers = [*((model, PASS) for model in passing), (node("Softmax", (F, (2, 3, 4)), axis=0), fail())]
