@@ -36,6 +36,9 @@ _SDK_VARIABLES = ("LD_LIBRARY_PATH", "PYTHONPATH", "TPUC_ROOT", "PROJECT_ROOT")
 #: A bar that shows how far a comparison is; it stands in front of what is said of a tensor.
 _BAR = re.compile(r"[^\n\r]*\d+%\|[^\n\r]*?\[\d\d:\d\d<[^\]\n]*\]")
 
+#: What compiles to a `cvimodel`; these have no F32, and neither has cv184x.
+_CVITEK = ("cv180x", "cv181x", "cv182x", "cv183x")
+
 _IN_INTEGERS = ("INT8", "INT4")
 
 _DRESSING = Dressing(
@@ -186,7 +189,7 @@ class TpuMlirBackend:
     def _quantize(self) -> str:
         if not self._options.processor:
             return ""
-        lacks_f32 = self._options.processor.startswith("cv18") and self._options.processor != "cv186x"
+        lacks_f32 = self._options.processor in (*_CVITEK, "cv184x")
         return self._options.quantize or ("BF16" if lacks_f32 else "F32")
 
     @property
@@ -198,7 +201,7 @@ class TpuMlirBackend:
         """The file that a success leaves."""
         if not self._options.processor:
             return "probe.mlir"
-        return "probe.cvimodel" if self._options.processor.startswith("cv18") else "probe.bmodel"
+        return "probe.cvimodel" if self._options.processor in _CVITEK else "probe.bmodel"
 
     def _choose(self) -> Toolchain | None:
         """The environment to use; None for a tool that is not ours."""

@@ -43,7 +43,11 @@ def main(words: list[str]) -> int:
         return _NO_QUESTION
     if words[0] == "describe":
         return _describe(root)
-    return _compile(root, words[1], json.loads(words[2]))
+    try:
+        return _compile(root, words[1], json.loads(words[2]))
+    except Exception:  # ours: no fault of the model
+        traceback.print_exc()
+        return _NO_QUESTION
 
 
 def _root() -> "Path | None":
