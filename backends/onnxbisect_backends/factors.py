@@ -53,20 +53,20 @@ def limits(uses: Sequence[Use]) -> tuple[list[AttrConstraint | InputConstraint],
     """The limits, that which explains most first, and the refused uses that none explains, as indices."""
     left = [index for index, use in enumerate(uses) if not use.passed]
     found: dict[tuple[int, str], list[tuple[Scalar, str]]] = {}
-    candidates = set(_established(uses))
+    candidates = dict(_established(uses))
     while left and candidates:
         explained = {it: [index for index in left if it in uses[index].factors] for it in candidates}
         best = min(candidates, key=lambda it: (-len(explained[it]), it))
         if not explained[best]:
             break
-        candidates.discard(best)
         left = [index for index in left if index not in explained[best]]
-        first = uses[explained[best][0]]
-        found.setdefault((best.sort, best.name), []).append((first.factors[best], first.message))
+        value = uses[explained[best][0]].factors[best]
+        found.setdefault((best.sort, best.name), []).append((value, candidates.pop(best)))
     return [_constraint(_SORTS[sort], name, seen) for (sort, name), seen in found.items()], left
 
 
-def _established(uses: Sequence[Use]) -> Iterator[Factor]:
+def _established(uses: Sequence[Use]) -> Iterator[tuple[Factor, str]]:
+    """What an experiment shows to be refused, and the compiler's words in it."""
     passing = [use.factors.keys() for use in uses if use.passed]
     fine = {factor for factors in passing for factor in factors}
     for use in uses:
@@ -74,7 +74,7 @@ def _established(uses: Sequence[Use]) -> Iterator[Factor]:
             for factors in passing:
                 difference = use.factors.keys() - factors
                 if len(difference) == 1 and not difference & fine:
-                    yield from (factor for factor in difference if _SORTS[factor.sort] != "other")
+                    yield from ((factor, use.message) for factor in difference if _SORTS[factor.sort] != "other")
 
 
 def _seen(node: onnx.NodeProto, scope: Scope, schema: onnx.defs.OpSchema) -> Iterator[tuple[str, str, Scalar]]:

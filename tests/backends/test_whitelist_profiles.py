@@ -20,6 +20,7 @@ COUNTS = {
     "pulsar2-ax637": 95,
     "pulsar2-ax650": 94,
     "pulsar2-m57": 95,
+    "qnn-2.7.0-measured": 122,
     "rknn-2.1.0": 89,
     "tpu-mlir-1.30.2": 129,
     "tpu-mlir-1.8.1": 109,
