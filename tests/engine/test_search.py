@@ -187,6 +187,48 @@ def test_a_pattern_whose_neighbour_is_left_out_to_break_a_pair_is_put_back_where
     assert 0b0110 in all_found(step)
 
 
+def test_what_a_log_says_of_one_place_does_not_blame_another():
+    """An Erf (V1) is fused between Div (V0) and Add (V2), as GELU is; one more stands alone, and only ops are named."""
+    graph = chain([0, 1, 2, 3, 4, 1])
+
+    def rule(units: UnitSet) -> bool:
+        return bool(units & 0b100000) or (units & 0b111 != 0b111 and bool(units & 0b010))
+
+    step = World(graph, rule, lambda _: Hints(ops=("V1",)), fingerprints=True).diagnose()
+    assert all_found(step) == {0b100000}
+    assert step.diagnosis.certificate.status is CertificateStatus.PROVEN
+    assert [artefact.occurrences for artefact in step.diagnosis.needs_context] == [(0b010,)]
+
+
+def test_a_log_that_lists_nodes_is_taken_at_its_word_first():
+    """Every second op is refused unless the one before it stands beside it; three are refused where they stand."""
+    graph = chain([unit % 10 for unit in range(60)])
+    bad = {5, 15, 41}
+
+    def refused(units: UnitSet) -> list[int]:
+        return [
+            unit
+            for unit in members(units)
+            if unit in bad or (unit % 2 and unit not in bad and not units >> (unit - 1) & 1)
+        ]
+
+    world = World(graph, lambda units: bool(refused(units)))
+    world.log = lambda units: Hints(nodes=tuple(f"n{unit}" for unit in refused(units)))
+    step = world.diagnose()
+    assert all_found(step) == {1 << unit for unit in bad}
+    assert [world.verdicts[graph.everything & ~of(bad)][0].status] == [Status.PASS]
+    assert world.calls <= 20
+
+
+def test_what_is_named_and_fails_only_with_a_neighbour_is_found_there():
+    """A compiler names the tensor between two ops that it refuses together, somewhere in 300."""
+    graph = chain(range(300))
+    pair = 0b11 << 170
+    world = World(graph, monotone([pair]), lambda _: Hints(tensors=("t170",)))
+    assert all_found(world.diagnose()) == {pair}
+    assert world.calls <= 12
+
+
 def test_the_same_verdicts_give_the_same_plan_in_whatever_order_they_came():
     graph = chain([0, 1, 2, 0, 3, 1, 4, 2, 5])
     world = World(graph, lambda units: bool(units & graph.variant_members[3]) or bool(units & graph.variant_members[5]))

@@ -113,19 +113,13 @@ class Atoms:
         universe = self._universe
         named = 0
         for failing in self._oracle.failing:
+            units = self._oracle.named_in(failing)
             verdict = self._oracle.look(failing)
-            if verdict is None or not verdict.hints:
-                continue
-            units = of(
-                universe.unit_by_name[name]
-                for name in (*verdict.hints.nodes, *verdict.hints.tensors)
-                if name in universe.unit_by_name
-            )
             # A log that names nodes has said all; the op type beside it would only widen the suspicion.
-            if not units & failing:
+            if not units and verdict is not None:
                 for op in verdict.hints.ops:
-                    units |= universe.units_by_op.get(op, 0)
-            named |= units & failing
+                    units |= universe.units_by_op.get(op, 0) & failing
+            named |= units
         return named
 
     def say(self, atom: Atom) -> str:

@@ -155,11 +155,11 @@ class Confirmer:
         return self._oracle.ask(passed[0], "a contradiction", again=True).passed
 
     def _elsewhere(self, suspect: Suspect, remainder: UnitSet, doubted: bool) -> UnitSet:
-        alone = self._oracle.look(suspect.fails)
-        silent = alone is None or not alone.hints
-        few = (
-            silent and len({self._universe.surroundings[unit] for unit in members(suspect.everywhere)}) <= FEW_CONTEXTS
-        )
+        """The suspect's op in its other contexts, unless a log has named it in every place already."""
+        if any(is_subset(suspect.everywhere, self._oracle.named_in(failing)) for failing in self._oracle.failing):
+            return 0
+        contexts = {self._universe.surroundings[unit] for unit in members(suspect.everywhere)}
+        few = len(contexts) <= FEW_CONTEXTS
         return other_contexts(self._universe, suspect, remainder, all_of_them=doubted or few)
 
     def _passed(self, probe: UnitSet) -> bool:

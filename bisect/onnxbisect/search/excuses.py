@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from onnxbisect.search.pattern import neighbours
 from onnxbisect.search.suspect import Suspect
-from onnxbisect.unitset import UnitSet, lowest, members, of, size
+from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size
 from onnxbisect.universe import Universe
 
 #: How many steps show whether an op belongs to a fused pattern.
@@ -67,7 +67,7 @@ def together(universe: Universe, suspects: Sequence[Suspect], remainder: UnitSet
 
     Such ops may be parts of one fused pattern, which was masked in one go: then each fails without the rest.
     """
-    left = list(suspects)
+    left = _lonely(universe, suspects, remainder, 2)
     found: dict[Suspect, UnitSet] = {}
     while left:
         group = [left.pop(0)]
@@ -91,11 +91,7 @@ def pairs(universe: Universe, suspects: Sequence[Suspect], remainder: UnitSet) -
 
     What is fused with its own like, or with a part of another suspect's pattern, is never in a remainder with it.
     """
-    lonely = [
-        suspect
-        for suspect in suspects
-        if not any(company(universe, unit, remainder)[0] for unit in members(suspect.everywhere))
-    ]
+    lonely = _lonely(universe, suspects, remainder, 1)
     masked = 0
     for suspect in lonely:
         masked |= suspect.everywhere
@@ -105,6 +101,16 @@ def pairs(universe: Universe, suspects: Sequence[Suspect], remainder: UnitSet) -
 def without_a_neighbour(universe: Universe, suspect: Suspect, blame: UnitSet) -> list[UnitSet]:
     """The failing context without each direct neighbour: one may fail with a suspect that another would excuse."""
     return [blame & ~(1 << unit) for unit in members(neighbours(universe, suspect.units) & blame)]
+
+
+def _lonely(universe: Universe, suspects: Sequence[Suspect], remainder: UnitSet, steps: int) -> list[Suspect]:
+    """Those that nowhere have all that lies within so many steps in the remainder."""
+
+    def has_company(unit: int) -> bool:
+        around = _steps(universe, 1 << unit, steps) & ~(1 << unit)
+        return bool(around) and is_subset(around, remainder)
+
+    return [suspect for suspect in suspects if not any(map(has_company, members(suspect.everywhere)))]
 
 
 def _with_each(universe: Universe, suspect: Suspect, masked: UnitSet) -> list[UnitSet]:

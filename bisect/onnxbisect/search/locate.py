@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from onnxbisect.search.atoms import Atoms, union
 from onnxbisect.search.interaction import Minimiser
 from onnxbisect.search.oracle import Oracle, Question
-from onnxbisect.search.pattern import Occurrence, alone, occurrences, representative
+from onnxbisect.search.pattern import Occurrence, alone, neighbours, occurrences, representative
 from onnxbisect.search.prior import HOT, Atom, Beliefs
 from onnxbisect.search.suspect import Suspect
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size
@@ -83,6 +83,11 @@ class Locator:
         if hot:
             self._ask_hot(hot, region, passing, pool, beliefs)
             return None
+        for atom in pool:
+            if atom.units & self._oracle.named_nodes and self._is_fine_elsewhere(atom):
+                return self._named_here(atom, passing)
+        if near := self._near_named(region):
+            return self._found(self._minimiser.narrow(near, self.atoms.named_units()))
         if failing is not None and len(group) == 1:
             return self._leaf(group[0], passing, failing)
         # What passed alone can fail only together with more, so it joins last.
@@ -96,6 +101,41 @@ class Locator:
         else:
             self._ask_group(candidates, passing, beliefs, failing=bool(group))
         return None
+
+    def _is_fine_elsewhere(self, atom: Atom) -> bool:
+        """Whether a unit like it has passed in company, and none like it by itself."""
+        probe = self.atoms.alone(atom)
+        known = self._oracle.look(probe)
+        return (known is None or not known.passed) and self.atoms.tried(atom)
+
+    def _named_here(self, atom: Atom, passing: UnitSet) -> Suspect | None:
+        """What the log names although it is fine elsewhere: asked where it stands, unit by unit."""
+        if size(atom.units) > 1:
+            self._take_apart(atom)
+            return None
+        together = self._oracle.ask(passing | atom.units, f"{self.atoms.say(atom)} where it stands")
+        if together.passed:
+            return None
+        if not together.failed:
+            self.unresolved |= atom.units
+            return None
+        return self._artefact_leaf(atom, passing)
+
+    def _near_named(self, region: UnitSet) -> UnitSet:
+        """What a log names, or that with what surrounds it, where it fails although each named unit passed alone."""
+        failing = next((probe for probe in self._oracle.failing if is_subset(probe, region)), 0)
+        named = self._oracle.named_in(failing)
+        if not named or not all(self._passes_alone(unit) for unit in members(named)):
+            return 0
+        near = named | neighbours(self._universe, named) & failing
+        for units, why in ((named, "what the log names"), (near, "what the log names and what surrounds it")):
+            if 1 < size(units) <= size(failing) // 2 and self._minimiser.fails(units, why):
+                return units
+        return 0
+
+    def _passes_alone(self, unit: int) -> bool:
+        known = self._oracle.look(alone(self._universe, unit))
+        return self._oracle.passes_within(1 << unit) or (known is not None and known.passed)
 
     def _ask_alone(self, atom: Atom) -> None:
         self._oracle.ask(self.atoms.alone(atom), f"{self.atoms.say(atom)} alone")
