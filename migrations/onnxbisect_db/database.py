@@ -82,7 +82,8 @@ class Database:
 
     def revision(self) -> str | None:
         """The version that the tables have; None where there are none."""
-        return schema.revision(self._engine)
+        with self.session() as session:
+            return schema.revision(session.connection())
 
     def is_current(self) -> bool:
         """Whether the tables are those of this program."""

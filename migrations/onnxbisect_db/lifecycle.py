@@ -106,7 +106,6 @@ def retry(session: Session, job_id: str, tenant: str) -> Job | None:
         search.tool, search.version, search.units = "", "", 0
         search.files, search.found = {}, {}
         search.calls, search.round, search.expected, search.losses = 0, 0, 0.0, 0
-        search.turn += 1  # a holder from before must not write into the new one
         search.lease_until = search.started_at = search.ended_at = None
         search.stale = True
         bells.heeded(search)

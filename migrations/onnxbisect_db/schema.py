@@ -3,6 +3,7 @@
 There is no way back. A version that does not fit is undone by restoring the backup that was made before.
 """
 
+from functools import cache
 from pathlib import Path
 
 from alembic import command
@@ -16,25 +17,28 @@ from onnxbisect_db.errors import SchemaError
 
 #: Any number that no other program's advisory lock in the same database is likely to have.
 _LOCK = 0x0B15EC7
+#: Seconds that an upgrade of an SQLite file waits for another one.
+_PATIENCE = 600
 
 
+@cache
 def head() -> str | None:
     """The version that this program works with."""
     return ScriptDirectory.from_config(_config()).get_current_head()
 
 
-def revision(engine: Engine) -> str | None:
+def revision(connection: Connection) -> str | None:
     """The version that the database has; None where it has no tables yet."""
-    with engine.connect() as connection:
-        return MigrationContext.configure(connection).get_current_revision()
+    return MigrationContext.configure(connection).get_current_revision()
 
 
 def upgrade(engine: Engine, to: str = "head") -> None:
     """Upgrade in one transaction; whoever comes at the same time waits and finds it done."""
-    migrating = create_engine(engine.url, poolclass=NullPool)
+    waiting = {"timeout": _PATIENCE} if engine.dialect.name == "sqlite" else {}
+    migrating = create_engine(engine.url, poolclass=NullPool, connect_args=waiting)
     with migrating.connect() as connection, connection.begin():
         _lock(connection)
-        found = MigrationContext.configure(connection).get_current_revision()
+        found = revision(connection)
         known = {script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()}
         if found is not None and found not in known:
             raise SchemaError(

@@ -28,7 +28,8 @@ def test_every_revision_leads_to_the_tables_of_the_program(new_url: Callable[[],
     engine = create_engine(url)
     if begin is not None:
         schema.upgrade(engine, begin)
-        assert schema.revision(engine) == begin
+        with engine.connect() as connection:
+            assert schema.revision(connection) == begin
     database = Database(url)
     database.upgrade()
     assert database.is_current()
