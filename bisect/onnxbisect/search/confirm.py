@@ -128,7 +128,8 @@ class Confirmer:
             context = remainder if doubted else self._context(suspect.units, remainder)
             blame = self._blamed(suspect, remainder, context, not elsewhere) or context | suspect.units
             if doubted and size(suspect.units) == 1:
-                without = without_a_neighbour(self._universe, suspect, blame)
+                around = near(self._universe, suspect.units, remainder, REACH) | suspect.units
+                without = without_a_neighbour(self._universe, suspect, around)
                 taken_apart = self._universe.variant[lowest(suspect.units)] in doubted
                 more = doubts if taken_apart else excuses
                 more += [(probe, f"{say} without one of its neighbours") for probe in without]

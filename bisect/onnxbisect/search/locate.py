@@ -109,17 +109,21 @@ class Locator:
         return (known is None or not known.passed) and self.atoms.tried(atom)
 
     def _named_here(self, atom: Atom, passing: UnitSet) -> Suspect | None:
-        """What the log names although it is fine elsewhere: asked where it stands, unit by unit."""
-        if size(atom.units) > 1:
+        """What the log names although it is fine elsewhere: one unit of each context is asked where it stands."""
+        if size(atom.units) > 1 and not self.atoms.split.get(atom.variant):
             self._take_apart(atom)
             return None
-        together = self._oracle.ask(passing | atom.units, f"{self.atoms.say(atom)} where it stands")
-        if together.passed:
-            return None
+        one = 1 << lowest(atom.units)
+        together = self._oracle.ask(passing | one, f"{self.atoms.say(atom)} where it stands")
         if not together.failed:
-            self.unresolved |= atom.units
+            if not together.passed:
+                self.unresolved |= one
             return None
-        return self._artefact_leaf(atom, passing)
+        probe = alone(self._universe, lowest(one))
+        if self._oracle.ask(probe, f"{self.atoms.say(atom)} alone").failed:
+            places = tuple((unit,) for unit in members(atom.units))
+            return Suspect(units=one, fails=self._oracle.probe(probe), occurrences=places)
+        return self._found(self._minimiser.narrow(self._minimiser.close_by(one, passing), self.atoms.named_units()))
 
     def _near_named(self, region: UnitSet) -> UnitSet:
         """What a log names, or that with what surrounds it, where it fails although each named unit passed alone."""
