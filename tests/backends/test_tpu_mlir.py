@@ -10,7 +10,6 @@ import onnx.parser
 import pytest
 
 from onnxbisect.cut import Cutter
-from onnxbisect.errors import OptionError
 from onnxbisect.model import load
 from onnxbisect.unitset import full
 from onnxbisect.verdict import Kind, Status, Verdict
@@ -131,6 +130,15 @@ def test_constants_alone_are_no_question(tmp_path: Path) -> None:
     assert (verdict.status, verdict.kind) == (Status.UNRESOLVED, Kind.INVALID)
 
 
+def test_a_constant_that_only_cutting_makes_an_output_is_no_question(tmp_path: Path) -> None:
+    """It folds some ops itself in a file whose constants it leaves alone, and then has no output to return."""
+    text = "g (float[2] x) => (float[2] y, float[2] c) <int64[2] w = {1, 2}> { y = Relu(x) c = Cast<to = 1>(w) }"
+
+    assert ask(usable(), net(text), tmp_path / "folded").passed
+    verdict = ask(usable(), net(text, ir_version=10), tmp_path / "as it is")
+    assert (verdict.status, verdict.kind) == (Status.UNRESOLVED, Kind.INVALID)
+
+
 def test_probes_say_what_it_takes_for_granted(tmp_path: Path) -> None:
     """Attributes and constants in the forms that it fails at, and reads wrongly, when the file alone is asked."""
     model = net(
@@ -200,29 +208,6 @@ def test_it_says_what_it_reads_and_what_it_supports() -> None:
     assert {"Conv", "GridSample"} <= old.ops & new.ops
     assert "Mod" in new.ops - old.ops
     assert "Size" not in old.ops | new.ops
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"processor": "bm1684y"}, "processor"),
-        ({"quantize": "INT8"}, "needs a 'processor'"),
-        ({"version": "1.8.1", "home": "/sdk"}, "not both"),
-        ({"version": "1.8.2"}, "1.8.1"),
-        ({"tolerance": "high"}, "tolerance"),
-        ({"chip": "bm1684x"}, "chip"),
-    ],
-)
-def test_wrong_options_are_told_in_a_sentence(options: dict[str, str], words: str) -> None:
-    with pytest.raises(OptionError, match=words):
-        make("tpu-mlir", options)
-
-
-def test_a_folder_without_an_sdk_is_not_usable(tmp_path: Path) -> None:
-    complaint = make("tpu-mlir", {"home": str(tmp_path)}).check()
-
-    assert complaint is not None
-    assert "envsetup.sh" in complaint
 
 
 def test_the_sets_that_it_prints_are_read_in_one_order() -> None:

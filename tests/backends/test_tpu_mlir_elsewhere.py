@@ -1,4 +1,7 @@
-"""TPU-MLIR that is not of our making: an SDK with its `envsetup.sh`, and a tool on PATH. Both are the real one here."""
+"""Which TPU-MLIR is asked: one that was installed, an SDK with its `envsetup.sh`, a tool on PATH, or none.
+
+The SDK and the tool on PATH are the real one here, found in another way.
+"""
 
 import os
 from pathlib import Path
@@ -6,6 +9,7 @@ from pathlib import Path
 import onnx
 import pytest
 
+from onnxbisect.errors import OptionError
 from onnxbisect.verdict import Kind, Status
 from onnxbisect_backends.contract import Backend, Limits
 from onnxbisect_backends.registry import make
@@ -63,3 +67,26 @@ def test_without_any_tool_it_says_what_to_run(tmp_path: Path, monkeypatch: pytes
 
     assert complaint is not None
     assert "onnx-bisect backends install tpu-mlir" in complaint
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"processor": "bm1684y"}, "processor"),
+        ({"quantize": "INT8"}, "needs a 'processor'"),
+        ({"version": "1.8.1", "home": "/sdk"}, "not both"),
+        ({"version": "1.8.2"}, "1.8.1"),
+        ({"tolerance": "high"}, "tolerance"),
+        ({"chip": "bm1684x"}, "chip"),
+    ],
+)
+def test_wrong_options_are_told_in_a_sentence(options: dict[str, str], words: str) -> None:
+    with pytest.raises(OptionError, match=words):
+        make("tpu-mlir", options)
+
+
+def test_a_folder_without_an_sdk_is_not_usable(tmp_path: Path) -> None:
+    complaint = make("tpu-mlir", {"home": str(tmp_path)}).check()
+
+    assert complaint is not None
+    assert "envsetup.sh" in complaint
