@@ -136,12 +136,13 @@ def test_planning_and_answering_at_once_lose_nothing(database: Database) -> None
             with database.session() as session:
                 known = {found.units for found in plans.answered(session, search)}
             left = [units for units in wanted if units not in known]
-        done.set()
 
     def work(number: int) -> None:
         if number == 0:
-            coordinate()
-            return
+            try:
+                coordinate()
+            finally:
+                done.set()
         while not done.is_set():
             mine = claim(database)
             if mine is not None:
