@@ -25,7 +25,7 @@ from onnxbisect.verdict import Status
 from onnxbisect_cli.answer import Answer
 
 #: Raised whenever the same key begins to stand for another probe file: old answers are then to other questions.
-REVISION = 1
+REVISION = 2
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -215,6 +215,26 @@ def test_ops_that_must_not_end_a_cut_are_followed_by_a_relu(tmp_path: Path) -> N
     assert ends("a", "b", "y", "m", "n", "a_covered") == {"y": "Reshape", "n": "Abs", "a_covered": "Abs"}
 
 
+def test_an_op_that_only_passes_on_what_the_cut_made_an_input_is_covered_at_the_models_end(tmp_path: Path) -> None:
+    """A target that drops Dropout sees an input that is an output, which the model does not have."""
+    model = read(
+        tmp_path,
+        """<ir_version: 8, opset_import: ["": 17]>
+        g (float[2] x) => (float[2] y, float[2] z) { a = Abs(x)  y = Dropout(a)  z = Identity(x) }""",
+    )
+
+    def last(*names: str) -> list[str]:
+        units = sum(1 << model.unit_of_node[f"make_{name}"] for name in names)
+        piece = Cutter(model).cut(units, Dressing(covered=("Dropout", "Identity"))).proto
+        makers = {name: node.op_type for node in piece.graph.node for name in node.output}
+        return [makers[name] for name in output_names(piece)]
+
+    assert last("y") == ["Relu"]
+    assert last("a", "y") == ["Dropout"]
+    assert last("z") == ["Identity"]
+    assert sorted(last("a", "y", "z")) == ["Dropout", "Identity"]
+
+
 def test_what_ends_the_model_is_another_question_than_its_like_inside(tmp_path: Path) -> None:
     text = COVERED.replace("float[2,3] x", "float[3,2] x").replace("float[2,3] a_covered", "float[3,2] a_covered")
     model = read(tmp_path, text)

@@ -15,6 +15,9 @@ from onnxbisect.model.model import Model
 from onnxbisect.model.scopes import domain_of
 from onnxbisect.universe import Universe
 
+#: What targets drop from a graph, so that its input would be its output.
+_PASS_THROUGH = frozenset({"Identity", "Dropout"})
+
 #: What a Relu of any opset takes.
 _FLOATS = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE})
 
@@ -42,9 +45,18 @@ def _renumbered(numbers: tuple[int, ...], units: Collection[int]) -> tuple[int, 
 def cover_outputs(graph: onnx.GraphProto, ops: Collection[str], own: Collection[str]) -> dict[str, str]:
     """Put a Relu, which nothing folds away, behind every output that an op of these types makes, except for `own`.
 
-    Returns the new name of each such output and the old one. Outputs that are not of floats stay as they are.
+    `own` are the model's inputs and outputs. An op that only passes on what the cut made an input is covered although
+    its output is the model's: it does not stand so in the model. Returns the new name of each such output and the
+    old one. Outputs that are not of floats stay as they are.
     """
-    bare = {name for node in graph.node if _is_one(node, ops) for name in node.output} - set(own)
+    entering = {value.name for value in graph.input} - set(own)
+    bare = {
+        name
+        for node in graph.node
+        if _is_one(node, ops)
+        for name in node.output
+        if name not in own or (_is_one(node, _PASS_THROUGH) and node.input[0] in entering)
+    }
     covered = [value for value in graph.output if value.name in bare and value.type.tensor_type.elem_type in _FLOATS]
     if not covered:
         return {}

@@ -43,7 +43,8 @@ class Cutter:
         self._functions = Functions(model.proto)
         self._asked = tuple(_asked(self._functions, self._wiring))
         self._head = _head(model.proto)
-        self._own_outputs = frozenset(value.name for value in model.proto.graph.output)
+        graph = model.proto.graph
+        self._own_ends = frozenset(value.name for value in (*graph.input, *graph.output))
 
     def cut(self, units: UnitSet, dressing: Dressing = _AS_IT_IS, wishes: Wishes | None = None) -> Piece:
         """The units as a stand-alone model.
@@ -71,7 +72,7 @@ class Cutter:
         everything = units == self._everything and wishes is None
         self._weights.add(graph, nodes, frame.known, everything=everything)
         self._add_scopes(proto, nodes, everything=everything)
-        covered = cover_outputs(graph, dressing.covered, self._own_outputs) if dressing.covered else {}
+        covered = cover_outputs(graph, dressing.covered, self._own_ends) if dressing.covered else {}
         renamed = {new: covered.get(old, old) for new, old in dress(proto, dressing).items()}
         return Piece(units=units, proto=proto, renamed={**covered, **renamed}, dressing=dressing)
 
