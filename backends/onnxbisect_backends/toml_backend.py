@@ -6,23 +6,23 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from fnmatch import fnmatchcase
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
 
 from onnxbisect.dressing import Dressing
 from onnxbisect.errors import BackendUnusableError, OptionError
-from onnxbisect.fingerprint import fingerprint, plain
-from onnxbisect.verdict import Kind, Status, Verdict
+from onnxbisect.fingerprint import plain
+from onnxbisect.verdict import Verdict
 from onnxbisect_backends.contract import Description, Limits, Outcome
 from onnxbisect_backends.definition import UNKNOWN, Definition, VersionCommand, fill, placeholders
 from onnxbisect_backends.identity import files_named, short_hash
-from onnxbisect_backends.judging import crashed, unfinished
-from onnxbisect_backends.logs import Pattern, Reading, compile_pattern, read_log
+from onnxbisect_backends.judging import unfinished
+from onnxbisect_backends.logs import Pattern, compile_pattern, read_log
 from onnxbisect_backends.options import unknown
 from onnxbisect_backends.process import brought_home, clean_env, find_executable, inherited, not_found, run
 from onnxbisect_backends.toml_file import load_definition
+from onnxbisect_backends.toml_judging import judged
 from onnxbisect_backends.toolchain import Toolchain, named
 
 #: Seconds that a version command may take.
@@ -112,56 +112,7 @@ class TomlBackend:
 
     def judge(self, outcome: Outcome) -> Verdict:
         """By the file's success test; its patterns say in which way and where a compile failed."""
-        if verdict := unfinished(outcome):
-            return verdict
-        it = self._definition
-        reading = read_log(outcome.log, self.patterns)
-        if why := self._not_answered(outcome):
-            message = f"{why}: {reading.message}" if reading.message else f"{why}."
-            return Verdict(status=Status.UNRESOLVED, kind=Kind.ERROR, message=message, seconds=outcome.seconds)
-        good_exit = outcome.exit_code in it.success.exit_codes
-        if not good_exit and (verdict := crashed(outcome, reading)):
-            return verdict
-        why = self._missed(outcome, reading)
-        if not why:
-            return Verdict(status=Status.PASS, hints=reading.hints, seconds=outcome.seconds)
-        # what a compiler that ended well printed last is no complaint, unless a pattern says so
-        said = reading.message if reading.kind or not good_exit else ""
-        return Verdict(
-            status=Status.FAIL,
-            kind=reading.kind or Kind.ERROR,
-            fingerprint=reading.fingerprint if said else fingerprint(why),
-            message=said or why,
-            hints=reading.hints,
-            seconds=outcome.seconds,
-        )
-
-    def _not_answered(self, outcome: Outcome) -> str:
-        rules = self._definition.unresolved
-        if outcome.exit_code in rules.exit_codes:
-            return f"The compiler could not answer (exit status {outcome.exit_code})"
-        if any(compile_pattern(regex).search(plain(outcome.log)) for regex in rules.log_matches):
-            return "The compiler could not answer"
-        return ""
-
-    def _missed(self, outcome: Outcome, reading: Reading) -> str:
-        """Why this is no success, as a sentence; empty where it is one."""
-        rules = self._definition.success
-        if outcome.exit_code not in rules.exit_codes:
-            return f"Ended with exit status {outcome.exit_code}."
-        if reading.refused:
-            return "The log says that the compile failed."
-        log = plain(outcome.log)
-        for regex in rules.log_must_not_match:
-            if match := compile_pattern(regex).search(log):
-                return f"The log says: {read_log(match[0]).message}"
-        for regex in rules.log_must_match:
-            if not compile_pattern(regex).search(log):
-                return f"Ended with exit status {outcome.exit_code}, but the log has nothing like '{regex}'."
-        for glob in rules.files:
-            if not any(fnmatchcase(str(path), glob) for path in outcome.artifacts):
-                return f"Ended with exit status {outcome.exit_code}, but wrote no file '{glob}'."
-        return ""
+        return judged(self._definition, self.patterns, outcome)
 
     def _filled(self, words: Sequence[str], places: Mapping[str, str] | None = None) -> list[str]:
         values = {"here": str(self._path.parent), "python": sys.executable, **self._values, **(places or {})}
@@ -182,7 +133,7 @@ class TomlBackend:
         each = replace(limits, log_bytes=limits.log_bytes // len(commands))
         so_far = Outcome(exit_code=0)
         for words in commands:
-            if so_far.exit_code != 0:
+            if so_far.exit_code not in (0, *self._definition.success.exit_codes):
                 break
             it = self._run(words, workdir, replace(each, seconds=limits.seconds - so_far.seconds), probe)
             so_far = replace(

@@ -253,6 +253,35 @@ def test_log_and_memory_limits_are_in_the_units_of_their_names(tmp_path: Path) -
     assert 2048 <= len(outcome.log) < 2148
 
 
+@pytest.mark.parametrize(
+    "rules",
+    [
+        "[[patterns]]\nregex = 'No lowering'\nfails = true",
+        "[success]\nlog_must_not_match = ['No lowering']",
+        "[success]\nlog_must_match = ['No lowering']",
+    ],
+)
+def test_a_cut_log_proves_nothing_where_the_log_decides(tmp_path: Path, rules: str) -> None:
+    script = "seq 5000; echo No lowering; seq 5000"
+
+    outcome, verdict = ask(backend(tmp_path, shell(script, f"[limits]\nlog_kb = 2\n{rules}")), tmp_path)
+
+    assert "No lowering" not in outcome.log
+    assert (verdict.status, verdict.kind) == (Status.UNRESOLVED, Kind.ERROR)
+    assert "log_kb" in verdict.message
+
+
+def test_a_cut_log_changes_nothing_where_something_else_decides(tmp_path: Path) -> None:
+    rules = "[success]\nfiles = ['out']\nlog_must_not_match = ['5000']"
+    missing, said = (
+        backend(tmp_path, shell("true", rules)).judge(Outcome(exit_code=0, log=log, log_truncated=True))
+        for log in ("", "5000")
+    )
+    passed = backend(tmp_path, shell("true")).judge(Outcome(exit_code=0, log_truncated=True))
+
+    assert (missing.status, said.status, passed.status) == (Status.FAIL, Status.FAIL, Status.PASS)
+
+
 def test_the_description_is_what_the_file_says(tmp_path: Path) -> None:
     text = shell(
         "",
@@ -390,6 +419,15 @@ def test_the_first_command_that_fails_is_the_end(tmp_path: Path) -> None:
 
     assert (outcome.exit_code, outcome.log) == (7, "first\n")
     assert (verdict.status, verdict.message) == (Status.FAIL, "first")
+
+
+def test_the_last_command_decides_where_the_first_ends_in_a_status_of_success(tmp_path: Path) -> None:
+    text = "prepare = [['sh', '-c', 'exit 1']]\n" + shell("exit 2", "[success]\nexit_codes = [0, 1]")
+
+    outcome, verdict = ask(backend(tmp_path, text), tmp_path)
+
+    assert outcome.exit_code == 2
+    assert verdict.failed
 
 
 def test_the_limits_are_those_of_all_commands_together(tmp_path: Path) -> None:
