@@ -5,6 +5,7 @@ the entry-point group `onnx_bisect.backends`. Entry points name a `BackendFactor
 """
 
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,12 +15,22 @@ from onnxbisect.verdict import Verdict
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Bounds of one compile: wall seconds, bytes of memory, bytes per written file, bytes of kept log."""
+    """Bounds of one compile: wall seconds, bytes of memory, bytes per written file, bytes of kept log.
+
+    A backend that knows its tool may have bounds of its own where these are the defaults, but for `seconds_left`:
+    then the whole search ends.
+    """
 
     seconds: float = 600.0
+    seconds_left: float = inf
     memory_bytes: int | None = None
     file_bytes: int | None = 8 << 30
     log_bytes: int = 4 << 20
+
+    @property
+    def wall_seconds(self) -> float:
+        """When a compile is to be ended."""
+        return min(self.seconds, self.seconds_left)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -55,13 +55,13 @@ def run(argv: Sequence[str], *, cwd: Path, env: Mapping[str, str], limits: Limit
         "path": found,
         "cwd": str(cwd),
         "env": dict(env),
-        "seconds": limits.seconds,
+        "seconds": limits.wall_seconds,
         "memory_bytes": limits.memory_bytes,
         "file_bytes": limits.file_bytes,
         "log_bytes": limits.log_bytes,
         "network": network,
     }
-    answer = _ask_supervisor(json.dumps(order).encode() + b"\n", time.monotonic() + limits.seconds + _GRACE)
+    answer = _ask_supervisor(json.dumps(order).encode() + b"\n", time.monotonic() + limits.wall_seconds + _GRACE)
     head, _, log = answer.partition(b"\n")
     if not head:
         return Outcome(broken=f"The process that watches over '{argv[0]}' was killed; nothing is known of the compile.")

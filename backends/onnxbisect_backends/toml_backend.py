@@ -135,7 +135,8 @@ class TomlBackend:
         for words in commands:
             if so_far.exit_code not in (0, *self._definition.success.exit_codes):
                 break
-            it = self._run(words, workdir, replace(each, seconds=limits.seconds - so_far.seconds), probe)
+            left = replace(each, seconds_left=limits.wall_seconds - so_far.seconds)
+            it = self._run(words, workdir, left, probe)
             so_far = replace(
                 it,
                 seconds=so_far.seconds + it.seconds,

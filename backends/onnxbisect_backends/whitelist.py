@@ -100,8 +100,8 @@ class WhitelistBackend:
         Weights outside of the file are not read. Writes nothing to `workdir`.
         """
         started = time.monotonic()
-        if self._options.delay > limits.seconds:
-            time.sleep(limits.seconds)
+        if self._options.delay > limits.wall_seconds:
+            time.sleep(limits.wall_seconds)
             return Outcome(timed_out=True, seconds=time.monotonic() - started)
         time.sleep(self._options.delay)
         try:

@@ -78,7 +78,7 @@ class Prober:
     def ask(self, units: UnitSet, seconds_left: float | None = None) -> Asked:
         """Cut, compile and judge; trouble on this side is an unresolved answer, so one probe never ends a search.
 
-        `seconds_left` bounds the compile below its own limit. OnnxBisectError of the backend passes through: it
+        `seconds_left` bounds the compile whatever its own limit. OnnxBisectError of the backend passes through: it
         says that no question can be asked at all.
         """
         folder = Path(tempfile.mkdtemp(prefix="probe-", dir=self._folder))
@@ -112,12 +112,12 @@ class Prober:
                     )
         engine_seconds = perf_counter() - entered
 
-        limits, hurried = self._limits, False
-        if seconds_left is not None and seconds_left < limits.seconds:
-            limits, hurried = replace(limits, seconds=max(seconds_left, 0.1)), True
+        limits = self._limits
+        if seconds_left is not None:
+            limits = replace(limits, seconds_left=max(seconds_left, 0.1))
         try:
             outcome = self._backend.compile(probe, workdir, limits)
-            if hurried and outcome.timed_out:
+            if outcome.timed_out and outcome.seconds >= limits.seconds_left:
                 return Asked(answer=None, compiled=True, engine_seconds=engine_seconds)
             verdict = self._backend.judge(outcome)
         except OnnxBisectError:

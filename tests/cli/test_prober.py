@@ -1,6 +1,7 @@
 """One question from cut to verdict, with real commands as compilers and onnx's and onnxruntime's own opinions."""
 
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -140,6 +141,32 @@ def test_a_compile_that_the_budget_ends_is_no_answer(model: Model, tmp_path: Pat
     asked = prober(model, tmp_path / "work", python("import time; time.sleep(60)")).ask(1, seconds_left=0.3)
     assert asked.answer is None
     assert asked.compiled
+
+
+@pytest.mark.parametrize(
+    ("left", "kind", "most"), [(30.0, Kind.TIMEOUT, 3.0), (0.3, None, 2.0)], ids=["its own limit", "the budget"]
+)
+def test_the_limit_of_a_compiler_holds_within_any_budget(
+    model: Model, tmp_path: Path, left: float, kind: Kind | None, most: float
+) -> None:
+    (tmp_path / "slow.toml").write_text(
+        "name = 's'\ncommand = ['sh', '-c', 'exec sleep 60', '{model}']\nlimits.seconds = 0.8\n"
+    )
+    (tmp_path / "work").mkdir()
+    cutter = Cutter(model)
+
+    def cut(units: UnitSet, path: Path) -> Mapping[str, str]:
+        write(cutter.cut(units, Dressing()), model, path)
+        return {}
+
+    slow = make(str(tmp_path / "slow.toml"), {})
+    asking = Prober(write=cut, backend=slow, limits=Limits(), objection=fair, folder=tmp_path / "work")
+    began = time.monotonic()
+
+    answer = asking.ask(1, seconds_left=left).answer
+
+    assert (None if answer is None else answer.verdict.kind) is kind
+    assert time.monotonic() - began < most
 
 
 def test_a_piece_that_cannot_be_cut_is_unresolved_and_no_call(tmp_path: Path) -> None:
