@@ -52,11 +52,34 @@ def test_upgrading_again_changes_nothing(database: Database) -> None:
     assert read(database, job).state == "running"
 
 
+_UPGRADE = """
+import sys
+from onnxbisect_db.database import Database
+
+database = Database(sys.argv[1])
+database.is_current()  # connected, and everything imported
+print("ready", flush=True)
+sys.stdin.readline()
+database.upgrade()
+"""
+
+
 def test_two_processes_may_upgrade_at_once(new_url: Callable[[], str]) -> None:
     url = new_url()
-    code = "import sys; from onnxbisect_db.database import Database; Database(sys.argv[1]).upgrade()"
-    processes = [subprocess.Popen([sys.executable, "-c", code, url]) for _ in range(2)]
-    assert [process.wait() for process in processes] == [0, 0]
+    processes = [
+        subprocess.Popen([sys.executable, "-c", _UPGRADE, url], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        for _ in range(2)
+    ]
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write(b"go\n")
+        process.stdin.flush()
+    for process in processes:
+        process.communicate()
+    assert [process.returncode for process in processes] == [0, 0]
     database = Database(url)
     assert database.is_current()
     database.close()
