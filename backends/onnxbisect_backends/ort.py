@@ -25,8 +25,8 @@ _SCRIPT = Path(__file__).with_name("ort_session.py")
 #: The newest IR version and opset that a release loads, by what was tried.
 _NEWEST = {"1.31": (13, 26)}
 
-#: The exit status of `ort_session.py` where the question did not reach onnxruntime.
-_NO_FILE = 2
+#: The exit status of `ort_session.py` where onnxruntime was asked and refused.
+_REFUSED = 3
 
 
 def _pattern(regex: str, kind: Kind = Kind.UNSUPPORTED) -> Pattern:
@@ -108,14 +108,15 @@ class OnnxRuntimeBackend:
         if outcome.exit_code == 0:
             return Verdict(status=Status.PASS, seconds=outcome.seconds)
         reading = read_log(outcome.log, PATTERNS)
-        if outcome.exit_code == _NO_FILE:
+        if verdict := crashed(outcome, reading):
+            return verdict
+        if outcome.exit_code != _REFUSED:
             return Verdict(status=Status.UNRESOLVED, kind=Kind.ERROR, message=reading.message, seconds=outcome.seconds)
-        return crashed(outcome, reading) or Verdict(
+        return Verdict(
             status=Status.FAIL,
             kind=reading.kind or Kind.ERROR,
             fingerprint=reading.fingerprint,
-            message=_PREAMBLE.sub("", reading.message)
-            or f"Ended with exit status {outcome.exit_code}, without a word.",
+            message=_PREAMBLE.sub("", reading.message) or "Refused, without a word.",
             hints=reading.hints,
             seconds=outcome.seconds,
         )

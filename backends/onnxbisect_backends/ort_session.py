@@ -1,12 +1,16 @@
 """Run as a script, in a process of its own: create an onnxruntime session on the CPU, and say what came of it.
 
 `ort_session.py MODEL LEVEL`, where LEVEL names a member of `onnxruntime.GraphOptimizationLevel` without `ORT_`.
-Exit status 0: the session stands. 1: refused, the reason on standard error. 2: the file is not there to be read.
+Exit status 0: the session stands. 3: refused, the reason on standard error. Anything else: the question did not reach
+onnxruntime.
 """
 
 import sys
 
 import onnxruntime
+
+_NO_QUESTION = 2
+_REFUSED = 3
 
 
 def main(model: str, level: str) -> int:
@@ -19,7 +23,7 @@ def main(model: str, level: str) -> int:
         onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime's exceptions have no base of their own
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        return 2 if type(error).__name__ == "NoSuchFile" else 1
+        return _NO_QUESTION if type(error).__name__ == "NoSuchFile" else _REFUSED
     return 0
 
 

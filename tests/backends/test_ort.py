@@ -73,6 +73,18 @@ def test_every_optimisation_level_compiles_and_reports_nothing_home(tmp_path: Pa
     assert outcome.log == ""
 
 
+def test_an_onnxruntime_that_cannot_be_loaded_says_nothing_of_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "onnxruntime.py").write_text("raise ImportError('libcudart.so.12: cannot open shared object file')")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    _, verdict = ask(conv_net(), tmp_path)
+
+    assert verdict.status is Status.UNRESOLVED
+    assert "libcudart.so.12" in verdict.message
+
+
 def test_a_probe_that_is_not_there_is_unresolved(tmp_path: Path) -> None:
     backend = OnnxRuntimeBackend({})
 
