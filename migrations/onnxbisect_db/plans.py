@@ -1,56 +1,25 @@
-"""What a coordinator reads and writes: the answers that the planner replays, and the questions that it comes to."""
+"""What a coordinator comes to: the questions worth asking now, or those that a like search has asked before."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Select, func, select
+from sqlalchemy import Select, select
 from sqlalchemy.orm import Session, load_only
 
 from onnxbisect.search.plan import Ask
-from onnxbisect.unitset import UnitSet
-from onnxbisect.verdict import Status, Verdict
+from onnxbisect.verdict import Status
 from onnxbisect_db import events, searches
 from onnxbisect_db.database import now
 from onnxbisect_db.searches import Turn
 from onnxbisect_db.states import EventType, ProbeState
 from onnxbisect_db.tables import Job, Probe, Search
-from onnxbisect_db.verdict_json import from_json
 
 #: What a plan is compared with: hundreds of verdicts need not be read for that.
 _WITHOUT_ANSWER = load_only(
     Probe.units_sha256, Probe.attempt, Probe.state, Probe.rank, Probe.speculative, raiseload=True
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Answered:
-    """One answered question of a search, as a report's `ProbeRecord` has it, and the id under which its log is."""
-
-    probe_id: str
-    units: UnitSet
-    attempt: int
-    verdict: Verdict
-    why: str
-    round: int
-    key: str
-    cached: bool
-    file_sha256: str
-    engine_seconds: float
-
-
-def answered(session: Session, search_id: str) -> list[Answered]:
-    """All answers of a search, in the order in which they came."""
-    mine = _of(search_id).where(Probe.state == ProbeState.DONE).order_by(Probe.ended_at, Probe.id)
-    return [_answered(probe) for probe in session.scalars(mine)]
-
-
-def running(session: Session, search_id: str) -> int:
-    """How many questions workers have in hand."""
-    mine = (Probe.search_id == search_id, Probe.state == ProbeState.RUNNING)
-    return session.scalars(select(func.count()).where(*mine)).one()
 
 
 def save(
@@ -64,7 +33,9 @@ def save(
     """
     job, search = searches.held(session, turn)
     at = now(session)
-    known = {(probe.units_sha256, probe.attempt): probe for probe in session.scalars(_of(search.id))}
+    known = {
+        (probe.units_sha256, probe.attempt): probe for probe in session.scalars(_of(search.id).options(_WITHOUT_ANSWER))
+    }
     unwanted = {question for question, probe in known.items() if probe.state == ProbeState.QUEUED}
     new = 0
     for rank, ask in enumerate(asks):
@@ -127,7 +98,8 @@ def recall(session: Session, turn: Turn) -> int:
 
 
 def _of(search_id: str) -> Select[Probe]:
-    return select(Probe).where(Probe.search_id == search_id)
+    # as they are now that the job is locked, not as this transaction may have seen them before
+    return select(Probe).where(Probe.search_id == search_id).execution_options(populate_existing=True)
 
 
 def _recalled(probe: Probe, search: Search, at: datetime) -> Probe:
@@ -144,20 +116,4 @@ def _recalled(probe: Probe, search: Search, at: datetime) -> Probe:
         cached=True,
         created_at=at,
         ended_at=at,
-    )
-
-
-def _answered(probe: Probe) -> Answered:
-    assert probe.verdict is not None  # noqa: S101 - done probes have one
-    return Answered(
-        probe_id=probe.id,
-        units=int(probe.units, 16),
-        attempt=probe.attempt,
-        verdict=from_json(probe.verdict),
-        why=probe.why,
-        round=probe.round,
-        key=probe.key or "",
-        cached=probe.cached,
-        file_sha256=probe.file_sha256,
-        engine_seconds=probe.engine_seconds,
     )

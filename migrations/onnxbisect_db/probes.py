@@ -212,23 +212,6 @@ def expire(session: Session, probe_id: str) -> bool:
     return True
 
 
-def log(session: Session, probe_id: str, tenant: str) -> str | None:
-    """The compiler's log; None where the tenant has no such probe. A cached answer's is in the verdict base."""
-    found = session.execute(
-        select(Probe.log, Probe.key, Probe.attempt, Search.identity)
-        .join(Search, Search.id == Probe.search_id)
-        .join(Job, Job.id == Search.job_id)
-        .where(Probe.id == probe_id, Job.tenant == tenant)
-    ).one_or_none()
-    if found is None:
-        return None
-    text, key, attempt, identity = found
-    if text or key is None or identity is None:
-        return text
-    known = verdicts.get(session, Question(tenant=tenant, identity=identity, key=key, attempt=attempt))
-    return "" if known is None else known.log
-
-
 def _held(session: Session, claim: Claim) -> tuple[Job, Search, Probe] | None:
     """The job, locked, with search and probe as they are; None where the claim is lost."""
     job = lifecycle.locked(session, claim.job_id)

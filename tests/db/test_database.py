@@ -10,7 +10,7 @@ from sqlalchemy.exc import DBAPIError, InvalidRequestError
 from sqlalchemy.orm import Session
 
 from onnxbisect.errors import OptionError
-from onnxbisect_db import models, probes
+from onnxbisect_db import models, records
 from onnxbisect_db.database import Database, now
 from onnxbisect_db.tables import Job, Model, Probe
 from onnxbisect_db.verdicts import Answer
@@ -88,7 +88,7 @@ def test_hostile_text_is_kept_without_what_no_database_takes(database: Database)
     verdict = PASS.verdict.__class__(status=PASS.verdict.status, message=nasty)
     assert answer(database, claim, Answer(verdict=verdict, log=nasty))
     with database.session() as session:
-        assert probes.log(session, claim.probe_id, "") == nasty.replace("\0", "\ufffd").replace("\ud800", "\ufffd")
+        assert records.log(session, claim.probe_id, "") == nasty.replace("\0", "\ufffd").replace("\ud800", "\ufffd")
         kept = session.get_one(Probe, claim.probe_id).verdict
     assert kept is not None
     assert kept["message"] == nasty  # JSON escapes what text cannot hold

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule, run_state_machine_as_test
 from service import FAIL, LEASE, PASS, UNSURE, Clock, answer, asking, claim
 
-from onnxbisect_db import plans, probes
+from onnxbisect_db import probes, records
 from onnxbisect_db.database import Database
 from onnxbisect_db.probes import MOST_LOSSES, Claim
 
@@ -95,8 +95,8 @@ class Workers(RuleBasedStateMachine):
     @invariant()
     def every_probe_is_where_it_should_be(self) -> None:
         with self.database.session() as session:
-            found = plans.answered(session, self.job.searches[0].id)
-            running = plans.running(session, self.job.searches[0].id)
+            found = records.answered(session, self.job.searches[0].id)
+            running = records.running(session, self.job.searches[0].id)
         assert {record.probe_id: str(record.verdict.status) for record in found} == self.answers
         assert running == len(self.owner)
 

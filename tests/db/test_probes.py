@@ -24,7 +24,7 @@ from service import (
 )
 
 from onnxbisect.verdict import Kind, Status, Verdict
-from onnxbisect_db import lifecycle, plans, probes, queues, verdicts
+from onnxbisect_db import lifecycle, probes, records, verdicts
 from onnxbisect_db.database import Database
 from onnxbisect_db.probes import MOST_LOSSES, Claim, Named
 from onnxbisect_db.states import Stage
@@ -59,10 +59,6 @@ def said(database: Database, mine: Claim) -> Verdict:
     kept = state(database, mine).verdict
     assert kept is not None
     return from_json(kept)
-
-
-def limit(database: Database, at_most: int | None) -> None:
-    database.run(lambda session: queues.limit(session, NPU, at_most))
 
 
 def test_a_claim_has_all_that_is_needed_to_ask(database: Database) -> None:
@@ -135,7 +131,7 @@ def test_what_kills_workers_ends_unresolved_and_its_job_goes_on(database: Databa
         assert expire(database, mine) is (losses == MOST_LOSSES - 1)
     assert claim(database) is None
     with database.session() as session:
-        [record] = plans.answered(session, job.searches[0].id)
+        [record] = records.answered(session, job.searches[0].id)
     assert (record.verdict.status, record.verdict.kind) == (Status.UNRESOLVED, Kind.CRASH)
     assert "3 workers in a row" in record.verdict.message
     assert "host-2" in record.verdict.message
@@ -165,8 +161,8 @@ def test_what_was_answered_before_is_known(database: Database) -> None:
     found = read(database, job).searches[0]
     assert (found.calls, found.round) == (0, 0)
     with database.session() as session:
-        assert probes.log(session, mine.probe_id, "") == FAIL.log
-        assert probes.log(session, mine.probe_id, "stranger") is None
+        assert records.log(session, mine.probe_id, "") == FAIL.log
+        assert records.log(session, mine.probe_id, "stranger") is None
 
 
 def test_what_another_tenant_asked_is_not_known(database: Database) -> None:
@@ -234,89 +230,6 @@ def test_who_waits_for_a_probe_without_an_answer_asks_itself(database: Database)
     assert name(database, again) == Named(mine=True, known=None)
 
 
-def test_what_is_wanted_comes_before_what_may_be_wanted(database: Database) -> None:
-    speculating = new_job(database, priority=9).searches[0].id
-    prepare(database, speculating)
-    plan(database, speculating, asks([1], speculative=True))
-    asking(database, [2], priority=-9)
-    assert [claimed(database).units, claimed(database).units] == [2, 1]
-
-
-def test_the_plan_says_which_is_best(database: Database) -> None:
-    search = asking(database, [1, 2, 3]).searches[0].id
-    plan(database, search, asks([3, 1, 2]))
-    assert [claimed(database).units for _ in range(3)] == [3, 1, 2]
-
-
-def test_priority_comes_first(database: Database) -> None:
-    asking(database, [1, 2])
-    asking(database, [4, 8], priority=1)
-    assert [claimed(database).units for _ in range(4)] == [4, 8, 1, 2]
-
-
-def test_a_small_job_is_not_stuck_behind_a_large_one(database: Database, clock: Clock) -> None:
-    large = asking(database, range(1, 101))
-    running = [claimed(database) for _ in range(4)]
-    small = asking(database, [1, 2])
-    assert [claimed(database).job_id for _ in range(2)] == [small.id, small.id]  # it has fewer running than four
-    assert claimed(database).job_id == large.id
-    assert all(answer(database, each) for each in running)
-
-
-def test_one_worker_serves_jobs_in_turn(database: Database, clock: Clock) -> None:
-    """With nothing running, the counts are equal: whoever has waited longest is next."""
-    made = [asking(database, range(1, 9)).id for _ in range(3)]
-    served = []
-    for _ in range(6):
-        clock.forward(1)
-        mine = claimed(database)
-        served.append(mine.job_id)
-        answer(database, mine)
-    assert served == made * 2
-
-
-def test_fairness_is_between_jobs_not_targets(database: Database, clock: Clock) -> None:
-    """A job with two searches for one compiler gets no more of it than a job with one."""
-    twice = asking(database, range(1, 9), NPU, NPU).id
-    once = asking(database, range(1, 9)).id
-    served = []
-    for _ in range(6):
-        clock.forward(1)
-        served.append(claimed(database).job_id)
-    assert (served.count(twice), served.count(once)) == (3, 3)
-
-
-def test_no_more_run_than_a_licence_has_seats(database: Database) -> None:
-    asking(database, [1, 2, 3])
-    asking(database, [1])
-    limit(database, 2)
-    first, _ = claimed(database), claimed(database)
-    assert claim(database) is None
-    answer(database, first)
-    assert claim(database) is not None
-    assert claim(database) is None
-    limit(database, None)
-    assert claim(database) is not None
-
-
-def test_a_paused_compiler_gets_nothing(database: Database) -> None:
-    asking(database, [1])
-    limit(database, 0)
-    assert claim(database) is None
-
-
-def test_lengths_of_queues(database: Database) -> None:
-    asking(database, [1, 2, 3])
-    asking(database, [1], "other")
-    answer(database, claimed(database))
-    claimed(database)
-    with database.session() as session:
-        assert queues.lengths(session) == {
-            NPU: queues.Length(queued=1, running=1),
-            "other": queues.Length(queued=1, running=0),
-        }
-
-
 def test_the_log_of_a_probe_is_not_read_with_its_row(database: Database) -> None:
     job = asking(database, [1])
     mine = claimed(database)
@@ -324,4 +237,4 @@ def test_the_log_of_a_probe_is_not_read_with_its_row(database: Database) -> None
     assert "log" not in state(database, mine).__dict__
     end(database, job.searches[0].id)
     with database.session() as session:
-        assert probes.log(session, mine.probe_id, "") == FAIL.log
+        assert records.log(session, mine.probe_id, "") == FAIL.log

@@ -22,7 +22,7 @@ from service import (
     read,
 )
 
-from onnxbisect_db import leases, plans, probes, queues, searches
+from onnxbisect_db import leases, probes, queues, records, searches
 from onnxbisect_db.database import Database
 from onnxbisect_db.probes import Named
 from onnxbisect_db.states import Stage
@@ -134,7 +134,7 @@ def test_planning_and_answering_at_once_lose_nothing(database: Database) -> None
         while left:
             plan(database, search, asks(left[:4]))
             with database.session() as session:
-                known = {found.units for found in plans.answered(session, search)}
+                known = {found.units for found in records.answered(session, search)}
             left = [units for units in wanted if units not in known]
 
     def work(number: int) -> None:
@@ -150,7 +150,7 @@ def test_planning_and_answering_at_once_lose_nothing(database: Database) -> None
 
     at_once(3, work)
     with database.session() as session:
-        found = plans.answered(session, search)
+        found = records.answered(session, search)
     assert sorted(record.units for record in found) == list(wanted)
     assert plan(database, search, []) == 0
 

@@ -1,0 +1,79 @@
+"""What a search has learnt: for the coordinator that replays it, for reports, and for the page."""
+
+from dataclasses import dataclass
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from onnxbisect.unitset import UnitSet
+from onnxbisect.verdict import Verdict
+from onnxbisect_db import verdicts
+from onnxbisect_db.states import ProbeState
+from onnxbisect_db.tables import Job, Probe, Search
+from onnxbisect_db.verdict_json import from_json
+from onnxbisect_db.verdicts import Question
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answered:
+    """One answered question of a search, as a report's `ProbeRecord` has it, and the id under which its log is."""
+
+    probe_id: str
+    units: UnitSet
+    attempt: int
+    verdict: Verdict
+    why: str
+    round: int
+    key: str
+    cached: bool
+    file_sha256: str
+    engine_seconds: float
+
+
+def answered(session: Session, search_id: str) -> list[Answered]:
+    """All answers of a search, in the order in which they came."""
+    mine = (
+        select(Probe)
+        .where(Probe.search_id == search_id, Probe.state == ProbeState.DONE)
+        .order_by(Probe.ended_at, Probe.id)
+    )
+    return [_answered(probe) for probe in session.scalars(mine)]
+
+
+def running(session: Session, search_id: str) -> int:
+    """How many questions workers have in hand."""
+    mine = (Probe.search_id == search_id, Probe.state == ProbeState.RUNNING)
+    return session.scalars(select(func.count()).where(*mine)).one()
+
+
+def log(session: Session, probe_id: str, tenant: str) -> str | None:
+    """The compiler's log; None where the tenant has no such probe. A cached answer's is in the verdict base."""
+    found = session.execute(
+        select(Probe.log, Probe.key, Probe.attempt, Search.identity)
+        .join(Search, Search.id == Probe.search_id)
+        .join(Job, Job.id == Search.job_id)
+        .where(Probe.id == probe_id, Job.tenant == tenant)
+    ).one_or_none()
+    if found is None:
+        return None
+    text, key, attempt, identity = found
+    if text or key is None or identity is None:
+        return text
+    known = verdicts.get(session, Question(tenant=tenant, identity=identity, key=key, attempt=attempt))
+    return "" if known is None else known.log
+
+
+def _answered(probe: Probe) -> Answered:
+    assert probe.verdict is not None  # noqa: S101 - done probes have one
+    return Answered(
+        probe_id=probe.id,
+        units=int(probe.units, 16),
+        attempt=probe.attempt,
+        verdict=from_json(probe.verdict),
+        why=probe.why,
+        round=probe.round,
+        key=probe.key or "",
+        cached=probe.cached,
+        file_sha256=probe.file_sha256,
+        engine_seconds=probe.engine_seconds,
+    )

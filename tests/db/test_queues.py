@@ -1,0 +1,93 @@
+"""Which probe is next: what is wanted first, then priority, then fairness between jobs, and never more than allowed."""
+
+from service import NPU, Clock, answer, asking, asks, claim, claimed, new_job, plan, prepare
+
+from onnxbisect_db import queues
+from onnxbisect_db.database import Database
+
+
+def limit(database: Database, at_most: int | None) -> None:
+    database.run(lambda session: queues.limit(session, NPU, at_most))
+
+
+def test_what_is_wanted_comes_before_what_may_be_wanted(database: Database) -> None:
+    speculating = new_job(database, priority=9).searches[0].id
+    prepare(database, speculating)
+    plan(database, speculating, asks([1], speculative=True))
+    asking(database, [2], priority=-9)
+    assert [claimed(database).units, claimed(database).units] == [2, 1]
+
+
+def test_the_plan_says_which_is_best(database: Database) -> None:
+    search = asking(database, [1, 2, 3]).searches[0].id
+    plan(database, search, asks([3, 1, 2]))
+    assert [claimed(database).units for _ in range(3)] == [3, 1, 2]
+
+
+def test_priority_comes_first(database: Database) -> None:
+    asking(database, [1, 2])
+    asking(database, [4, 8], priority=1)
+    assert [claimed(database).units for _ in range(4)] == [4, 8, 1, 2]
+
+
+def test_a_small_job_is_not_stuck_behind_a_large_one(database: Database, clock: Clock) -> None:
+    large = asking(database, range(1, 101))
+    running = [claimed(database) for _ in range(4)]
+    small = asking(database, [1, 2])
+    assert [claimed(database).job_id for _ in range(2)] == [small.id, small.id]  # it has fewer running than four
+    assert claimed(database).job_id == large.id
+    assert all(answer(database, each) for each in running)
+
+
+def test_one_worker_serves_jobs_in_turn(database: Database, clock: Clock) -> None:
+    """With nothing running, the counts are equal: whoever has waited longest is next."""
+    made = [asking(database, range(1, 9)).id for _ in range(3)]
+    served = []
+    for _ in range(6):
+        clock.forward(1)
+        mine = claimed(database)
+        served.append(mine.job_id)
+        answer(database, mine)
+    assert served == made * 2
+
+
+def test_fairness_is_between_jobs_not_targets(database: Database, clock: Clock) -> None:
+    """A job with two searches for one compiler gets no more of it than a job with one."""
+    twice = asking(database, range(1, 9), NPU, NPU).id
+    once = asking(database, range(1, 9)).id
+    served = []
+    for _ in range(6):
+        clock.forward(1)
+        served.append(claimed(database).job_id)
+    assert (served.count(twice), served.count(once)) == (3, 3)
+
+
+def test_no_more_run_than_a_licence_has_seats(database: Database) -> None:
+    asking(database, [1, 2, 3])
+    asking(database, [1])
+    limit(database, 2)
+    first, _ = claimed(database), claimed(database)
+    assert claim(database) is None
+    answer(database, first)
+    assert claim(database) is not None
+    assert claim(database) is None
+    limit(database, None)
+    assert claim(database) is not None
+
+
+def test_a_paused_compiler_gets_nothing(database: Database) -> None:
+    asking(database, [1])
+    limit(database, 0)
+    assert claim(database) is None
+
+
+def test_lengths_of_queues(database: Database) -> None:
+    asking(database, [1, 2, 3])
+    asking(database, [1], "other")
+    answer(database, claimed(database))
+    claimed(database)
+    with database.session() as session:
+        assert queues.lengths(session) == {
+            NPU: queues.Length(queued=1, running=1),
+            "other": queues.Length(queued=1, running=0),
+        }
