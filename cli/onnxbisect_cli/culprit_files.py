@@ -28,17 +28,10 @@ class CulpritFiles:
         self._write = write
         self._folder = folder
         self._digests: dict[UnitSet, str] = {}
-        self._sent: set[UnitSet] = set()
 
     def unseen(self, diagnosis: Diagnosis, answers: Mapping[UnitSet, Answer]) -> list[UnitSet]:
-        """Culprits whose own file no compiler has failed on yet, each of them once (`driver.Confirm`)."""
-        wanted = [
-            culprit.units
-            for culprit in diagnosis.culprits
-            if culprit.units not in self._sent and not self.is_seen(culprit, answers)
-        ]
-        self._sent.update(wanted)
-        return wanted
+        """Culprits whose own file no compiler has failed on yet (`driver.Confirm`)."""
+        return [culprit.units for culprit in diagnosis.culprits if not self.is_seen(culprit, answers)]
 
     def is_seen(self, culprit: Culprit, answers: Mapping[UnitSet, Answer]) -> bool:
         """Whether a compiler failed on exactly the bytes that `write` would write."""

@@ -78,6 +78,9 @@ class Ended:
 #: Questions that a final diagnosis raises: culprits whose failure must be seen on the very file that is handed out.
 Confirm = Callable[[Diagnosis, dict[UnitSet, Answer]], Iterable[UnitSet]]
 
+#: Why they are asked.
+OWN_FILE = "a culprit, from its own file"
+
 
 @dataclass(kw_only=True)
 class _Running:
@@ -121,6 +124,7 @@ class Driver:
         self._records: list[ProbeRecord] = []
         self._running: dict[tuple[str, int], _Running] = {}
         self._keys: dict[UnitSet, str] = {}
+        self._confirmed: set[UnitSet] = set()
         self._inbox: SimpleQueue[_Done | None] = SimpleQueue()
         self._stopping = Event()
         self._calls = 0
@@ -185,10 +189,14 @@ class Driver:
         return plan
 
     def _confirmations(self, diagnosis: Diagnosis) -> list[Ask]:
-        """Compiles of the culprits' own files, where none is on record."""
+        """Compiles of the culprits' own files, where none is on record, each once.
+
+        What the base knows of a file may be another place's of equal structure; then it is asked about again.
+        """
         return [
-            Ask(units=units, attempt=len(self._verdicts.get(units, ())), why="a culprit, from its own file")
+            Ask(units=units, attempt=len(self._verdicts.get(units, ())), why=OWN_FILE)
             for units in self.confirm(diagnosis, self._answers)
+            if units not in self._confirmed
         ]
 
     def _recall(self) -> None:
@@ -230,6 +238,8 @@ class Driver:
             if len(self._running) >= self.jobs or self._spent():
                 continue
             self._running[question] = _Running(asks=[ask], round=self._round + 1)
+            if ask.why == OWN_FILE:
+                self._confirmed.add(ask.units)
             self._calls += 1
             self.observer.asked(ask)
             Thread(target=self._work, args=(question, ask.units), name=f"probe {self._calls}", daemon=True).start()

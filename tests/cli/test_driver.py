@@ -331,3 +331,27 @@ def test_a_confirmation_that_contradicts_goes_back_to_the_planner() -> None:
     table = Table(verdict=lambda units, before: FAIL if before == 0 else PASS)
     ended = drive(table, planner=planner, confirm=confirm)
     assert [record.verdict.status for record in ended.records] == ["fail", "pass", "pass"]
+
+
+def test_every_culprit_gets_a_compile_of_its_own_file_whatever_is_known_of_its_like() -> None:
+    """Units 0 and 2 are of one structure, and one answer stands for both; with one job they wait for each other."""
+    base = InMemoryVerdictBase()
+    base.put("alike", 0, Answer(verdict=FAIL, log="another place"))
+
+    def confirm(found: Diagnosis, answers: dict[UnitSet, Answer]) -> Sequence[UnitSet]:
+        return [units for units in (1, 4) if units not in answers or answers[units].log != f"log of {units}"]
+
+    table = Table(verdict=lambda units, before: FAIL)
+    ended = drive(table, base=base, key=lambda units: "alike" if units in (1, 4) else str(units), confirm=confirm)
+    assert sorted(table.asked) == [1, 2, 4, 8, 15]
+    assert [ended.answers[units].log for units in (1, 4)] == ["log of 1", "log of 4"]
+
+
+def test_a_culprit_whose_file_gives_no_answer_is_asked_about_once() -> None:
+    table = Table(verdict=lambda units, before: UNRESOLVED)
+    drive(
+        table,
+        planner=lambda *_, **__: Plan(asks=(), diagnosis=diagnosis(chain(4), {}), expected=0),
+        confirm=lambda found, answers: [1],
+    )
+    assert table.asked == [1]

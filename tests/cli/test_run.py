@@ -44,6 +44,16 @@ def test_the_files_of_each_culprit_reproduce_it(shell: Shell) -> None:
         assert again.returncode == 1
 
 
+def test_no_culprit_of_the_demo_is_without_its_file(shell: Shell) -> None:
+    """Many of them were judged by another place of equal structure."""
+    options = ("--backend", "whitelist", "--option", "profile=edgesam", "--out", "out")
+    done = shell.call("run", str(CASES.parents[1] / "examples" / "sam_decoder.onnx"), *options)
+    assert "has no model.onnx" not in done.err
+    found = list((shell.folder / "out" / "culprits").iterdir())
+    assert len(found) == 11
+    assert [folder.name for folder in found if not (folder / "model.onnx").exists()] == []
+
+
 def test_a_second_run_asks_nothing_and_says_the_same(shell: Shell) -> None:
     command = [C2, *check("c2_chain100_3bad", "--log", "calls.jsonl")]
     first = shell.report("--jobs", "3", *command)
