@@ -6,14 +6,17 @@ is read: files come from strangers, and headers are small.
 """
 
 import hashlib
+import lzma
 import re
 import tarfile
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path, PurePosixPath
+from tokenize import TokenError
 from typing import IO, Any, cast
 
 import numpy as np
@@ -31,6 +34,11 @@ from onnxbisect_backends.options import unknown
 _ENDINGS = (".npz", ".npy")
 #: An .npy header is shorter than this; the rest of a file is its array.
 _HEADER_BYTES = 1 << 16
+#: What Python raises of archives that are cut, changed, encrypted or of a kind it does not know.
+_DAMAGE = (
+    *(zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError),
+    *(EOFError, RuntimeError, UnicodeDecodeError),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +66,7 @@ def read_calibration(path: Path, inputs: Sequence[onnx.ValueInfoProto], most: in
                 samples.append(sample)
     except OSError as error:
         raise _wrong(path, f"cannot be read: {error.strerror or error}") from error
-    except (zipfile.BadZipFile, tarfile.TarError, EOFError) as error:
+    except _DAMAGE as error:
         raise _wrong(path, f"is damaged: {error}") from error
     return Calibration(samples=tuple(samples), digest=digest.hexdigest()[:16])
 
@@ -134,7 +142,7 @@ def _array(name: str, key: str, stream: IO[bytes], kind: onnx.TypeProto) -> np.n
         version = npy.read_magic(stream)
         header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
         shape, fortran, dtype = header(stream, max_header_size=_HEADER_BYTES)
-    except ValueError as error:
+    except (ValueError, TokenError) as error:
         raise OptionError(f"The calibration file {name} is damaged at '{key}': {error}.") from error
     elem_type = kind.tensor_type.elem_type
     expected = np.dtype(helper.tensor_dtype_to_np_dtype(CARRIERS.get(elem_type, elem_type)))

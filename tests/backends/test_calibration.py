@@ -37,6 +37,12 @@ def npy(array: np.ndarray, **options: Any) -> bytes:
     return stream.getvalue()
 
 
+def no_deflate(content: bytes) -> bytes:
+    """The archive with a first block of data that is of no kind."""
+    start = 30 + len("image.npy")
+    return content[:start] + b"\x07" + content[start + 1 :]
+
+
 def folder(path: Path, files: Mapping[str, bytes]) -> Path:
     path.mkdir()
     for name, content in files.items():
@@ -119,6 +125,8 @@ def test_what_numpy_lacks_is_given_wider(tmp_path: Path) -> None:
         ),
         ({"0.npz": npz(sample(1)), "1.npz": npz(sample(1))[:80]}, "is damaged"),
         ({"0.npz": b"PK"}, "is damaged"),
+        ({"0.npz": npz(sample(1)).replace(b"\x08\x00", b"\x63\x00")}, "is damaged"),
+        ({"0.npz": no_deflate(npz(sample(1)))}, "is damaged"),
         ({"0.npz": npz({**sample(1), "image": np.full((1, 3), np.inf, np.float32)})}, "not finite"),
         ({"0.npy": npy(np.ones(3))}, "one array, and the model has 2 inputs: write .npz files with the keys file, im"),
     ],
@@ -131,6 +139,13 @@ def test_what_is_wrong_is_one_sentence(tmp_path: Path, files: dict[str, bytes], 
 
     assert words in str(error.value)
     assert str(error.value).count("\n") == 0
+
+
+def test_a_header_that_is_no_python_is_one_sentence(tmp_path: Path) -> None:
+    path = folder(tmp_path / "c", {"0.npy": npy(np.ones((1, 3), np.float32)).replace(b"), }", b"(, }")})
+
+    with pytest.raises(OptionError, match="is damaged at 'image'"):
+        read_calibration(path, [IMAGE], 1)
 
 
 def test_objects_are_never_unpickled(tmp_path: Path) -> None:
