@@ -99,17 +99,17 @@ def test_pages_go_on_where_the_last_one_ended(database: Database) -> None:
 @pytest.mark.parametrize(
     ("wanted", "found"),
     [
-        (Filter(labels={"branch": "main"}), {"a", "b"}),
-        (Filter(labels={"branch": "main", "commit": "1"}), {"a"}),
-        (Filter(labels={"commit": "main"}), set()),
-        (Filter(model_sha256="9" * 64), {"b"}),
-        (Filter(backend="other"), {"c"}),
-        (Filter(state=JobState.CANCELLED), {"c"}),
-        (Filter(backend=NPU, labels={"branch": "main"}), {"a", "b"}),
+        (Filter(labels={"branch": "main"}), "ab"),
+        (Filter(labels={"branch": "main", "commit": "1"}), "a"),
+        (Filter(labels={"commit": "main"}), ""),
+        (Filter(model_sha256="9" * 64), "b"),
+        (Filter(backend="other"), "c"),
+        (Filter(state=JobState.CANCELLED), "c"),
+        (Filter(backend=NPU, labels={"branch": "main"}), "ab"),
     ],
     ids=str,
 )
-def test_jobs_are_found_by_what_they_are_about(database: Database, wanted: Filter, found: set[str]) -> None:
+def test_jobs_are_found_by_what_they_are_about(database: Database, wanted: Filter, found: str) -> None:
     made = {
         new_job(database, labels={"branch": "main", "commit": "1"}).id: "a",
         new_job(database, labels={"branch": "main"}, model_sha256="9" * 64).id: "b",
@@ -121,7 +121,7 @@ def test_jobs_are_found_by_what_they_are_about(database: Database, wanted: Filte
         if wanted.backend == NPU:
             session.get_one(Label, (other.id, "branch")).value = "elsewhere"
     with database.session() as session:
-        assert {made[job.id] for job in jobs.listed(session, "", wanted).jobs} == found
+        assert {made[job.id] for job in jobs.listed(session, "", wanted).jobs} == set(found)
 
 
 def test_a_job_tells_its_way_once(database: Database) -> None:
