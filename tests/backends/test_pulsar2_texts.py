@@ -93,10 +93,6 @@ UNFAIR = [
 ]
 
 
-def judged(log: str, exit_code: int = 1) -> object:
-    return Pulsar2Backend({}).judge(Outcome(exit_code=exit_code, log=log))
-
-
 @pytest.mark.parametrize(("text", "kind", "ops", "nodes", "tensors"), REFUSALS, ids=lambda value: str(value)[:40])
 def test_every_known_text_tells_what_it_names(
     text: str, kind: Kind, ops: list[str], nodes: list[str], tensors: list[str]
@@ -116,10 +112,12 @@ def test_every_known_text_tells_what_it_names(
 
 @pytest.mark.parametrize("text", UNFAIR)
 def test_a_complaint_of_the_question_is_no_failure_of_the_model(text: str) -> None:
-    verdict = Pulsar2Backend({}).judge(Outcome(exit_code=1, log=f"Traceback\n{text}\n(<ErrorCode.QuantError: 3>, x)"))
+    for said in (text, text.replace(" ", " \x1b[31m")):
+        log = f"Traceback\n{said}\n(<ErrorCode.QuantError: 3>, x)"
+        verdict = Pulsar2Backend({}).judge(Outcome(exit_code=1, log=log))
 
-    assert (verdict.status, verdict.kind) == (Status.UNRESOLVED, Kind.ERROR)
-    assert text in verdict.message
+        assert (verdict.status, verdict.kind) == (Status.UNRESOLVED, Kind.ERROR)
+        assert text in verdict.message
 
 
 def test_every_pattern_is_met_by_a_known_text() -> None:

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import onnx.defs
 
+from onnxbisect.fingerprint import plain
 from onnxbisect.verdict import Kind, Table
 from onnxbisect_backends.logs import Pattern, Reading, compile_pattern, read_log
 
@@ -76,7 +77,8 @@ def read(log: str) -> Reading:
 
 def is_unfair(log: str) -> bool:
     """Whether pulsar2 complains of the configuration or the samples that it was given."""
-    return any(pattern.regex.search(log) for pattern in _UNFAIR)
+    text = plain(log)
+    return any(pattern.regex.search(text) for pattern in _UNFAIR)
 
 
 def precision_tables(log: str) -> tuple[Table, ...]:
