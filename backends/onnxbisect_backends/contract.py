@@ -58,7 +58,8 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True)
 class Description:
-    """Who the compiler is. `version` is part of the key under which verdicts are kept.
+    """Who the compiler is. `version` is part of the key under which verdicts are kept, and so is `environment`: a
+    digest of what the compiler is installed with, where it is known.
 
     `ops` are the op types that the target advertises as supported (the default domain's by bare name, others as
     `domain::Op`), None where it advertises nothing. `weights_matter`: verdicts depend on weight values (the target
@@ -71,6 +72,7 @@ class Description:
 
     tool: str
     version: str
+    environment: str = ""
     ops: frozenset[str] | None = None
     dressing: Dressing = field(default_factory=Dressing)
     weights_matter: bool = False

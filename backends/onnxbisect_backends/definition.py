@@ -125,7 +125,7 @@ class Definition(_Table):
     install: str = ""
     #: `NAME` or `NAME==VERSION` of an environment that `onnx-bisect backends install` makes: the compiler runs in it.
     toolchain: Annotated[str, AfterValidator(_toolchain)] = ""
-    #: Commands that run before `command`; the first that does not end with exit status 0 ends the compile.
+    #: Commands that run before `command`; the first that ends in a status neither 0 nor of success ends the compile.
     prepare: tuple[Command, ...] = ()
     command: Command
     env: dict[str, Text] = {}

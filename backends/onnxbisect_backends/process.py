@@ -107,16 +107,18 @@ def written(workdir: Path) -> tuple[Path, ...]:
     return tuple(found[:_MOST_ARTIFACTS])
 
 
-def brought_home(outcome: Outcome, probe: Path, workdir: Path) -> Outcome:
+def brought_home(outcome: Outcome, probe: Path, workdir: Path, tool: Path | None = None) -> Outcome:
     """The outcome with its artifacts, and with `model.onnx` and `.` in its log where absolute paths stood.
 
     Paths of one compile differ from those of the next; without them the same compile has the same log everywhere.
+    Nor are those of files below `tool`, the folder where the compiler is installed, anybody's but this user's.
     `probe` is the path that the command was given; where it is in `workdir`, it is no artifact. A compile that the
     disk failed comes back as `broken`.
     """
     if not outcome.broken and (trouble := disk_trouble(workdir, "" if outcome.exit_code == 0 else outcome.log)):
         outcome = replace(outcome, broken=trouble, exit_code=None, signal=None, timed_out=False, over_memory=False)
     log = outcome.log.replace(str(probe), "model.onnx").replace(str(workdir), ".")
+    log = log if tool is None else log.replace(f"{tool}/", "")
     artifacts = tuple(path for path in written(workdir) if workdir / path != probe)
     return replace(outcome, log=log, artifacts=artifacts)
 

@@ -60,7 +60,7 @@ _NO_ANSWER = (
 #: What stands before the words of QNN or of onnxruntime and tells nobody anything.
 _PREAMBLE = re.compile(
     r"^\w+: \[ONNXRuntimeError\] : \d+ : [A-Z_]+ : (?:Load model from \S+ failed:)?(?:Fatal error: )?"
-    r"|^\S+ \S+ \[[EW]:[^\]]*\] "
+    r"|^\[[EW]:[^\]]*\] "
 )
 
 #: The names that onnxruntime-qnn 2.7.0 has for chips; of any other name it only warns, and prepares for none.
@@ -116,6 +116,7 @@ class QnnBackend:
         return Description(
             tool="Qualcomm QNN (onnxruntime-qnn)",
             version=self._toolchain.version,
+            environment=self._toolchain.digest,
             newest_ir=_NEWEST_IR,
             newest_opset=_NEWEST_OPSET,
         )
@@ -135,7 +136,7 @@ class QnnBackend:
         outcome = run(argv, cwd=workdir, env=self._toolchain.environment(workdir), limits=limits, network=False)
         if outcome.exit_code == _REFUSED:
             outcome = replace(outcome, log=f"{outcome.log}\n{told_line(workdir, probe)}\n")
-        return brought_home(outcome, probe.absolute(), workdir)
+        return brought_home(outcome, probe.absolute(), workdir, self._toolchain.folder)
 
     def judge(self, outcome: Outcome) -> Verdict:
         """By the exit status; the trace gives hints and reasons, and where it names nothing, the log."""

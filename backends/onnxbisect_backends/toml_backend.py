@@ -83,6 +83,7 @@ class TomlBackend:
         return Description(
             tool=it.tool or Path(it.command[0]).name,
             version=version,
+            environment=self._toolchain.digest if self._toolchain else "",
             ops=it.ops,
             dressing=Dressing(**it.dressing.model_dump()),
             weights_matter=it.weights_matter,
@@ -108,7 +109,7 @@ class TomlBackend:
         if self._definition.dressing.self_contained:
             probe = Path(shutil.copyfile(probe, workdir / "model.onnx"))
         outcome = self._run_all(workdir, self._bounded(limits), probe)
-        return brought_home(outcome, probe, workdir)
+        return brought_home(outcome, probe, workdir, self._toolchain.folder if self._toolchain else None)
 
     def judge(self, outcome: Outcome) -> Verdict:
         """By the file's success test; its patterns say in which way and where a compile failed."""

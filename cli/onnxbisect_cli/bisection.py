@@ -102,7 +102,7 @@ def bisected(request: Request, intake: Intake | None = None) -> Iterator[Bisecte
     )
     known = told_apart(model.universe, bare_ends(model, description.dressing.covered))
     universe = replace(known, needs=dtype_needs(model, description.dressing), advertised=description.ops)
-    base = _base(request, model, universe, target, description.dressing)
+    base = _base(request, model, universe, target, description)
     with tempfile.TemporaryDirectory(prefix="onnx-bisect-", ignore_cleanup_errors=True) as name:
         try:
             yield _search(request, backend, description, intake, universe, target, base, samples, Path(name))
@@ -216,10 +216,10 @@ def demand_static(model: Model, backend: Backend, description: Description) -> N
     )
 
 
-def _base(request: Request, model: Model, universe: Universe, target: Target, dressing: Dressing) -> VerdictBase:
+def _base(request: Request, model: Model, universe: Universe, target: Target, description: Description) -> VerdictBase:
     if not request.keep:
         return InMemoryVerdictBase()
-    identity = target_identity(target, dressing)
+    identity = target_identity(target, description.dressing, description.environment)
     return open_base(default_path(), target=identity, search=search_identity(identity, model.sha256, universe))
 
 

@@ -112,7 +112,7 @@ def _base(request: Request, backend: Backend, description: Description) -> Verdi
         options=backend.options,
         calibration="random" if description.samples else "",
     )
-    identity = target_identity(target, description.dressing)
+    identity = target_identity(target, description.dressing, description.environment)
     return open_base(default_path(), target=identity, search=identity)
 
 

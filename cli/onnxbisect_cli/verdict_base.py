@@ -90,10 +90,13 @@ class InMemoryVerdictBase:
         """Nothing to let go of."""
 
 
-def target_identity(target: Target, dressing: Dressing) -> str:
-    """Names the target under which verdicts are kept: the same compiler, version, options and way of cutting."""
+def target_identity(target: Target, dressing: Dressing, environment: str = "") -> str:
+    """Names the target under which verdicts are kept: the same compiler, version, options and way of cutting, in the
+    same environment (`Description.environment`).
+    """
     dtypes = None if dressing.input_dtypes is None else sorted(dressing.input_dtypes)
-    return _digest({"revision": REVISION, **asdict(target), "dressing": {**asdict(dressing), "input_dtypes": dtypes}})
+    cutting = {**asdict(dressing), "input_dtypes": dtypes}
+    return _digest({"revision": REVISION, **asdict(target), "dressing": cutting, "environment": environment})
 
 
 def search_identity(target: str, model_sha256: str, universe: Universe) -> str:

@@ -15,6 +15,7 @@ from onnxbisect_backends.contract import Backend, Limits, Outcome
 from onnxbisect_backends.qnn import QnnBackend
 from onnxbisect_backends.registry import make
 from onnxbisect_backends.testing import BackendConformance, conv_net, with_op
+from onnxbisect_backends.toolchain import toolchain
 
 IMAGE = (1, 4, 8, 8)
 
@@ -256,6 +257,10 @@ def test_other_chips_and_precisions_are_asked(tmp_path: Path, options: dict[str,
     _, verdict = ask(model([node("Relu", "x", "y")]), tmp_path, **options)
 
     assert verdict.status is Status.PASS, verdict
+
+
+def test_other_pins_make_another_target() -> None:
+    assert QnnBackend({}).describe().environment == toolchain("qnn").digest
 
 
 def test_it_reads_the_newest_format_that_it_is_said_to_read_and_no_newer(tmp_path: Path) -> None:

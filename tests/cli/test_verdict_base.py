@@ -167,9 +167,10 @@ def test_any_change_of_the_target_is_another_target() -> None:
         target_identity(Target(backend="command", tool="sh", version="2", options=TARGET.options), dressing),
         target_identity(Target(backend="command", tool="sh", version="1", options={"command": ["a"]}), dressing),
         target_identity(TARGET, Dressing()),
+        target_identity(TARGET, dressing, "other libraries"),
         target_identity(TARGET, Dressing(input_dtypes=frozenset())),
     }
-    assert len(others | {same}) == 5
+    assert len(others | {same}) == 6
 
 
 def test_a_search_is_named_by_the_units_it_numbers() -> None:
