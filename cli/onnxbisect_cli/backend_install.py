@@ -42,9 +42,15 @@ def _chosen(name: str) -> Toolchain:
         return named(name)
     except OptionError:
         backend = registry.available().get(name)
-        if isinstance(backend, registry.LoadedBackend) and (missing := backend.factory({}).check()):
+        if not isinstance(backend, registry.LoadedBackend):
+            raise
+        try:
+            missing = backend.factory({}).check()
+        except OptionError:  # what it lacks is options, which nothing that is installed can give it
+            missing = None
+        if missing:
             raise OptionError(f"'{name}' cannot be installed by this program. {missing}") from None
-        raise
+        raise OptionError(f"'{name}' needs nothing installed.") from None
 
 
 def _interrupt() -> None:

@@ -54,6 +54,10 @@ def measure(request: Request) -> int:
     """Write the profile; returns the exit status."""
     if request.output.suffix != ".toml" or not request.output.parent.is_dir():
         raise OptionError(f"{request.output} cannot be a profile: name a file that ends in .toml in a folder that is.")
+    try:  # before an hour of compiling, not after
+        tempfile.TemporaryFile(dir=request.output.parent).close()
+    except OSError as error:
+        raise OptionError(f"{request.output} cannot be written: {error.strerror or error}.") from error
     backend = registry.make(request.backend, dict(request.options))
     if complaint := backend.check():
         raise BackendUnusableError(complaint)

@@ -138,6 +138,8 @@ def test_one_that_cannot_be_installed_does_not_stop_the_others(
         ("opnvino", "'opnvino' is no compiler that can be installed; did you mean 'openvino'?"),
         ("openvino==1", "'1' is no version of openvino that can be installed; valid: 2026.4.1"),
         ("trtexec", "'trtexec' cannot be installed by this program. The command 'trtexec' was not found"),
+        ("onnxruntime", "'onnxruntime' needs nothing installed"),
+        ("whitelist", "'whitelist' needs nothing installed"),
     ],
 )
 def test_what_cannot_be_installed_is_said_before_anything_is(shell: Shell, name: str, sentence: str) -> None:

@@ -164,6 +164,7 @@ def test_what_the_budget_did_not_reach_is_not_refused(shell: Shell) -> None:
         (["--backend", "onnxruntime", "-o", "x.toml", "--only", "Rellu"], 2, "did you mean 'Relu'"),
         (["--backend", "onnxruntime", "-o", "x.json"], 2, "ends in .toml"),
         (["--backend", "onnxruntime", "-o", "no/such/x.toml"], 2, "no/such"),
+        (["--backend", "onnxruntime", "-o", "/proc/x.toml"], 2, "/proc/x.toml cannot be written"),
         (["--backend", "onnxruntim", "-o", "x.toml"], 2, "onnxruntime"),
         (["--backend", "absent.toml", "-o", "x.toml"], 3, "no-such-compiler"),
     ],
