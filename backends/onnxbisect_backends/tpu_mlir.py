@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from onnxbisect.dressing import Dressing
 from onnxbisect.errors import BackendUnusableError, OptionError
@@ -59,6 +59,16 @@ Quantize = Literal[
 ]
 
 
+def _similarities(text: str) -> str:
+    """The tool takes anything, and breaks off in the comparison of every probe."""
+    if text and not re.fullmatch(r"(0?\.\d+|[01])(,(0?\.\d+|[01])){1,2}", text):
+        raise ValueError("give two numbers from 0 to 1, as in 0.99,0.9")
+    return text
+
+
+Tolerance = Annotated[str, AfterValidator(_similarities)]
+
+
 class Options(BaseModel):
     """What `--option key=value` takes."""
 
@@ -83,12 +93,8 @@ class Options(BaseModel):
     verify_mb: int = Field(
         default=512, ge=1, description="models whose tensors hold more are not compared: the tool keeps all of them"
     )
-    tolerance: str = Field(
-        default="0.99,0.99", pattern=r"^[\d.]+(,[\d.]+)*$", description="least cosine and euclidean similarity"
-    )
-    deploy_tolerance: str = Field(
-        default="", pattern=r"^([\d.]+(,[\d.]+)*)?$", description="that of model_deploy; without it the tool's own"
-    )
+    tolerance: Tolerance = Field(default="0.99,0.99", description="least cosine and euclidean similarity")
+    deploy_tolerance: Tolerance = Field(default="", description="that of model_deploy; without it the tool's own")
 
 
 class TpuMlirBackend:

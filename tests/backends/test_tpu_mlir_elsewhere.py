@@ -77,6 +77,8 @@ def test_without_any_tool_it_says_what_to_run(tmp_path: Path, monkeypatch: pytes
         ({"version": "1.8.1", "home": "/sdk"}, "not both"),
         ({"version": "1.8.2"}, "1.8.1"),
         ({"tolerance": "high"}, "tolerance"),
+        ({"tolerance": "0.9"}, "two numbers from 0 to 1"),
+        ({"tolerance": "2,2"}, "two numbers from 0 to 1"),
         ({"chip": "bm1684x"}, "chip"),
     ],
 )
