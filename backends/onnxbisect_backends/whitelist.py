@@ -41,17 +41,23 @@ class Options(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    profile: str | None = Field(default=None, examples=[*shipped()])
-    ops: _Names = ()
-    deny: _Names = ()
-    report: Report | None = None
-    folds: bool | None = None
-    fail_patterns: _Names = ()
-    needs_context: _Names = ()
-    input_dtypes: _Names = ()
-    max_nodes: int | None = Field(default=None, ge=1)
-    advertise: bool | None = None
-    delay: float = Field(default=0.0, ge=0.0)
+    profile: str | None = Field(
+        default=None, examples=[*shipped()], description="a shipped profile, or a TOML file of your own"
+    )
+    ops: _Names = Field(default=(), description="instead of a profile: exactly these are supported, A,B,…")
+    deny: _Names = Field(
+        default=(), description="these are refused, whatever the list says; alone: all others are taken"
+    )
+    report: Report | None = Field(default=None, description="what the log names: all offenders, the first, or none")
+    folds: bool | None = Field(default=None, description="whether constants fold away before the check")
+    fail_patterns: _Names = Field(
+        default=(), description="A>B: fails where A feeds B; A&B: where both occur; several with ';'"
+    )
+    needs_context: _Names = Field(default=(), description="Erf:Div>Erf>Add: Erf passes only within this chain")
+    input_dtypes: _Names = Field(default=(), description="other graph inputs are refused, float,int32,…")
+    max_nodes: int | None = Field(default=None, ge=1, description="larger models fail for want of room")
+    advertise: bool | None = Field(default=None, description="whether the search may know the list")
+    delay: float = Field(default=0.0, ge=0.0, description="seconds that each compile takes")
 
 
 class WhitelistBackend:
