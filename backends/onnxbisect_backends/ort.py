@@ -35,7 +35,7 @@ def _pattern(regex: str, kind: Kind = Kind.UNSUPPORTED) -> Pattern:
 
 #: Texts of onnxruntime 1.31.1, each met in a real run; the first that matches gives the kind.
 PATTERNS = (
-    _pattern(r"(?P<op>[\w.]+:\w+)\(-?\d+\) is not a registered function/op"),
+    _pattern(r"(?<![\w.])(?P<op>[\w.]+:\w+)\(-?\d+\) is not a registered function/op"),
     _pattern(r"Could not find an implementation for (?P<op>\w+)\(\d+\) node with name '(?P<node>.*)'"),
     _pattern(r"No Op registered for (?P<op>\w+) with domain_version of \d+"),
     _pattern(r"of input parameter \((?P<tensor>.*?)\) of operator \((?P<op>\w+)\) in node \((?P<node>.*)\) is invalid"),

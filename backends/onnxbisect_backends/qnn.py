@@ -40,7 +40,7 @@ def _pattern(regex: str, kind: Kind = Kind.UNSUPPORTED) -> Pattern:
 PATTERNS = (
     _pattern(r"Failed to (?:finalize|compose) (?:QNN|Qnn) graph\.(?: Error: .*)?", Kind.ERROR),
     _pattern(r"Failed to initialize qnn_model_wrapper\.", Kind.ERROR),
-    _pattern(r"(?P<op>[\w.]+:\w+)\(-?\d+\) is not a registered function/op"),
+    _pattern(r"(?<![\w.])(?P<op>[\w.]+:\w+)\(-?\d+\) is not a registered function/op"),
     _pattern(r"No Op registered for (?P<op>\w+) with domain_version of \d+"),
     _pattern(r"\{ name: (?P<node>.*?), type: (?P<op>\w+) \}"),
     _pattern(

@@ -1,5 +1,6 @@
 """Every text of a compiler's that we know is read as what it is: `texts/` has them, word for word."""
 
+import time
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
@@ -69,6 +70,17 @@ def test_what_good_compiles_print_is_no_complaint(name: str, case: dict[str, Any
     reading = read_log(case["text"], patterns_of(backend_of(name)))
 
     assert (reading.kind, reading.refused, bool(reading.hints)) == (None, False, False)
+
+
+@pytest.mark.parametrize("name", sorted(FILES))
+@pytest.mark.parametrize("log", ["x" * (4 << 20), "a.b." * (1 << 20), "\n" * (4 << 20)], ids=["word", "dots", "empty"])
+def test_a_log_of_any_shape_is_read_in_seconds(name: str, log: str) -> None:
+    backend = backend_of(name)
+    began = time.process_time()
+
+    backend.judge(Outcome(exit_code=1, log=log))
+
+    assert time.process_time() - began < 10
 
 
 def test_no_text_got_lost() -> None:

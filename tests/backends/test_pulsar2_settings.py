@@ -243,3 +243,8 @@ def test_without_the_tool_the_way_to_it_is_said(monkeypatch: pytest.MonkeyPatch,
     assert "--option image=" in on_path
     assert in_container is not None
     assert "docker was not found" in in_container
+
+
+def test_an_image_is_no_flag_of_docker() -> None:
+    with pytest.raises(OptionError, match="image"):
+        Pulsar2Backend({"image": "--privileged"})

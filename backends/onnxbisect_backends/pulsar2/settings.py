@@ -40,7 +40,9 @@ class Options(BaseModel):
         default=None, description="your own configuration file for pulsar2 build: .json, .yaml, .toml or .prototxt"
     )
     image: str | None = Field(
-        default=None, min_length=1, description="the Docker image to run it in; without it pulsar2 is on PATH"
+        default=None,
+        pattern=r"^\w[\w./:@-]*$",  # docker would take what begins with a dash for a flag of its own
+        description="the Docker image to run it in; without it pulsar2 is on PATH",
     )
     calibration_size: int = Field(
         default=4, ge=1, le=1000, description="samples of input values that go with each probe"
