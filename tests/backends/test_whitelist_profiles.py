@@ -15,6 +15,7 @@ COUNTS = {
     "edgesam": 26,
     "mnn-3.6.1": 145,
     "nncase-2.11.0": 117,
+    "openvino-2026.4.1-measured": 165,
     "pulsar2-ax615": 71,
     "pulsar2-ax620e": 75,
     "pulsar2-ax637": 95,

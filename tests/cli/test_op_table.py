@@ -82,7 +82,9 @@ def test_the_profile_of_a_real_compiler_answers_as_the_compiler_does(shell: Shel
     assert [name for name, (said, simulated) in answers.items() if said != simulated] == []
 
 
-@pytest.mark.parametrize(("name", "backend"), [("qnn-2.7.0-measured", "qnn")])
+@pytest.mark.parametrize(
+    ("name", "backend"), [("qnn-2.7.0-measured", "qnn"), ("openvino-2026.4.1-measured", "openvino")]
+)
 def test_a_shipped_profile_answers_as_its_compiler(name: str, backend: str, tmp_path: Path) -> None:
     """A dozen of the models that it was measured with, spread over the ops, but for those that its notes name."""
     compiler = registry.make(backend, {})
