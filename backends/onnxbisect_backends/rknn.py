@@ -113,6 +113,7 @@ class RknnBackend:
         return Description(
             tool="RKNN-Toolkit2",
             version=self._toolchain.version,
+            environment=self._toolchain.digest,
             dressing=Dressing(input_dtypes=_INPUT_DTYPES, self_contained=True),
             weights_matter=self._options.quantize,
             newest_opset=19,
@@ -138,7 +139,7 @@ class RknnBackend:
             limits=_bounded(limits, model.stat().st_size),
             network=False,
         )
-        return brought_home(outcome, model, workdir)
+        return brought_home(outcome, model, workdir, self._toolchain.folder)
 
     def judge(self, outcome: Outcome) -> Verdict:
         """By the exit status and the log: the toolkit ends well where it has left nodes out."""
@@ -182,6 +183,8 @@ class RknnBackend:
         if outcome.log_truncated:
             return _unanswered("The log is cut, and with it what it may say of nodes left out", Kind.ERROR, outcome)
         found = layers(outcome.log)
+        if self._options.fallback == "forbid" and not found:
+            return _unanswered("The log does not tell where the nodes run", Kind.ERROR, outcome)
         strayed = [layer for layer in found if layer.computes and layer.target != "NPU"]
         tables = (placement(found),) if found else ()
         if self._options.fallback == "allow" or not strayed:

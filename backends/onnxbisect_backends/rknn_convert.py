@@ -12,9 +12,13 @@ import os
 import sys
 from pathlib import Path
 
-import numpy as np
-import onnx
-from rknn.api import RKNN
+try:
+    import numpy as np
+    import onnx
+    from rknn.api import RKNN
+except (ImportError, OSError) as error:  # a library of the system's is missing: no fault of any model
+    print(f"RKNN-Toolkit2 cannot be loaded: {error}", file=sys.stderr)
+    sys.exit(2)
 
 _LINE_BUFFERED = 1
 

@@ -137,6 +137,7 @@ class TpuMlirBackend:
         return Description(
             tool="TPU-MLIR",
             version=facts["version"],
+            environment=self._toolchain.digest if self._toolchain else "",
             ops=frozenset(facts["ops"]),
             dressing=_DRESSING,
             weights_matter=self._quantize not in ("", "F32", "F16", "BF16"),
@@ -160,9 +161,9 @@ class TpuMlirBackend:
             "result": self._result,
         }
         outcome = self._run(("compile", str(probe.absolute()), json.dumps(order)), workdir, limits)
-        outcome = brought_home(outcome, probe.absolute(), workdir)
-        log = _BAR.sub("", outcome.log)
-        return replace(outcome, log=log.replace(f"{self._toolchain.folder}/", "") if self._toolchain else log)
+        folder = self._toolchain.folder if self._toolchain else None
+        outcome = brought_home(outcome, probe.absolute(), workdir, folder)
+        return replace(outcome, log=_BAR.sub("", outcome.log))
 
     def judge(self, outcome: Outcome) -> Verdict:
         """By the exit status and the files; what the log says gives kind and hints."""

@@ -2,6 +2,8 @@
 known to do.
 """
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +13,12 @@ import pytest
 
 from onnxbisect.errors import OptionError
 from onnxbisect.verdict import Kind, Status, Verdict
+from onnxbisect_backends import rknn
 from onnxbisect_backends.contract import Backend, Limits, Outcome
 from onnxbisect_backends.registry import make
 from onnxbisect_backends.samples import samples_folder
 from onnxbisect_backends.testing import BackendConformance, conv_net, processes_in, with_op
+from onnxbisect_backends.toolchain import toolchain
 
 SECONDS = Limits(seconds=150)
 
@@ -231,6 +235,28 @@ def test_a_log_that_is_cut_proves_no_success() -> None:
     verdict = make("rknn", {}).judge(Outcome(exit_code=0, log="I rknn building done.", log_truncated=True))
 
     assert verdict.status is Status.UNRESOLVED
+
+
+def test_without_a_table_nothing_is_known_of_where_nodes_run() -> None:
+    allowed, forbidden = (
+        make("rknn", {"fallback": value}).judge(Outcome(exit_code=0)).status for value in ("allow", "forbid")
+    )
+
+    assert (allowed, forbidden) == (Status.PASS, Status.UNRESOLVED)
+
+
+def test_a_toolkit_that_cannot_be_loaded_says_nothing_of_the_model() -> None:
+    script = Path(rknn.__file__).with_name("rknn_convert.py")
+    done = subprocess.run([sys.executable, "-P", script, "m.onnx", "out", "{}"], capture_output=True, text=True)
+
+    verdict = make("rknn", {}).judge(Outcome(exit_code=done.returncode, log=done.stderr))
+
+    assert verdict.status is Status.UNRESOLVED
+    assert "RKNN-Toolkit2 cannot be loaded" in verdict.message
+
+
+def test_verdicts_are_kept_under_what_the_toolkit_is_installed_with() -> None:
+    assert make("rknn", {}).describe().environment == toolchain("rknn").digest
 
 
 @pytest.mark.parametrize(("given", "megabytes", "seconds"), [(600.0, 1, 128.0), (600.0, 100, 600.0), (7.0, 1, 7.0)])
