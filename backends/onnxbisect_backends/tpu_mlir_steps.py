@@ -20,7 +20,7 @@ from math import prod
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
-from zipfile import is_zipfile
+from zipfile import ZipFile, is_zipfile
 
 if TYPE_CHECKING:
     import onnx
@@ -185,8 +185,12 @@ def _samples(graph: "onnx.GraphProto", given: "list[str]", count: int) -> "list[
             with numpy.load(given[number]) as stored:
                 values.update({name: stored[name] for name in types if name in stored.files})
         files.append(f"samples/{number}.npz")
-        # the tool makes its scalars vectors of one element
-        numpy.savez(files[-1], **{name: value.reshape(value.shape or 1) for name, value in values.items()})
+        # as numpy.savez does, which has no room for a tensor called `file`
+        with ZipFile(files[-1], "w") as archive:
+            for name, value in values.items():
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                    # the tool makes its scalars vectors of one element
+                    numpy.lib.format.write_array(member, value.reshape(value.shape or 1))
     return files
 
 

@@ -199,6 +199,12 @@ def test_the_newest_version_compiles_and_compares(tmp_path: Path) -> None:
     assert {row[1] for row in verdict.tables[0].rows} >= {"MaxPool", "Relu"}
 
 
+def test_an_input_may_have_the_name_of_numpys_own_argument(tmp_path: Path) -> None:
+    verdict = ask(usable(), net("g (float[2,8] file) => (float[2,8] y) { y = Relu(file) }"), tmp_path)
+
+    assert verdict.passed, verdict.message
+
+
 def test_it_says_what_it_reads_and_what_it_supports() -> None:
     old, new = usable().describe(), usable("1.30.2").describe()
 
