@@ -97,6 +97,7 @@ class DressingTable(_Table):
     explicit_defaults: bool = False
     unwritten_defaults: tuple[str, ...] = ()
     constants_as_initializers: bool = False
+    covered: tuple[str, ...] = ()
 
 
 class VersionCommand(_Table):

@@ -14,6 +14,7 @@ version of the model has another journal, and finds what did not change by probe
 import hashlib
 import json
 from dataclasses import asdict, dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Protocol
 
@@ -92,11 +93,12 @@ class InMemoryVerdictBase:
 
 def target_identity(target: Target, dressing: Dressing, environment: str = "") -> str:
     """Names the target under which verdicts are kept: the same compiler, version, options and way of cutting, in the
-    same environment (`Description.environment`).
+    same environment (`Description.environment`), judged by the same release of this program.
     """
     dtypes = None if dressing.input_dtypes is None else sorted(dressing.input_dtypes)
     cutting = {**asdict(dressing), "input_dtypes": dtypes}
-    return _digest({"revision": REVISION, **asdict(target), "dressing": cutting, "environment": environment})
+    ours = {"revision": REVISION, "release": version("onnx-bisect")}
+    return _digest({**ours, **asdict(target), "dressing": cutting, "environment": environment})
 
 
 def search_identity(target: str, model_sha256: str, universe: Universe) -> str:
