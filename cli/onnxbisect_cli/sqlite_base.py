@@ -1,14 +1,16 @@
 """The verdict base as an SQLite file in the user's cache directory, which several runs may have open at once."""
 
+import json
 import sqlite3
 import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from onnxbisect import verdict_json
 from onnxbisect.verdict import Status
 from onnxbisect_backends.cache import cache_folder
-from onnxbisect_cli.answer import Answer, shorten_log, verdict_from_json, verdict_to_json
+from onnxbisect_cli.answer import Answer, shorten_log
 from onnxbisect_cli.verdict_base import Asked, InMemoryVerdictBase, VerdictBase
 
 _SCHEMA_VERSION = 1
@@ -53,14 +55,14 @@ class SqliteVerdictBase:
         )
         for verdict, file_sha256, log in rows:
             with suppress(ValueError, TypeError, KeyError, AttributeError):  # written by a stranger: not known, then
-                return Answer(verdict=verdict_from_json(verdict), file_sha256=file_sha256, log=log)
+                return Answer(verdict=verdict_json.from_json(json.loads(verdict)), file_sha256=file_sha256, log=log)
         return None
 
     def put(self, key: str, attempt: int, answer: Answer) -> None:
         """See `VerdictBase.put`."""
         if answer.verdict.status is Status.UNRESOLVED:
             return
-        verdict, log = verdict_to_json(answer.verdict), shorten_log(answer.log)
+        verdict, log = json.dumps(verdict_json.to_json(answer.verdict)), shorten_log(answer.log)
         self._execute(
             "INSERT OR REPLACE INTO answer VALUES (?, ?, ?, ?, ?, ?, ?)",
             (self._target, key, attempt, verdict, answer.file_sha256, log, time.time()),

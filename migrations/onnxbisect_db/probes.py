@@ -14,11 +14,11 @@ from sqlalchemy.orm import Session
 
 from onnxbisect.unitset import UnitSet
 from onnxbisect.verdict import Kind, Status, Verdict
+from onnxbisect.verdict_json import to_json
 from onnxbisect_db import bells, events, lifecycle, queues, searches, verdicts
 from onnxbisect_db.database import now
 from onnxbisect_db.states import EventType, ProbeState
 from onnxbisect_db.tables import Job, Probe, Search
-from onnxbisect_db.verdict_json import to_json
 from onnxbisect_db.verdicts import Answer, Question
 
 #: Workers that may vanish with a probe before it counts as what kills them.

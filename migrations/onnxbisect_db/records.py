@@ -7,10 +7,10 @@ from sqlalchemy.orm import Session
 
 from onnxbisect.unitset import UnitSet
 from onnxbisect.verdict import Verdict
+from onnxbisect.verdict_json import from_json
 from onnxbisect_db import verdicts
 from onnxbisect_db.states import ProbeState
 from onnxbisect_db.tables import Job, Probe, Search
-from onnxbisect_db.verdict_json import from_json
 from onnxbisect_db.verdicts import Question
 
 

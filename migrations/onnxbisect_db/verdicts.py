@@ -10,9 +10,9 @@ from datetime import datetime
 from sqlalchemy.orm import Session
 
 from onnxbisect.verdict import Status, Verdict
+from onnxbisect.verdict_json import from_json, to_json
 from onnxbisect_db.insertion import insert
 from onnxbisect_db.tables import KeptVerdict
-from onnxbisect_db.verdict_json import from_json, to_json
 
 
 @dataclass(frozen=True, kw_only=True)

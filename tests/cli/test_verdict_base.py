@@ -1,16 +1,18 @@
 """What is kept between runs, and what happens to a run whose verdict base is damaged, locked or read-only."""
 
+import json
 import os
 import sqlite3
 from pathlib import Path
 
 import pytest
 
+from onnxbisect import verdict_json
 from onnxbisect.dressing import Dressing
 from onnxbisect.job import Target
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Hints, Kind, Status, Table, Verdict
-from onnxbisect_cli.answer import LOG_BYTES, Answer, shorten_log, verdict_from_json
+from onnxbisect_cli.answer import LOG_BYTES, Answer, shorten_log
 from onnxbisect_cli.sqlite_base import default_path, open_base
 from onnxbisect_cli.verdict_base import Asked, InMemoryVerdictBase, VerdictBase, search_identity, target_identity
 
@@ -53,7 +55,7 @@ def test_an_answer_comes_back_as_it_was(base: VerdictBase) -> None:
 def test_an_answer_that_was_kept_before_tables_were_is_still_one() -> None:
     said = '"status": "fail", "kind": "crash", "fingerprint": "f", "message": "m", "seconds": 1.0'
     kept = f'{{{said}, "hints": {{"ops": ["Sin"], "nodes": [], "tensors": []}}}}'
-    verdict = verdict_from_json(kept)
+    verdict = verdict_json.from_json(json.loads(kept))
     assert (verdict.kind, verdict.hints.ops, verdict.tables) == (Kind.CRASH, ("Sin",), ())
 
 

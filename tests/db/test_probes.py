@@ -24,12 +24,12 @@ from service import (
 )
 
 from onnxbisect.verdict import Kind, Status, Verdict
+from onnxbisect.verdict_json import from_json
 from onnxbisect_db import lifecycle, probes, records, verdicts
 from onnxbisect_db.database import Database
 from onnxbisect_db.probes import MOST_LOSSES, Claim, Named
 from onnxbisect_db.states import Stage
 from onnxbisect_db.tables import Probe
-from onnxbisect_db.verdict_json import from_json
 
 KEY = "1" * 64
 

@@ -6,7 +6,7 @@ import pytest
 from service import FAIL, PASS, UNSURE
 
 from onnxbisect.verdict import Hints, Kind, Status, Table, Verdict
-from onnxbisect_db.verdict_json import from_json, to_json
+from onnxbisect.verdict_json import from_json, to_json
 
 FULL = Verdict(
     status=Status.FAIL,

@@ -1,4 +1,4 @@
-"""Verdicts as JSON columns hold them: with the field names of `Verdict`."""
+"""Verdicts as JSON objects, with the field names of `Verdict`: what every verdict base keeps."""
 
 from dataclasses import asdict
 from typing import Any
@@ -12,7 +12,7 @@ def to_json(verdict: Verdict) -> dict[str, Any]:
 
 
 def from_json(fields: dict[str, Any]) -> Verdict:
-    """The verdict that `to_json` wrote."""
+    """The verdict that `to_json` wrote; ValueError, TypeError or KeyError for anything else."""
     kind = fields["kind"]
     return Verdict(
         status=Status(fields["status"]),
@@ -21,7 +21,8 @@ def from_json(fields: dict[str, Any]) -> Verdict:
         message=fields["message"],
         hints=Hints(**{name: tuple(values) for name, values in fields["hints"].items()}),
         seconds=fields["seconds"],
-        tables=tuple(_table(table) for table in fields["tables"]),
+        # not in answers that were kept before compilers' tables were
+        tables=tuple(_table(table) for table in fields.get("tables", ())),
     )
 
 
