@@ -259,5 +259,4 @@ def test_a_cut_costs_what_the_piece_is_not_what_the_model_is(tmp_path: Path) -> 
             seconds.append(time.perf_counter() - start)
         return min(seconds)
 
-    assert fastest(of(range(2500, 2510)), 20) < 0.002
-    assert fastest(full(5000) & ~of([7, 4000]), 5) < 0.15
+    assert 20 * fastest(of(range(2500, 2510)), 20) < fastest(full(5000) & ~of([7, 4000]), 5)

@@ -274,7 +274,7 @@ def _rename(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
             _rename(body, names)
 
 
-def test_keys_are_fast(tmp_path: Path) -> None:
+def test_a_key_costs_what_the_probe_is_not_what_the_model_is(tmp_path: Path) -> None:
     model = read(tmp_path, matmuls((weight(f"w{i}", np.eye(2, dtype=np.float32)) for i in range(5000)), 2))
     keyer = Keyer(model)
     keyer.key(1)
@@ -287,6 +287,6 @@ def test_keys_are_fast(tmp_path: Path) -> None:
             seconds.append(time.perf_counter() - start)
         return min(seconds)
 
-    assert fastest(of(range(2500, 2510)), 20) < 0.002
-    assert fastest(full(5000), 5) < 0.15
-    assert fastest(full(5000) & ~of(range(0, 5000, 5)), 5) < 0.15
+    whole = fastest(full(5000), 5)
+    assert 20 * fastest(of(range(2500, 2510)), 20) < whole
+    assert fastest(full(5000) & ~of(range(0, 5000, 5)), 5) < 5 * whole
