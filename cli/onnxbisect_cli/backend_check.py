@@ -6,6 +6,7 @@ from pathlib import Path
 
 import onnx
 
+from onnxbisect.answer import shorten_log
 from onnxbisect.errors import BackendUnusableError
 from onnxbisect.report.text import clean, duration, uncoloured
 from onnxbisect.verdict import Status, Verdict
@@ -13,7 +14,6 @@ from onnxbisect_backends import registry
 from onnxbisect_backends.contract import Backend, Limits
 from onnxbisect_backends.process import kill_running
 from onnxbisect_backends.trial import conv_net, write_whole
-from onnxbisect_cli.answer import shorten_log
 from onnxbisect_cli.run_job import COMPILES, CULPRITS, UNRESOLVED
 from onnxbisect_cli.signals import stopping
 

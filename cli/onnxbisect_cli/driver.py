@@ -21,15 +21,15 @@ from queue import Empty, SimpleQueue
 from threading import Event, Thread
 from typing import Protocol
 
+from onnxbisect.answer import Answer
 from onnxbisect.diagnosis import Diagnosis
 from onnxbisect.job import ProbeRecord, Stats
 from onnxbisect.search.plan import Ask, Plan, Verdicts
 from onnxbisect.unitset import UnitSet, members
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Hints, Verdict
+from onnxbisect_backends.probing.prober import Asked, Probes
 from onnxbisect_cli import verdict_base
-from onnxbisect_cli.answer import Answer
-from onnxbisect_cli.prober import Asked, Probes
 from onnxbisect_cli.verdict_base import VerdictBase
 
 #: Seconds after `stop` in which compiles must have died; a backend that deafly waits on is left to the process's end.

@@ -25,12 +25,13 @@ from onnxbisect_backends.manners import folding_question, report_of, reporting_q
 from onnxbisect_backends.measured import Manners, Measured, measured_profile
 from onnxbisect_backends.node_tests import USUAL_OPSET, Form, NodeTest, node_tests
 from onnxbisect_backends.options import unknown
+from onnxbisect_backends.probing.identity import target_identity
 from onnxbisect_backends.profile_text import profile_text
 from onnxbisect_backends.profiles import Profile
 from onnxbisect_cli.signals import stopping
 from onnxbisect_cli.sqlite_base import default_path, open_base
 from onnxbisect_cli.sweep import Sweep
-from onnxbisect_cli.verdict_base import InMemoryVerdictBase, VerdictBase, target_identity
+from onnxbisect_cli.verdict_base import InMemoryVerdictBase, VerdictBase
 
 #: Answers between two lines where standard error is no terminal.
 _LINE = 100

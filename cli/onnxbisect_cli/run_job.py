@@ -10,10 +10,10 @@ from onnxbisect.report import document
 from onnxbisect.report.files import culprit_dirs, write
 from onnxbisect.report.text import plural
 from onnxbisect.verdict import Status
+from onnxbisect_backends.probing.culprit_files import DATA_NAME, LOG_NAME
+from onnxbisect_backends.probing.prober import PROBE_NAME
 from onnxbisect_cli.arguments import Format
 from onnxbisect_cli.bisection import Bisected, Request, bisected
-from onnxbisect_cli.culprit_files import DATA_NAME, LOG_NAME
-from onnxbisect_cli.prober import PROBE_NAME
 from onnxbisect_cli.reports import render
 
 #: The model compiles; culprits were found; nothing is known.

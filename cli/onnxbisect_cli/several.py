@@ -14,8 +14,9 @@ from onnxbisect.report.files import put
 from onnxbisect.report.overview import Asked, overview
 from onnxbisect.report.overview_forms import html, lines, markdown
 from onnxbisect_backends.contract import Backend, Description
+from onnxbisect_backends.probing.intake import Intake, demand_static
 from onnxbisect_cli.arguments import Format
-from onnxbisect_cli.bisection import Intake, Request, backend_of, bisected, demand_static
+from onnxbisect_cli.bisection import Request, backend_of, bisected
 from onnxbisect_cli.reports import terminal_width
 from onnxbisect_cli.run_job import UNRESOLVED, demand_folder, exit_code, write_files
 from onnxbisect_cli.signals import Interruption, stopping

@@ -10,15 +10,15 @@ from threading import Event
 
 import onnx
 
+from onnxbisect.answer import Answer
 from onnxbisect.errors import OnnxBisectError
 from onnxbisect.key import Keyer
 from onnxbisect.verdict import Verdict
 from onnxbisect_backends.contract import Backend, Description, Limits
+from onnxbisect_backends.probing.intake import Intake, probe_writer
+from onnxbisect_backends.probing.prober import Asked, Prober
+from onnxbisect_backends.probing.sampling import sampling
 from onnxbisect_backends.process import kill_running
-from onnxbisect_cli.answer import Answer
-from onnxbisect_cli.bisection import Intake, probe_writer
-from onnxbisect_cli.prober import Asked, Prober
-from onnxbisect_cli.sampling import sampling
 from onnxbisect_cli.verdict_base import VerdictBase
 
 #: Told of each answer, and whether it was known before.
@@ -107,7 +107,7 @@ class Sweep:
         return None if intake.model.unbound and not self.description.dynamic_shapes else intake
 
     def _prober(self, intake: Intake) -> Prober:
-        samples = sampling(intake.model, None, self.description.samples, self.backend.name)
+        samples = sampling(intake.model, None, self.description.samples)
         return Prober(
             write=probe_writer(intake, self.description.dressing),
             backend=self.backend,

@@ -12,6 +12,7 @@ from typing import Any
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
+from onnxbisect.answer import Answer
 from onnxbisect.unitset import UnitSet
 from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect.verdict_json import to_json
@@ -19,7 +20,7 @@ from onnxbisect_db import bells, events, lifecycle, queues, searches, verdicts
 from onnxbisect_db.database import now
 from onnxbisect_db.states import EventType, ProbeState
 from onnxbisect_db.tables import Job, Probe, Search
-from onnxbisect_db.verdicts import Answer, Question
+from onnxbisect_db.verdicts import Question
 
 #: Workers that may vanish with a probe before it counts as what kills them.
 MOST_LOSSES = 3

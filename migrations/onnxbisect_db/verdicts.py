@@ -4,24 +4,16 @@ An answer belongs to a target's identity, a probe's key and an attempt: attempt 
 question said, and never answers for the first. Unresolved answers are not kept, since their cause may be gone tomorrow.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 
 from sqlalchemy.orm import Session
 
-from onnxbisect.verdict import Status, Verdict
+from onnxbisect.answer import Answer
+from onnxbisect.verdict import Status
 from onnxbisect.verdict_json import from_json, to_json
 from onnxbisect_db.insertion import insert
 from onnxbisect_db.tables import KeptVerdict
-
-
-@dataclass(frozen=True, kw_only=True)
-class Answer:
-    """A verdict, the SHA-256 of the bytes that were compiled where that is known, and the compiler's log."""
-
-    verdict: Verdict
-    file_sha256: str = ""
-    log: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from onnxbisect.answer import Answer
 from onnxbisect.diagnosis import Certificate, CertificateStatus, Diagnosis
 from onnxbisect.errors import BackendUnusableError
 from onnxbisect.job import ProbeRecord
@@ -14,9 +15,8 @@ from onnxbisect.search.plan import Ask, Plan, Verdicts
 from onnxbisect.unitset import UnitSet
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Hints, Kind, Status, Verdict
-from onnxbisect_cli.answer import Answer
+from onnxbisect_backends.probing.prober import Asked
 from onnxbisect_cli.driver import Budget, Driver, Ended
-from onnxbisect_cli.prober import Asked
 from onnxbisect_cli.verdict_base import InMemoryVerdictBase, VerdictBase
 
 PASS = Verdict(status=Status.PASS, seconds=1.0)

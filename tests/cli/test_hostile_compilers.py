@@ -8,13 +8,13 @@ from pathlib import Path
 import onnx
 import pytest
 
+from onnxbisect.answer import LOG_BYTES
 from onnxbisect.unitset import UnitSet
 from onnxbisect.verdict import Kind, Status
 from onnxbisect_backends.command import CommandBackend
 from onnxbisect_backends.contract import Limits
+from onnxbisect_backends.probing.prober import Prober
 from onnxbisect_backends.testing import conv_net, processes_in
-from onnxbisect_cli.answer import LOG_BYTES
-from onnxbisect_cli.prober import Prober
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="other systems have no subreapers")
 

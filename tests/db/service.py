@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from onnxbisect.answer import Answer
 from onnxbisect.search.plan import Ask
 from onnxbisect.unitset import UnitSet
 from onnxbisect.verdict import Kind, Status, Verdict
@@ -15,7 +16,6 @@ from onnxbisect_db.probes import Claim
 from onnxbisect_db.searches import Turn
 from onnxbisect_db.states import Stage
 from onnxbisect_db.tables import Job
-from onnxbisect_db.verdicts import Answer
 
 MODEL = "a" * 64
 UNIVERSE = "b" * 64

@@ -9,11 +9,11 @@ from sqlalchemy import update
 from sqlalchemy.exc import DBAPIError, InvalidRequestError
 from sqlalchemy.orm import Session
 
+from onnxbisect.answer import Answer
 from onnxbisect.errors import OptionError
 from onnxbisect_db import models, records
 from onnxbisect_db.database import Database, now
 from onnxbisect_db.tables import Job, Model, Probe
-from onnxbisect_db.verdicts import Answer
 
 
 def test_an_exception_undoes_the_transaction(database: Database) -> None:

@@ -160,7 +160,7 @@ import sys
 from onnxbisect.verdict import Status, Verdict
 from onnxbisect_db import probes
 from onnxbisect_db.database import Database
-from onnxbisect_db.verdicts import Answer
+from onnxbisect.answer import Answer
 
 database = Database(sys.argv[1])
 answer = Answer(verdict=Verdict(status=Status.PASS))

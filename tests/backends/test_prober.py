@@ -20,10 +20,10 @@ from onnxbisect.unitset import UnitSet
 from onnxbisect.verdict import Hints, Kind, Status
 from onnxbisect_backends.command import CommandBackend
 from onnxbisect_backends.contract import Limits
+from onnxbisect_backends.probing.prober import Objection, Prober, WriteSamples, file_digest
+from onnxbisect_backends.probing.validity import Validity
 from onnxbisect_backends.registry import make
 from onnxbisect_backends.samples import write_samples
-from onnxbisect_cli.prober import Objection, Prober, WriteSamples, file_digest
-from onnxbisect_cli.validity import Validity
 
 
 def fair(units: UnitSet, probe: Path) -> None:

@@ -1,6 +1,5 @@
 """Input samples beside every probe, for targets that want them: quantisers, and those that compare numbers."""
 
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -42,10 +41,6 @@ class Sampling:
         write_samples(probe, renamed, self._values)
 
 
-def sampling(model: Model, calibration: Path | None, count: int, backend: str) -> Sampling | None:
+def sampling(model: Model, calibration: Path | None, count: int) -> Sampling | None:
     """What writes samples for a target that wants `count` of them; None where it wants none."""
-    if count:
-        return Sampling(model, calibration, count)
-    if calibration is not None:
-        print(f"onnx-bisect: {backend} takes no input samples; --calibration changes nothing for it.", file=sys.stderr)
-    return None
+    return Sampling(model, calibration, count) if count else None

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
 
+from onnxbisect.answer import Answer
 from onnxbisect.diagnosis import Culprit, Diagnosis
 from onnxbisect.errors import OnnxBisectError
 from onnxbisect.unitset import UnitSet
-from onnxbisect_cli.answer import Answer
-from onnxbisect_cli.prober import PROBE_NAME, WriteProbe, file_digest
+from onnxbisect_backends.probing.prober import PROBE_NAME, WriteProbe, file_digest
 
 LOG_NAME = "compiler.log"
 #: What `onnxbisect.cut.write` puts beside a piece of a model with external data.

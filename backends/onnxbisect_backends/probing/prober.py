@@ -10,11 +10,11 @@ from threading import Lock
 from time import perf_counter
 from typing import Protocol
 
+from onnxbisect.answer import Answer, shorten_log
 from onnxbisect.errors import OnnxBisectError
 from onnxbisect.unitset import UnitSet
 from onnxbisect.verdict import Hints, Kind, Status, Verdict
 from onnxbisect_backends.contract import Backend, Limits
-from onnxbisect_cli.answer import Answer, shorten_log
 
 #: The probe's file name: short, without anything that a compiler could trip over, the same in every folder.
 PROBE_NAME = "model.onnx"
