@@ -1,0 +1,5 @@
+"""Asking a compiler about pieces of a model: what every driver shares, whoever turns the crank.
+
+`intake` reads a model, `inquiry` puts it before one target, `prober` asks a question from beginning to end, and
+`culprit_files` hands out what was found.
+"""

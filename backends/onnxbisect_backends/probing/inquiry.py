@@ -1,0 +1,117 @@
+"""One model before one target: what a driver needs to ask about it, and to report what was answered."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from onnxbisect.cut import bare_ends, dtype_needs, told_apart
+from onnxbisect.diagnosis import Diagnosis
+from onnxbisect.job import Job, ProbeRecord, Stats, Target
+from onnxbisect.key import Keyer
+from onnxbisect.preflight import Finding, Reader, preflight
+from onnxbisect.unitset import UnitSet
+from onnxbisect.universe import Universe
+from onnxbisect_backends.contract import Backend, Description, Limits
+from onnxbisect_backends.probing.culprit_files import CulpritFiles
+from onnxbisect_backends.probing.identity import target_identity
+from onnxbisect_backends.probing.intake import Intake, demand_static, probe_writer
+from onnxbisect_backends.probing.prober import Prober, WriteProbe
+from onnxbisect_backends.probing.sampling import Sampling, sampling
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inquiry:
+    """`universe` is the model's as this target sees it: planners of all drivers search on it.
+
+    `samples` writes input samples beside every probe, None for targets that want none.
+    """
+
+    intake: Intake
+    backend: Backend
+    description: Description
+    target: Target
+    universe: Universe
+    samples: Sampling | None
+
+    @cached_property
+    def identity(self) -> str:
+        """What this target's verdicts are kept under."""
+        return target_identity(self.target, self.description.dressing, self.description.environment)
+
+    @cached_property
+    def findings(self) -> tuple[Finding, ...]:
+        """What can be said of the model before any compile."""
+        reader = Reader(
+            tool=self.description.tool,
+            newest_ir=self.description.newest_ir,
+            newest_opset=self.description.newest_opset,
+            dressing=self.description.dressing,
+        )
+        return tuple(preflight(self.intake.model, reader))
+
+    def key(self, units: UnitSet) -> str:
+        """The canonical structure of a probe: equal for equal questions."""
+        return self._keyer.key(units)
+
+    def write(self, units: UnitSet, path: Path) -> Mapping[str, str]:
+        """Write the piece as the target wants it (`prober.WriteProbe`)."""
+        return self._write(units, path)
+
+    def prober(self, folder: Path, limits: Limits) -> Prober:
+        """Asks the target, each question in a folder of its own below `folder`."""
+        return Prober(
+            write=self._write,
+            backend=self.backend,
+            limits=limits,
+            objection=self.intake.validity.objection,
+            folder=folder,
+            samples=None if self.samples is None else self.samples.write,
+        )
+
+    def culprit_files(self, folder: Path) -> CulpritFiles:
+        """Cuts culprits again, to hand them out; `folder` must last as long as the files are needed."""
+        return CulpritFiles(self._write, folder)
+
+    def job(self, diagnosis: Diagnosis, probes: Sequence[ProbeRecord], stats: Stats) -> Job:
+        """All that a report is made from."""
+        model, samples = self.intake.model, self.samples
+        return Job(
+            model=model if samples is None else replace(model, notes=(*model.notes, *samples.notes)),
+            target=self.target,
+            diagnosis=diagnosis,
+            probes=tuple(probes),
+            preflight=self.findings,
+            stats=stats,
+        )
+
+    @cached_property
+    def _keyer(self) -> Keyer:
+        apart = bare_ends(self.intake.model, self.description.dressing.covered)
+        return Keyer(self.intake.model, weights=self.description.weights_matter, apart=apart)
+
+    @cached_property
+    def _write(self) -> WriteProbe:
+        return probe_writer(self.intake, self.description.dressing)
+
+
+def inquire(intake: Intake, backend: Backend, calibration: Path | None = None) -> Inquiry:
+    """Put the model before a target that can be used (`Backend.check`); `calibration` holds samples of its inputs.
+
+    Raises ModelError where the target cannot take such a model, OptionError where the samples do not fit.
+    """
+    model, description = intake.model, backend.describe()
+    demand_static(model, backend, description)
+    samples = sampling(model, calibration, description.samples)
+    target = Target(
+        backend=backend.name,
+        tool=description.tool,
+        version=description.version,
+        options=backend.options,
+        calibration="" if samples is None else samples.digest,
+    )
+    known = told_apart(model.universe, bare_ends(model, description.dressing.covered))
+    universe = replace(known, needs=dtype_needs(model, description.dressing), advertised=description.ops)
+    return Inquiry(
+        intake=intake, backend=backend, description=description, target=target, universe=universe, samples=samples
+    )

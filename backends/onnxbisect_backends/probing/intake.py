@@ -1,0 +1,49 @@
+"""A model as it comes from outside, ready to be cut, however many targets are asked about it."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from onnxbisect.cut import Cutter, write
+from onnxbisect.dressing import Dressing
+from onnxbisect.errors import ModelError
+from onnxbisect.model import Model, load
+from onnxbisect.unitset import UnitSet
+from onnxbisect_backends.contract import Backend, Description
+from onnxbisect_backends.probing.prober import WriteProbe
+from onnxbisect_backends.probing.validity import Validity
+
+
+class Intake:
+    """A model, read once, with the cutter and the referees that all its targets share."""
+
+    def __init__(self, path: Path, input_shapes: Mapping[str, Sequence[int]]) -> None:
+        """Raises ModelError."""
+        self.model = load(path, input_shapes=input_shapes)
+        self.cutter = Cutter(self.model)
+        self.validity = Validity(self.model.path, self.model.universe.everything)
+
+
+def demand_static(model: Model, backend: Backend, description: Description) -> None:
+    """ModelError where the target needs dimensions that are not bound."""
+    if description.dynamic_shapes or not model.unbound:
+        return
+    name = model.unbound[0]
+    shape = next(value.type.tensor_type.shape for value in model.proto.graph.input if value.name == name)
+    symbols = [str(dim.dim_value) if dim.HasField("dim_value") else dim.dim_param or "?" for dim in shape.dim]
+    dims = [symbol if symbol.isdigit() else "1" for symbol in symbols]
+    others = f" (so have {len(model.unbound) - 1} other inputs)" if len(model.unbound) > 1 else ""
+    raise ModelError(
+        f"Input '{name}' has dynamic dimensions, [{', '.join(symbols)}]{others}, and {backend.name} needs static ones; "
+        f"bind them, for example with --input-shape {name}={','.join(dims)}."
+    )
+
+
+def probe_writer(intake: Intake, dressing: Dressing) -> WriteProbe:
+    """Writes pieces of the model as a target wants them."""
+
+    def write_probe(units: UnitSet, path: Path) -> Mapping[str, str]:
+        piece = intake.cutter.cut(units, dressing)
+        write(piece, intake.model, path)
+        return piece.renamed
+
+    return write_probe
