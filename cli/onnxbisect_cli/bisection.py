@@ -78,14 +78,15 @@ def bisected(request: Request, intake: Intake | None = None) -> Iterator[Bisecte
     base = _base(request, inquiry)
     with tempfile.TemporaryDirectory(prefix="onnx-bisect-", ignore_cleanup_errors=True) as name:
         try:
-            yield _search(request, inquiry, base, Path(name))
+            yield _search(request, backend, inquiry, base, Path(name))
         finally:
             if base.problem is not None:
                 _say(base.problem)
             base.close()
 
 
-def _search(request: Request, inquiry: Inquiry, base: VerdictBase, folder: Path) -> Bisected:
+def _search(request: Request, backend: Backend, inquiry: Inquiry, base: VerdictBase, folder: Path) -> Bisected:
+    limits = Limits() if request.seconds is None else Limits(seconds=request.seconds)
     files = inquiry.culprit_files(folder)
     for finding in inquiry.findings:
         if finding.id in NEWER_THAN_TOOL:  # said before the search, which may take hours: it makes another one of it
@@ -98,7 +99,7 @@ def _search(request: Request, inquiry: Inquiry, base: VerdictBase, folder: Path)
         driver = Driver(
             universe=inquiry.universe,
             planner=partial(plan, recheck=request.recheck),
-            probes=inquiry.prober(folder, Limits() if request.seconds is None else Limits(seconds=request.seconds)),
+            probes=inquiry.prober(backend, folder, limits),
             base=base,
             key=inquiry.key,
             observer=observer,

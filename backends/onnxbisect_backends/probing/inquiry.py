@@ -24,11 +24,11 @@ from onnxbisect_backends.probing.sampling import Sampling, sampling
 class Inquiry:
     """`universe` is the model's as this target sees it: planners of all drivers search on it.
 
-    `samples` writes input samples beside every probe, None for targets that want none.
+    `samples` writes input samples beside every probe, None for targets that want none. The compiler itself is needed
+    to describe the target and to ask probes, not to cut and to report.
     """
 
     intake: Intake
-    backend: Backend
     description: Description
     target: Target
     universe: Universe
@@ -58,11 +58,11 @@ class Inquiry:
         """Write the piece as the target wants it (`prober.WriteProbe`)."""
         return self._write(units, path)
 
-    def prober(self, folder: Path, limits: Limits) -> Prober:
-        """Asks the target, each question in a folder of its own below `folder`."""
+    def prober(self, backend: Backend, folder: Path, limits: Limits) -> Prober:
+        """Asks the compiler, each question in a folder of its own below `folder`."""
         return Prober(
             write=self._write,
-            backend=self.backend,
+            backend=backend,
             limits=limits,
             objection=self.intake.validity.objection,
             folder=folder,
@@ -112,6 +112,4 @@ def inquire(intake: Intake, backend: Backend, calibration: Path | None = None) -
     )
     known = told_apart(model.universe, bare_ends(model, description.dressing.covered))
     universe = replace(known, needs=dtype_needs(model, description.dressing), advertised=description.ops)
-    return Inquiry(
-        intake=intake, backend=backend, description=description, target=target, universe=universe, samples=samples
-    )
+    return Inquiry(intake=intake, description=description, target=target, universe=universe, samples=samples)

@@ -1,0 +1,41 @@
+"""Universes as JSON objects, so that a planner can go on in another process, or on another machine."""
+
+from typing import Any
+
+from onnxbisect.unitset import UnitSet, members, of
+from onnxbisect.universe import Universe
+
+
+def to_json(universe: Universe) -> dict[str, Any]:
+    """What `from_json` reads. Sets of units are lists of their members: most are small, and numbers of ten thousand
+    bits are not.
+    """
+    return {
+        "variant": universe.variant,
+        "solo": universe.solo,
+        "op": universe.op,
+        "names": universe.names,
+        "tensors": universe.tensors,
+        "successors": [list(members(units)) for units in universe.successors],
+        "needs": [[unit, list(members(units))] for unit, units in sorted(universe.needs.items())],
+        "advertised": None if universe.advertised is None else sorted(universe.advertised),
+    }
+
+
+def from_json(fields: dict[str, Any]) -> Universe:
+    """The universe that `to_json` wrote."""
+    advertised = fields["advertised"]
+    return Universe(
+        variant=tuple(fields["variant"]),
+        solo=tuple(fields["solo"]),
+        op=tuple(fields["op"]),
+        names=tuple(tuple(names) for names in fields["names"]),
+        tensors=tuple(tuple(tensors) for tensors in fields["tensors"]),
+        successors=tuple(_units(units) for units in fields["successors"]),
+        needs={unit: _units(units) for unit, units in fields["needs"]},
+        advertised=None if advertised is None else frozenset(advertised),
+    )
+
+
+def _units(numbers: list[int]) -> UnitSet:
+    return of(numbers)

@@ -1,0 +1,51 @@
+"""What is stored of a prepared search is what was prepared."""
+
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+
+from onnxbisect.dressing import Dressing
+from onnxbisect_backends import registry
+from onnxbisect_backends.contract import Description
+from onnxbisect_backends.probing.inquiry import inquire
+from onnxbisect_backends.probing.intake import Intake
+from onnxbisect_worker.prepared import Prepared
+
+MODELS = Path(__file__).parent.parent / "models"
+
+DEMANDING = Description(
+    tool="a tool",
+    version="1",
+    environment="0123",
+    dressing=Dressing(
+        input_dtypes=frozenset({"float", "int64"}),
+        self_contained=True,
+        unwritten_defaults=("Softmax.axis", "Cast.saturate"),
+        covered=("Resize",),
+    ),
+    weights_matter=True,
+    newest_ir=8,
+    samples=3,
+)
+
+
+@pytest.mark.parametrize("description", [None, DEMANDING], ids=["whitelist", "demanding"])
+def test_what_comes_back_is_what_was_stored(description: Description | None) -> None:
+    backend = registry.make("whitelist", {"profile": "pulsar2-ax650"})
+    inquiry = inquire(Intake(MODELS / "sam_part1_prompt__ts11.onnx", {}), backend)
+    prepared = Prepared(
+        target=inquiry.target,
+        description=description or inquiry.description,
+        universe=replace(inquiry.universe, needs={1: 0b101}),
+        identity=inquiry.identity,
+    )
+    back = Prepared.from_bytes(prepared.to_bytes())
+    assert (back.target, back.description, back.identity) == (
+        prepared.target,
+        prepared.description,
+        prepared.identity,
+    )
+    for field in fields(prepared.universe):
+        assert getattr(back.universe, field.name) == getattr(prepared.universe, field.name)
+    assert back.to_bytes() == prepared.to_bytes()

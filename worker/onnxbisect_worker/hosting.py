@@ -1,0 +1,86 @@
+"""What is done with a model, as the steps of a search see it. The models themselves are read in other processes.
+
+A host is such a process: it has one model before one target, and does one thing at a time. It may die of the model, and
+then it was only a host.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from onnxbisect.errors import OnnxBisectError
+from onnxbisect.job import Stats
+from onnxbisect.unitset import UnitSet
+from onnxbisect_backends.probing.prober import Asked
+from onnxbisect_db.records import Answered
+from onnxbisect_worker.order import Order
+from onnxbisect_worker.prepared import Prepared
+
+
+class HostLostError(OnnxBisectError):
+    """The process that had the model is gone: killed, crashed, out of memory or out of time. The text is a sentence."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A stored model before a target. `files` are those of its external data: location to SHA-256.
+
+    `prepared` is None for a case that is to be prepared. Hosts for equal cases do for each other.
+    """
+
+    model_sha256: str
+    model_name: str
+    files: Mapping[str, str] = field(default_factory=dict)
+    backend: str
+    options: Mapping[str, str]
+    order: Order
+    #: SHA-256 of the stored file that `prepare` led to.
+    prepared: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Written:
+    """A report: the document, and by path below it the files that go with it (`culprits/01-Abs/model.onnx`, ...)."""
+
+    document: dict[str, Any]
+    files: Mapping[str, Path]
+
+
+class Host(Protocol):
+    """One model before one target. Everything raises HostLostError, or OnnxBisectError with a sentence for the user."""
+
+    def prepare(self) -> Prepared:
+        """Read the model for the target; the compiler must be here. Raises ModelError, OptionError and
+        BackendUnusableError.
+        """
+
+    def key(self, units: UnitSet) -> str:
+        """The probe's canonical structure."""
+
+    def ask(self, units: UnitSet, *, seconds_left: float | None) -> Asked:
+        """Cut, compile and judge; the compiler must be here. `seconds_left` are those of the search's budget."""
+
+    def unseen(self, answers: Sequence[Answered]) -> list[UnitSet]:
+        """Culprits of the diagnosis that these answers lead to whose own file no compiler was seen to fail on."""
+
+    def report(self, answers: Sequence[Answered], stats: Stats, logs: Mapping[str, str], folder: Path) -> Written:
+        """The report that these answers lead to. `logs` are compilers' logs by probe id, at least of the failures that
+        have a `file_sha256`; files are written into the folder.
+        """
+
+    def kill(self) -> None:
+        """End it and every compile of it, at once; from any thread. Whoever waits for it gets HostLostError."""
+
+
+class Hosts(Protocol):
+    """The hosts of this process: kept for the next question, since reading a model takes longer than most questions."""
+
+    def lent(self, case: Case) -> AbstractContextManager[Host]:
+        """A host for the case, nobody else's while the context lasts. It starts, and reads the model, when it is first
+        asked for anything.
+        """
+
+    def close(self) -> None:
+        """End all of them."""

@@ -1,0 +1,60 @@
+"""What reading a model for a target comes to: a stored file, on which the coordinator plans and hosts begin."""
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from onnxbisect import universe_json
+from onnxbisect.dressing import Dressing
+from onnxbisect.job import Target
+from onnxbisect.universe import Universe
+from onnxbisect_backends.contract import Description
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """The target as its compiler described itself, the model's units as this target sees them, and what verdicts are
+    kept under. The same for every job with the same model and target.
+    """
+
+    target: Target
+    description: Description
+    universe: Universe
+    identity: str
+
+    def to_bytes(self) -> bytes:
+        """The same bytes for the same content."""
+        fields = {
+            "target": asdict(self.target),
+            "description": _described(self.description),
+            "universe": universe_json.to_json(self.universe),
+            "identity": self.identity,
+        }
+        return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
+
+    @classmethod
+    def from_bytes(cls, raw: bytes) -> "Prepared":
+        """What `to_bytes` wrote."""
+        fields = json.loads(raw)
+        return cls(
+            target=Target(**fields["target"]),
+            description=_description(fields["description"]),
+            universe=universe_json.from_json(fields["universe"]),
+            identity=fields["identity"],
+        )
+
+
+def _described(description: Description) -> dict[str, Any]:
+    fields = asdict(description)
+    fields["ops"] = None if description.ops is None else sorted(description.ops)
+    dtypes = description.dressing.input_dtypes
+    fields["dressing"]["input_dtypes"] = None if dtypes is None else sorted(dtypes)
+    return fields
+
+
+def _description(fields: dict[str, Any]) -> Description:
+    ops, dressing = fields["ops"], fields["dressing"]
+    dtypes = dressing["input_dtypes"]
+    sequences = {name: tuple(dressing[name]) for name in ("unwritten_defaults", "covered")}
+    dressed = Dressing(**{**dressing, **sequences, "input_dtypes": None if dtypes is None else frozenset(dtypes)})
+    return Description(**{**fields, "ops": None if ops is None else frozenset(ops), "dressing": dressed})

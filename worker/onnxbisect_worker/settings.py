@@ -1,0 +1,92 @@
+"""What an installation of the service is told by its environment: `ONNXBISECT_*`, one class for all processes."""
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Literal
+
+from platformdirs import user_data_path
+from pydantic import Field, SecretStr, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+_SECRETS = Path("/run/secrets")
+
+
+class Settings(BaseSettings):
+    """Every field is the variable of its name in capitals, with `ONNXBISECT_` before it. Secrets may also be files of
+    that name (in lower case) in `/run/secrets`.
+    """
+
+    model_config = SettingsConfigDict(
+        env_prefix="ONNXBISECT_", extra="ignore", secrets_dir=_SECRETS if _SECRETS.is_dir() else None
+    )
+
+    data: Path = Field(user_data_path("onnx-bisect"), description="folder for files, and for SQLite's database")
+    database_url: SecretStr | None = Field(None, description="PostgreSQL or SQLite; SQLite in the data folder if unset")
+    redis_url: SecretStr | None = Field(None, description="the queue; without it one process does everything")
+    host: str = Field("127.0.0.1", description="address to listen on")
+    port: int = Field(8321, description="port to listen on; 0 for any that is free")
+    public_url: str | None = Field(None, description="where clients reach the service, for links in messages")
+    log_format: Literal["text", "json"] = Field("text", description="how log lines look")
+
+    slots: int = Field(2, ge=1, le=256, description="compiles that one worker runs at a time")
+    compile_seconds: float = Field(600, gt=0, description="the longest that one compile may take")
+    compile_memory: int | None = Field(None, gt=0, description="bytes of memory of one compile, children included")
+    model_seconds: float = Field(900, gt=0, description="the longest that reading a model, or its report, may take")
+    model_memory: int = Field(8 << 30, gt=0, description="bytes of memory of a process that reads models")
+    lease_seconds: float = Field(30, gt=0, description="after how long a silent worker is given up for dead")
+    reconcile_seconds: float = Field(2, gt=0, description="how often what was dropped is looked for")
+    model_cache: int = Field(20 << 30, ge=0, description="bytes of models with external data that a worker keeps")
+
+    upload_bytes: int = Field(16 << 30, gt=0, description="the largest file that may be uploaded")
+    disk_floor: int = Field(1 << 30, ge=0, description="bytes of the data folder's disk that stay free")
+    nodes: int = Field(200_000, gt=0, description="nodes of the largest model that is taken")
+    tenant_bytes: int | None = Field(None, gt=0, description="bytes of models that one tenant may keep here")
+    tenant_jobs: int = Field(1000, gt=0, description="jobs of one tenant that may wait or run at a time")
+    requests: str = Field("1200/minute", description="requests of one token")
+    uploads: str = Field("120/minute", description="uploads and new jobs of one token")
+    failures: str = Field("20/minute", description="wrong tokens from one address")
+
+    webhook_allow: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="private hosts and networks that webhooks may go to, as 10.0.0.0/8,ci.local"
+    )
+    webhook_seconds: float = Field(20, gt=0, description="how long a receiver may take")
+
+    keep_jobs_days: float | None = Field(None, gt=0, description="after how many days ended jobs are deleted")
+    keep_models_days: float | None = Field(None, gt=0, description="after how many days unused models are deleted")
+
+    @field_validator("webhook_allow", mode="before")
+    @classmethod
+    def _listed(cls, value: object) -> object:
+        return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+    @property
+    def database(self) -> str:
+        """The database's URL."""
+        if self.database_url is not None:
+            return self.database_url.get_secret_value()
+        return f"sqlite:///{self.data.absolute() / 'onnx-bisect.sqlite'}"
+
+    @property
+    def broker(self) -> str:
+        """The queue's URL, as celery wants it."""
+        return "memory://" if self.redis_url is None else self.redis_url.get_secret_value()
+
+    @property
+    def files(self) -> Path:
+        """Where uploads and reports are."""
+        return self.data / "files"
+
+    @property
+    def cache(self) -> Path:
+        """What a worker may throw away: models with their external data, and working folders."""
+        return self.data / "work"
+
+    @property
+    def keep_jobs(self) -> timedelta | None:
+        """How long ended jobs are kept."""
+        return None if self.keep_jobs_days is None else timedelta(days=self.keep_jobs_days)
+
+    @property
+    def keep_models(self) -> timedelta | None:
+        """How long models are kept that nobody uses."""
+        return None if self.keep_models_days is None else timedelta(days=self.keep_models_days)
