@@ -88,7 +88,7 @@ def _seen(node: onnx.NodeProto, scope: Scope, schema: onnx.defs.OpSchema) -> Ite
         else:
             yield "attr", name, value
     yield "other", "outputs", sum(1 for name in node.output if name)
-    parameters = set()
+    parameters = {it.type_param_str for it in schema.type_constraints}
     for position, (tensor, formal) in enumerate(zip(node.input, schema.inputs, strict=False)):
         known = scope.type_of(tensor) if tensor else None
         if known is None:
@@ -97,8 +97,8 @@ def _seen(node: onnx.NodeProto, scope: Scope, schema: onnx.defs.OpSchema) -> Ite
             yield "given", formal.name, True
         if not scope.is_constant(tensor):
             yield "computed", formal.name, True
-        if formal.type_str not in parameters and known.dtype:
-            parameters.add(formal.type_str)
+        if formal.type_str in parameters and known.dtype:
+            parameters.remove(formal.type_str)
             yield "dtype", formal.name, TensorProto.DataType.Name(known.dtype)
         if position == 0 and known.dims is not None:
             yield "rank", formal.name, len(known.dims)

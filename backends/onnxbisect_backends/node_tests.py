@@ -1,7 +1,7 @@
 """ONNX's own tests of single nodes, as questions to a compiler: one small model for each use of an op.
 
 The tests feed everything through graph inputs. Real models have shapes, axes, pads and most indices as constants, and
-compilers refuse them as inputs; so the values that a test comes with are written into the model, in up to four forms.
+compilers refuse them as inputs; so the values that a test comes with are written into the model, in up to five forms.
 """
 
 import warnings
@@ -17,6 +17,7 @@ from onnx import helper, numpy_helper
 
 from onnxbisect.model.scopes import qualified
 from onnxbisect.model.shapeops import SEMANTIC_SLOTS, SHAPE_SLOTS
+from onnxbisect_backends.older_form import older_form
 
 #: The opset that exporters write today; tests of newer ones are asked there wherever their node exists in it.
 USUAL_OPSET = 20
@@ -26,7 +27,7 @@ _OLDEST_IR = 4
 
 
 class Form(StrEnum):
-    """Which inputs of a test are constant, and how many of its outputs are asked for."""
+    """Which inputs of a test are constant, how many of its outputs are asked for, and in which opset."""
 
     #: Those that say what to compute: shapes, axes, pads, bounds, indices.
     USUAL = "shapes and indices constant"
@@ -36,6 +37,8 @@ class Form(StrEnum):
     COMPUTED = "every input computed"
     #: As WEIGHTS, without the optional outputs that tests of some ops all ask for and models seldom do.
     ONE_OUTPUT = "one output"
+    #: As USUAL, in the opset before the op's inputs or attributes last changed.
+    OLDER = "as an older opset has it"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +60,9 @@ class NodeTest:
         None where there is no such opset, where a value cannot be a constant, and where the form is that of an
         earlier member of `Form`.
         """
+        if form is Form.OLDER:
+            usual = self.question(Form.USUAL, opset=opset, newest_opset=newest_opset)
+            return None if usual is None else older_form(usual)
         earlier = list(Form)[: list(Form).index(form)]
         if self._shape(form) in map(self._shape, earlier):
             return None
@@ -76,7 +82,7 @@ class NodeTest:
         """Positions among the inputs that are given."""
         given = [slot for slot, name in enumerate(self.model.graph.node[0].input) if name]
         match form:
-            case Form.USUAL:
+            case Form.USUAL | Form.OLDER:
                 op = self.model.graph.node[0].op_type
                 slots = {*SHAPE_SLOTS.get(op, ()), *SEMANTIC_SLOTS.get(op, ())}
                 return frozenset(place for place, slot in enumerate(given) if slot in slots)

@@ -11,8 +11,10 @@ from threading import Event
 import onnx
 
 from onnxbisect.answer import Answer
+from onnxbisect.cut.grow import runtime_dtype
 from onnxbisect.errors import OnnxBisectError
 from onnxbisect.key import Keyer
+from onnxbisect.model import Model
 from onnxbisect.verdict import Verdict
 from onnxbisect_backends.contract import Backend, Description, Limits
 from onnxbisect_backends.probing.intake import Intake, probe_writer
@@ -53,7 +55,7 @@ class Sweep:
         return self._stopping.is_set()
 
     def ask(self, models: Iterable[onnx.ModelProto], told: Told) -> list[Verdict | None]:
-        """The verdicts in order; None for models that intake refuses and for those that the end came before."""
+        """The verdicts in order; None for models whose inputs nobody takes, and for those that the end came before."""
         verdicts: list[Verdict | None] = []
         running: dict[Future[Asked], str] = {}
         waiting: dict[str, list[int]] = {}
@@ -77,23 +79,28 @@ class Sweep:
             told(answer.verdict, known)
 
         with ThreadPoolExecutor(self.jobs) as pool:
-            for model in models:
-                number = len(verdicts)
-                verdicts.append(None)
-                if self.stopped or (intake := self._take_in(model)) is None:
-                    continue
-                everything = intake.model.universe.everything
-                key = Keyer(intake.model, weights=self.description.weights_matter).key(everything)
-                answer = self.base.get(key, 0)
-                if answer is not None:
-                    note(number, answer, True)
-                elif key in waiting:
-                    waiting[key].append(number)
-                elif self.until is None or time.monotonic() < self.until:
-                    waiting[key] = [number]
-                    running[pool.submit(self._prober(intake).ask, everything)] = key
-                    collect(self.jobs - 1)
-            collect(0)
+            try:
+                for model in models:
+                    number = len(verdicts)
+                    verdicts.append(None)
+                    if self.stopped or (intake := self._take_in(model)) is None:
+                        continue
+                    everything = intake.model.universe.everything
+                    key = Keyer(intake.model, weights=self.description.weights_matter).key(everything)
+                    answer = self.base.get(key, 0)
+                    if answer is not None:
+                        note(number, answer, True)
+                    elif key in waiting:
+                        waiting[key].append(number)
+                    elif self.until is None or time.monotonic() < self.until:
+                        waiting[key] = [number]
+                        running[pool.submit(self._prober(intake).ask, everything)] = key
+                        collect(self.jobs - 1)
+                collect(0)
+            except BaseException:
+                self.stop()  # or the pool would wait for what still compiles
+                collect(0)
+                raise
         return verdicts
 
     def _take_in(self, model: onnx.ModelProto) -> Intake | None:
@@ -104,7 +111,14 @@ class Sweep:
                 intake = Intake(path, {})
             except OnnxBisectError:
                 return None
-        return None if intake.model.unbound and not self.description.dynamic_shapes else intake
+        return intake if self._takes(intake.model) else None
+
+    def _takes(self, model: Model) -> bool:
+        """Whether the compiler takes the inputs, so that what it says is about the op."""
+        if model.unbound and not self.description.dynamic_shapes:
+            return False
+        dtypes = self.description.dressing.input_dtypes
+        return dtypes is None or all(runtime_dtype(value.type) in dtypes for value in model.proto.graph.input)
 
     def _prober(self, intake: Intake) -> Prober:
         samples = sampling(intake.model, None, self.description.samples)

@@ -169,3 +169,42 @@ def test_a_test_is_asked_in_the_oldest_opset_that_takes_it_and_never_in_a_newer_
         assert model is not None
         assert max(entry.version for entry in model.opset_import) == opset
     assert tests["test_gelu_default_1"].question(Form.USUAL, opset=19, newest_opset=19) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "opset", "attributes"),
+    [
+        ("test_reduce_mean_keepdims_example", 17, {"axes": [1], "keepdims": 1}),
+        ("test_reduce_sum_keepdims_random", 12, {"axes": [1], "keepdims": 1}),
+        ("test_squeeze", 12, {"axes": [0]}),
+    ],
+)
+def test_what_was_an_attribute_is_one_in_the_older_form(name: str, opset: int, attributes: dict[str, object]) -> None:
+    test = next(test for test in node_tests() if test.name == name)
+    model = test.question(Form.OLDER, opset=20)
+    assert model is not None
+    assert [entry.version for entry in model.opset_import] == [opset]
+    (found,) = model.graph.node
+    assert {it.name: helper.get_attribute_value(it) for it in found.attribute} == attributes
+    assert len(found.input) == len(model.graph.input) == 1
+    assert not model.graph.initializer
+    onnx.checker.check_model(model, full_check=True)
+
+
+def test_an_op_whose_inputs_and_attributes_never_changed_has_no_older_form() -> None:
+    tests = {test.name: test for test in node_tests()}
+    assert tests["test_relu"].question(Form.OLDER, opset=20) is None
+    assert tests["test_gelu_default_1"].question(Form.OLDER, opset=20) is None
+
+
+def test_an_op_that_compiles_as_it_was_is_supported_up_to_what_changed() -> None:
+    test = next(test for test in node_tests() if test.name == "test_reduce_mean_keepdims_example")
+    newer, older = (test.question(form, opset=20) for form in (Form.USUAL, Form.OLDER))
+    assert newer is not None
+    assert older is not None
+    profile = profile_of((newer, fail("Unsupport opset")), (older, PASS))
+    (limit,) = profile.ops["ReduceMean"].constraints
+    assert (limit.name, limit.rule, limit.seen) == ("axes", "absent", "Unsupport opset")
+    rules = Rules(profile=profile)
+    assert refusals(newer, rules)
+    assert not refusals(older, rules)

@@ -1,0 +1,76 @@
+"""Many small questions to one compiler: which are asked at all, and how they end."""
+
+import threading
+from pathlib import Path
+
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from onnxbisect.dressing import Dressing
+from onnxbisect.errors import BackendUnusableError
+from onnxbisect.verdict import Kind, Status, Verdict
+from onnxbisect_backends.contract import Description, Limits, Outcome
+from onnxbisect_backends.process import clean_env, run
+from onnxbisect_cli.sweep import Sweep
+from onnxbisect_cli.verdict_base import InMemoryVerdictBase
+
+
+class Removed:
+    """A compiler that somebody uninstalls while it compiles: the second compile finds it gone."""
+
+    name = "removed"
+
+    def __init__(self) -> None:
+        self.options: dict[str, str] = {}
+        self.outcomes: list[Outcome] = []
+        self._first = threading.Lock()
+        self._started = threading.Event()
+
+    def describe(self) -> Description:
+        return Description(tool="cc", version="1", dressing=Dressing(input_dtypes=frozenset({"float", "int32"})))
+
+    def check(self) -> str | None:
+        return None
+
+    def compile(self, probe: Path, workdir: Path, limits: Limits) -> Outcome:
+        if not self._first.acquire(blocking=False):
+            self._started.wait()
+            raise BackendUnusableError("cc is gone")
+        self._started.set()
+        outcome = run(["sleep", "60"], cwd=workdir, env=clean_env(workdir), limits=limits)
+        self.outcomes.append(outcome)
+        return outcome
+
+    def judge(self, outcome: Outcome) -> Verdict:
+        return Verdict(status=Status.UNRESOLVED, kind=Kind.ERROR)
+
+
+def sweep(backend: Removed, folder: Path, *, jobs: int) -> Sweep:
+    return Sweep(
+        backend=backend,
+        description=backend.describe(),
+        base=InMemoryVerdictBase(),
+        folder=folder,
+        limits=Limits(),
+        jobs=jobs,
+    )
+
+
+def abs_of(dtype: int) -> onnx.ModelProto:
+    x, y = (helper.make_tensor_value_info(name, dtype, [2]) for name in "xy")
+    return helper.make_model(helper.make_graph([helper.make_node("Abs", ["x"], ["y"])], "g", [x], [y]), ir_version=9)
+
+
+def test_an_unusable_compiler_ends_the_other_compiles_instead_of_waiting_for_them(tmp_path: Path) -> None:
+    backend = Removed()
+    with pytest.raises(BackendUnusableError):
+        sweep(backend, tmp_path, jobs=2).ask([abs_of(TensorProto.FLOAT), abs_of(TensorProto.INT32)], lambda *_: None)
+    (outcome,) = backend.outcomes
+    assert "stopped before it ended" in outcome.broken
+
+
+def test_an_input_of_a_dtype_that_the_compiler_takes_nowhere_is_no_question_about_the_op(tmp_path: Path) -> None:
+    backend = Removed()
+    assert sweep(backend, tmp_path, jobs=1).ask([abs_of(TensorProto.INT8)], lambda *_: None) == [None]
+    assert not backend.outcomes
