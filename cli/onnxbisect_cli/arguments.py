@@ -2,11 +2,14 @@
 
 from collections.abc import Container, Iterable
 from enum import StrEnum
+from typing import TypeVar
 
 from onnxbisect.errors import OptionError
 
 #: Dimensions are int64.
 _LARGEST = 2**63 - 1
+
+Word = TypeVar("Word", bound=StrEnum)
 
 
 class Format(StrEnum):
@@ -59,3 +62,12 @@ def shapes(pairs: Iterable[str]) -> dict[str, list[int]]:
 def names(groups: Iterable[str], known: Container[str] = ()) -> list[str]:
     """Comma-separated names of several options, in order. A value that is itself a `known` name stays whole."""
     return [name for group in groups for name in ([group] if group in known else group.split(",")) if name]
+
+
+def choices(kind: type[Word], given: Iterable[str], option: str) -> list[Word]:
+    """Words of an enumeration."""
+    known = {word.value: word for word in kind}
+    for word in given:
+        if word not in known:
+            raise OptionError(f"{option} cannot be {word!r}: it is {', '.join(known)}.")
+    return [known[word] for word in given]

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from onnxbisect.errors import OnnxBisectError
-from onnxbisect_cli import arguments, backend_commands
+from onnxbisect_cli import arguments, backend_commands, service_commands
 from onnxbisect_cli.arguments import Format
 
 app = typer.Typer(
@@ -27,6 +27,7 @@ app = typer.Typer(
 )
 
 app.add_typer(backend_commands.app, name="backends")
+app.add_typer(service_commands.app)
 
 ModelPath = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file.")]
 InputShapes = Annotated[

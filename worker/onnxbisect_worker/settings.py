@@ -5,8 +5,11 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from platformdirs import user_data_path
-from pydantic import Field, SecretStr, field_validator
+from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from onnxbisect.errors import OptionError
+from onnxbisect_backends.options import reason
 
 _SECRETS = Path("/run/secrets")
 
@@ -90,3 +93,13 @@ class Settings(BaseSettings):
     def keep_models(self) -> timedelta | None:
         """How long models are kept that nobody uses."""
         return None if self.keep_models_days is None else timedelta(days=self.keep_models_days)
+
+
+def load_settings() -> Settings:
+    """The settings that this process's environment makes; OptionError names the variable that is wrong."""
+    try:
+        return Settings()
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        name = str(first["loc"][0]) if first["loc"] else "?"
+        raise OptionError(f"ONNXBISECT_{name.upper()} is wrong: {reason(first['msg'])}.") from None

@@ -1,0 +1,69 @@
+"""`onnx-bisect token …`: who may use the service. It works on the database, so whoever can run it is the operator."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from onnxbisect.errors import OptionError
+from onnxbisect.report.text import clean
+from onnxbisect_db import tokens
+from onnxbisect_db.database import Database
+from onnxbisect_db.errors import SchemaError
+from onnxbisect_db.states import Scope
+from onnxbisect_db.tables import Token
+from onnxbisect_worker.settings import load_settings
+
+
+def create(name: str, *, tenant: str, scopes: Iterable[Scope], days: float | None) -> None:
+    """Print a new token, and nothing else, to standard output: it is nowhere else."""
+    expires_at = None if days is None else datetime.now(UTC) + timedelta(days=days)
+    with _database() as database:
+        issued = database.run(
+            lambda session: tokens.issue(session, tenant=tenant, name=name, scopes=scopes, expires_at=expires_at)
+        )
+    print(issued.text)
+
+
+def show(tenant: str) -> None:
+    """The tenant's tokens, without their secrets."""
+    with _database() as database, database.session() as session:
+        found = tokens.listed(session, tenant)
+    table = Table(box=None, pad_edge=False)
+    for column in ("id", "name", "scopes", "made", "last used", "state"):
+        table.add_column(column, overflow="fold")
+    for token in found:
+        made, used = f"{token.created_at:%Y-%m-%d}", "never" if token.used_at is None else f"{token.used_at:%Y-%m-%d}"
+        table.add_row(token.id, escape(clean(token.name)), ", ".join(token.scopes), made, used, _state(token))
+    Console().print(table)
+
+
+def revoke(token_id: str, *, tenant: str) -> None:
+    """From now on the token is good for nothing; OptionError where there is none of that id."""
+    with _database() as database:
+        revoked = database.run(lambda session: tokens.revoke(session, token_id, tenant))
+    if revoked is None:
+        raise OptionError(f"There is no token {token_id}: 'onnx-bisect token list' shows them.")
+
+
+def _state(token: Token) -> str:
+    if token.revoked_at is not None:
+        return "revoked"
+    if token.expires_at is None:
+        return "good"
+    over = token.expires_at <= datetime.now(UTC)
+    return f"{'expired on' if over else 'good until'} {token.expires_at:%Y-%m-%d}"
+
+
+@contextmanager
+def _database() -> Iterator[Database]:
+    database = Database(load_settings().database)
+    try:
+        if not database.is_current():
+            raise SchemaError("The database has no tables of this version: run 'onnx-bisect migrate' first.")
+        yield database
+    finally:
+        database.close()

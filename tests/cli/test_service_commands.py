@@ -1,0 +1,70 @@
+"""The operator's commands: settings, the database's version, tokens."""
+
+from pathlib import Path
+
+import pytest
+from command_line import Shell
+
+from onnxbisect_db import tokens
+from onnxbisect_db.database import Database
+from onnxbisect_db.states import Scope
+from onnxbisect_db.tables import Token
+
+
+@pytest.fixture(autouse=True)
+def data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setenv("ONNXBISECT_DATA", str(tmp_path / "data"))
+    return tmp_path / "data"
+
+
+def token_of(data: Path, text: str) -> Token | None:
+    database = Database(f"sqlite:///{data / 'onnx-bisect.sqlite'}")
+    with database.session() as session:
+        token = tokens.check(session, text)
+    database.close()
+    return token
+
+
+def test_settings_show_values_and_no_secret(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONNXBISECT_DATABASE_URL", "postgresql://ci:hunter2@db/onnxbisect")
+    monkeypatch.setenv("ONNXBISECT_PORT", "9000")
+    monkeypatch.setenv("ONNXBISECT_WEBHOOK_ALLOW", "10.0.0.0/8, ci.local")
+    shown = shell.call("settings").out
+    assert "hunter2" not in shown
+    assert "10.0.0.0/8,ci.local" in "".join(shown.split())
+    [port] = [line.split() for line in shown.splitlines() if line.startswith("ONNXBISECT_PORT ")]
+    assert port[1:3] == ["9000", "set"]
+
+
+def test_a_wrong_setting_is_one_sentence(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONNXBISECT_SLOTS", "0")
+    ended = shell.call("settings")
+    assert ended.code == 2
+    assert ended.sentence().startswith("ONNXBISECT_SLOTS is wrong: ")
+
+
+def test_a_token_is_made_listed_and_revoked(shell: Shell, data: Path) -> None:
+    assert shell.call("migrate").code == 0
+    text = shell.call("token", "create", "ci of a repo", "--scope", "read", "--days", "3").out.strip()
+    token = token_of(data, text)
+    assert token is not None
+    assert token.scopes == [Scope.READ]
+    listed = shell.call("token", "list").out
+    assert "ci of a repo" in listed
+    assert text not in listed
+    assert shell.call("token", "revoke", token.id).code == 0
+    assert token_of(data, text) is None
+    assert "revoked" in shell.call("token", "list").out
+
+
+def test_what_cannot_be_done_is_said(shell: Shell) -> None:
+    before = shell.call("token", "list")
+    assert before.code == 2
+    assert "onnx-bisect migrate" in before.sentence()
+    shell.call("migrate")
+    unknown = shell.call("token", "revoke", "no-such-id")
+    assert unknown.code == 2
+    assert "no-such-id" in unknown.sentence()
+    scope = shell.call("token", "create", "x", "--scope", "write")
+    assert scope.code == 2
+    assert "read, submit, admin" in scope.sentence()
