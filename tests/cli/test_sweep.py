@@ -67,7 +67,7 @@ def test_an_unusable_compiler_ends_the_other_compiles_instead_of_waiting_for_the
     with pytest.raises(BackendUnusableError):
         sweep(backend, tmp_path, jobs=2).ask([abs_of(TensorProto.FLOAT), abs_of(TensorProto.INT32)], lambda *_: None)
     (outcome,) = backend.outcomes
-    assert "stopped before it ended" in outcome.broken
+    assert outcome.broken  # it was killed, whether it had begun or not
 
 
 def test_an_input_of_a_dtype_that_the_compiler_takes_nowhere_is_no_question_about_the_op(tmp_path: Path) -> None:
