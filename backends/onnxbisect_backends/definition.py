@@ -113,6 +113,8 @@ class Option(_Table):
     default: Text
     choices: tuple[Text, ...] = ()
     help: str = ""
+    #: It names something of the machine where the compiler runs; over the network nobody chooses that freely.
+    local: bool = False
 
 
 class Definition(_Table):

@@ -14,14 +14,28 @@ from onnxbisect.errors import OptionError
 Options = TypeVar("Options", bound=BaseModel)
 
 
+@dataclass(frozen=True)
+class _Local:
+    """The type of `LOCAL`."""
+
+
+#: Marks an option that names something of the machine where the compiler runs, such as a folder, a program or an
+#: image: `home: Annotated[str, LOCAL]`. Whoever asks over the network chooses among its `examples` (`remote`).
+LOCAL = _Local()
+
+
 @dataclass(frozen=True, kw_only=True)
 class OptionHelp:
-    """What can be said of an option before any is given. `choices` are values that it takes, none where any goes."""
+    """What can be said of an option before any is given. `choices` are values that it takes, none where any goes.
+
+    A `local` option names something of the machine where the compiler runs.
+    """
 
     name: str
     default: str = ""
     choices: tuple[str, ...] = ()
     help: str = ""
+    local: bool = False
 
 
 def explained(model: type[BaseModel], prefix: str = "") -> tuple[OptionHelp, ...]:
@@ -33,9 +47,14 @@ def explained(model: type[BaseModel], prefix: str = "") -> tuple[OptionHelp, ...
             continue
         choices = [str(it) for it in field.examples or _choices(field.annotation)]
         default = _typed(field.get_default(call_default_factory=True, validated_data={}))
-        help_text = field.description or ""
         found.append(
-            OptionHelp(name=prefix + name, default=default, choices=tuple(filter(None, choices)), help=help_text)
+            OptionHelp(
+                name=prefix + name,
+                default=default,
+                choices=tuple(filter(None, choices)),
+                help=field.description or "",
+                local=LOCAL in field.metadata,
+            )
         )
     return tuple(found)
 

@@ -101,7 +101,7 @@ def _read_file(path: Path) -> LoadedBackend:
         summary=definition.summary,
         origin=_OURS if path.parent == _COMPILERS else str(path),
         options=tuple(
-            OptionHelp(name=name, default=option.default, choices=option.choices, help=option.help)
+            OptionHelp(name=name, default=option.default, choices=option.choices, help=option.help, local=option.local)
             for name, option in definition.options.items()
         ),
     )

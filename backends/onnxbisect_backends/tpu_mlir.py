@@ -18,7 +18,7 @@ from onnxbisect.verdict import Hints, Kind, Status, Verdict
 from onnxbisect_backends.contract import Description, Limits, Outcome
 from onnxbisect_backends.judging import crashed, unfinished
 from onnxbisect_backends.logs import read_log
-from onnxbisect_backends.options import read_options
+from onnxbisect_backends.options import LOCAL, read_options
 from onnxbisect_backends.process import brought_home, clean_env, run
 from onnxbisect_backends.samples import samples_of
 from onnxbisect_backends.toolchain import Toolchain, toolchain, toolchains
@@ -79,7 +79,9 @@ class Options(BaseModel):
         description="the version to use of those that 'onnx-bisect backends install tpu-mlir==VERSION' makes; without "
         "it the newest that is installed, else the model_transform.py of PATH",
     )
-    home: str = Field(default="", description="the folder of an SDK of your own, in which envsetup.sh is")
+    home: Annotated[str, LOCAL] = Field(
+        default="", description="the folder of an SDK of your own, in which envsetup.sh is"
+    )
     processor: Processor = Field(default="", description="what to compile for; without it model_transform is all")
     quantize: Quantize = Field(
         default="", description="as model_deploy has it; without it F32, and BF16 for cv180x to cv184x, which lack F32"

@@ -21,7 +21,7 @@ from onnxbisect.fingerprint import fingerprint
 from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect_backends.contract import Description, Limits, Outcome
 from onnxbisect_backends.judging import signal_name, unfinished
-from onnxbisect_backends.options import read_options
+from onnxbisect_backends.options import LOCAL, read_options
 from onnxbisect_backends.patterns import parse_chain
 from onnxbisect_backends.profiles import OpSupport, Profile, Report, load, shipped
 from onnxbisect_backends.simulate import Rules, refusals
@@ -41,7 +41,7 @@ class Options(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    profile: str | None = Field(
+    profile: Annotated[str | None, LOCAL] = Field(
         default=None, examples=[*shipped()], description="a shipped profile, or a TOML file of your own"
     )
     ops: _Names = Field(default=(), description="instead of a profile: exactly these are supported, A,B,…")

@@ -5,12 +5,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from onnxbisect.errors import OptionError
-from onnxbisect_backends.options import read_options, reason, unknown
+from onnxbisect_backends.options import LOCAL, read_options, reason, unknown
 from onnxbisect_backends.pulsar2.config_file import read_config
 from onnxbisect_backends.pulsar2.fields import element, message_at, message_of
 from onnxbisect_backends.pulsar2.schema import BuildConfig
@@ -36,10 +36,10 @@ class Options(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    config: Path | None = Field(
+    config: Annotated[Path | None, LOCAL] = Field(
         default=None, description="your own configuration file for pulsar2 build: .json, .yaml, .toml or .prototxt"
     )
-    image: str | None = Field(
+    image: Annotated[str | None, LOCAL] = Field(
         default=None,
         pattern=r"^\w[\w./:@-]*$",  # docker would take what begins with a dash for a flag of its own
         description="the Docker image to run it in; without it pulsar2 is on PATH",
