@@ -1,1 +1,1 @@
-"""REST and the status page. Empty until the service lands; the import contract already holds its place."""
+"""REST: the edge of the service. Routes read the request, call the database layer, and ring."""

@@ -70,12 +70,16 @@ def allows(token: Token, scope: Scope) -> bool:
     return any(held in _IMPLIED[scope] for held in token.scopes)
 
 
+def use_is_unnoted(session: Session, token: Token) -> bool:
+    """Whether `used` would write anything: most requests need not wait for a transaction that writes."""
+    return token.used_at is None or now(session) - token.used_at > _USED_EVERY
+
+
 def used(session: Session, token_id: str) -> None:
     """Note that it was used."""
-    at = now(session)
     token = session.get(Token, token_id)
-    if token is not None and (token.used_at is None or at - token.used_at > _USED_EVERY):
-        token.used_at = at
+    if token is not None and use_is_unnoted(session, token):
+        token.used_at = now(session)
 
 
 def listed(session: Session, tenant: str) -> list[Token]:

@@ -1,0 +1,48 @@
+"""The application: routes, errors and headers put together."""
+
+from importlib.metadata import version
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from starlette.types import Lifespan
+
+from onnxbisect_api import problems
+from onnxbisect_api.body import BodyLimit
+from onnxbisect_api.headers import SecurityHeaders
+from onnxbisect_api.problems import Mistake, ProblemDocument
+from onnxbisect_worker.service import Service
+
+_UPLOADS = frozenset({"/v1/models", "/v1/files"})
+_DESCRIPTION = "Finds every part of an ONNX model that an NPU compiler refuses, and proves that nothing else is wrong."
+
+
+def create_app(service: Service, *, lifespan: Lifespan[FastAPI] | None = None) -> FastAPI:
+    """Answers for `service`, which the caller opens and closes. `lifespan` runs what belongs to the process."""
+    app = FastAPI(
+        title="onnx-bisect",
+        version=version("onnx-bisect"),
+        description=_DESCRIPTION,
+        docs_url=None,  # its scripts come from elsewhere, which the headers forbid
+        redoc_url=None,
+        lifespan=lifespan,
+        responses=problems.responses(),
+    )
+    app.state.service = service
+    problems.install(app)
+    app.add_middleware(BodyLimit, uploads=_UPLOADS)
+    app.add_middleware(SecurityHeaders)
+    app.openapi = lambda: _described(app)  # type: ignore[method-assign] # the documented way to extend it
+    return app
+
+
+def _described(app: FastAPI) -> dict[str, Any]:
+    """The OpenAPI description, with the schemas that all errors refer to."""
+    if app.openapi_schema is None:
+        described = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+        schemas = described.setdefault("components", {}).setdefault("schemas", {})
+        for model in (Mistake, ProblemDocument):
+            schemas[model.__name__] = model.model_json_schema(ref_template="#/components/schemas/{model}")
+            schemas[model.__name__].pop("$defs", None)
+        app.openapi_schema = described
+    return app.openapi_schema

@@ -1,0 +1,129 @@
+"""Every error is `application/problem+json` (RFC 9457), with a sentence in `detail` that helps."""
+
+import logging
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, Field
+from sqlalchemy.exc import DataError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse, Response
+
+from onnxbisect.errors import OnnxBisectError
+from onnxbisect_api.headers import SECURITY
+from onnxbisect_db.errors import DiskFullError, JobStateError, SchemaError, TooLargeError
+
+_LOG = logging.getLogger(__name__)
+_MEDIA_TYPE = "application/problem+json"
+_STATUSES: Mapping[type[OnnxBisectError], int] = {
+    JobStateError: 409,
+    TooLargeError: 413,
+    SchemaError: 503,
+    DiskFullError: 507,
+}
+#: What the caller wrote is understood, and cannot be: unknown model or option, key of another request.
+_REFUSED = 422
+_DETAILS = {
+    404: "There is nothing at this address, or nothing that this token may see.",
+    405: "This address does not take {method}.",
+    413: "The request's body is larger than what is taken here.",
+}
+_UNAVAILABLE = "The service cannot reach its database at the moment: try again soon."
+
+
+class Mistake(BaseModel):
+    """One thing that is wrong with a request."""
+
+    where: str = Field(description="a path into the request, as body.targets.0.backend")
+    problem: str
+
+
+class ProblemDocument(BaseModel):
+    """What every error looks like (RFC 9457)."""
+
+    type: str = "about:blank"
+    title: str = Field(description="what the status means")
+    status: int
+    detail: str = Field(description="what is wrong, and what to do, in a sentence")
+    errors: list[Mistake] | None = Field(None, description="where a request has several mistakes, all of them")
+
+
+class Problem(HTTPException):
+    """Raise it to answer with a status and a sentence."""
+
+    def __init__(self, status: int, detail: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(status, detail, dict(headers) if headers is not None else None)
+
+
+def missing(what: str) -> Problem:
+    """A 404: it is not there, or belongs to another tenant, which must not make a difference."""
+    return Problem(404, f"There is no such {what}.")
+
+
+def answer(
+    status: int, detail: str, *, headers: Mapping[str, str] | None = None, errors: list[Mistake] | None = None
+) -> Response:
+    """The problem as a response."""
+    document = ProblemDocument(title=HTTPStatus(status).phrase, status=status, detail=detail, errors=errors)
+    return JSONResponse(
+        document.model_dump(exclude_none=True), status, headers={**SECURITY, **(headers or {})}, media_type=_MEDIA_TYPE
+    )
+
+
+def responses() -> dict[int | str, dict[str, Any]]:
+    """The same, for the OpenAPI description of every operation."""
+    content = {_MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemDocument"}}}
+    return {
+        "4XX": {"description": "The request is refused", "content": content},
+        "5XX": {"description": "The service cannot do this now", "content": content},
+    }
+
+
+def install(app: FastAPI) -> None:
+    """Make every error of the application a problem."""
+
+    @app.exception_handler(HTTPException)
+    def _http(request: Request, error: HTTPException) -> Response:
+        if error.status_code == 304:
+            return Response(status_code=304, headers=error.headers)
+        said = error.detail
+        if not isinstance(error, Problem) and error.status_code in _DETAILS:
+            said = _DETAILS[error.status_code].format(method=request.method)
+        return answer(error.status_code, said, headers=error.headers)
+
+    @app.exception_handler(RequestValidationError)
+    def _invalid(request: Request, error: RequestValidationError) -> Response:
+        found = [_mistake(each) for each in error.errors()]
+        if all(mistake.where.startswith("path.") for mistake in found):
+            return answer(404, _DETAILS[404])
+        more = f" ({len(found) - 1} more in `errors`)" if len(found) > 1 else ""
+        return answer(_REFUSED, f"{found[0].where}: {found[0].problem}{more}.", errors=found)
+
+    @app.exception_handler(OnnxBisectError)
+    def _own(request: Request, error: OnnxBisectError) -> Response:
+        return answer(_STATUSES.get(type(error), _REFUSED), str(error))
+
+    @app.exception_handler(DataError)
+    def _unstorable(request: Request, error: DataError) -> Response:
+        return answer(_REFUSED, "The request has a text or a number that cannot be stored.")
+
+    @app.exception_handler(PoolTimeoutError)
+    @app.exception_handler(InterfaceError)
+    @app.exception_handler(OperationalError)
+    def _database(request: Request, error: Exception) -> Response:
+        _LOG.error("the database failed: %s", error, exc_info=error)
+        return answer(503, _UNAVAILABLE, headers={"Retry-After": "5"})
+
+    @app.exception_handler(Exception)
+    def _unexpected(request: Request, error: Exception) -> Response:
+        # The server logs the error itself; nothing of it is the caller's business.
+        return answer(500, "This is a mistake of the service, and in its log: please report it.")
+
+
+def _mistake(error: Mapping[str, Any]) -> Mistake:
+    # `input` is left out: it can be large, and it can be a secret.
+    return Mistake(where=".".join(str(part) for part in error["loc"]), problem=str(error["msg"]).rstrip("."))

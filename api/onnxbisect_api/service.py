@@ -1,0 +1,17 @@
+"""How a route gets at the service that it answers for."""
+
+from typing import Annotated
+
+from fastapi import Depends, Request
+
+from onnxbisect_worker.service import Service
+
+
+def service_of(request: Request) -> Service:
+    """The service that the application was made with."""
+    service: Service = request.app.state.service
+    return service
+
+
+#: A parameter of this type is the service.
+TheService = Annotated[Service, Depends(service_of)]
