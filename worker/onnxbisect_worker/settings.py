@@ -24,6 +24,7 @@ class Settings(BaseSettings):
     )
 
     data: Path = Field(user_data_path("onnx-bisect"), description="folder for files, and for SQLite's database")
+    work: Path | None = Field(None, description="folder of this machine's workers alone; in the data folder if unset")
     database_url: SecretStr | None = Field(None, description="PostgreSQL or SQLite; SQLite in the data folder if unset")
     redis_url: SecretStr | None = Field(None, description="the queue; without it one process does everything")
     host: str = Field("127.0.0.1", description="address to listen on")
@@ -82,7 +83,7 @@ class Settings(BaseSettings):
     @property
     def cache(self) -> Path:
         """What a worker may throw away: models with their external data, and working folders."""
-        return self.data / "work"
+        return self.work or self.data / "work"
 
     @property
     def keep_jobs(self) -> timedelta | None:

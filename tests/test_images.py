@@ -1,0 +1,86 @@
+"""What can be said of the images and the compose file on a machine without Docker."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import compose_spec
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[1]
+DOCKERFILES = ("api/Dockerfile", "worker/Dockerfile")
+DATABASES = {"redis", "postgres"}
+
+
+@pytest.fixture(scope="module")
+def compose() -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+    return found
+
+
+def _interpolated(text: str) -> str:
+    """As compose does it, where nothing is set but what must be."""
+    with_defaults = re.sub(r"\$\{\w+(?::?-([^}]*)|:\?[^}]*)?\}", lambda found: found[1] or "", text)
+    return with_defaults.replace("$$", "$")
+
+
+@pytest.mark.parametrize("dockerfile", DOCKERFILES)
+def test_a_dockerfile_is_clean(dockerfile: str) -> None:
+    hadolint = Path(sys.executable).with_name("hadolint")
+    linted = subprocess.run([hadolint, ROOT / dockerfile], capture_output=True, text=True, check=False)
+    assert (linted.returncode, linted.stdout) == (0, "")
+
+
+@pytest.mark.parametrize("dockerfile", DOCKERFILES)
+def test_an_image_gets_every_package_and_is_not_roots(dockerfile: str) -> None:
+    text = (ROOT / dockerfile).read_text()
+    packages = re.findall(r'"(\w+)/onnxbisect\w*"', (ROOT / "pyproject.toml").read_text())
+    ignored = (ROOT / ".dockerignore").read_text().splitlines()
+    for folder in dict.fromkeys(packages):
+        assert f"\nCOPY {folder} {folder}\n" in text
+        assert f"!{folder}" in ignored
+    assert re.findall(r"^USER (.*)$", text, re.MULTILINE)[-1] == "10001"
+
+
+def test_the_compose_file_is_one(compose: dict[str, Any]) -> None:
+    merged = json.loads(_interpolated(json.dumps({key: value for key, value in compose.items() if key[:2] != "x-"})))
+    assert compose_spec.PyCompose.from_json(json.dumps(merged)).service_names() == list(compose["services"])
+    merged["services"]["api"]["imag"] = "x"
+    with pytest.raises(ValueError, match="imag"):
+        compose_spec.PyCompose.from_json(json.dumps(merged))
+
+
+def test_databases_publish_no_port_and_compilers_have_no_way_out(compose: dict[str, Any]) -> None:
+    services = compose["services"]
+    assert [name for name, service in services.items() if "ports" in service] == ["api"]
+    assert compose["networks"]["inside"]["internal"] is True
+    compilers = {name for name in services if name.startswith("worker-")} - {"worker-control"}
+    for name in compilers | DATABASES:
+        assert services[name]["networks"] == ["inside"], name
+
+
+def test_every_service_is_watched_and_bounded(compose: dict[str, Any]) -> None:
+    for name, service in compose["services"].items():
+        assert service["deploy"]["resources"]["limits"]["memory"], name
+        assert "healthcheck" in service or name == "migrate", name
+        if name not in DATABASES:
+            assert service["cap_drop"] == ["ALL"], name
+            assert service["read_only"] is True, name
+
+
+def test_a_worker_outlives_the_soft_shutdown(compose: dict[str, Any]) -> None:
+    for name, service in compose["services"].items():
+        if name.startswith("worker-"):
+            assert service["stop_grace_period"] == "60s", name
+
+
+def test_vendors_images_go_by_argument_and_profile(compose: dict[str, Any]) -> None:
+    for vendor in ("pulsar2", "tpu-mlir"):
+        service = compose["services"][f"worker-{vendor}"]
+        assert service["profiles"] == [vendor]
+        assert "BASE" in service["build"]["args"]
+        assert service["command"] == ["worker", "--backend", vendor]
