@@ -11,7 +11,7 @@ from typing import Any
 from onnxbisect.errors import BackendUnusableError, OptionError
 from onnxbisect.report import document
 from onnxbisect.report.files import put
-from onnxbisect.report.overview import Asked, overview
+from onnxbisect.report.overview import Asked, Subject, overview
 from onnxbisect.report.overview_forms import html, lines, markdown
 from onnxbisect_backends.contract import Backend, Description
 from onnxbisect_backends.probing.intake import Intake, demand_static
@@ -51,7 +51,7 @@ def run(requests: Mapping[str, Request], out: Path | None, form: Format) -> int:
     asking = _Asking(intake=intake, out=out, count=len(requests))
     for label, request in requests.items():
         asking.ask(label, request, backends[label])
-    table = overview(intake.model, asking.asked)
+    table = overview(Subject.of(intake.model), asking.asked)
     if out is not None and asking.unwritten is None:
         for kind, write in _FORMS.items():
             put(out / f"overview.{kind}", write(table).encode("utf-8", "backslashreplace"))

@@ -10,7 +10,7 @@ import pytest
 from onnxbisect.diagnosis import Certainty, Culprit, CulpritKind
 from onnxbisect.model.model import Model
 from onnxbisect.report import document
-from onnxbisect.report.overview import Asked, overview, schema
+from onnxbisect.report.overview import Asked, Subject, overview, schema
 from onnxbisect.report.overview_forms import html, lines, markdown
 from onnxbisect.unitset import of
 
@@ -24,7 +24,9 @@ def target(label: str, *culprits: Culprit, model: Model = MODEL) -> Asked:
 
 
 def table(*asked: Asked, model: Model = MODEL) -> dict[str, Any]:
-    found = overview(model, asked)
+    found = overview(Subject.of(model), asked)
+    reports = [it.report for it in asked if it.report is not None]
+    assert found == overview(Subject.of_report(reports[0]), asked)
     jsonschema.validate(found, schema())
     return found
 

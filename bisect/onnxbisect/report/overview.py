@@ -17,6 +17,29 @@ FORMAT = "onnx-bisect/overview@1"
 
 
 @dataclass(frozen=True, kw_only=True)
+class Subject:
+    """The model that all targets were asked about. `names` has for each unit the name of its node."""
+
+    name: str
+    sha256: str
+    nodes: int
+    names: Sequence[str]
+
+    @classmethod
+    def of(cls, model: Model) -> "Subject":
+        """From the model itself."""
+        nodes = model.proto.graph.node
+        names = tuple(nodes[unit.node].name for unit in model.units)
+        return cls(name=model.path.name, sha256=model.sha256, nodes=len(nodes), names=names)
+
+    @classmethod
+    def of_report(cls, report: Mapping[str, Any]) -> "Subject":
+        """From the report of any target, where nobody has the model at hand."""
+        about = report["model"]
+        return cls(name=about["name"], sha256=about["sha256"], nodes=about["nodes"], names=report["units"]["names"])
+
+
+@dataclass(frozen=True, kw_only=True)
 class Asked:
     """One target under its label. `report` is its document, None where there is none for the `reason` given;
     `ended` tells that its turn never came.
@@ -50,16 +73,16 @@ class _Row:
     places: set[UnitSet] = field(default_factory=set)
 
 
-def overview(model: Model, asked: Sequence[Asked]) -> dict[str, Any]:
+def overview(model: Subject, asked: Sequence[Asked]) -> dict[str, Any]:
     """The overview, JSON-able, as `overview.schema.json` describes it. Names and messages are left as they are."""
     rows = sorted(_rows(asked), key=lambda row: min(_first(place) for place in row.places))
     return {
         "format": FORMAT,
         "model": {
-            "name": model.path.name,
+            "name": model.name,
             "sha256": model.sha256,
-            "nodes": len(model.proto.graph.node),
-            "units": len(model.units),
+            "nodes": model.nodes,
+            "units": len(model.names),
         },
         "targets": [_target(it) for it in asked],
         "culprits": [_entry(model, row, asked) for row in rows],
@@ -108,12 +131,12 @@ def _rows(asked: Sequence[Asked]) -> list[_Row]:
     return rows
 
 
-def _entry(model: Model, row: _Row, asked: Sequence[Asked]) -> dict[str, Any]:
+def _entry(model: Subject, row: _Row, asked: Sequence[Asked]) -> dict[str, Any]:
     places = sorted(row.places, key=lambda place: list(members(place)))
     return {
         "ops": list(row.ops),
         "kind": "capacity" if row.capacity else "single" if len(row.ops) == 1 else "interaction",
-        "places": [[model.proto.graph.node[model.units[unit].node].name for unit in members(it)] for it in places],
+        "places": [[model.names[unit] for unit in members(it)] for it in places],
         "cells": {it.label: _cell(row, places, it) for it in asked},
     }
 
