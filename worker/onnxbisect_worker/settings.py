@@ -10,6 +10,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from onnxbisect.errors import OptionError
 from onnxbisect_backends.options import reason
+from onnxbisect_worker.outbound import Allowed
 
 _SECRETS = Path("/run/secrets")
 
@@ -62,6 +63,12 @@ class Settings(BaseSettings):
     @classmethod
     def _listed(cls, value: object) -> object:
         return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+    @field_validator("webhook_allow")
+    @classmethod
+    def _understood(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        Allowed.read(value)
+        return value
 
     @property
     def database(self) -> str:

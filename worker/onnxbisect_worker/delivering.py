@@ -1,0 +1,143 @@
+"""Sending one message of the outbox, as the Standard Webhooks specification wants it."""
+
+import json
+import logging
+import random
+import re
+import ssl
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from importlib.metadata import version
+from typing import Any
+
+import httpcore2
+import httpx2
+from standardwebhooks import Webhook
+
+from onnxbisect.report.text import clean, clip
+from onnxbisect_db import deliveries
+from onnxbisect_db.deliveries import Sending, Try
+from onnxbisect_worker.outbound import Allowed, complaint
+from onnxbisect_worker.posting import Answer, Resolver, TargetRefusedError, UnknownHostError, post, resolved
+from onnxbisect_worker.service import Service
+from onnxbisect_worker.settings import Settings
+
+#: What a sender may take beside the receiver's time before it is given up for dead.
+_MARGIN = 30.0
+#: The specification wants payloads below 20 kB.
+_LARGEST = 20_000
+#: What is left of one that would be larger: whatever else there is to know can be asked for.
+_ESSENTIAL = frozenset({"job", "search", "state", "verdict", "url"})
+
+_log = logging.getLogger(__name__)
+
+
+def deliver(service: Service, delivery_id: str, *, resolve: Resolver = resolved) -> None:
+    """Send a delivery if it is due and in nobody's hands. What came of it is on record, and raises nothing."""
+    settings = service.settings
+    sending = service.database.run(
+        lambda session: deliveries.claim(session, delivery_id, seconds=settings.webhook_seconds + _MARGIN)
+    )
+    if sending is None:
+        return
+    tried = _tried(sending, settings, resolve)
+    jitter = random.random()  # noqa: S311 - receivers that were down together shall not be called together
+    service.database.run(lambda session: deliveries.record(session, sending, tried, jitter=jitter))
+
+
+def _tried(sending: Sending, settings: Settings, resolve: Resolver) -> Try:
+    refused = complaint(sending.url, settings.webhook_allow)
+    if refused is not None:
+        return Try(status=None, milliseconds=0, problem=refused)
+    body = _body(sending, settings.public_url)
+    seconds = settings.webhook_seconds
+    start = time.monotonic()
+    try:
+        answer = post(
+            httpx2.URL(sending.url),
+            _headers(sending, body),
+            body.encode(),
+            seconds=seconds,
+            allowed=Allowed.read(settings.webhook_allow),
+            resolve=resolve,
+        )
+    except (TargetRefusedError, UnknownHostError, OSError, httpcore2.ProtocolError) as error:
+        return Try(status=None, milliseconds=_since(start), problem=_problem(error, seconds))
+    except Exception:  # else the message would come back for ever
+        _log.exception("Webhook %s could not be sent.", sending.id)
+        return Try(status=None, milliseconds=_since(start), problem="It could not be sent: see the service's log.")
+    return Try(
+        status=answer.status,
+        milliseconds=_since(start),
+        answer="\n".join(clean(line) for line in answer.body.decode(errors="replace").splitlines()),
+        problem=_complaint_of(answer),
+        retry_after=_retry_after(answer.headers.get("retry-after", "")),
+    )
+
+
+def _body(sending: Sending, public_url: str | None) -> str:
+    data = dict(sending.payload["data"])
+    if public_url is not None and "job" in data:
+        data["url"] = f"{public_url.rstrip('/')}/v1/jobs/{data['job']}"
+    body = _json({**sending.payload, "data": data})
+    if len(body) < _LARGEST:
+        return body
+    essential = {name: value for name, value in data.items() if name in _ESSENTIAL}
+    return _json({**sending.payload, "data": {**essential, "cut": True}})
+
+
+def _json(payload: Mapping[str, Any]) -> str:
+    return json.dumps(payload, separators=(",", ":"))
+
+
+def _headers(sending: Sending, body: str) -> dict[str, str]:
+    at = datetime.now(UTC)
+    signatures = [Webhook(secret).sign(sending.id, at, body) for secret in sending.secrets]
+    return {
+        "Content-Type": "application/json",
+        "User-Agent": f"onnx-bisect/{version('onnx-bisect')}",
+        "webhook-id": sending.id,
+        "webhook-timestamp": str(int(at.timestamp())),
+        "webhook-signature": " ".join(signatures),
+    }
+
+
+def _problem(error: Exception, seconds: float) -> str:
+    match error:
+        case TargetRefusedError() | UnknownHostError():
+            return str(error)
+        case TimeoutError():
+            return f"It took longer than {seconds:g} s."
+        case ssl.SSLCertVerificationError():
+            return clip(f"Its certificate is not accepted: {error.verify_message}", 300)
+        case ssl.SSLError():
+            return clip(f"It does not speak TLS as it should: {error.reason or error}", 300)
+        case OSError():
+            return clip(f"There is no connection: {error.strerror or error}", 300)
+    return clip(f"It does not speak HTTP as it should: {error}", 300)
+
+
+def _complaint_of(answer: Answer) -> str:
+    if not 300 <= answer.status < 400:
+        return ""
+    to = clip(answer.headers.get("location", ""), 300)
+    return f"It redirects to {to or 'nowhere'}. Redirects are not followed: change the endpoint's URL."
+
+
+def _retry_after(asked: str) -> timedelta | None:
+    """Seconds, or the date of an HTTP header."""
+    if re.fullmatch("[0-9]{1,9}", asked):
+        return timedelta(seconds=int(asked))
+    try:
+        at = parsedate_to_datetime(asked)
+    except (ValueError, OverflowError):
+        return None
+    if at.tzinfo is None:  # RFC 5322 says so of "-0000"
+        at = at.replace(tzinfo=UTC)
+    return max(at - datetime.now(UTC), timedelta(0))
+
+
+def _since(start: float) -> int:
+    return round((time.monotonic() - start) * 1000)
