@@ -1,14 +1,79 @@
 """The commands of the service: what can be typed."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from onnxbisect_cli import arguments
+from onnxbisect_cli.arguments import Format
 
 app = typer.Typer(rich_markup_mode=None)
 token_app = typer.Typer(rich_markup_mode=None, no_args_is_help=True, help="Who may use the service.")
 app.add_typer(token_app, name="token")
 
+#: What `run` takes, too.
+BackendNames = Annotated[
+    list[str],
+    typer.Option("--backend", "-b", metavar="NAME", help="The compiler to ask; LABEL=NAME where there are several."),
+]
+BackendOptions = Annotated[
+    list[str] | None,
+    typer.Option("--option", metavar="KEY=VALUE", help="An option of the backend, LABEL.KEY=VALUE of one of several."),
+]
 Tenant = Annotated[str, typer.Option("--tenant", help="Whose: models, jobs and verdicts are a tenant's own.")]
+
+
+@app.command("submit")
+def submit_command(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file; its external data is sent with it.")],
+    server: Annotated[str, typer.Option("--server", envvar="ONNXBISECT_SERVER", metavar="URL", help="The server.")],
+    backend: BackendNames,
+    token: Annotated[
+        str, typer.Option("--token", envvar="ONNXBISECT_TOKEN", help="Rather by the variable than on the command line.")
+    ],
+    option: BackendOptions = None,
+    input_shape: Annotated[
+        list[str] | None, typer.Option("--input-shape", metavar="NAME=1,3,224,224", help="As in run; repeatable.")
+    ] = None,
+    budget_calls: Annotated[int | None, typer.Option("--budget-calls", min=1, metavar="N")] = None,
+    budget_seconds: Annotated[float | None, typer.Option("--budget-seconds", min=0.001, metavar="S")] = None,
+    timeout: Annotated[float | None, typer.Option("--timeout", min=0.001, metavar="SECONDS")] = None,
+    recheck: Annotated[bool, typer.Option("--recheck")] = False,
+    calibration: Annotated[
+        Path | None, typer.Option("--calibration", metavar="FILE", help="A .zip, .tar or .npz of input samples.")
+    ] = None,
+    label: Annotated[
+        list[str] | None,
+        typer.Option("--label", metavar="NAME=VALUE", help="Such as repo, branch, commit; repeatable."),
+    ] = None,
+    webhook: Annotated[str | None, typer.Option("--webhook", metavar="URL", help="Is told of this job.")] = None,
+    priority: Annotated[int, typer.Option("--priority", help="Jobs of a higher one go first.")] = 0,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for the report, or print the job's URL.")] = True,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="DIR", help="Write all reports and the culprits' files here.")
+    ] = None,
+    form: Annotated[Format, typer.Option("--format", help="What standard output gets.")] = Format.TEXT,
+) -> None:
+    """Diagnose MODEL on a server. Output and exit status are those of run."""
+    from onnxbisect_cli import submit_job, targets
+
+    request = submit_job.Request(
+        model=model,
+        server=server,
+        token=token,
+        targets=[(target.backend, target.options) for target in targets.chosen(backend, option or ())],
+        input_shapes=arguments.shapes(input_shape or ()),
+        budget_calls=budget_calls,
+        budget_seconds=budget_seconds,
+        seconds=timeout,
+        recheck=recheck,
+        calibration=calibration,
+        labels=arguments.key_values(label or (), "--label"),
+        webhook=webhook,
+        priority=priority,
+    )
+    raise typer.Exit(submit_job.submit(request, wait=wait, out=out, form=form))
 
 
 @app.command("settings")

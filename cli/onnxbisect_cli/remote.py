@@ -1,0 +1,159 @@
+"""A server of onnx-bisect, as `submit` talks to it."""
+
+import hashlib
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import httpx2
+
+from onnxbisect.errors import BackendUnusableError, OptionError
+
+#: Seconds for one request; a body may take as long as it flows.
+_TIMEOUT = httpx2.Timeout(60.0, connect=10.0)
+#: Seconds that the server may keep a request open until a job ends.
+_WAIT = 30
+#: Seconds between tries while the server cannot be reached: it may be starting anew, and the job is safe meanwhile.
+_PAUSES = (0.5, 1, 2, 4, 8, 15, 30, 30, 30)
+_CHUNK = 1 << 20
+
+
+class Server:
+    """Raises OptionError where the server says that the request is wrong, BackendUnusableError where there is no
+    answer, each with a sentence.
+    """
+
+    def __init__(self, url: str, token: str) -> None:
+        if not url.startswith(("http://", "https://")):
+            raise OptionError(f"--server {url!r} is no address like https://onnx-bisect.example.org.")
+        self._url = url.rstrip("/")
+        self._reached = False
+        self._client = httpx2.Client(base_url=self._url, headers={"Authorization": f"Bearer {token}"}, timeout=_TIMEOUT)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self._client.close()
+
+    def upload(self, model: Path, data: Sequence[str]) -> str:
+        """The SHA-256 under which the server has the model; nothing is sent where it has it already.
+
+        `data` are the locations of its external data, relative to its folder. Models that have some are always sent.
+        """
+        if not data:
+            sha256 = _sha256(model)
+            if self._send("HEAD", f"/v1/models/{sha256}", missing_is_fine=True).status_code == 200:
+                return sha256
+            sent = self._send("PUT", "/v1/models", params={"name": model.name}, content=lambda: _chunks(model))
+        else:
+            with ExitStack() as files:
+                opened = [("model", (model.name, files.enter_context(model.open("rb"))))]
+                for location in data:
+                    opened.append(("data", (location, files.enter_context((model.parent / location).open("rb")))))
+                sent = self._send("POST", "/v1/models", files=opened)
+        return str(sent.json()["sha256"])
+
+    def store(self, content: Path) -> str:
+        """The SHA-256 under which the server has a file that a job speaks of."""
+        return str(self._send("PUT", "/v1/files", content=lambda: _chunks(content)).json()["sha256"])
+
+    def create(self, job: Mapping[str, Any], key: str) -> dict[str, Any]:
+        """A new job, or the one that was made under the same key when the answer got lost."""
+        return self._json("POST", "/v1/jobs", json=dict(job), headers={"Idempotency-Key": key})
+
+    def ended(self, job_id: str, told: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+        """Waits until the job has ended; `told` sees it every few seconds."""
+        while True:
+            job = self._json("GET", f"/v1/jobs/{job_id}", params={"wait": _WAIT})
+            told(job)
+            if job["state"] not in ("queued", "running"):
+                return job
+
+    def cancel(self, job_id: str) -> None:
+        """Ends the job."""
+        self._send("POST", f"/v1/jobs/{job_id}/cancel")
+
+    def report(self, job_id: str, target: int | None = None) -> dict[str, Any]:
+        """The report on one target, counted from 0; without it the overview of several."""
+        params: dict[str, Any] = {"format": "json"} | ({} if target is None else {"target": target})
+        return self._json("GET", f"/v1/jobs/{job_id}/report", params=params)
+
+    def culprit_file(self, job_id: str, target: int, number: int, name: str, to: Path) -> bool:
+        """Fetches a file of the culprit, the first being 1; False where it has none of that name."""
+        path = f"/v1/jobs/{job_id}/culprits/{number}/{name}"
+        with self._client.stream("GET", path, params={"target": target}) as answer:
+            if answer.status_code == 404:
+                return False
+            if answer.status_code != 200:
+                answer.read()
+                raise _refused(answer)
+            with to.open("wb") as file:
+                for chunk in answer.iter_bytes(_CHUNK):
+                    file.write(chunk)
+        return True
+
+    def _json(self, method: str, path: str, **request: Any) -> dict[str, Any]:
+        found: dict[str, Any] = self._send(method, path, **request).json()
+        return found
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        *,
+        missing_is_fine: bool = False,
+        content: Callable[[], Iterator[bytes]] | None = None,
+        **request: Any,
+    ) -> httpx2.Response:
+        sends_files = "files" in request  # what was read of them is gone
+        for pause in (*_PAUSES, None):
+            try:
+                body = None if content is None else content()
+                answer = self._client.request(method, path, content=body, **request)
+            except httpx2.TransportError as error:
+                if pause is None or not self._reached or sends_files:
+                    what = str(error) or type(error).__name__
+                    raise BackendUnusableError(f"The server {self._url} cannot be reached: {what}.") from error
+                time.sleep(pause)
+                continue
+            self._reached = True
+            if answer.status_code in (429, 502, 503, 504) and pause is not None and "files" not in request:
+                time.sleep(max(pause, _asked(answer)))
+                continue
+            if answer.is_success or (missing_is_fine and answer.status_code == 404):
+                return answer
+            raise _refused(answer)
+        raise AssertionError("the last try returns or raises")
+
+
+def _refused(answer: httpx2.Response) -> Exception:
+    """What the server's problem document says, as an error of the class that fits."""
+    try:
+        problem = answer.json()
+        sentence = str(problem.get("detail") or problem["title"])
+    except (ValueError, KeyError, AttributeError):
+        sentence = f"The server answered {answer.status_code} {answer.reason_phrase}: is {answer.url} onnx-bisect's?"
+    return OptionError(sentence) if 400 <= answer.status_code < 500 else BackendUnusableError(sentence)
+
+
+def _asked(answer: httpx2.Response) -> float:
+    """Seconds that the server wants to be left alone."""
+    after = answer.headers.get("Retry-After", "")
+    return float(after) if after.isdigit() else 0.0
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _chunks(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            yield chunk

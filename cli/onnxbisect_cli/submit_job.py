@@ -1,0 +1,176 @@
+"""`onnx-bisect submit`: the diagnosis that `run` makes, made by a server, with the output and exit statuses of it."""
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from uuid import uuid4
+
+from onnxbisect.errors import BackendUnusableError, OptionError
+from onnxbisect.model.external import locations
+from onnxbisect.model.read import read
+from onnxbisect.report.files import culprit_dirs, put, write
+from onnxbisect.report.overview_forms import html, lines, markdown
+from onnxbisect.report.text import clean, plural
+from onnxbisect_backends.probing.culprit_files import DATA_NAME, LOG_NAME
+from onnxbisect_backends.probing.prober import PROBE_NAME
+from onnxbisect_cli.arguments import Format
+from onnxbisect_cli.remote import Server
+from onnxbisect_cli.reports import render, terminal_width
+from onnxbisect_cli.run_job import COMPILES, CULPRITS, UNRESOLVED, demand_folder
+from onnxbisect_cli.signals import stopping
+
+_EXIT_CODES = {"pass": COMPILES, "fail": CULPRITS, "unresolved": UNRESOLVED}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What the user asks for. `targets` are backends with their options; `calibration` is a file of samples."""
+
+    model: Path
+    server: str
+    token: str = field(repr=False)
+    targets: Sequence[tuple[str, Mapping[str, str]]]
+    input_shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    budget_calls: int | None = None
+    budget_seconds: float | None = None
+    seconds: float | None = None
+    recheck: bool = False
+    calibration: Path | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    webhook: str | None = None
+    priority: int = 0
+
+
+def submit(request: Request, *, wait: bool, out: Path | None, form: Format) -> int:
+    """Returns the exit status. Without `wait` that is 0 once the server has the job, whose URL is all of the output."""
+    if out is not None:
+        demand_folder(out)
+    proto, _ = read(request.model)
+    folder = request.model.parent
+    data = [path.relative_to(folder).as_posix() for path in locations(proto, folder)]
+    del proto
+    with Server(request.server, request.token) as server:
+        job = server.create(_job(request, server, server.upload(request.model, data)), key=str(uuid4()))
+        if not wait:
+            print(job["url"])
+            return 0
+        _say(f"job {job['id']}: {job['url']}")
+        with stopping(_interrupt) as interruption:
+            try:
+                ended = server.ended(job["id"], _Told())
+            except KeyboardInterrupt:
+                server.cancel(job["id"])
+                _say("interrupted; the job is cancelled, the verdicts that it has are kept.")
+                return interruption.exit_code
+        if ended["state"] != "done":
+            raise BackendUnusableError(ended["problem"] or f"The job is {ended['state']}.")
+        return _show(server, ended, out, form)
+
+
+def _job(request: Request, server: Server, sha256: str) -> dict[str, Any]:
+    budget = {"calls": request.budget_calls, "seconds": request.budget_seconds}
+    wanted: dict[str, Any] = {
+        "model": sha256,
+        "targets": [{"backend": backend, "options": dict(options)} for backend, options in request.targets],
+        "input_shapes": {name: list(shape) for name, shape in request.input_shapes.items()},
+        "budget": {key: value for key, value in budget.items() if value is not None},
+        "seconds": request.seconds,
+        "recheck": request.recheck,
+        "labels": dict(request.labels),
+        "webhook": request.webhook,
+        "priority": request.priority,
+    }
+    if request.calibration is not None:
+        if not request.calibration.is_file():
+            raise OptionError(f"--calibration {request.calibration} is no file: a server takes a .zip, .tar or .npz.")
+        wanted["calibration"] = {request.calibration.name: server.store(request.calibration)}
+    return {key: value for key, value in wanted.items() if value not in (None, {}, False, 0)}
+
+
+class _Told:
+    """A line on standard error whenever something has changed."""
+
+    def __init__(self) -> None:
+        self._said: set[str] = set()
+
+    def __call__(self, job: dict[str, Any]) -> None:
+        for target in job["targets"]:
+            left = f" of about {target['calls'] + round(target['expected'])}" if target["expected"] else ""
+            found = plural(len(target["culprits"]), "culprit")
+            line = f"{clean(target['backend'])}: {target['state']}, {target['calls']}{left} calls, {found} so far"
+            if line not in self._said:
+                _say(line)
+                self._said.add(line)
+
+
+def _show(server: Server, job: dict[str, Any], out: Path | None, form: Format) -> int:
+    targets = job["targets"]
+    if len(targets) == 1:
+        report = server.report(job["id"], 0)
+        if out is not None:
+            _write(server, job["id"], 0, report, out)
+        sys.stdout.write(render(report, form, files="" if out is None else str(out)))
+        return _exit_code(report)
+    overview = server.report(job["id"])
+    if out is not None:
+        for kind, shown in {"json": json.dumps(overview, indent=1) + "\n", "md": markdown(overview)}.items():
+            put(out / f"overview.{kind}", shown.encode("utf-8", "backslashreplace"))
+        put(out / "overview.html", html(overview).encode("utf-8", "backslashreplace"))
+    worst = COMPILES
+    for number, target in enumerate(targets):
+        if target["state"] != "done":
+            worst = UNRESOLVED
+            _say(f"{clean(target['backend'])}: {clean(target['problem'])}")
+            continue
+        report = server.report(job["id"], number)
+        worst = max(worst, _exit_code(report))
+        if out is not None:
+            _write(server, job["id"], number, report, out / f"{number + 1}-{target['backend']}")
+    sys.stdout.write(_overview(overview, form, "" if out is None else str(out)))
+    return worst
+
+
+def _exit_code(report: Mapping[str, Any]) -> int:
+    return CULPRITS if report["culprits"] else _EXIT_CODES[report["verdict"]]
+
+
+def _overview(overview: Mapping[str, Any], form: Format, files: str) -> str:
+    match form:
+        case Format.JSON:
+            return json.dumps(overview, indent=1) + "\n"
+        case Format.MD:
+            return markdown(overview)
+        case Format.HTML:
+            return html(overview)
+        case Format.TEXT:
+            return "\n".join(lines(overview, width=terminal_width(), files=files)) + "\n"
+        case _:
+            raise OptionError(f"--format {form} is for one target; --out DIR writes every form for each of several.")
+
+
+def _write(server: Server, job_id: str, target: int, report: dict[str, Any], out: Path) -> None:
+    """The files that `run` writes: every form of the report, and what reproduces each culprit."""
+    with TemporaryDirectory(prefix="onnx-bisect-") as name:
+        files: dict[str, dict[str, Path | bytes]] = {}
+        for number, (culprit, folder) in enumerate(zip(report["culprits"], culprit_dirs(report), strict=True), 1):
+            fetched: dict[str, Path | bytes] = {}
+            for file in (PROBE_NAME, DATA_NAME, LOG_NAME):
+                path = Path(name) / f"{number}-{file}"
+                if culprit["repro"] and server.culprit_file(job_id, target, number, file, path):
+                    fetched[file] = path
+                else:
+                    (out / folder / file).unlink(missing_ok=True)  # an earlier run's proves nothing about this one
+            files[culprit["id"]] = fetched
+        write(report, out, files)
+
+
+def _say(sentence: str) -> None:
+    print(f"onnx-bisect: {sentence}", file=sys.stderr, flush=True)
+
+
+def _interrupt() -> None:
+    raise KeyboardInterrupt
