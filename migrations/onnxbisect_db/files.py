@@ -8,28 +8,16 @@ is written once; who stores the same bytes again only makes it young, and what i
 import hashlib
 import os
 import re
-import shutil
-import tempfile
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from onnxbisect_db.errors import DiskFullError, TooLargeError
+from onnxbisect_db.errors import TooLargeError
+from onnxbisect_db.unfinished import Stored, Unfinished
 
 _SHA256 = re.compile("[0-9a-f]{64}")
-#: How often the free space is looked at while a file is written.
-_LOOK_EVERY = 64 << 20
-
-
-@dataclass(frozen=True, kw_only=True)
-class Stored:
-    """A file and its name."""
-
-    sha256: str
-    size: int
 
 
 class FileStore(Protocol):
@@ -67,22 +55,21 @@ class Files:
         self._unfinished = folder / "unfinished"
         self._unfinished.mkdir(parents=True, exist_ok=True)
 
+    def begin(self, *, limit: int | None = None) -> Unfinished:
+        """A file that comes piece by piece. Whoever begins it abandons it in the end, which does nothing to a file that
+        is finished.
+        """
+        return Unfinished(self._unfinished, self._place, floor=self._floor, limit=limit)
+
     def put(self, chunks: Iterable[bytes], *, limit: int | None = None) -> Stored:
         """See `FileStore.put`; DiskFullError where the disk is, or would be, too full."""
-        descriptor, name = tempfile.mkstemp(dir=self._unfinished)
-        path = Path(name)
+        unfinished = self.begin(limit=limit)
         try:
-            with os.fdopen(descriptor, "wb") as file:
-                stored = self._write(file, chunks, limit)
-                file.flush()
-                os.fsync(file.fileno())
-            place = self._place(stored.sha256)
-            place.parent.mkdir(exist_ok=True)
-            path.replace(place)
-            _sync(place.parent)
+            for chunk in chunks:
+                unfinished.write(chunk)
+            return unfinished.finish()
         finally:
-            path.unlink(missing_ok=True)
-        return stored
+            unfinished.abandon()
 
     def path(self, sha256: str) -> Path:
         """Where the file is, for programs that want a path; FileNotFoundError where there is none."""
@@ -136,27 +123,6 @@ class Files:
         for path in self._unfinished.iterdir():
             if _age(path) >= older_than:
                 path.unlink(missing_ok=True)
-
-    def _write(self, file: BinaryIO, chunks: Iterable[bytes], limit: int | None) -> Stored:
-        digest, size, looked = hashlib.sha256(), 0, -_LOOK_EVERY
-        for chunk in chunks:
-            size += len(chunk)
-            if limit is not None and size > limit:
-                raise TooLargeError(f"The file is larger than {limit:,} bytes, which is the most that is taken here.")
-            if size - looked >= _LOOK_EVERY:
-                self._demand_space(len(chunk))
-                looked = size
-            digest.update(chunk)
-            file.write(chunk)
-        return Stored(sha256=digest.hexdigest(), size=size)
-
-    def _demand_space(self, size: int) -> None:
-        free = shutil.disk_usage(self._folder).free
-        if free - size < self._floor:
-            raise DiskFullError(
-                f"The server's disk has {free:,} bytes left, of which {self._floor:,} are kept free: delete jobs, or "
-                f"shorten how long they are kept."
-            )
 
     def _place(self, sha256: str) -> Path:
         _demand_sha256(sha256)
@@ -220,12 +186,3 @@ def _demand_sha256(sha256: str) -> None:
 def _age(path: Path) -> float:
     # a clock that was set back must not make files look old
     return max(time.time() - path.stat().st_mtime, 0.0)
-
-
-def _sync(folder: Path) -> None:
-    """Make the name last, too: a directory is a file of its own."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

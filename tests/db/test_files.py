@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from onnxbisect_db import files as module
+from onnxbisect_db import unfinished
 from onnxbisect_db.errors import DiskFullError, TooLargeError
 from onnxbisect_db.files import Files, FileStore, InMemoryFiles
 
@@ -100,8 +101,8 @@ def test_the_last_of_the_disk_stays_free(tmp_path: Path, monkeypatch: pytest.Mon
     def usage(folder: Path) -> SimpleNamespace:
         return SimpleNamespace(free=left[0])
 
-    monkeypatch.setattr(module.shutil, "disk_usage", usage)
-    monkeypatch.setattr(module, "_LOOK_EVERY", 100)
+    monkeypatch.setattr(unfinished.shutil, "disk_usage", usage)
+    monkeypatch.setattr(unfinished, "_LOOK_EVERY", 100)
     assert disk.put([b"x" * 500]).size == 500
 
     def filling() -> Iterator[bytes]:
@@ -147,3 +148,25 @@ def test_leavings_of_killed_processes_are_cleared(disk: Files) -> None:
     disk.clear_unfinished(older_than=3600)
     assert left_over(disk) == [alive]
     assert list(disk.names()) == []
+
+
+def test_a_file_that_comes_in_pieces_is_there_when_it_is_finished(disk: Files) -> None:
+    coming = disk.begin(limit=4)
+    coming.write(b"on")
+    coming.write(b"nx")
+    assert coming.seal().sha256 == SHA256
+    assert disk.size(SHA256) is None
+    assert coming.finish().size == 4
+    coming.abandon()
+    assert disk.size(SHA256) == 4
+    assert len(left_over(disk)) == 1
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+def test_a_file_that_is_abandoned_leaves_nothing(disk: Files, sealed: bool) -> None:
+    coming = disk.begin()
+    coming.write(b"onnx")
+    if sealed:
+        coming.seal()
+    coming.abandon()
+    assert left_over(disk) == []
