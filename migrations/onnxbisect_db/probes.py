@@ -6,10 +6,10 @@ nothing that the first one says is written any more.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import select, update
+from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
 from onnxbisect.answer import Answer
@@ -36,9 +36,12 @@ class Claim:
     job_id: str
     tenant: str
     model_sha256: str
+    model_name: str
     request: Mapping[str, Any]
     backend: str
     options: Mapping[str, Any]
+    #: Of the search: where its budget is counted from.
+    started_at: datetime
     identity: str
     universe: str
     units: UnitSet
@@ -61,10 +64,14 @@ class Named:
     known: Answer | None = None
 
 
-def claim(session: Session, backend: str, *, worker: str, seconds: float) -> Claim | None:
-    """Take the next probe of a backend for so many seconds; None where none is waiting."""
+def claim(session: Session, backend: str, *, worker: str, seconds: float, at_most: int | None = None) -> Claim | None:
+    """Take the next probe of a backend for so many seconds; None where none is waiting, or the worker has `at_most` of
+    them in hand.
+    """
     queue = queues.locked(session, backend)
     bells.heeded(queue)
+    if at_most is not None and _in_hand(session, worker) >= at_most:
+        return None
     # The choice is made before the job is locked, and may be gone by then; a queue in such motion is worth a few tries.
     for _ in range(5):
         chosen = queues.best(session, queue)
@@ -92,6 +99,7 @@ def _take(session: Session, job: Job, probe: Probe, worker: str, seconds: float)
     events.tell(session, job, EventType.PROBE_ASKED, at, **facts)
     assert search.identity is not None  # noqa: S101 - searches that ask are prepared
     assert search.universe is not None  # noqa: S101
+    assert search.started_at is not None  # noqa: S101
     return Claim(
         probe_id=probe.id,
         number=probe.claims,
@@ -99,9 +107,11 @@ def _take(session: Session, job: Job, probe: Probe, worker: str, seconds: float)
         job_id=job.id,
         tenant=job.tenant,
         model_sha256=job.model_sha256,
+        model_name=job.model_name,
         request=job.request,
         backend=search.backend,
         options=search.options,
+        started_at=search.started_at,
         identity=search.identity,
         universe=search.universe,
         units=int(probe.units, 16),
@@ -161,10 +171,12 @@ def answer(
     given: Answer,
     *,
     cached: bool = False,
+    compiled: bool = True,
     engine_seconds: float = 0.0,
     keep: bool = True,
 ) -> bool:
     """Write what the compiler said, or, `cached`, what it had said before; the verdict base keeps it for others.
+    Without `compiled` no compiler was called, since the probe could not be cut.
 
     True where it counts: the caller rings for the search. False where it was answered already, or the claim is lost.
     """
@@ -176,16 +188,32 @@ def answer(
     probe.engine_seconds = engine_seconds
     if keep and not cached and probe.key is not None:
         verdicts.put(session, claim.question(probe.key), given, now(session))
-    _answer(session, job, search, probe, given)
+    _answer(session, job, search, probe, given, compiled=compiled)
     return True
 
 
-def give_back(session: Session, claim: Claim) -> bool:
-    """Not answered, and not for want of trying: the worker stops. False where it is not this worker's any more."""
+def give_back(session: Session, claim: Claim, *, spent: bool = False) -> bool:
+    """Not answered, and not for want of trying: the worker stops, or, `spent`, the search has no time left, which its
+    coordinator is to see: the caller rings for it. False where it is not this worker's any more.
+    """
     held = _held(session, claim)
-    if held is not None:
-        _put_back(held[2])
-    return held is not None
+    if held is None:
+        return False
+    _, search, probe = held
+    _put_back(probe)
+    if spent:
+        searches.mark_stale(search, now(session))
+    return True
+
+
+def lost(session: Session, claim: Claim, what: str) -> bool:
+    """The worker lives, and what it asked the probe with has died: that counts like a worker that vanished. `what`
+    tells it in a sentence. True where the probe is answered now: the caller rings for the search.
+    """
+    held = _held(session, claim)
+    return held is not None and _lose(
+        session, *held, f"{MOST_LOSSES} times in a row this ended without an answer: {what}"
+    )
 
 
 def expire(session: Session, probe_id: str) -> bool:
@@ -202,15 +230,9 @@ def expire(session: Session, probe_id: str) -> bool:
         return False
     if probe.lease_until is not None and probe.lease_until > now(session):
         return False
-    probe.losses += 1
-    if probe.losses < MOST_LOSSES:
-        _put_back(probe)
-        return False
     search = session.get_one(Search, probe.search_id, populate_existing=True)
     what = f"{MOST_LOSSES} workers in a row vanished while they asked this, the last of them {probe.worker}"
-    verdict = Verdict(status=Status.UNRESOLVED, kind=Kind.CRASH, message=what)
-    _answer(session, job, search, probe, Answer(verdict=verdict))
-    return True
+    return _lose(session, job, search, probe, what)
 
 
 def _held(session: Session, claim: Claim) -> tuple[Job, Search, Probe] | None:
@@ -224,13 +246,28 @@ def _held(session: Session, claim: Claim) -> tuple[Job, Search, Probe] | None:
     return job, session.get_one(Search, probe.search_id, populate_existing=True), probe
 
 
+def _in_hand(session: Session, worker: str) -> int:
+    mine = (Probe.state == ProbeState.RUNNING, Probe.worker == worker)
+    return session.scalars(select(func.count()).select_from(Probe).where(*mine)).one()
+
+
+def _lose(session: Session, job: Job, search: Search, probe: Probe, what: str) -> bool:
+    probe.losses += 1
+    if probe.losses < MOST_LOSSES:
+        _put_back(probe)
+        return False
+    verdict = Verdict(status=Status.UNRESOLVED, kind=Kind.CRASH, message=what)
+    _answer(session, job, search, probe, Answer(verdict=verdict))
+    return True
+
+
 def _put_back(probe: Probe) -> None:
     probe.state = ProbeState.QUEUED
     probe.lease_until = None
     probe.worker = ""
 
 
-def _answer(session: Session, job: Job, search: Search, probe: Probe, given: Answer) -> None:
+def _answer(session: Session, job: Job, search: Search, probe: Probe, given: Answer, *, compiled: bool = True) -> None:
     at = now(session)
     probe.state = ProbeState.DONE
     probe.verdict = to_json(given.verdict)
@@ -239,7 +276,7 @@ def _answer(session: Session, job: Job, search: Search, probe: Probe, given: Ans
     probe.lease_until = None
     probe.ended_at = at
     if not probe.cached:
-        search.calls += 1
+        search.calls += compiled
         search.round = max(search.round, probe.round)
     searches.mark_stale(search, at)
     facts = {"search": search.id, "probe": probe.id, "status": given.verdict.status, "cached": probe.cached}

@@ -60,6 +60,13 @@ def running(session: Session, backend: str) -> int:
     return session.scalars(select(func.count()).select_from(Probe).join(Search).where(*mine)).one()
 
 
+def waiting(session: Session, backend: str) -> bool:
+    """Whether anything is queued for the backend."""
+    mine = (Search.backend == backend, Search.stage == Stage.SEARCH, Probe.state == ProbeState.QUEUED)
+    found = select(Probe.id).join(Search, Search.id == Probe.search_id).where(*mine).limit(1)
+    return session.scalars(found).one_or_none() is not None
+
+
 def best(session: Session, queue: Queue) -> tuple[str, str] | None:
     """The ids of the next job to serve and of its best probe, from a locked queue."""
     if queue.at_most is not None and running(session, queue.backend) >= queue.at_most:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from sqlalchemy import func, select
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from onnxbisect.unitset import UnitSet
@@ -40,10 +40,12 @@ def answered(session: Session, search_id: str) -> list[Answered]:
     return [_answered(probe) for probe in session.scalars(mine)]
 
 
-def running(session: Session, search_id: str) -> int:
-    """How many questions workers have in hand."""
+def in_hand(session: Session, search_id: str) -> set[tuple[UnitSet, int]]:
+    """The questions that workers have in hand: units and attempt."""
     mine = (Probe.search_id == search_id, Probe.state == ProbeState.RUNNING)
-    return session.scalars(select(func.count()).where(*mine)).one()
+    return {
+        (int(units, 16), attempt) for units, attempt in session.execute(select(Probe.units, Probe.attempt).where(*mine))
+    }
 
 
 def log(session: Session, probe_id: str, tenant: str) -> str | None:

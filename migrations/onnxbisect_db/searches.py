@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import update
+from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
 from onnxbisect.verdict import Status
@@ -86,6 +86,12 @@ def renew(session: Session, turn: Turn, *, seconds: float) -> bool:
     held = (Search.id == turn.search_id, Search.turn == turn.number, Search.lease_until.is_not(None))
     renewed = update(Search).where(*held).values(lease_until=until).returning(Search.id)
     return session.scalars(renewed).one_or_none() is not None
+
+
+def wanted(session: Session, turn: Turn) -> bool:
+    """What `renew` returns, for the price of a read."""
+    held = (Search.id == turn.search_id, Search.turn == turn.number, Search.lease_until.is_not(None))
+    return session.scalars(select(Search.id).where(*held)).one_or_none() is not None
 
 
 def release(session: Session, turn: Turn) -> bool:

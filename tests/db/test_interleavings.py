@@ -96,7 +96,7 @@ class Workers(RuleBasedStateMachine):
     def every_probe_is_where_it_should_be(self) -> None:
         with self.database.session() as session:
             found = records.answered(session, self.job.searches[0].id)
-            running = records.running(session, self.job.searches[0].id)
+            running = len(records.in_hand(session, self.job.searches[0].id))
         assert {record.probe_id: str(record.verdict.status) for record in found} == self.answers
         assert running == len(self.owner)
 

@@ -148,6 +148,54 @@ def test_a_worker_that_stops_is_no_loss(database: Database, clock: Clock) -> Non
     assert claim(database) is not None
 
 
+def test_a_host_that_dies_counts_like_a_worker_that_vanishes(database: Database, clock: Clock) -> None:
+    job = asking(database, [1])
+    zombie = claimed(database)
+    clock.forward(LEASE + 1)
+    assert not expire(database, zombie)
+    for losses in range(1, MOST_LOSSES):
+        mine = claimed(database)
+        with database.transaction() as session:
+            assert not probes.lost(session, zombie, "late news")
+            assert probes.lost(session, mine, "it ate all memory.") is (losses == MOST_LOSSES - 1)
+    assert claim(database) is None
+    with database.session() as session:
+        [record] = records.answered(session, job.searches[0].id)
+    assert (record.verdict.status, record.verdict.kind) == (Status.UNRESOLVED, Kind.CRASH)
+    assert record.verdict.message.endswith("it ate all memory.")
+
+
+def test_a_probe_given_back_for_want_of_time_wakes_its_coordinator(database: Database) -> None:
+    job = asking(database, [1])
+    mine = claimed(database)
+    assert not read(database, job).searches[0].stale
+    with database.transaction() as session:
+        assert probes.give_back(session, mine, spent=True)
+    assert read(database, job).searches[0].stale
+
+
+def test_a_probe_that_could_not_be_cut_was_no_call(database: Database) -> None:
+    job = asking(database, [1, 2])
+    mine = claimed(database)
+    with database.transaction() as session:
+        assert probes.answer(session, mine, UNSURE, compiled=False)
+    assert read(database, job).searches[0].calls == 0
+
+
+def test_a_worker_takes_no_more_than_it_has_hands_for(database: Database) -> None:
+    asking(database, [1, 2, 4])
+
+    def another(worker: str) -> Claim | None:
+        return database.run(lambda session: probes.claim(session, NPU, worker=worker, seconds=LEASE, at_most=1))
+
+    mine = another("one")
+    assert mine is not None
+    assert another("one") is None
+    assert another("two") is not None
+    assert answer(database, mine)
+    assert another("one") is not None
+
+
 def test_what_was_answered_before_is_known(database: Database) -> None:
     asking(database, [1])
     assert answer(database, claimed(database), FAIL, key=KEY)

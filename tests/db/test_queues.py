@@ -91,3 +91,16 @@ def test_lengths_of_queues(database: Database) -> None:
             NPU: queues.Length(queued=1, running=1),
             "other": queues.Length(queued=1, running=0),
         }
+
+
+def test_whether_anything_waits(database: Database) -> None:
+    def waiting(backend: str = NPU) -> bool:
+        with database.session() as session:
+            return queues.waiting(session, backend)
+
+    assert not waiting()
+    asking(database, [1])
+    assert waiting()
+    assert not waiting("another")
+    claimed(database)
+    assert not waiting()

@@ -70,6 +70,7 @@ def test_what_a_lost_task_writes_changes_nothing(database: Database, clock: Cloc
         searches.fail(session, lost, "gone wrong")
     with database.transaction() as session:
         assert not searches.renew(session, lost, seconds=LEASE)
+        assert not searches.wanted(session, lost)
     assert claimed(database).units == 1
     assert claim(database) is None
     assert read(database, job).searches[0].found == {}
@@ -89,6 +90,7 @@ def test_renewing_keeps_the_search(database: Database, clock: Clock) -> None:
     for _ in range(3):
         clock.forward(LEASE - 1)
         with database.transaction() as session:
+            assert searches.wanted(session, turn)
             assert searches.renew(session, turn, seconds=LEASE)
     assert try_turn(database, search, Stage.PREPARE) is None
 
