@@ -16,18 +16,20 @@ the longest chain of calls, which is what a user waits for.
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from threading import Event, Thread
 from typing import Protocol
 
 from onnxbisect.answer import Answer
+from onnxbisect.borrowing import borrowed
 from onnxbisect.diagnosis import Diagnosis
 from onnxbisect.job import ProbeRecord, Stats
 from onnxbisect.search.plan import Ask, Plan, Verdicts
-from onnxbisect.unitset import UnitSet, members
+from onnxbisect.unitset import UnitSet
 from onnxbisect.universe import Universe
-from onnxbisect.verdict import Hints, Verdict
+from onnxbisect.verdict import Verdict
+from onnxbisect_backends.probing.culprit_files import OWN_FILE
 from onnxbisect_backends.probing.prober import Asked, Probes
 from onnxbisect_cli import verdict_base
 from onnxbisect_cli.verdict_base import VerdictBase
@@ -77,9 +79,6 @@ class Ended:
 
 #: Questions that a final diagnosis raises: culprits whose failure must be seen on the very file that is handed out.
 Confirm = Callable[[Diagnosis, dict[UnitSet, Answer]], Iterable[UnitSet]]
-
-#: Why they are asked.
-OWN_FILE = "a culprit, from its own file"
 
 
 @dataclass(kw_only=True)
@@ -219,9 +218,7 @@ class Driver:
                 continue
             answer = self.base.get(key, ask.attempt)
             if answer is not None:
-                hints = self._own_names(answer.verdict.hints, ask.units)
-                answer = replace(answer, verdict=replace(answer.verdict, hints=hints))
-                self._record(ask, key, answer, cached=True)
+                self._record(ask, key, borrowed(answer, self.universe, ask.units), cached=True)
                 known = True
         return known
 
@@ -320,21 +317,6 @@ class Driver:
             key = self._keys[units] = self.key(units)
             self._engine_seconds += time.perf_counter() - began
         return key
-
-    def _own_names(self, hints: Hints, units: UnitSet) -> Hints:
-        """Only those names of a kept answer that these units have: it may come from an equal piece elsewhere."""
-        if not (hints.nodes or hints.tensors):
-            return hints
-        names: set[str] = set()
-        tensors: set[str] = set()
-        for unit in members(units):
-            names.update(self.universe.names[unit])
-            tensors.update(self.universe.tensors[unit])
-        return replace(
-            hints,
-            nodes=tuple(name for name in hints.nodes if name in names),
-            tensors=tuple(name for name in hints.tensors if name in tensors),
-        )
 
     def _end_compiles(self) -> None:
         """Leave nobody behind: after `stop`, and when an error ended the search."""

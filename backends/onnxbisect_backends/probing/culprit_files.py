@@ -19,6 +19,8 @@ from onnxbisect_backends.probing.prober import PROBE_NAME, WriteProbe, file_dige
 LOG_NAME = "compiler.log"
 #: What `onnxbisect.cut.write` puts beside a piece of a model with external data.
 DATA_NAME = "model.data"
+#: Why a driver asks about a culprit whose own file no compiler was seen to fail on.
+OWN_FILE = "a culprit, from its own file"
 
 
 class CulpritFiles:
