@@ -1,0 +1,124 @@
+"""The GitHub action and the GitLab component: what they hand to `onnx-bisect submit`, and what becomes of its status.
+
+A program that writes down its arguments stands in for `onnx-bisect` here; what `submit` does with them has its tests.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[1]
+ACTION = ROOT / ".github/actions/onnx-bisect/action.yml"
+COMPONENT = ROOT / "templates/onnx-bisect.yml"
+RECORDER = """#!{python}
+import json, os, pathlib, sys
+pathlib.Path("called.json").write_text(json.dumps(sys.argv[1:]))
+pathlib.Path("onnx-bisect").mkdir(exist_ok=True)
+pathlib.Path("onnx-bisect/report.md").write_text("# a report")
+sys.exit(int(os.environ["STATUS"]))
+"""
+HOSTILE = "models/$(touch owned) `touch owned`; touch owned.onnx"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    program = tmp_path / "onnx-bisect-bin" / "onnx-bisect" / "bin" / "onnx-bisect"
+    program.parent.mkdir(parents=True)
+    program.write_text(RECORDER.format(python=sys.executable))
+    program.chmod(0o755)
+    return tmp_path
+
+
+def run(script: str, folder: Path, variables: Mapping[str, str]) -> int:
+    bin_folder = folder / "onnx-bisect-bin"
+    environment = {
+        "PATH": f"{bin_folder / 'onnx-bisect' / 'bin'}:{os.environ['PATH']}",
+        "RUNNER_TEMP": str(bin_folder),
+        **variables,
+    }
+    command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script]
+    return subprocess.run(command, cwd=folder, env=environment, check=False).returncode
+
+
+def called(folder: Path) -> list[str]:
+    arguments: list[str] = json.loads((folder / "called.json").read_text())
+    return arguments
+
+
+def action_script() -> str:
+    action = yaml.safe_load(ACTION.read_text())
+    [script] = [step["run"] for step in action["runs"]["steps"] if step["name"] == "Submit"]
+    assert isinstance(script, str)
+    return script
+
+
+def action_variables(**given: str) -> dict[str, str]:
+    github = {"GITHUB_REPOSITORY": "a/b", "GITHUB_REF_NAME": "main", "GITHUB_SHA": "0123", "PIPELINE": "https://ci/1"}
+    inputs = {
+        "MODEL": "m.onnx",
+        "BACKENDS": "qnn",
+        "OPTIONS": "",
+        "ARGUMENTS": "",
+        "OUT": "onnx-bisect",
+        "FAIL": "true",
+    }
+    files = {"GITHUB_OUTPUT": "output", "GITHUB_STEP_SUMMARY": "summary"}
+    return {**github, **inputs, **files, "STATUS": "0", **given}
+
+
+def component(inputs: Mapping[str, str]) -> dict[str, Any]:
+    _, text = COMPONENT.read_text().split("\n---\n")
+    for name, value in inputs.items():
+        text = text.replace(f"$[[ inputs.{name} ]]", value)
+    job: dict[str, Any] = yaml.safe_load(text)["onnx-bisect"]
+    return job
+
+
+def test_the_action_is_clean() -> None:
+    zizmor = Path(sys.executable).with_name("zizmor")
+    linted = subprocess.run([zizmor, "--offline", ACTION], capture_output=True, text=True, check=False)
+    assert linted.returncode == 0, linted.stdout
+
+
+def test_the_action_passes_everything_on_as_it_is(folder: Path) -> None:
+    several = action_variables(
+        MODEL=HOSTILE, BACKENDS="qnn\nax=pulsar2\n", OPTIONS="qnn.soc_model=88\n", ARGUMENTS="--recheck"
+    )
+    assert run(action_script(), folder, several) == 0
+    arguments = called(folder)
+    assert arguments[0] == "submit"
+    assert arguments[-2:] == ["--", HOSTILE]
+    pairs = list(pairwise(arguments))
+    assert [value for name, value in pairs if name == "--backend"] == ["qnn", "ax=pulsar2"]
+    assert ("--option", "qnn.soc_model=88") in pairs
+    assert ("--label", "commit=0123") in pairs
+    assert "--recheck" in arguments
+    assert not (folder / "owned").exists()
+
+
+@pytest.mark.parametrize(("status", "fail", "ends"), [(1, "true", 1), (1, "false", 0), (3, "false", 3), (0, "true", 0)])
+def test_the_actions_status_and_summary(folder: Path, status: int, fail: str, ends: int) -> None:
+    assert run(action_script(), folder, action_variables(STATUS=str(status), FAIL=fail)) == ends
+    assert f"exit-status={status}" in (folder / "output").read_text()
+    assert (folder / "summary").read_text() == "# a report"
+
+
+@pytest.mark.parametrize(
+    ("status", "allowed", "ends"), [(1, "true", 99), (1, "false", 1), (3, "true", 3), (0, "false", 0)]
+)
+def test_the_components_status(folder: Path, status: int, allowed: str, ends: int) -> None:
+    job = component({"arguments": "--recheck", "allow_culprits": allowed})
+    gitlab = {"CI_PROJECT_PATH": "a/b", "CI_COMMIT_REF_NAME": "main", "CI_COMMIT_SHA": "0123", "CI_PIPELINE_URL": "u"}
+    given = {"MODEL": HOSTILE, "BACKEND": "qnn", "OPTION": "soc_model=88", "ALLOW_CULPRITS": allowed}
+    assert run("\n".join(job["script"]), folder, {**gitlab, **given, "STATUS": str(status)}) == ends
+    assert job["allow_failure"]["exit_codes"] == [99]
+    assert called(folder)[-3:] == ["--recheck", "--", HOSTILE]
+    assert not (folder / "owned").exists()
