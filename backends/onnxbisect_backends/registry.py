@@ -27,7 +27,8 @@ class LoadedBackend:
     """A backend that can be made. `origin` is the package it came with.
 
     `summary` is the first line of its docstring. `options` are those of the factory's pydantic model `Options`, or
-    what its `known_options()` returns; empty where it has neither.
+    what its `known_options()` returns; empty where it has neither. `inherit_env` are variables of the environment that
+    a TOML file passes on to its compiler.
     """
 
     name: str
@@ -35,6 +36,7 @@ class LoadedBackend:
     summary: str
     origin: str
     options: tuple[OptionHelp, ...] = ()
+    inherit_env: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,6 +106,7 @@ def _read_file(path: Path) -> LoadedBackend:
             OptionHelp(name=name, default=option.default, choices=option.choices, help=option.help, local=option.local)
             for name, option in definition.options.items()
         ),
+        inherit_env=definition.inherit_env,
     )
 
 

@@ -1,33 +1,15 @@
 """What a search has learnt: for the coordinator that replays it, for reports, and for the page."""
 
-from dataclasses import dataclass
-
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from onnxbisect.unitset import UnitSet
-from onnxbisect.verdict import Verdict
 from onnxbisect.verdict_json import from_json
 from onnxbisect_db import verdicts
+from onnxbisect_db.answered import Answered
 from onnxbisect_db.states import ProbeState
 from onnxbisect_db.tables import Job, Probe, Search
 from onnxbisect_db.verdicts import Question
-
-
-@dataclass(frozen=True, kw_only=True)
-class Answered:
-    """One answered question of a search, as a report's `ProbeRecord` has it, and the id under which its log is."""
-
-    probe_id: str
-    units: UnitSet
-    attempt: int
-    verdict: Verdict
-    why: str
-    round: int
-    key: str
-    cached: bool
-    file_sha256: str
-    engine_seconds: float
 
 
 def answered(session: Session, search_id: str) -> list[Answered]:

@@ -14,7 +14,7 @@ from onnxbisect.errors import OnnxBisectError
 from onnxbisect.job import Stats
 from onnxbisect.unitset import UnitSet
 from onnxbisect_backends.probing.prober import Asked
-from onnxbisect_db.records import Answered
+from onnxbisect_db.answered import Answered
 from onnxbisect_worker.order import Order
 from onnxbisect_worker.prepared import Prepared
 

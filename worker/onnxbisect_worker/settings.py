@@ -36,6 +36,9 @@ class Settings(BaseSettings):
     slots: int = Field(2, ge=1, le=256, description="compiles that one worker runs at a time")
     compile_seconds: float = Field(600, gt=0, description="the longest that one compile may take")
     compile_memory: int | None = Field(None, gt=0, description="bytes of memory of one compile, children included")
+    compiler_env: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="further variables that compilers may see, as FOO_LICENSE,BAR_HOME"
+    )
     model_seconds: float = Field(900, gt=0, description="the longest that reading a model, or its report, may take")
     model_memory: int = Field(8 << 30, gt=0, description="bytes of memory of a process that reads models")
     lease_seconds: float = Field(30, gt=0, description="after how long a silent worker is given up for dead")
@@ -59,7 +62,7 @@ class Settings(BaseSettings):
     keep_jobs_days: float | None = Field(None, gt=0, description="after how many days ended jobs are deleted")
     keep_models_days: float | None = Field(None, gt=0, description="after how many days unused models are deleted")
 
-    @field_validator("webhook_allow", mode="before")
+    @field_validator("webhook_allow", "compiler_env", mode="before")
     @classmethod
     def _listed(cls, value: object) -> object:
         return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value

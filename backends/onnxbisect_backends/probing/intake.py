@@ -16,9 +16,9 @@ from onnxbisect_backends.probing.validity import Validity
 class Intake:
     """A model, read once, with the cutter and the referees that all its targets share."""
 
-    def __init__(self, path: Path, input_shapes: Mapping[str, Sequence[int]]) -> None:
-        """Raises ModelError."""
-        self.model = load(path, input_shapes=input_shapes)
+    def __init__(self, path: Path, input_shapes: Mapping[str, Sequence[int]], *, most_nodes: int | None = None) -> None:
+        """Raises ModelError, also for a model of more nodes than `most_nodes`."""
+        self.model = load(path, input_shapes=input_shapes, most_nodes=most_nodes)
         self.cutter = Cutter(self.model)
         self.validity = Validity(self.model.path, self.model.universe.everything)
 

@@ -11,7 +11,7 @@ from onnxbisect.model.model import Model
 from onnxbisect.model.names import make_unique
 from onnxbisect.model.order import depth_first
 from onnxbisect.model.read import read
-from onnxbisect.model.scopes import constant_names
+from onnxbisect.model.scopes import constant_names, walk
 from onnxbisect.model.shapes import establish
 from onnxbisect.model.structure import complaint
 from onnxbisect.model.units import units_of, universe_of
@@ -22,18 +22,25 @@ MEMORY_LIMIT = 4 << 30
 
 
 def load(
-    path: Path, *, input_shapes: Mapping[str, Sequence[int]] | None = None, memory_limit: int = MEMORY_LIMIT
+    path: Path,
+    *,
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    memory_limit: int = MEMORY_LIMIT,
+    most_nodes: int | None = None,
 ) -> Model:
     """Read an ONNX file, settle everything about it that needs no compiler, and number its units.
 
     `input_shapes` gives dimensions to graph inputs by name. Dimensions left unbound are no error here:
     `Model.unbound` names the inputs, and the types of tensors that depend on them keep their symbols; no number is
     invented. `memory_limit` is in bytes: a model whose activations would not fit is inferred instead of run.
-    Raises ModelError, with one sentence for the user.
+    `most_nodes`, bodies and functions counted, are the most that a model may have: a few bytes make a node, which takes
+    a thousand times as long to think about as to read. Raises ModelError, with one sentence for the user.
     """
     path = Path(path)
     proto, sha256 = read(path)
     graph = proto.graph
+    if most_nodes is not None:
+        _demand_few(path, proto, most_nodes)
     notes: list[str] = []
     renamed = make_unique(graph.node)
     if renamed:
@@ -65,6 +72,15 @@ def load(
         unbound=unbound,
         data_dependent=facts.data_dependent,
     )
+
+
+def _demand_few(path: Path, proto: onnx.ModelProto, most: int) -> None:
+    # the outermost first: they are counted in no time, whatever somebody has made up
+    count = len(proto.graph.node)
+    if count <= most:
+        count = sum(1 for _ in walk(proto.graph)) + sum(1 for function in proto.functions for _ in walk(function))
+    if count > most:
+        raise ModelError(f"{path} has more than {most:,} nodes, which is the most that is taken here.")
 
 
 def _separate_initializers(proto: onnx.ModelProto, notes: list[str]) -> None:

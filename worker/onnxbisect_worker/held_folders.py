@@ -1,0 +1,60 @@
+"""Folders that processes make, use and clear away beside each other, each with a lock in it.
+
+The kernel keeps the locks (flock), so whoever dies has let go, however it died. A folder that nobody holds may be
+removed by anybody: that is how what killed processes left behind goes away.
+"""
+
+import fcntl
+import os
+import shutil
+from pathlib import Path
+from uuid import uuid4
+
+_LOCK = "lock"
+
+
+def hold(folder: Path, *, shared: bool = False) -> int:
+    """Make the folder where there is none, and hold it, alone or with others; waits. Closing the descriptor lets go."""
+    while True:
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        except FileNotFoundError:  # removed in this moment
+            continue
+        fcntl.flock(descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+        if _is_lock_of(descriptor, folder):
+            return descriptor
+        os.close(descriptor)
+
+
+def remove(folder: Path) -> bool:
+    """Remove the folder unless somebody holds it. True where it is gone."""
+    try:
+        descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+    except (FileNotFoundError, NotADirectoryError):
+        return not folder.exists()
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if _is_lock_of(descriptor, folder):
+            remove_held(folder)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(descriptor)
+    return not folder.exists()
+
+
+def remove_held(folder: Path) -> None:
+    """Remove a folder that the caller holds alone."""
+    # Renamed first: whoever waits for the lock, or makes the folder again, must not meet half of it.
+    gone = folder.with_name(f"{folder.name[:64]}-{uuid4().hex}")
+    folder.rename(gone)
+    shutil.rmtree(gone, ignore_errors=True)
+
+
+def _is_lock_of(descriptor: int, folder: Path) -> bool:
+    """Whether the folder that is there now is the one whose lock this is."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), (folder / _LOCK).stat())
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,86 @@
+"""Bounds of a process that reads models: seconds and memory, kept by the kernel, whatever C code is at."""
+
+import resource
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from onnxbisect.verdict import Verdict
+from onnxbisect_backends.contract import Backend, Description, Limits, Outcome
+
+
+class Bounds:
+    """Alarm and memory of this process. Past the seconds SIGALRM ends it; past the memory there is no more to be had.
+
+    RLIMIT_DATA counts what was asked for as memory to write; RLIMIT_AS would also count what allocators only reserve,
+    64 MB for each thread, and models that are mapped.
+    """
+
+    def __init__(self, *, seconds: float, memory: int) -> None:
+        self._seconds = seconds
+        most = resource.getrlimit(resource.RLIMIT_DATA)[1]
+        self._memory = memory if most == resource.RLIM_INFINITY else min(memory, most)
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """For one request."""
+        _set_memory(self._memory)
+        signal.setitimer(signal.ITIMER_REAL, self._seconds)
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
+    @contextmanager
+    def lifted(self) -> Iterator[None]:
+        """While a compiler runs, which has limits of its own and would inherit ours."""
+        left, _ = signal.setitimer(signal.ITIMER_REAL, 0)
+        _set_memory(resource.getrlimit(resource.RLIMIT_DATA)[1])
+        try:
+            yield
+        finally:
+            _set_memory(self._memory)
+            signal.setitimer(signal.ITIMER_REAL, left)
+
+
+class UnboundBackend:
+    """A backend whose tool does not run under the bounds of whoever asks it."""
+
+    def __init__(self, backend: Backend, bounds: Bounds) -> None:
+        self._backend = backend
+        self._bounds = bounds
+
+    @property
+    def name(self) -> str:
+        """See `Backend.name`."""
+        return self._backend.name
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """See `Backend.options`."""
+        return self._backend.options
+
+    def describe(self) -> Description:
+        """See `Backend.describe`."""
+        with self._bounds.lifted():
+            return self._backend.describe()
+
+    def check(self) -> str | None:
+        """See `Backend.check`."""
+        with self._bounds.lifted():
+            return self._backend.check()
+
+    def compile(self, probe: Path, workdir: Path, limits: Limits) -> Outcome:
+        """See `Backend.compile`."""
+        with self._bounds.lifted():
+            return self._backend.compile(probe, workdir, limits)
+
+    def judge(self, outcome: Outcome) -> Verdict:
+        """See `Backend.judge`."""
+        return self._backend.judge(outcome)
+
+
+def _set_memory(size: int) -> None:
+    resource.setrlimit(resource.RLIMIT_DATA, (size, resource.getrlimit(resource.RLIMIT_DATA)[1]))

@@ -1,0 +1,92 @@
+"""What a host and its client say to each other: one JSON object a line, a request and then its answer.
+
+The first line is the `Setup`. A request is `{"do": name, ...}`; an answer is `{"result": ...}`, or
+`{"error": class, "text": sentence}`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from onnxbisect import errors, verdict_json
+from onnxbisect.answer import Answer
+from onnxbisect.errors import OnnxBisectError
+from onnxbisect_backends.probing.prober import Asked
+from onnxbisect_db.answered import Answered
+from onnxbisect_worker.hosting import HostLostError
+from onnxbisect_worker.order import Order
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setup:
+    """A case, with the paths of its stored files, and the bounds under which it is worked on.
+
+    `files` and `calibration` are paths by location and by name. `compile_seconds` and `compile_memory` bound one
+    compile, `seconds` and `memory` everything else.
+    """
+
+    model: str
+    model_sha256: str
+    model_name: str
+    files: Mapping[str, str]
+    backend: str
+    options: Mapping[str, str]
+    order: Mapping[str, Any]
+    calibration: Mapping[str, str]
+    prepared: str | None
+    cache: str
+    cache_bytes: int
+    compile_seconds: float
+    compile_memory: int | None
+    seconds: float
+    memory: int
+    nodes: int
+
+    @property
+    def ordered(self) -> Order:
+        """The order as a value."""
+        return Order.from_json(self.order)
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields for `Setup(**fields)`."""
+        return asdict(self)
+
+
+def failure(error: OnnxBisectError, text: str) -> dict[str, Any]:
+    """The answer that `raised` reads."""
+    return {"error": type(error).__name__, "text": text}
+
+
+def raised(answer: Mapping[str, Any]) -> OnnxBisectError:
+    """The error that a host met."""
+    if answer["error"] == HostLostError.__name__:
+        return HostLostError(answer["text"])
+    kind = getattr(errors, answer["error"], OnnxBisectError)
+    error: OnnxBisectError = kind(answer["text"])
+    return error
+
+
+def asked_to_json(asked: Asked) -> dict[str, Any]:
+    """What `asked_from_json` reads."""
+    answer = asked.answer
+    fields = None if answer is None else {**asdict(answer), "verdict": verdict_json.to_json(answer.verdict)}
+    return {"answer": fields, "compiled": asked.compiled, "engine_seconds": asked.engine_seconds}
+
+
+def asked_from_json(fields: Mapping[str, Any]) -> Asked:
+    """What became of a question."""
+    answer = fields["answer"]
+    if answer is not None:
+        answer = Answer(**{**answer, "verdict": verdict_json.from_json(answer["verdict"])})
+    return Asked(answer=answer, compiled=fields["compiled"], engine_seconds=fields["engine_seconds"])
+
+
+def answered_to_json(answered: Answered) -> dict[str, Any]:
+    """What `answered_from_json` reads."""
+    return {**vars(answered), "units": f"{answered.units:x}", "verdict": verdict_json.to_json(answered.verdict)}
+
+
+def answered_from_json(fields: Mapping[str, Any]) -> Answered:
+    """One answered question of a search."""
+    verdict = verdict_json.from_json(fields["verdict"])
+    return Answered(**{**fields, "units": int(fields["units"], 16), "verdict": verdict})

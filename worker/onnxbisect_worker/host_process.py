@@ -1,0 +1,158 @@
+"""Starts the process that has a model, talks with it, and leaves nothing of it when it is over."""
+
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from threading import Lock
+from typing import IO, Any, cast
+
+from onnxbisect_worker.held_folders import hold, remove
+from onnxbisect_worker.hosting import HostLostError
+
+#: Seconds in which a process must be gone that was told to end; then it is killed, and the kernel tells its compilers.
+_PATIENCE = 0.7
+#: Bytes kept of what it printed.
+_KEPT = 4096
+
+
+class HostProcess:
+    """A child process with a folder of its own. One thread talks with it; any thread may end it."""
+
+    def __init__(self, folder: Path, environment: Mapping[str, str], *, seconds: float) -> None:
+        """`seconds` are those that the process gives itself for one request."""
+        self._folder = folder
+        self._seconds = seconds
+        self._printed = b""
+        self._ended = False
+        self._ending = Lock()
+        lock = hold(folder)
+        self._socket, theirs = socket.socketpair()
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "onnxbisect_worker.model_host", str(folder), str(lock)],
+                stdin=theirs.fileno(),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                pass_fds=(lock,),
+                start_new_session=True,  # Ctrl-C is for the worker, who ends its hosts
+            )
+        finally:
+            theirs.close()
+            os.close(lock)
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can be asked for something."""
+        return not self._ended and self._process.poll() is None
+
+    def tell(self, message: Mapping[str, Any]) -> None:
+        """Send something that has no answer."""
+        with suppress(OSError):  # `ask` will say why
+            self._socket.sendall(json.dumps(message).encode() + b"\n")
+
+    def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Send a request and wait for its answer; HostLostError where none comes."""
+        self.tell(request)
+        line = self._line()
+        if not line.endswith(b"\n"):
+            raise HostLostError(self._obituary())
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def end(self) -> None:
+        """End it, its compiles and its folder; whoever waits in `ask` gets HostLostError."""
+        self._ended = True
+        with suppress(OSError):  # the other end is gone
+            self._socket.shutdown(socket.SHUT_RDWR)
+        with self._ending:
+            try:
+                self._process.wait(_PATIENCE)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+            give_up = time.monotonic() + _PATIENCE
+            # a compiler that has lost its host is dying, and may still write
+            while not remove(self._folder) and time.monotonic() < give_up:
+                time.sleep(0.01)
+
+    def close(self) -> None:
+        """Let go of the descriptors, once nobody waits any more."""
+        self._socket.close()
+        self._output.close()
+
+    def forget(self) -> None:
+        """For a process that was forked from the one whose child this is: the other goes on with it."""
+        self._process.returncode = 0  # not ours to wait for
+        self.close()
+
+    @property
+    def _output(self) -> IO[bytes]:
+        return cast("IO[bytes]", self._process.stdout)
+
+    def _line(self) -> bytes:
+        """The answer; without its end where the process ended first. What is printed meanwhile is read, too."""
+        line = bytearray()
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        poll.register(self._output, select.POLLIN)
+        while True:
+            for descriptor, _ in poll.poll():
+                if descriptor == self._output.fileno():
+                    if not self._hear():
+                        poll.unregister(descriptor)
+                    continue
+                try:
+                    data = self._socket.recv(1 << 20)
+                except OSError:
+                    data = b""
+                line += data
+                if not data or data.endswith(b"\n"):
+                    return bytes(line)
+
+    def _hear(self) -> bool:
+        data = os.read(self._output.fileno(), 1 << 16)
+        self._printed = (self._printed + data)[-_KEPT:]
+        return bool(data)
+
+    def _obituary(self) -> str:
+        """Why there is no answer."""
+        if self._ended:
+            return "The process that had the model was told to end."
+        try:
+            code = self._process.wait(_PATIENCE)
+        except subprocess.TimeoutExpired:
+            self.end()
+            code = self._process.returncode
+        poll = select.poll()
+        poll.register(self._output, select.POLLIN)
+        while poll.poll(0) and self._hear():
+            pass
+        if code == -signal.SIGALRM:
+            return (
+                f"The model was given up after {self._seconds:g} seconds, which is the longest that reading one, or "
+                f"its report, may take here (ONNXBISECT_MODEL_SECONDS)."
+            )
+        last = [line for line in self._printed.decode(errors="replace").splitlines() if line.strip()][-1:]
+        how = f"was killed by {_name(-code)}" if code < 0 else f"ended with exit code {code}"
+        said = f"; its last words were: {_printable(last[0])}" if last else ""
+        return f"The process that had the model {how}{said}."
+
+
+def _name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _printable(line: str) -> str:
+    return "".join(character if character.isprintable() else " " for character in line).strip()[:300].rstrip(".")

@@ -1,0 +1,133 @@
+"""The process that has a model: `python -m onnxbisect_worker.model_host FOLDER LOCK`, started by `host_process`.
+
+Standard input is a socket on which requests come and answers go, one at a time; what libraries print goes elsewhere.
+When the socket's other end is gone, for whatever reason, this process kills its compiles, removes its folder and ends.
+LOCK is the descriptor that holds the folder.
+"""
+
+import json
+import os
+import resource
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from queue import SimpleQueue
+from threading import Event, Thread
+from typing import Any
+
+from onnxbisect.errors import OnnxBisectError
+from onnxbisect.job import Stats
+from onnxbisect_backends.process import kill_running
+from onnxbisect_worker.held_folders import remove_held
+from onnxbisect_worker.host_bounds import Bounds
+from onnxbisect_worker.host_messages import Setup, answered_from_json, asked_to_json, failure
+from onnxbisect_worker.hosting import HostLostError
+from onnxbisect_worker.model_work import ModelWork
+
+#: Seconds in which compiles must have died, once nobody waits for them; their supervisors go on killing without us.
+_PATIENCE = 0.4
+
+
+def main() -> None:
+    """Answer requests for as long as there is somebody who asks."""
+    folder = Path(sys.argv[1])
+    _settle()
+    channel = socket.socket(fileno=os.dup(0))
+    with open(os.devnull, "rb") as nothing:  # noqa: PTH123 - a descriptor is wanted
+        os.dup2(nothing.fileno(), 0)
+    requests: SimpleQueue[dict[str, Any]] = SimpleQueue()
+    busy = Event()
+    Thread(target=_listen, args=(channel, requests, busy, folder), daemon=True).start()
+
+    setup = Setup(**requests.get())
+    bounds = Bounds(seconds=setup.seconds, memory=setup.memory)
+    work = ModelWork(setup, folder, bounds)
+    while True:
+        request = requests.get()
+        busy.set()
+        with bounds.kept():
+            answer = json.dumps(_answer(work, setup, request)).encode()
+        with suppress(OSError):  # nobody waits any more; the other thread knows
+            channel.sendall(answer + b"\n")
+        busy.clear()
+
+
+def _settle() -> None:
+    """Signals as in a program that a shell starts, whatever the worker does with them; no core files; first to go."""
+    for number in (signal.SIGALRM, signal.SIGTERM, signal.SIGCHLD):
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    with suppress(OSError):  # where the machine runs out of memory, a host goes before its worker
+        Path("/proc/self/oom_score_adj").write_text("400")
+
+
+def _listen(channel: socket.socket, requests: "SimpleQueue[dict[str, Any]]", busy: Event, folder: Path) -> None:
+    """Pass requests on, until the other end is gone; then end everything."""
+    with suppress(OSError), channel.makefile("rb") as lines:
+        for line in lines:
+            if line.endswith(b"\n"):
+                requests.put(json.loads(line))
+    give_up = time.monotonic() + _PATIENCE
+    while busy.is_set() and time.monotonic() < give_up:
+        kill_running()  # again and again: a compile may only now be starting
+        time.sleep(0.01)
+    with suppress(OSError):
+        remove_held(folder)
+    os._exit(0)
+
+
+def _answer(work: ModelWork, setup: Setup, request: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        return {"result": _REQUESTS[request["do"]](work, request)}
+    except OnnxBisectError as error:
+        return failure(error, work.plain(str(error)))
+    except MemoryError:
+        text = (
+            f"The model takes more than the {setup.memory >> 20} MB of memory that reading one may take here "
+            f"(ONNXBISECT_MODEL_MEMORY)."
+        )
+        return failure(HostLostError(), text)
+    except Exception as error:  # a bug of ours is not to take the worker with it
+        traceback.print_exc()
+        text = f"onnx-bisect has a fault that this model brings out: {type(error).__name__}: {error}. Please report it."
+        return failure(OnnxBisectError(), work.plain(text))
+
+
+def _prepare(work: ModelWork, _request: Mapping[str, Any]) -> str:
+    return work.prepare().to_bytes().decode()
+
+
+def _key(work: ModelWork, request: Mapping[str, Any]) -> str:
+    return work.key(int(request["units"], 16))
+
+
+def _ask(work: ModelWork, request: Mapping[str, Any]) -> dict[str, Any]:
+    return asked_to_json(work.ask(int(request["units"], 16), seconds_left=request["seconds_left"]))
+
+
+def _unseen(work: ModelWork, request: Mapping[str, Any]) -> list[str]:
+    return [f"{units:x}" for units in work.unseen([answered_from_json(it) for it in request["answers"]])]
+
+
+def _report(work: ModelWork, request: Mapping[str, Any]) -> dict[str, Any]:
+    answers = [answered_from_json(it) for it in request["answers"]]
+    written = work.report(answers, Stats(**request["stats"]), request["logs"], Path(request["folder"]))
+    return {"document": written.document, "files": {name: str(path) for name, path in written.files.items()}}
+
+
+_REQUESTS: Mapping[str, Callable[[ModelWork, Mapping[str, Any]], object]] = {
+    "prepare": _prepare,
+    "key": _key,
+    "ask": _ask,
+    "unseen": _unseen,
+    "report": _report,
+}
+
+if __name__ == "__main__":
+    main()

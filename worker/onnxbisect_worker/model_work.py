@@ -1,0 +1,211 @@
+"""What a host does with its model: everything that `hosting.Host` promises, in the process of whoever calls it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from onnxbisect.answer import Answer
+from onnxbisect.diagnosis import Diagnosis
+from onnxbisect.errors import BackendUnusableError, OnnxBisectError
+from onnxbisect.job import ProbeRecord, Stats
+from onnxbisect.report import document
+from onnxbisect.report.files import culprit_dirs, put
+from onnxbisect.search import plan
+from onnxbisect.unitset import UnitSet
+from onnxbisect.verdict import Verdict
+from onnxbisect_backends import registry
+from onnxbisect_backends.contract import Limits
+from onnxbisect_backends.probing.inquiry import Inquiry, inquire
+from onnxbisect_backends.probing.intake import Intake
+from onnxbisect_backends.probing.prober import Asked, Prober
+from onnxbisect_backends.probing.sampling import sampling
+from onnxbisect_db.answered import Answered
+from onnxbisect_worker.host_bounds import Bounds, UnboundBackend
+from onnxbisect_worker.host_messages import Setup
+from onnxbisect_worker.hosting import Written
+from onnxbisect_worker.model_cache import MODEL_NAME, ModelCache, demand_location
+from onnxbisect_worker.prepared import Prepared
+
+
+class ModelWork:
+    """One model before one target, in a working folder. What was read stays for the next question."""
+
+    def __init__(self, setup: Setup, folder: Path, bounds: Bounds) -> None:
+        self._setup = setup
+        self._order = setup.ordered
+        self._folder = folder
+        self._bounds = bounds
+        self._new: Inquiry | None = None
+
+    def prepare(self) -> Prepared:
+        """See `Host.prepare`."""
+        inquiry = self._new = self._inquire()
+        return Prepared(
+            target=inquiry.target,
+            description=inquiry.description,
+            universe=inquiry.universe,
+            identity=inquiry.identity,
+        )
+
+    def key(self, units: UnitSet) -> str:
+        """See `Host.key`."""
+        return self._inquiry.key(units)
+
+    def ask(self, units: UnitSet, *, seconds_left: float | None) -> Asked:
+        """See `Host.ask`."""
+        return self._prober.ask(units, seconds_left)
+
+    def unseen(self, answers: Sequence[Answered]) -> list[UnitSet]:
+        """See `Host.unseen`."""
+        found = _Found.of(answers, {})
+        with TemporaryDirectory(dir=self._folder) as name:
+            return self._inquiry.culprit_files(Path(name)).unseen(self._diagnosis(found), found.latest)
+
+    def report(self, answers: Sequence[Answered], stats: Stats, logs: Mapping[str, str], folder: Path) -> Written:
+        """See `Host.report`."""
+        found = _Found.of(answers, logs)
+        diagnosis = self._diagnosis(found)
+        job = self._inquiry.job(diagnosis, found.records, stats)
+        # the file on disk has a name of ours
+        written = document(replace(job, model=replace(job.model, path=Path(self._setup.model_name))))
+        files = {}
+        with TemporaryDirectory(dir=self._folder) as name:
+            culprits = self._inquiry.culprit_files(Path(name))
+            for entry, place, culprit in zip(
+                written["culprits"], culprit_dirs(written), diagnosis.culprits, strict=True
+            ):
+                of_culprit = culprits.files(culprit, found.latest)
+                if not of_culprit:  # the search ended before that file was seen to fail
+                    entry["repro"] = None
+                for file, content in of_culprit.items():
+                    path = folder / place / file
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    files[f"{place}/{file}"] = put(path, content)
+        return Written(document=written, files=files)
+
+    def plain(self, text: str) -> str:
+        """A sentence without this machine's paths."""
+        for path, words in ((self._model, self._setup.model_name), (self._calibration_folder, "")):
+            text = text.replace(str(path), words)
+        return text
+
+    @property
+    def _inquiry(self) -> Inquiry:
+        if self._new is None:
+            self._new = self._resumed()
+        return self._new
+
+    @cached_property
+    def _model(self) -> Path:
+        setup = self._setup
+        if setup.files:
+            cache = ModelCache(Path(setup.cache), setup.cache_bytes)
+            files = {location: Path(path) for location, path in setup.files.items()}
+            return cache.assembled(setup.model_sha256, Path(setup.model), files).path  # held while this process lives
+        # In a folder of its own: in the file store its data could be said to lie in a stranger's file.
+        path = self._folder / "model" / MODEL_NAME
+        path.parent.mkdir()
+        path.symlink_to(setup.model)
+        return path
+
+    @cached_property
+    def _intake(self) -> Intake:
+        return Intake(self._model, self._order.input_shapes, most_nodes=self._setup.nodes)
+
+    @cached_property
+    def _calibration_folder(self) -> Path:
+        return self._folder / "calibration"
+
+    @cached_property
+    def _calibration(self) -> Path | None:
+        """The folder, with the samples in it."""
+        if not self._setup.calibration:
+            return None
+        for name, path in self._setup.calibration.items():
+            demand_location(name)
+            link = self._calibration_folder / Path(name).name
+            link.parent.mkdir(exist_ok=True)
+            link.symlink_to(path)
+        return self._calibration_folder
+
+    @cached_property
+    def _backend(self) -> UnboundBackend:
+        made = registry.make(self._setup.backend, dict(self._setup.options))
+        backend = UnboundBackend(made, self._bounds)
+        if complaint := backend.check():
+            raise BackendUnusableError(complaint)
+        return backend
+
+    @cached_property
+    def _prober(self) -> Prober:
+        """Raises BackendUnusableError where the compiler here is not the one that the search began with."""
+        if self._setup.prepared is not None:
+            here, begun = self._inquire(), self._inquiry
+            if here.identity != begun.identity:
+                raise BackendUnusableError(
+                    f"This worker has {here.target.tool} {here.target.version}, and the search began with "
+                    f"{begun.target.tool} {begun.target.version}, or with other files or options of it: let all "
+                    f"workers of a backend have the same, and start the job again."
+                )
+        default, seconds = Limits(), self._setup.compile_seconds
+        if self._order.seconds is not None:
+            seconds = min(self._order.seconds, seconds)
+        limits = replace(default, seconds=seconds, memory_bytes=self._setup.compile_memory)
+        return self._inquiry.prober(self._backend, self._folder, limits)
+
+    def _inquire(self) -> Inquiry:
+        """The backend first, as `run` has it: without a compiler nothing else matters."""
+        backend = self._backend
+        return inquire(self._intake, backend, self._calibration)
+
+    def _resumed(self) -> Inquiry:
+        """The inquiry as it was stored; needs no compiler."""
+        if self._setup.prepared is None:
+            raise OnnxBisectError("The search was not prepared: start the job again.")
+        stored, model = Prepared.from_bytes(Path(self._setup.prepared).read_bytes()), self._intake.model
+        if stored.universe.names != model.universe.names:
+            raise OnnxBisectError(
+                "The search was begun by another version of onnx-bisect, which reads the model in another way: start "
+                "the job again."
+            )
+        return Inquiry(
+            intake=self._intake,
+            description=stored.description,
+            target=stored.target,
+            universe=stored.universe,
+            samples=sampling(model, self._calibration, stored.description.samples),
+        )
+
+    def _diagnosis(self, found: "_Found") -> Diagnosis:
+        return plan(self._inquiry.universe, found.verdicts, recheck=self._order.recheck).diagnosis
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Found:
+    """Answers as the planner, the report and the culprits' files want them."""
+
+    verdicts: dict[UnitSet, list[Verdict]]
+    records: list[ProbeRecord]
+    latest: dict[UnitSet, Answer]
+
+    @classmethod
+    def of(cls, answers: Sequence[Answered], logs: Mapping[str, str]) -> "_Found":
+        found = cls(verdicts={}, records=[], latest={})
+        for it in answers:
+            found.verdicts.setdefault(it.units, []).append(it.verdict)
+            log = logs.get(it.probe_id, "")
+            found.latest[it.units] = Answer(verdict=it.verdict, file_sha256=it.file_sha256, log=log)
+            found.records.append(
+                ProbeRecord(
+                    key=it.key,
+                    units=it.units,
+                    verdict=it.verdict,
+                    why=it.why,
+                    round=it.round,
+                    attempt=it.attempt,
+                    cached=it.cached,
+                )
+            )
+        return found
