@@ -36,6 +36,11 @@ def get(session: Session, endpoint_id: str, tenant: str) -> Endpoint | None:
     return session.scalars(select(Endpoint).where(Endpoint.id == endpoint_id, Endpoint.tenant == tenant)).one_or_none()
 
 
+def of_job(session: Session, job_id: str) -> Endpoint | None:
+    """The endpoint that came with a job."""
+    return session.scalars(select(Endpoint).where(Endpoint.job_id == job_id)).one_or_none()
+
+
 def rotate(session: Session, endpoint_id: str, tenant: str) -> Endpoint | None:
     """Give it a new secret. The one before signs, too, until the next rotation or `retire`."""
     endpoint = _locked(session, endpoint_id, tenant)

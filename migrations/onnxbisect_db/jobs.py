@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import Select, select, update
+from sqlalchemy import Select, func, select, update
 from sqlalchemy.orm import Session, selectinload
 
-from onnxbisect_db import bells, endpoints, events
+from onnxbisect_db import bells, endpoints, events, uploads
 from onnxbisect_db.columns import new_id
 from onnxbisect_db.database import now
 from onnxbisect_db.errors import IdempotencyError, UnknownModelError
@@ -41,6 +41,7 @@ class NewJob:
     labels: Mapping[str, str] = field(default_factory=dict)
     priority: int = 0
     webhook: str | None = None
+    webhook_events: tuple[EventType, ...] = ()
 
     def digest(self) -> str:
         """The same for the same request."""
@@ -76,7 +77,8 @@ class Created:
 def create(session: Session, wanted: NewJob, *, tenant: str, idempotency_key: str | None = None) -> Created:
     """Make a job, or find the one that the same key and request made before.
 
-    UnknownModelError where the tenant has no such model, IdempotencyError for another request under the key.
+    UnknownModelError or UnknownFileError for what the tenant has not uploaded, IdempotencyError for another request
+    under the key.
     """
     at = now(session)
     if idempotency_key is not None:
@@ -86,6 +88,7 @@ def create(session: Session, wanted: NewJob, *, tenant: str, idempotency_key: st
     if model is None:
         raise UnknownModelError(f"There is no model {wanted.model_sha256}: upload it first.")
     model.used_at = at
+    uploads.use(session, wanted.files, tenant, at)
     job_id = new_id()
     digest = wanted.digest()
     made = session.scalars(
@@ -117,7 +120,7 @@ def create(session: Session, wanted: NewJob, *, tenant: str, idempotency_key: st
         Label(job_id=job_id, tenant=tenant, name=name, value=value) for name, value in wanted.labels.items()
     )
     if wanted.webhook is not None:
-        endpoints.add(session, tenant=tenant, url=wanted.webhook, job_id=job_id)
+        endpoints.add(session, tenant=tenant, url=wanted.webhook, events=wanted.webhook_events, job_id=job_id)
     events.tell(session, session.get_one(Job, job_id), EventType.JOB_QUEUED, at)
     session.flush()
     return Created(job=session.scalars(_with_searches().where(Job.id == job_id)).one(), new=True)
@@ -160,6 +163,12 @@ def listed(
     more = len(jobs) > limit
     jobs = jobs[:limit]
     return Page(jobs=tuple(jobs), after=jobs[-1].id if more else None)
+
+
+def going(session: Session, tenant: str) -> int:
+    """How many jobs of the tenant wait or run."""
+    mine = (Job.tenant == tenant, Job.state.in_((JobState.QUEUED, JobState.RUNNING)))
+    return session.scalars(select(func.count()).select_from(Job).where(*mine)).one()
 
 
 def _with_searches() -> Select[Job]:

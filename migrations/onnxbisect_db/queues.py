@@ -37,6 +37,12 @@ def limit(session: Session, backend: str, at_most: int | None) -> None:
     locked(session, backend).at_most = at_most
 
 
+def limits(session: Session) -> dict[str, int]:
+    """By backend, how many probes may run at a time, where that is bounded."""
+    bounded = select(Queue.backend, Queue.at_most).where(Queue.at_most.is_not(None))
+    return {backend: at_most for backend, at_most in session.execute(bounded) if at_most is not None}
+
+
 def lengths(session: Session) -> dict[str, Length]:
     """By backend, what waits and what runs."""
     counted = (

@@ -59,10 +59,22 @@ def check(session: Session, text: str) -> Token | None:
     name, _, secret = rest.partition("_")
     token = session.get(Token, _id(name))
     right = hmac.compare_digest(token.secret_sha256 if token is not None else "", _digest(secret))
-    if token is None or not right or prefix != _PREFIX:
+    return token if token is not None and right and prefix == _PREFIX and _is_good(session, token) else None
+
+
+def seal(token: Token, text: str) -> str:
+    """A word under which `sealed` takes this text without the token, as long as that is good. It tells nothing of the
+    token's secret.
+    """
+    return hmac.new(token.secret_sha256.encode(), text.encode("utf-8", "replace"), hashlib.sha256).hexdigest()
+
+
+def sealed(session: Session, token_id: str, text: str, word: str) -> Token | None:
+    """The token that `word` is the seal of for this text, if it is still good."""
+    token = session.get(Token, token_id)
+    if token is None or not hmac.compare_digest(seal(token, text).encode(), word.encode("utf-8", "replace")):
         return None
-    expired = token.expires_at is not None and token.expires_at <= now(session)
-    return None if expired or token.revoked_at is not None else token
+    return token if _is_good(session, token) else None
 
 
 def allows(token: Token, scope: Scope) -> bool:
@@ -94,6 +106,11 @@ def revoke(session: Session, token_id: str, tenant: str) -> Token | None:
         return None
     token.revoked_at = token.revoked_at or now(session)
     return token
+
+
+def _is_good(session: Session, token: Token) -> bool:
+    expired = token.expires_at is not None and token.expires_at <= now(session)
+    return not expired and token.revoked_at is None
 
 
 def _digest(secret: str) -> str:

@@ -246,3 +246,22 @@ def test_a_retried_job_begins_anew_and_owes_nothing_to_its_past(database: Databa
     end(database, search.id)
     assert read(database, job).state == JobState.DONE
     assert told(database, job).count("job.queued") == 2
+
+
+def test_jobs_that_are_going_are_counted_by_tenant(database: Database) -> None:
+    asking(database)
+    done = asking(database)
+    _done(database, done)
+    new_job(database, tenant="other")
+    with database.session() as session:
+        assert (jobs.going(session, ""), jobs.going(session, "other"), jobs.going(session, "third")) == (1, 1, 0)
+
+
+def test_a_watcher_sees_that_something_happened(database: Database) -> None:
+    job, other = asking(database), new_job(database)
+    with database.session() as session:
+        before = events.counts(session, [job.id, other.id, "gone"])
+    assert before == {job.id: len(told(database, job)), other.id: 1}
+    claimed(database)
+    with database.session() as session:
+        assert events.counts(session, [job.id]) == {job.id: before[job.id] + 1}

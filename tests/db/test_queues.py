@@ -104,3 +104,13 @@ def test_whether_anything_waits(database: Database) -> None:
     assert not waiting("another")
     claimed(database)
     assert not waiting()
+
+
+def test_bounds_of_queues(database: Database) -> None:
+    asking(database, [1], "other")
+    limit(database, 0)
+    with database.session() as session:
+        assert queues.limits(session) == {NPU: 0}
+    limit(database, None)
+    with database.session() as session:
+        assert queues.limits(session) == {}

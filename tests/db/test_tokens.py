@@ -100,3 +100,28 @@ def test_using_it_is_noted_once_a_minute(database: Database, clock: Clock) -> No
             noted.append(session.get_one(Token, issued.token.id).used_at)
         clock.forward(40)
     assert noted[0] == noted[1] != noted[2]
+
+
+def test_a_seal_is_for_one_text_of_one_token(database: Database, clock: Clock) -> None:
+    mine, other = issue(database, seconds=60, clock=clock).token, issue(database).token
+    word = tokens.seal(mine, "repo:net")
+
+    def sealed(token: Token, text: str, word: str) -> bool:
+        with database.session() as session:
+            return tokens.sealed(session, token.id, text, word) is not None
+
+    assert sealed(mine, "repo:net", word)
+    assert not sealed(mine, "repo:other", word)
+    assert not sealed(other, "repo:net", word)
+    assert not sealed(mine, "repo:net", "é" + word)
+    clock.forward(61)
+    assert not sealed(mine, "repo:net", word)
+
+
+def test_a_seal_ends_with_its_token(database: Database) -> None:
+    token = issue(database).token
+    word = tokens.seal(token, "repo:net")
+    with database.transaction() as session:
+        tokens.revoke(session, token.id, "t")
+    with database.session() as session:
+        assert tokens.sealed(session, token.id, "repo:net", word) is None

@@ -69,6 +69,15 @@ def test_a_webhook_of_a_job_hears_of_that_job_only(database: Database) -> None:
     assert told.payload["data"]["job"] == job.id
 
 
+def test_a_webhook_of_a_job_hears_of_what_it_wants(database: Database) -> None:
+    job = new_job(database, webhook="https://ci.test/hook", webhook_events=(EventType.JOB_FINISHED,))
+    with database.session() as session:
+        endpoint = endpoints.of_job(session, job.id)
+        assert endpoint is not None
+        assert (endpoint.url, endpoint.events, len(endpoint.secrets)) == ("https://ci.test/hook", ["job.finished"], 1)
+        assert endpoints.of_job(session, new_job(database).id) is None
+
+
 def test_what_is_undone_is_not_told(database: Database) -> None:
     endpoint = hook(database)
     job = new_job(database)

@@ -1,0 +1,40 @@
+"""The probes of a job, page by page, for whoever wants to see what was asked."""
+
+from dataclasses import dataclass
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from onnxbisect_db.states import ProbeState
+from onnxbisect_db.tables import Job, Probe, Search
+
+
+@dataclass(frozen=True, kw_only=True)
+class Page:
+    """Some probes, and the id to go on after: None on the last page."""
+
+    probes: tuple[Probe, ...]
+    after: str | None
+
+
+def listed(
+    session: Session,
+    job: Job,
+    *,
+    search_id: str | None = None,
+    state: ProbeState | None = None,
+    after: str | None = None,
+    limit: int = 50,
+) -> Page:
+    """A job's probes in the order in which they came up, from the one after `after` on."""
+    found = select(Probe).join(Search, Search.id == Probe.search_id).where(Search.job_id == job.id)
+    if search_id is not None:
+        found = found.where(Probe.search_id == search_id)
+    if state is not None:
+        found = found.where(Probe.state == state)
+    if after is not None:
+        found = found.where(Probe.id > after)
+    probes = list(session.scalars(found.order_by(Probe.id).limit(limit + 1)))
+    more = len(probes) > limit
+    probes = probes[:limit]
+    return Page(probes=tuple(probes), after=probes[-1].id if more else None)
