@@ -19,6 +19,9 @@ from onnxbisect_backends.scope import Scope
 #: experiment.
 _SORTS = ("dtype", "computed", "attr", "rank", "given", "other")
 
+#: Attributes that say over again what the shape of a weight says: no value of theirs is minded for itself.
+_SIZES = frozenset({"hidden_size"})
+
 
 @dataclass(frozen=True, kw_only=True, order=True)
 class Factor:
@@ -74,7 +77,18 @@ def _established(uses: Sequence[Use]) -> Iterator[tuple[Factor, str]]:
             for factors in passing:
                 difference = use.factors.keys() - factors
                 if len(difference) == 1 and not difference & fine:
-                    yield from ((factor, use.message) for factor in difference if _SORTS[factor.sort] != "other")
+                    (factor,) = difference
+                    if _SORTS[factor.sort] != "other" and all(
+                        _in_its_place(factor, it) for it in factors - use.factors.keys()
+                    ):
+                        yield factor, use.message
+
+
+def _in_its_place(factor: Factor, passing: Factor) -> bool:
+    """Whether the use that compiles has this where the other one has `factor`: another value, or an attribute of the
+    name of an input, which it was in an older opset.
+    """
+    return passing.name == factor.name and (passing.sort == factor.sort or _SORTS[factor.sort] == "given")
 
 
 def _seen(node: onnx.NodeProto, scope: Scope, schema: onnx.defs.OpSchema) -> Iterator[tuple[str, str, Scalar]]:
@@ -83,7 +97,7 @@ def _seen(node: onnx.NodeProto, scope: Scope, schema: onnx.defs.OpSchema) -> Ite
         value = None if written is None else value_of(written)
         if value is None or value == default_of(node, name, scope):
             continue
-        if isinstance(value, list | float):
+        if isinstance(value, list | float) or name in _SIZES:
             yield "other", name, str(value)
         else:
             yield "attr", name, value

@@ -67,7 +67,7 @@ def measured_profile(
         if answer.verdict.passed or answer.verdict.failed:
             by_op.setdefault(answer.op, []).append(answer)
     supported = {op: _support(of_op) for op, of_op in by_op.items() if any(it.verdict.passed for it in of_op)}
-    refused = {op: _words(of_op[0]) for op, of_op in by_op.items() if op not in supported}
+    refused = {op: _words(_likeliest(of_op)) for op, of_op in by_op.items() if op not in supported}
     silent = dict.fromkeys(sorted(asked - by_op.keys()), OpSupport(note="Not measured: no test got an answer."))
     answered = len({answer.test for of_op in by_op.values() for answer in of_op})
     profile = Profile(
@@ -139,6 +139,12 @@ def _words(answer: Measured) -> str:
     verdict = answer.verdict
     said = _TIME.sub("", uncoloured(verdict.message or verdict.fingerprint or str(verdict.kind)))
     return clip(said, _WORDS)
+
+
+def _likeliest(answers: Sequence[Measured]) -> Measured:
+    """Of the first test's, the one with the weights constant: with computed ones, the words may be about that alone."""
+    first = [answer for answer in answers if answer.test == answers[0].test]
+    return next((answer for answer in first if answer.form is Form.WEIGHTS), first[0])
 
 
 def _refusal(by_op: Mapping[str, Sequence[Measured]], refused: Mapping[str, str]) -> str:

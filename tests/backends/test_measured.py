@@ -208,3 +208,12 @@ def test_an_op_that_compiles_as_it_was_is_supported_up_to_what_changed() -> None
     rules = Rules(profile=profile)
     assert refusals(newer, rules)
     assert not refusals(older, rules)
+
+
+def test_what_only_the_use_that_compiles_has_spoils_the_experiment() -> None:
+    """The axis may be why the other one compiles: that it is of another dtype says nothing then."""
+    passing, refused = node("Softmax", (F, (2, 3)), axis=0), node("Softmax", (D, (2, 3)))
+    profile = profile_of((passing, PASS), (refused, fail()))
+    assert not profile.ops["Softmax"].constraints
+    assert refusals(refused, Rules(profile=profile))
+    assert not refusals(node("Softmax", (D, (2, 3)), axis=0), Rules(profile=profile))
