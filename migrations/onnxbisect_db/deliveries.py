@@ -5,7 +5,7 @@ saw it before can tell.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -40,7 +40,7 @@ class Sending:
     number: int
     endpoint_id: str
     url: str
-    secrets: tuple[str, ...]
+    secrets: tuple[str, ...] = field(repr=False)
     payload: Mapping[str, Any]
     created_at: datetime
 

@@ -134,8 +134,8 @@ def literal(host: str) -> Address | None:
 
 
 def _private(host: str, allowed: Allowed) -> str | None:
-    address = literal(host)
     name = host.rstrip(".")
+    address = literal(name)
     local = name == "localhost" or name.endswith(".localhost")
     if allowed.names(host) or (address is None and not local):
         return None
