@@ -11,12 +11,20 @@ class UnknownModelError(OnnxBisectError):
     """A job names a model that was not uploaded."""
 
 
+class UnknownFileError(OnnxBisectError):
+    """A job speaks of a file that its tenant has not uploaded."""
+
+
 class IdempotencyError(OnnxBisectError):
     """An idempotency key was used before, for another request."""
 
 
 class JobStateError(OnnxBisectError):
     """The job is in no state in which this can be done."""
+
+
+class InUseError(OnnxBisectError):
+    """A job needs what would be deleted or changed."""
 
 
 class LostTurnError(OnnxBisectError):
@@ -29,3 +37,7 @@ class TooLargeError(OnnxBisectError):
 
 class DiskFullError(OnnxBisectError):
     """Less disk is left than must stay free."""
+
+
+class QuotaError(OnnxBisectError):
+    """A tenant would keep more here than it may."""

@@ -1,20 +1,42 @@
 """The models that a tenant has uploaded."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
 
+from sqlalchemy import and_, delete, or_, select
 from sqlalchemy.orm import Session
 
 from onnxbisect_db.database import now
+from onnxbisect_db.errors import InUseError
 from onnxbisect_db.insertion import insert
-from onnxbisect_db.tables import Model
+from onnxbisect_db.states import JobState
+from onnxbisect_db.tables import Job, Model
+
+
+@dataclass(frozen=True, kw_only=True)
+class Page:
+    """Some models, and where to go on: None on the last page."""
+
+    models: tuple[Model, ...]
+    after: tuple[datetime, str] | None
 
 
 def keep(
     session: Session, *, tenant: str, sha256: str, name: str, size: int, files: Mapping[str, str] | None = None
 ) -> Model:
-    """Note an upload whose files are in place. Uploading it again is the same model, with the new name and files."""
+    """Note an upload whose files are in place, of `size` bytes together. Uploading it again is the same model, with the
+    new name and files; without `files` it keeps those that it has.
+
+    InUseError where a job that is not over reads other files: two halves of it would speak of two models.
+    """
     at = now(session)
+    known = session.get(Model, (tenant, sha256), with_for_update=True, populate_existing=True)
+    if known is not None and files is None:
+        files, size = known.files, known.size
     fresh = {"name": name, "size": size, "files": dict(files or {}), "used_at": at}
+    if known is not None and known.files != fresh["files"]:
+        _demand_idle(session, known)
     kept = (
         insert(session, Model)
         .values(tenant=tenant, sha256=sha256, created_at=at, **fresh)
@@ -27,3 +49,40 @@ def keep(
 def get(session: Session, sha256: str, tenant: str) -> Model | None:
     """A model of the tenant's."""
     return session.get(Model, (tenant, sha256))
+
+
+def listed(session: Session, tenant: str, *, after: tuple[datetime, str] | None = None, limit: int = 50) -> Page:
+    """The tenant's models, the newest first, from the one after `after` on."""
+    found = select(Model).where(Model.tenant == tenant)
+    if after is not None:
+        at, sha256 = after
+        found = found.where(or_(Model.created_at < at, and_(Model.created_at == at, Model.sha256 < sha256)))
+    rows = list(session.scalars(found.order_by(Model.created_at.desc(), Model.sha256.desc()).limit(limit + 1)))
+    more, rows = len(rows) > limit, rows[:limit]
+    return Page(models=tuple(rows), after=(rows[-1].created_at, rows[-1].sha256) if more else None)
+
+
+def remove(session: Session, sha256: str, tenant: str) -> set[str] | None:
+    """Forget a model. Returns its files, which others may need; None where the tenant has no such model.
+
+    InUseError where a job has it.
+    """
+    model = session.get(Model, (tenant, sha256), with_for_update=True, populate_existing=True)
+    if model is None:
+        return None
+    users = select(Job.id).where(Job.tenant == tenant, Job.model_sha256 == sha256)
+    user = session.scalars(users.limit(1)).one_or_none()
+    if user is not None:
+        raise InUseError(f"Job {user} needs this model: delete the job first.")
+    session.execute(delete(Model).where(Model.tenant == tenant, Model.sha256 == sha256))
+    return {sha256, *model.files.values()}
+
+
+def _demand_idle(session: Session, model: Model) -> None:
+    going = Job.state.in_([state for state in JobState if not state.ended])
+    users = select(Job.id).where(Job.tenant == model.tenant, Job.model_sha256 == model.sha256, going)
+    user = session.scalars(users.limit(1)).one_or_none()
+    if user is not None:
+        raise InUseError(
+            f"Job {user} is reading this model with other external data: wait until it has ended, or cancel it."
+        )

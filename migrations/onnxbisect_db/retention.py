@@ -11,7 +11,7 @@ from onnxbisect_db import lifecycle
 from onnxbisect_db.database import Database, now
 from onnxbisect_db.files import FileStore
 from onnxbisect_db.states import JobState
-from onnxbisect_db.tables import Job, KeptVerdict, Model, Probe, Search
+from onnxbisect_db.tables import Job, KeptVerdict, Model, Probe, Search, Upload
 
 #: Nothing younger is cleared away: a file is stored before the row that speaks of it.
 _GRACE_SECONDS = 3600.0
@@ -21,15 +21,15 @@ _AT_A_TIME = 100
 
 @dataclass(frozen=True, kw_only=True)
 class Retention:
-    """How long jobs are kept after they ended, and models after they were last used; None for ever."""
+    """How long jobs are kept after they ended, and uploads after they were last used; None for ever."""
 
     jobs: timedelta | None = None
     models: timedelta | None = None
 
 
 def forget(session: Session, job_id: str, tenant: str) -> list[str] | None:
-    """Delete a job because its owner says so, with all that came of it: what it taught the verdict base, and its model,
-    unless another job needs them. It may still be running.
+    """Delete a job because its owner says so, with all that came of it: what it taught the verdict base, its model and
+    the files that it speaks of, unless another job needs them. It may still be running.
 
     Returns the files that nobody speaks of any more, to be discarded once this is committed; None where the tenant
     has no such job.
@@ -39,9 +39,10 @@ def forget(session: Session, job_id: str, tenant: str) -> list[str] | None:
         return None
     spoken_of = _files_of(session, job)
     _forget_verdicts(session, job)
-    sha256 = job.model_sha256
+    sha256, uploads = job.model_sha256, set(job.files)
     session.execute(delete(Job).where(Job.id == job_id))
     _drop_model(session, tenant, sha256)
+    _drop_uploads(session, tenant, uploads)
     return sorted(spoken_of - needed(session))
 
 
@@ -52,7 +53,7 @@ def sweep(database: Database, files: FileStore, retention: Retention) -> int:
     """
     while database.run(lambda session: _drop_old_jobs(session, retention)):
         pass
-    database.run(lambda session: _drop_old_models(session, retention))
+    database.run(lambda session: _drop_old_uploads(session, retention))
     # Names first: a file that comes later is young, and one that is spoken of later was touched.
     names = set(files.names())
     with database.session() as session:
@@ -73,6 +74,7 @@ def needed(session: Session) -> set[str]:
     found: set[str] = set()
     for sha256, others in session.execute(select(Model.sha256, Model.files)):
         found |= {sha256, *others.values()}
+    found |= set(session.scalars(select(Upload.sha256)))
     for mine in session.scalars(select(Job.files)):
         found |= set(mine)
     for universe, report, others in session.execute(select(Search.universe, Search.report, Search.files)):
@@ -114,6 +116,12 @@ def _drop_model(session: Session, tenant: str, sha256: str) -> None:
         session.flush()
 
 
+def _drop_uploads(session: Session, tenant: str, names: set[str]) -> None:
+    others = session.scalars(select(Job.files).where(Job.tenant == tenant)) if names else ()
+    unused = names - {sha256 for files in others for sha256 in files}
+    session.execute(delete(Upload).where(Upload.tenant == tenant, Upload.sha256.in_(unused)))
+
+
 def _drop_old_jobs(session: Session, retention: Retention) -> int:
     if retention.jobs is None:
         return 0
@@ -124,7 +132,9 @@ def _drop_old_jobs(session: Session, retention: Retention) -> int:
     return len(ids)
 
 
-def _drop_old_models(session: Session, retention: Retention) -> None:
+def _drop_old_uploads(session: Session, retention: Retention) -> None:
     if retention.models is not None:
+        since = now(session) - retention.models
         used = exists().where(Job.tenant == Model.tenant, Job.model_sha256 == Model.sha256)
-        session.execute(delete(Model).where(Model.used_at < now(session) - retention.models, ~used))
+        session.execute(delete(Model).where(Model.used_at < since, ~used))
+        session.execute(delete(Upload).where(Upload.used_at < since))

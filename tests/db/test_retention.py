@@ -9,7 +9,7 @@ import pytest
 from service import FAIL, MODEL, Clock, answer, asking, claim, claimed, end, new_job, read, take
 from sqlalchemy import func, select
 
-from onnxbisect_db import jobs, models, probes, retention, searches, verdicts
+from onnxbisect_db import jobs, models, probes, retention, searches, uploads, verdicts
 from onnxbisect_db.database import Database
 from onnxbisect_db.files import Files
 from onnxbisect_db.retention import Retention
@@ -147,12 +147,38 @@ def test_without_a_limit_only_orphans_go(database: Database, files: Files, clock
     orphan, young = old(files, b"orphan"), files.put([b"young"]).sha256
     with database.transaction() as session:
         models.keep(session, tenant="", sha256=MODEL, name="m", size=6, files={"w.bin": weights})
+        uploads.keep(session, tenant="", sha256=calibration, size=11)
     job = asking(database, [], files=(calibration,))
     with database.transaction() as session:
-        models.keep(session, tenant="", sha256=MODEL, name="m", size=6, files={"w.bin": weights})
         session.get_one(type(job.searches[0]), job.searches[0].id).universe = universe
     end(database, job.searches[0].id)
     clock.forward(86400 * 9999)
     assert retention.sweep(database, files, Retention()) == 1
     assert orphan not in set(files.names())
     assert set(files.names()) == {weights, universe, calibration, young}
+
+
+def test_samples_go_with_the_last_job_that_speaks_of_them(database: Database, files: Files) -> None:
+    model, shared, mine = (old(files, content) for content in (b"model", b"shared", b"mine"))
+    with database.transaction() as session:
+        for sha256 in (shared, mine):
+            uploads.keep(session, tenant="", sha256=sha256, size=6)
+    first = new_job(database, model_sha256=model, files=(shared, mine))
+    second = new_job(database, model_sha256=model, files=(shared,))
+    delete(database, files, first)
+    assert set(files.names()) == {model, shared}
+    with database.session() as session:
+        assert uploads.get(session, mine, "") is None
+    delete(database, files, second)
+    assert list(files.names()) == []
+
+
+def test_old_samples_go_unless_a_job_has_them(database: Database, files: Files, clock: Clock) -> None:
+    model, used, unused = (old(files, content) for content in (b"model", b"used", b"unused"))
+    with database.transaction() as session:
+        for sha256 in (used, unused):
+            uploads.keep(session, tenant="", sha256=sha256, size=6)
+    new_job(database, model_sha256=model, files=(used,))
+    clock.forward(86400 * 2)
+    assert retention.sweep(database, files, Retention(models=timedelta(days=1))) == 1
+    assert set(files.names()) == {model, used}

@@ -14,7 +14,8 @@ from onnxbisect_db.tables.base import Base, Rung
 class Model(Base):
     """An uploaded model that a tenant may use: one file, or one file and those that its external data is in.
 
-    `sha256` is of the ONNX file; `files` maps each location in it to the SHA-256 of a content-addressed file.
+    `sha256` is of the ONNX file; `files` maps each location in it to the SHA-256 of a content-addressed file. `size` is
+    of all of them together.
     """
 
     __tablename__ = "model"
@@ -24,6 +25,19 @@ class Model(Base):
     name: Mapped[str]
     size: Mapped[int] = mapped_column(BigInteger)
     files: Mapped[dict[str, Any]] = mapped_column(default=dict)
+    created_at: Mapped[datetime]
+    #: When it was last uploaded or named by a job: what retention counts from.
+    used_at: Mapped[datetime]
+
+
+class Upload(Base):
+    """An uploaded file that a tenant's jobs may speak of, such as a sample to calibrate with."""
+
+    __tablename__ = "upload"
+
+    tenant: Mapped[str] = mapped_column(String(64), primary_key=True, default="")
+    sha256: Mapped[str] = mapped_column(String(64), primary_key=True)
+    size: Mapped[int] = mapped_column(BigInteger)
     created_at: Mapped[datetime]
     #: When it was last uploaded or named by a job: what retention counts from.
     used_at: Mapped[datetime]

@@ -1,0 +1,55 @@
+"""The files besides models that a tenant has uploaded, and how much it keeps here altogether."""
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from sqlalchemy import delete, func, select, update
+from sqlalchemy.orm import Session
+
+from onnxbisect_db.database import now
+from onnxbisect_db.errors import UnknownFileError
+from onnxbisect_db.insertion import insert
+from onnxbisect_db.tables import Model, Upload
+
+
+def keep(session: Session, *, tenant: str, sha256: str, size: int) -> Upload:
+    """Note a file that is in place."""
+    at = now(session)
+    kept = (
+        insert(session, Upload)
+        .values(tenant=tenant, sha256=sha256, size=size, created_at=at, used_at=at)
+        .on_conflict_do_update(index_elements=[Upload.tenant, Upload.sha256], set_={"used_at": at})
+        .returning(Upload)
+    )
+    return session.scalars(kept, execution_options={"populate_existing": True}).one()
+
+
+def get(session: Session, sha256: str, tenant: str) -> Upload | None:
+    """A file of the tenant's."""
+    return session.get(Upload, (tenant, sha256))
+
+
+def use(session: Session, names: Iterable[str], tenant: str, at: datetime) -> None:
+    """A job of the tenant speaks of these files; UnknownFileError for one that the tenant has not uploaded.
+
+    Whoever knows the hash of another tenant's file does not get at it by naming it.
+    """
+    wanted = set(names)
+    mine = (Upload.tenant == tenant, Upload.sha256.in_(wanted))
+    used = set(session.scalars(update(Upload).where(*mine).values(used_at=at).returning(Upload.sha256)))
+    for unknown in sorted(wanted - used):
+        raise UnknownFileError(f"There is no file {unknown}: upload it first.")
+
+
+def remove(session: Session, sha256: str, tenant: str) -> bool:
+    """Forget a file; jobs that speak of it keep it. False where the tenant has no such file."""
+    gone = delete(Upload).where(Upload.tenant == tenant, Upload.sha256 == sha256).returning(Upload.sha256)
+    return session.scalars(gone).one_or_none() is not None
+
+
+def kept_bytes(session: Session, tenant: str) -> int:
+    """How many bytes of models and other files the tenant keeps here."""
+    return sum(
+        int(session.scalars(select(func.coalesce(func.sum(table.size), 0)).where(table.tenant == tenant)).one())
+        for table in (Model, Upload)
+    )
