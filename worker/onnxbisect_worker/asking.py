@@ -1,0 +1,109 @@
+"""One probe in the hands of a worker: claimed, named, compiled, answered."""
+
+import logging
+from datetime import timedelta
+
+from sqlalchemy.orm import Session
+
+from onnxbisect.answer import Answer
+from onnxbisect.borrowing import borrowed
+from onnxbisect.errors import OnnxBisectError
+from onnxbisect_backends.probing.prober import Asked
+from onnxbisect_db import probes, queues
+from onnxbisect_db.database import now
+from onnxbisect_db.probes import Claim
+from onnxbisect_db.states import Stage
+from onnxbisect_worker.hold import Hold
+from onnxbisect_worker.hosting import Host
+from onnxbisect_worker.order import Order
+from onnxbisect_worker.place import Place
+
+log = logging.getLogger(__name__)
+
+
+def probe(place: Place, backend: str) -> bool:
+    """Take one probe of the backend, the next by right. False where there was none to take.
+
+    One for each ring, and then a ring for the next: whatever else waits for this worker gets its turn in between.
+    """
+    if place.stopping.is_set():
+        return False
+    settings = place.service.settings
+    claim = place.service.database.run(
+        lambda session: probes.claim(
+            session, backend, worker=place.worker, seconds=settings.lease_seconds, at_most=settings.slots
+        )
+    )
+    if claim is None:
+        return False
+    log.info("probe %s of search %s: %d units, attempt %d", *_facts(claim))
+    with Hold(place, claim) as hold:
+        answered = _ask(place, claim, hold)
+    if answered:
+        place.ring_search(claim.search_id, Stage.SEARCH, backend)
+    if not place.stopping.is_set() and _more(place, backend):
+        place.service.bell.probes(backend, 1)
+    return True
+
+
+def _ask(place: Place, claim: Claim, hold: Hold) -> bool:
+    """True where the coordinator has something to see."""
+    try:
+        with place.hosts.lent(place.case(claim)) as host, hold.over(host):
+            return _answer(place, claim, hold, host)
+    except OnnxBisectError as error:
+        if hold.lost:
+            log.info("probe %s: not wanted any more", claim.probe_id)
+            return False
+        if hold.ended:
+            hold.write(lambda session: probes.give_back(session, claim))
+            return False
+        problem = str(error)
+        log.warning("probe %s: %s", claim.probe_id, problem)
+        return hold.write(lambda session: probes.lost(session, claim, problem))
+
+
+def _answer(place: Place, claim: Claim, hold: Hold, host: Host) -> bool:
+    left = _seconds_left(place, claim)
+    if left is not None and left <= 0:
+        return hold.write(lambda session: probes.give_back(session, claim, spent=True))
+    key = claim.key or host.key(claim.units)
+    named = hold.write(lambda session: probes.named(session, claim, key))
+    if not named.mine:
+        return False
+    if named.known is not None:
+        own = _own(place, claim, named.known)
+        return hold.write(lambda session: probes.answer(session, claim, own, cached=True))
+    asked = host.ask(claim.units, seconds_left=left)
+    return hold.write(lambda session: _written(session, claim, asked))
+
+
+def _written(session: Session, claim: Claim, asked: Asked) -> bool:
+    if asked.answer is None:  # the search's time is up, not the compiler's
+        return probes.give_back(session, claim, spent=True)
+    seconds = asked.engine_seconds
+    return probes.answer(session, claim, asked.answer, compiled=asked.compiled, engine_seconds=seconds)
+
+
+def _own(place: Place, claim: Claim, known: Answer) -> Answer:
+    hints = known.verdict.hints
+    if not (hints.nodes or hints.tensors):
+        return known
+    return borrowed(known, place.universes.read(place.service.files, claim.universe).universe, claim.units)
+
+
+def _seconds_left(place: Place, claim: Claim) -> float | None:
+    budget = Order.from_json(claim.request).budget_seconds
+    if budget is None:
+        return None
+    with place.service.database.session() as session:
+        return (claim.started_at + timedelta(seconds=budget) - now(session)).total_seconds()
+
+
+def _more(place: Place, backend: str) -> bool:
+    with place.service.database.session() as session:
+        return queues.waiting(session, backend)
+
+
+def _facts(claim: Claim) -> tuple[str, str, int, int]:
+    return claim.probe_id, claim.search_id, claim.units.bit_count(), claim.attempt

@@ -1,0 +1,174 @@
+"""A turn of a search that asks: replay the planner on all answers, and make the queue what it says.
+
+The coordinator holds no state. Two of them never have one search at a time, and one that is lost has written either
+all of its turn or nothing.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from sqlalchemy.orm import Session
+
+from onnxbisect.errors import OnnxBisectError
+from onnxbisect.search import plan
+from onnxbisect.search.plan import Ask, Plan
+from onnxbisect.unitset import UnitSet
+from onnxbisect.verdict import Verdict
+from onnxbisect_backends.probing.culprit_files import OWN_FILE
+from onnxbisect_db import plans, queues, records, searches, workers
+from onnxbisect_db.answered import Answered
+from onnxbisect_db.database import now
+from onnxbisect_db.errors import LostTurnError
+from onnxbisect_db.searches import Turn
+from onnxbisect_db.states import Stage
+from onnxbisect_db.tables import Search
+from onnxbisect_worker.findings import found
+from onnxbisect_worker.hold import Hold
+from onnxbisect_worker.hosting import HostLostError
+from onnxbisect_worker.order import Order
+from onnxbisect_worker.place import Place
+from onnxbisect_worker.prepared import Prepared
+
+#: Speculation costs a replay of the planner for every question or two.
+_WIDEST = 32
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Known:
+    """What a turn sees: the answers, the questions in workers' hands, hands that are free, what the budget leaves."""
+
+    answers: Sequence[Answered]
+    in_hand: set[tuple[UnitSet, int]]
+    #: None where no worker of the backend is known.
+    free: int | None
+    calls_left: int | None
+    out_of_time: bool
+
+    @property
+    def spent(self) -> bool:
+        """Whether nothing more may be asked."""
+        return self.out_of_time or (self.calls_left is not None and self.calls_left <= 0)
+
+    def verdicts(self) -> dict[UnitSet, list[Verdict]]:
+        """As the planner wants them; attempts in their order, whatever clocks say."""
+        by_units: dict[UnitSet, list[Verdict]] = {}
+        for answer in sorted(self.answers, key=lambda answer: answer.attempt):
+            by_units.setdefault(answer.units, []).append(answer.verdict)
+        return by_units
+
+    def affordable(self, asks: Sequence[Ask]) -> list[Ask]:
+        """Those that are in hand, and of the others as many as the budget allows: wanted ones first."""
+        if self.calls_left is None and not self.out_of_time:
+            return list(asks)
+        room = 0 if self.out_of_time or self.calls_left is None else max(self.calls_left, 0)
+        others = [ask for ask in asks if (ask.units, ask.attempt) not in self.in_hand]
+        kept = sorted(others, key=lambda ask: ask.speculative)[:room]
+        return [ask for ask in asks if ask not in others or ask in kept]
+
+
+def advance(place: Place, search_id: str) -> None:
+    """Take the search's turn, if it asks and nobody has it."""
+    if place.stopping.is_set():
+        return
+    seconds = place.service.settings.lease_seconds
+    turn = place.service.database.run(lambda session: searches.claim(session, search_id, Stage.SEARCH, seconds=seconds))
+    if turn is None:
+        return
+    assert turn.universe is not None  # noqa: S101 - searches that ask are prepared
+    with Hold(place, turn) as hold:
+        prepared = place.universes.read(place.service.files, turn.universe)
+        try:
+            again = _turn(place, turn, hold, prepared)
+        except LostTurnError:
+            log.info("search %s: somebody else has it", search_id)
+            return
+    if again is not None:
+        place.ring_search(search_id, again, turn.backend)
+
+
+def _turn(place: Place, turn: Turn, hold: Hold, prepared: Prepared) -> Stage | None:
+    """One turn; the stage for which the search is to be rung at once."""
+    order = Order.from_json(turn.request)
+    with place.service.database.session() as session:
+        known = _known(session, turn, order)
+    width = min(max(len(known.in_hand) + (known.free or 0), 1), _WIDEST)
+    step = plan(prepared.universe, known.verdicts(), width, recheck=order.recheck)
+    asks = known.affordable(step.asks)
+    if not asks and not known.in_hand and not known.spent:
+        try:
+            asks = _own_files(place, turn, hold, known, step)
+        except HostLostError:  # killed, since this process stops
+            hold.write(lambda session: searches.release(session, turn))
+            return None
+    over = not asks and not known.in_hand
+    culprits = found(prepared.universe, step.diagnosis, over=over)
+
+    def save(session: Session) -> tuple[int, bool]:
+        new = plans.save(session, turn, asks, expected=step.expected, culprits=culprits)
+        if over:
+            searches.searched(session, turn)
+        return new, searches.release(session, turn)
+
+    new, again = hold.write(save)
+    log.info(
+        "search %s: turn %d, %d answers, %d questions, %d of them new",
+        *(turn.search_id, turn.number, len(known.answers), len(asks), new),
+    )
+    rings = new if known.free is None else min(new, known.free)
+    if rings:
+        place.service.bell.probes(turn.backend, rings)
+    if not again:
+        return None
+    return Stage.REPORT if over else Stage.SEARCH
+
+
+def _known(session: Session, turn: Turn, order: Order) -> _Known:
+    in_hand = records.in_hand(session, turn.search_id)
+    slots = workers.slots(session).get(turn.backend)
+    at_most = queues.limits(session).get(turn.backend)
+    if slots is not None and at_most is not None:
+        slots = min(slots, at_most)
+    free = None if slots is None else max(slots - queues.running(session, turn.backend), 0)
+    calls_left = None
+    if order.budget_calls is not None:
+        calls_left = order.budget_calls - session.get_one(Search, turn.search_id).calls - len(in_hand)
+    lasts = None if order.budget_seconds is None else timedelta(seconds=order.budget_seconds)
+    return _Known(
+        answers=records.answered(session, turn.search_id),
+        in_hand=in_hand,
+        free=free,
+        calls_left=calls_left,
+        out_of_time=lasts is not None and now(session) >= turn.started_at + lasts,
+    )
+
+
+def _own_files(place: Place, turn: Turn, hold: Hold, known: _Known, step: Plan) -> list[Ask]:
+    """Compiles of the culprits' own files, where none is on record, each once (see `driver` for why).
+
+    What came from the verdict base may be another place's of equal structure; then it is asked about again.
+    """
+    if not step.diagnosis.culprits:
+        return []
+    try:
+        with place.hosts.lent(place.case(turn)) as host, hold.over(host):
+            unseen = host.unseen(known.answers)
+    except OnnxBisectError as error:
+        if hold.ended:
+            raise
+        log.warning("search %s: its culprits' own files are not asked about: %s", turn.search_id, error)
+        return []
+    asked = {answer.units for answer in known.answers if answer.why == OWN_FILE and not answer.cached}
+    attempts = _attempts(known.answers)
+    wanted = [Ask(units=units, attempt=attempts.get(units, 0), why=OWN_FILE) for units in unseen if units not in asked]
+    return known.affordable(wanted)
+
+
+def _attempts(answers: Sequence[Answered]) -> Mapping[UnitSet, int]:
+    counted: dict[UnitSet, int] = {}
+    for answer in answers:
+        counted[answer.units] = counted.get(answer.units, 0) + 1
+    return counted

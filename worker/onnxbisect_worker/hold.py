@@ -1,0 +1,134 @@
+"""Having something for as long as one works on it: the lease is renewed, and whoever lost it is stopped.
+
+What is held is a turn of a search, or a probe. A thread renews its lease and looks, every half second, whether anybody
+still wants it; where nobody does, or where this process is to stop, the host that works on it is killed. A database
+that cannot be reached is asked again until the lease has run out; then somebody else may have the work.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Event, Lock, Thread
+from types import TracebackType
+from typing import Self, TypeVar
+
+from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy.orm import Session
+
+from onnxbisect_db import probes, searches
+from onnxbisect_db.probes import Claim
+from onnxbisect_db.searches import Turn
+from onnxbisect_worker.hosting import Host
+from onnxbisect_worker.place import Place
+
+_LOOK_EVERY = 0.5
+#: A host may only now be starting its compiler.
+_KILL_EVERY = 0.1
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+
+class Hold:
+    """A lease that is renewed while the context lasts."""
+
+    def __init__(self, place: Place, held: Turn | Claim) -> None:
+        self._place = place
+        self._held = held
+        self._seconds = place.service.settings.lease_seconds
+        self._over = Event()
+        self._lost = Event()
+        self._lock = Lock()
+        self._host: Host | None = None
+        self._thread = Thread(target=self._watch, name="hold", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self._over.set()
+        self._thread.join()
+
+    @property
+    def lost(self) -> bool:
+        """Nobody wants the work from this holder any more: nothing that it writes counts."""
+        return self._lost.is_set()
+
+    @property
+    def ended(self) -> bool:
+        """Lost, or this process is to stop: the host was killed."""
+        return self.lost or self._place.stopping.is_set()
+
+    @contextmanager
+    def over(self, host: Host) -> Iterator[None]:
+        """While the context lasts, the host is killed as soon as this has ended."""
+        with self._lock:
+            self._host = host
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._host = None
+
+    def write(self, work: Callable[[Session], T]) -> T:
+        """`work` in a transaction. It may hold the answer of hours, so a database that is away for a moment is waited
+        for as long as the lease lasts.
+        """
+        give_up = time.monotonic() + self._seconds
+        while True:
+            try:
+                return self._place.service.database.run(work)
+            except (OperationalError, InterfaceError):
+                if time.monotonic() > give_up:
+                    raise
+            time.sleep(_LOOK_EVERY)
+
+    def _watch(self) -> None:
+        sure_until = time.monotonic() + self._seconds
+        renew_at = time.monotonic() + self._seconds / 3
+        while not self._over.wait(_KILL_EVERY if self.ended else min(_LOOK_EVERY, self._seconds / 3)):
+            if self.ended:
+                self._kill()
+                continue
+            try:
+                at = time.monotonic()
+                renewing = at >= renew_at
+                if not (self._renewed() if renewing else self._wanted()):
+                    self._lost.set()
+                elif renewing:
+                    renew_at, sure_until = at + self._seconds / 3, at + self._seconds
+            except Exception as error:  # a database that is away, whatever its driver says
+                log.warning("%s: the lease could not be renewed: %s", _name(self._held), type(error).__name__)
+                if time.monotonic() > sure_until:
+                    self._lost.set()
+            if self.ended:
+                self._kill()
+
+    def _kill(self) -> None:
+        with self._lock:
+            if self._host is not None:
+                self._host.kill()
+
+    def _renewed(self) -> bool:
+        held, seconds = self._held, self._seconds
+
+        def renew(session: Session) -> bool:
+            if isinstance(held, Turn):
+                return searches.renew(session, held, seconds=seconds)
+            return probes.heartbeat(session, held, seconds=seconds)
+
+        return self._place.service.database.run(renew)
+
+    def _wanted(self) -> bool:
+        with self._place.service.database.session() as session:
+            if isinstance(self._held, Turn):
+                return searches.wanted(session, self._held)
+            return probes.wanted(session, self._held)
+
+
+def _name(held: Turn | Claim) -> str:
+    return f"search {held.search_id}" if isinstance(held, Turn) else f"probe {held.probe_id}"

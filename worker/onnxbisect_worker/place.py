@@ -1,0 +1,54 @@
+"""Where one process works: the service, its hosts, its name, and whether it is to stop."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from threading import Event
+
+from sqlalchemy.orm import Session
+
+from onnxbisect_db import models
+from onnxbisect_db.probes import Claim
+from onnxbisect_db.reconcile import SearchBell
+from onnxbisect_db.searches import Turn
+from onnxbisect_db.states import Stage
+from onnxbisect_worker.hosting import Case, Hosts
+from onnxbisect_worker.order import Order
+from onnxbisect_worker.service import Service
+from onnxbisect_worker.universes import Universes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """What every step of a job needs; threads may share it. `worker` is the name under which probes are taken.
+
+    Once `stopping` is set nothing more is claimed, and what is in hand is given back.
+    """
+
+    service: Service
+    hosts: Hosts
+    worker: str
+    stopping: Event = field(default_factory=Event)
+    universes: Universes = field(default_factory=Universes)
+
+    def case(self, work: Turn | Claim) -> Case:
+        """The stored model before the target, as a host wants it."""
+        with self.service.database.session() as session:
+            files = _external(session, work)
+        return Case(
+            model_sha256=work.model_sha256,
+            model_name=work.model_name,
+            files=files,
+            backend=work.backend,
+            options={name: str(value) for name, value in work.options.items()},
+            order=Order.from_json(work.request),
+            prepared=work.universe,
+        )
+
+    def ring_search(self, search_id: str, stage: Stage, backend: str) -> None:
+        """Somebody is to take a turn of the search."""
+        self.service.bell.search(SearchBell(search_id=search_id, stage=stage, backend=backend))
+
+
+def _external(session: Session, work: Turn | Claim) -> Mapping[str, str]:
+    model = models.get(session, work.model_sha256, work.tenant)
+    return {} if model is None else dict(model.files)

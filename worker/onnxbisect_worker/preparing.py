@@ -1,0 +1,73 @@
+"""The first step of a search: a host with the compiler reads the model, and leaves behind what everybody plans on."""
+
+import logging
+
+from sqlalchemy.orm import Session
+
+from onnxbisect.errors import OnnxBisectError
+from onnxbisect_db import plans, searches
+from onnxbisect_db.errors import LostTurnError
+from onnxbisect_db.searches import Turn
+from onnxbisect_db.states import Stage
+from onnxbisect_worker.hold import Hold
+from onnxbisect_worker.place import Place
+from onnxbisect_worker.prepared import Prepared
+
+log = logging.getLogger(__name__)
+
+
+def prepare(place: Place, search_id: str) -> None:
+    """Take the search's turn, if it is to be prepared and nobody has it, and bring it to where it asks."""
+    if place.stopping.is_set():
+        return
+    seconds = place.service.settings.lease_seconds
+    turn = place.service.database.run(
+        lambda session: searches.claim(session, search_id, Stage.PREPARE, seconds=seconds)
+    )
+    if turn is None:
+        return
+    log.info("search %s: preparing for %s", search_id, turn.backend)
+    with Hold(place, turn) as hold:
+        try:
+            with place.hosts.lent(place.case(turn)) as host, hold.over(host):
+                prepared = host.prepare()
+            stored = place.service.files.put([prepared.to_bytes()])
+        except OnnxBisectError as error:
+            give_up(place, turn, hold, str(error))
+            return
+        try:
+            again = hold.write(lambda session: _prepared(session, turn, prepared, stored.sha256))
+        except LostTurnError:
+            return
+    if again:
+        place.ring_search(search_id, Stage.SEARCH, turn.backend)
+
+
+def give_up(place: Place, turn: Turn, hold: Hold, problem: str) -> None:
+    """The host said that it cannot be gone on with, unless we killed it ourselves: then it said nothing."""
+    try:
+        if hold.lost:
+            log.info("search %s: not wanted any more", turn.search_id)
+        elif hold.ended:
+            hold.write(lambda session: searches.release(session, turn))
+        else:
+            log.warning("search %s: %s", turn.search_id, problem)
+            hold.write(lambda session: searches.fail(session, turn, problem))
+    except LostTurnError:
+        log.info("search %s: somebody else has it", turn.search_id)
+
+
+def _prepared(session: Session, turn: Turn, prepared: Prepared, sha256: str) -> bool:
+    searches.prepared(
+        session,
+        turn,
+        identity=prepared.identity,
+        tool=prepared.target.tool,
+        version=prepared.target.version,
+        universe=sha256,
+        units=len(prepared.universe),
+    )
+    recalled = plans.recall(session, turn)
+    if recalled:
+        log.info("search %s: %d answers of an earlier search", turn.search_id, recalled)
+    return searches.release(session, turn)

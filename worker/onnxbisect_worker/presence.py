@@ -1,0 +1,94 @@
+"""A worker tells that it is there, what it can do, and when it goes."""
+
+import json
+import logging
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from threading import Event, Thread
+from uuid import uuid4
+
+from onnxbisect_db import workers
+from onnxbisect_db.workers import Presence
+from onnxbisect_worker.service import Service
+
+_TELL_EVERY = 20.0
+#: A compiler that only tells its version may be a container that is fetched first.
+_TOOLS_SECONDS = 120.0
+
+log = logging.getLogger(__name__)
+
+
+def worker_id() -> str:
+    """A name of its own for each start, so that nobody takes a restarted worker for the one that died."""
+    return f"{socket.gethostname()[:64]}:{os.getpid()}:{uuid4().hex[:8]}"
+
+
+class Attendance:
+    """A thread that tells of this worker until it is stopped."""
+
+    def __init__(self, service: Service, presence: Presence) -> None:
+        self._service = service
+        self._presence = presence
+        self._joined = False
+        self._stopping = Event()
+        self._wake = Event()
+        self._asking: subprocess.Popen[bytes] | None = None
+        self._telling = Thread(target=self._tell, name="presence", daemon=True)
+        self._looking = Thread(target=self._look, name="tools", daemon=True)
+
+    def start(self) -> None:
+        """Join at once; what the tools are is told when they have answered."""
+        self._telling.start()
+        if self._presence.backends:
+            self._looking.start()
+
+    def stop(self) -> None:
+        """Leave."""
+        self._stopping.set()
+        self._wake.set()
+        if self._asking is not None:
+            self._asking.kill()
+        self._telling.join()
+        if self._joined:
+            try:
+                self._service.database.run(lambda session: workers.left(session, self._presence.id))
+            except Exception as error:  # then it will be taken for dead in a minute
+                log.warning("the database cannot be told that this worker leaves: %s", type(error).__name__)
+
+    def _tell(self) -> None:
+        while not self._stopping.is_set():
+            tell = workers.seen if self._joined else workers.joined
+            try:
+                self._service.database.run(lambda session, tell=tell: tell(session, self._presence))  # type: ignore[misc]
+                self._joined = True
+            except Exception as error:  # it is told again
+                log.warning("the database cannot be told that this worker is here: %s", type(error).__name__)
+            self._wake.wait(_TELL_EVERY)
+            self._wake.clear()
+
+    def _look(self) -> None:
+        tools = self._tools()
+        self._presence = replace(self._presence, tools=tools)
+        self._wake.set()
+
+    def _tools(self) -> Mapping[str, str]:
+        """Asked in a process of its own: compilers are slow to start, and some of them crash while they do."""
+        argv = [sys.executable, "-m", "onnxbisect_worker.tools", *self._presence.backends]
+        with subprocess.Popen(argv, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL) as asking:
+            self._asking = asking
+            try:
+                said, _ = asking.communicate(timeout=_TOOLS_SECONDS)
+            except subprocess.TimeoutExpired:
+                asking.kill()
+                said, _ = asking.communicate()
+            finally:
+                self._asking = None
+        found: dict[str, str] = {}
+        for line in said.splitlines():
+            name, words = json.loads(line)
+            found[name] = words
+        return {name: found.get(name, "It did not say what it is.") for name in self._presence.backends}

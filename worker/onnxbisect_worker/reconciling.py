@@ -1,0 +1,68 @@
+"""The loop that picks up what was dropped, in every process that has hands for it. One of them at a time does it."""
+
+import logging
+import random
+import time
+from threading import Event, Thread
+
+from onnxbisect_db import leases, retention
+from onnxbisect_db.reconcile import reconcile
+from onnxbisect_db.retention import Retention
+from onnxbisect_worker.bell import ring_all
+from onnxbisect_worker.service import Service
+
+_SWEEP_SECONDS = 3600.0
+#: Not while everything starts.
+_FIRST_SWEEP = 60.0
+
+log = logging.getLogger(__name__)
+
+
+class Reconciler:
+    """A thread that reconciles until it is stopped. Nothing that goes wrong ends it."""
+
+    def __init__(self, service: Service, holder: str) -> None:
+        self._service = service
+        self._holder = holder
+        self._stopping = Event()
+        self._thread = Thread(target=self._run, name="reconciler", daemon=True)
+
+    def start(self) -> None:
+        """Begin, with a first round at once."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End after the round that is going on."""
+        self._stopping.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        sweep_at = time.monotonic() + _FIRST_SWEEP
+        while True:
+            self._round()
+            if time.monotonic() >= sweep_at:
+                sweep_at = time.monotonic() + _SWEEP_SECONDS
+                self._sweep()
+            jitter = random.uniform(0.8, 1.2)  # noqa: S311 - processes that started together shall not stay together
+            if self._stopping.wait(self._service.settings.reconcile_seconds * jitter):
+                return
+
+    def _round(self) -> None:
+        try:
+            bells = reconcile(self._service.database, self._holder)
+            if bells is not None:
+                ring_all(self._service.bell, bells)
+        except Exception as error:  # most likely the database is away, and comes back
+            log.warning("reconciling failed: %s", type(error).__name__, exc_info=log.isEnabledFor(logging.DEBUG))
+
+    def _sweep(self) -> None:
+        settings, database = self._service.settings, self._service.database
+        try:
+            if not database.run(lambda session: leases.take(session, "sweep", self._holder, seconds=_SWEEP_SECONDS)):
+                return
+            kept = Retention(jobs=settings.keep_jobs, models=settings.keep_models)
+            gone = retention.sweep(database, self._service.files, kept)
+            self._service.files.clear_unfinished(older_than=24 * 3600)
+            log.info("swept: %d files that nobody needs", gone)
+        except Exception as error:  # as above
+            log.warning("sweeping failed: %s", type(error).__name__, exc_info=True)

@@ -1,0 +1,90 @@
+"""The last step of a search: its report is written, and stored with the files that go with it."""
+
+import logging
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from sqlalchemy.orm import Session
+
+from onnxbisect.errors import OnnxBisectError
+from onnxbisect.job import Stats
+from onnxbisect.report.files import FORMS
+from onnxbisect.verdict import Status
+from onnxbisect_db import records, searches
+from onnxbisect_db.answered import Answered
+from onnxbisect_db.database import now
+from onnxbisect_db.errors import LostTurnError
+from onnxbisect_db.searches import Turn
+from onnxbisect_db.states import Stage
+from onnxbisect_db.tables import Search
+from onnxbisect_worker.hold import Hold
+from onnxbisect_worker.place import Place
+from onnxbisect_worker.preparing import give_up
+
+_CHUNK = 1 << 20
+
+log = logging.getLogger(__name__)
+
+
+def write_report(place: Place, search_id: str) -> None:
+    """Take the search's turn, if its report is to be written and nobody has it. The job's last search ends the job."""
+    if place.stopping.is_set():
+        return
+    seconds = place.service.settings.lease_seconds
+    turn = place.service.database.run(lambda session: searches.claim(session, search_id, Stage.REPORT, seconds=seconds))
+    if turn is None:
+        return
+    cache = place.service.settings.cache
+    cache.mkdir(parents=True, exist_ok=True)
+    with Hold(place, turn) as hold, TemporaryDirectory(prefix="report-", dir=cache) as folder:
+        try:
+            verdict, report, files = _stored(place, turn, hold, Path(folder))
+        except OnnxBisectError as error:
+            give_up(place, turn, hold, str(error))
+            return
+        try:
+            hold.write(lambda session: searches.finish(session, turn, verdict=verdict, report=report, files=files))
+        except LostTurnError:
+            return
+    log.info("search %s: over, %s", search_id, verdict)
+
+
+def _stored(place: Place, turn: Turn, hold: Hold, folder: Path) -> tuple[Status, str, Mapping[str, str]]:
+    with place.service.database.session() as session:
+        answers = records.answered(session, turn.search_id)
+        stats = _stats(session, turn, answers)
+        logs = _logs(session, turn, answers)
+    with place.hosts.lent(place.case(turn)) as host, hold.over(host):
+        written = host.report(answers, stats, logs, folder)
+    store = place.service.files
+    files = {name: store.put(_chunks(path)).sha256 for name, path in sorted(written.files.items())}
+    report = store.put([FORMS["report.json"](written.document).encode("utf-8", "backslashreplace")])
+    return Status(written.document["verdict"]), report.sha256, files
+
+
+def _stats(session: Session, turn: Turn, answers: list[Answered]) -> Stats:
+    search = session.get_one(Search, turn.search_id)
+    return Stats(
+        compiler_calls=search.calls,
+        cached=sum(answer.cached for answer in answers),
+        rounds=search.round,
+        compile_seconds=sum(answer.verdict.seconds for answer in answers if not answer.cached),
+        engine_seconds=sum(answer.engine_seconds for answer in answers),
+        wall_seconds=(now(session) - turn.started_at).total_seconds(),
+    )
+
+
+def _logs(session: Session, turn: Turn, answers: list[Answered]) -> dict[str, str]:
+    """Of the failures on a file that may be handed out: a culprit's log goes with its file."""
+    found = {}
+    for answer in answers:
+        if answer.verdict.failed and answer.file_sha256:
+            found[answer.probe_id] = records.log(session, answer.probe_id, turn.tenant) or ""
+    return found
+
+
+def _chunks(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            yield chunk
