@@ -11,6 +11,7 @@ from threading import Event
 import onnx
 
 from onnxbisect.answer import Answer
+from onnxbisect.cut.cover import cover_outputs
 from onnxbisect.cut.grow import runtime_dtype
 from onnxbisect.errors import OnnxBisectError
 from onnxbisect.key import Keyer
@@ -104,9 +105,12 @@ class Sweep:
         return verdicts
 
     def _take_in(self, model: onnx.ModelProto) -> Intake | None:
+        covered = onnx.ModelProto()
+        covered.CopyFrom(model)
+        cover_outputs(covered.graph, self.description.dressing.covered, own=())
         with tempfile.TemporaryDirectory(prefix="question-", dir=self.folder) as folder:
             path = Path(folder) / "model.onnx"
-            onnx.save(model, path)
+            onnx.save(covered, path)
             try:
                 intake = Intake(path, {})
             except OnnxBisectError:

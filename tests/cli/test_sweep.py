@@ -74,3 +74,25 @@ def test_an_input_of_a_dtype_that_the_compiler_takes_nowhere_is_no_question_abou
     backend = Removed()
     assert sweep(backend, tmp_path, jobs=1).ask([abs_of(TensorProto.INT8)], lambda *_: None) == [None]
     assert not backend.outcomes
+
+
+class Edgy(Removed):
+    """A compiler that trips over an Identity at the edge of a model."""
+
+    def describe(self) -> Description:
+        return Description(tool="cc", version="1", dressing=Dressing(covered=("Identity",)))
+
+    def compile(self, probe: Path, workdir: Path, limits: Limits) -> Outcome:
+        return Outcome(exit_code=0, log=" ".join(node.op_type for node in onnx.load(probe).graph.node))
+
+    def judge(self, outcome: Outcome) -> Verdict:
+        return Verdict(status=Status.FAIL if outcome.log.endswith("Identity") else Status.PASS)
+
+
+def test_an_op_that_the_compiler_trips_over_at_the_edge_is_asked_about_inside_of_a_model(tmp_path: Path) -> None:
+    model = abs_of(TensorProto.FLOAT)
+    model.graph.node[0].op_type = "Identity"
+    (verdict,) = sweep(Edgy(), tmp_path, jobs=1).ask([model], lambda *_: None)
+    assert verdict is not None
+    assert verdict.passed
+    assert [node.op_type for node in model.graph.node] == ["Identity"]
