@@ -69,7 +69,9 @@ def announce(
 ) -> None:
     """Write a delivery for every endpoint that wants it: the tenant's, and that of the job."""
     mine = select(Endpoint).where(Endpoint.tenant == tenant, Endpoint.disabled_at.is_(None))
-    for endpoint in session.scalars(mine.where(or_(Endpoint.job_id.is_(None), Endpoint.job_id == job_id))):
+    mine = mine.where(or_(Endpoint.job_id.is_(None), Endpoint.job_id == job_id))
+    # Who removes one of them waits: else there would be nothing to write to, and the change that is told of be undone.
+    for endpoint in session.scalars(mine.with_for_update(read=True, key_share=True)):
         if not endpoint.events or kind in endpoint.events:
             _write(session, endpoint, kind, data, at, job_id)
 
@@ -97,6 +99,12 @@ def listed(session: Session, endpoint_id: str, *, before: str | None = None, lim
     if before is not None:
         mine = mine.where(Delivery.id < before)
     return list(session.scalars(mine.order_by(Delivery.id.desc()).limit(limit)))
+
+
+def get(session: Session, delivery_id: str, tenant: str) -> Delivery | None:
+    """One of the deliveries to the tenant's endpoints."""
+    mine = select(Delivery).join(Endpoint, Endpoint.id == Delivery.endpoint_id).where(Endpoint.tenant == tenant)
+    return session.scalars(mine.where(Delivery.id == delivery_id)).one_or_none()
 
 
 def claim(session: Session, delivery_id: str, *, seconds: float) -> Sending | None:
@@ -129,7 +137,8 @@ def record(session: Session, sending: Sending, tried: Try, *, jitter: float = 0.
 
     `jitter`, from 0 to 1, is a share of a tenth of the wait that is added to it.
     """
-    endpoint = session.get(Endpoint, sending.endpoint_id, with_for_update=True, populate_existing=True)
+    # Without its key, so that nobody who writes a message to it waits.
+    endpoint = session.get(Endpoint, sending.endpoint_id, with_for_update={"key_share": True}, populate_existing=True)
     found = session.get(Delivery, sending.id, with_for_update=True, populate_existing=True)
     if endpoint is None or found is None or found.claims != sending.number or found.state != DeliveryState.PENDING:
         return False

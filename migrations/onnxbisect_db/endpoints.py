@@ -74,7 +74,7 @@ def remove(session: Session, endpoint_id: str, tenant: str) -> bool:
 
 def _locked(session: Session, endpoint_id: str, tenant: str) -> Endpoint | None:
     mine = select(Endpoint).where(Endpoint.id == endpoint_id, Endpoint.tenant == tenant)
-    return session.scalars(mine.with_for_update()).one_or_none()
+    return session.scalars(mine.with_for_update(key_share=True)).one_or_none()
 
 
 def _secret() -> str:

@@ -1,16 +1,17 @@
 """The outbox: who is told, when it is tried again, when it is given up."""
 
+import threading
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from service import Clock, asking, end, new_job, prepare
-from sqlalchemy import select
+from sqlalchemy import event, select
 
-from onnxbisect_db import deliveries, endpoints, lifecycle
+from onnxbisect_db import deliveries, endpoints, jobs, lifecycle
 from onnxbisect_db.database import Database
 from onnxbisect_db.deliveries import SCHEDULE, Sending, Try
-from onnxbisect_db.states import DeliveryState, EventType
+from onnxbisect_db.states import DeliveryState, EventType, JobState
 from onnxbisect_db.tables import Delivery, Endpoint
 
 OK = Try(status=204, milliseconds=20)
@@ -222,6 +223,43 @@ def test_while_a_secret_is_rotated_both_sign(database: Database) -> None:
     assert sending.secrets[1] == endpoint.secrets[0]
     with database.transaction() as session:
         assert endpoints.retire(session, endpoint.id, "").secrets == [sending.secrets[0]]  # type: ignore[union-attr]
+
+
+def test_the_log_of_an_endpoint_is_read_page_by_page(database: Database) -> None:
+    endpoint, other = hook(database), hook(database, tenant="x")
+    pinged(database, other)
+    made = sorted((pinged(database, endpoint) for _ in range(5)), reverse=True)
+    seen: list[str] = []
+    with database.session() as session:
+        while page := deliveries.listed(session, endpoint.id, before=seen[-1] if seen else None, limit=2):
+            seen += [delivery.id for delivery in page]
+        assert seen == made
+        found = deliveries.get(session, made[0], "")
+        assert found is not None
+        assert found.endpoint_id == endpoint.id
+        assert deliveries.get(session, made[0], "x") is None
+        assert deliveries.get(session, "unknown", "") is None
+
+
+def test_removing_an_endpoint_undoes_no_change_that_it_is_told_of(database: Database) -> None:
+    """Between finding the endpoints of an event and writing to them, somebody removes one."""
+    endpoint = hook(database)
+    job = new_job(database)
+    remove = threading.Thread(target=database.run, args=[lambda each: endpoints.remove(each, endpoint.id, "")])
+
+    def meanwhile(session: Any, *rest: object) -> None:
+        if remove.ident is None and any(isinstance(row, Delivery) for row in session.new):
+            remove.start()
+            remove.join(0.5)  # where it has to wait, it waits for this very transaction
+
+    with database.transaction() as session:
+        event.listen(session, "before_flush", meanwhile)
+        lifecycle.cancel(session, job.id, "")
+    remove.join()
+    with database.session() as session:
+        assert jobs.get(session, job.id, "").state == JobState.CANCELLED  # type: ignore[union-attr]
+        assert endpoints.get(session, endpoint.id, "") is None
+        assert session.scalars(select(Delivery)).all() == []
 
 
 def test_an_endpoint_is_forgotten_with_its_messages(database: Database) -> None:
