@@ -1,0 +1,142 @@
+"""A search through a host comes to what `onnx-bisect run` comes to on the same model, byte for byte."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+from hosted import MODELS, Place, searched
+from jsonschema import validate
+from onnx import TensorProto, helper, numpy_helper
+
+from onnxbisect.report import schema
+from onnxbisect_worker.order import Order
+
+PROGRAM = str(Path(sys.executable).with_name("onnx-bisect"))
+
+#: A compiler that knows no Sinh, and says so in its log.
+REFUSES_SINH = """
+name = "no-sinh"
+summary = "Refuses Sinh."
+command = ["sh", "-c", "if grep -q Sinh \\"$0\\"; then echo error: op Sinh is not supported; exit 1; fi", "{model}"]
+"""
+
+
+def toml(folder: Path, text: str = REFUSES_SINH) -> str:
+    path = folder / "no-sinh.toml"
+    path.write_text(text)
+    return str(path)
+
+
+def chain(folder: Path) -> Path:
+    """Two Sinh of different weights around: equal structures, so that one verdict is taken for both places."""
+    nodes, tensors, at = [], [], "x"
+    for number, op in enumerate(["Relu", "Add", "Sinh", "Cosh", "Add", "Sinh", "Relu"]):
+        inputs = [at]
+        if op == "Add":
+            weight = np.full((1, 4), number, np.float32)
+            tensors.append(numpy_helper.from_array(weight, f"w{number}"))
+            inputs.append(f"w{number}")
+        at = f"t{number}"
+        nodes.append(helper.make_node(op, inputs, [at], name=f"n{number}"))
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 4]) for name in ("x", at)]
+    graph = helper.make_graph(nodes, "chain", ends[:1], ends[1:], tensors)
+    path = folder / "chain.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+def compared(folder: Path, model: Path, backend: str, options: dict[str, str], order: Order) -> dict[str, object]:
+    """The host's report, once it is shown to be that of `run`."""
+    out, shapes = folder / "out", [f"{name}={','.join(map(str, it))}" for name, it in order.input_shapes.items()]
+    words = [f"--option={key}={value}" for key, value in options.items()] + [f"--input-shape={it}" for it in shapes]
+    subprocess.run(
+        [PROGRAM, "run", str(model), "--backend", backend, *words, "--out", str(out)],
+        env={**os.environ, "ONNXBISECT_CACHE_DIR": str(folder / "cache")},
+        capture_output=True,
+        check=False,
+    )
+    expected = json.loads((out / "report.json").read_text())
+
+    place = Place.at(folder / "data")
+    case = place.case(model, backend, options=options, order=order)
+    with place.hosts() as hosts:
+        with hosts.lent(case) as host:
+            prepared = host.prepare()
+            found = searched(host, prepared)
+        stored = place.files.put([prepared.to_bytes()]).sha256
+        with hosts.lent(replace(case, prepared=stored, model_name="as uploaded.onnx")) as other:
+            written = other.report(found.answers, found.stats, found.logs, folder / "written")
+    document = json.loads(json.dumps(written.document))
+    validate(document, schema())
+    assert json.dumps(document["culprits"]) == json.dumps(expected["culprits"])
+    for part in ("verdict", "needs_context", "certificate", "op_table", "partition", "preflight", "units"):
+        assert document[part] == expected[part], part
+    assert document["model"] == {**expected["model"], "name": "as uploaded.onnx"}
+    assert "as uploaded.onnx" in document["headline"]
+    assert str(folder) not in json.dumps(document)
+    of_run = {str(path.relative_to(out)): path for path in out.glob("culprits/*/*") if path.name != "README.md"}
+    assert {name: path.read_bytes() for name, path in written.files.items()} == {
+        name: path.read_bytes() for name, path in of_run.items()
+    }
+    assert of_run
+    return document
+
+
+def test_a_compiler_in_a_process(tmp_path: Path) -> None:
+    document = compared(tmp_path, chain(tmp_path), toml(tmp_path), {}, Order())
+    assert document["verdict"] == "fail"
+
+
+def test_a_simulated_compiler(tmp_path: Path) -> None:
+    compared(tmp_path, MODELS / "sam_part1_prompt__ts11.onnx", "whitelist", {"deny": "Sin,Abs"}, Order())
+
+
+def test_onnxruntime(tmp_path: Path) -> None:
+    compared(tmp_path, MODELS / "custom_domain_unknown.onnx", "onnxruntime", {}, Order())
+
+
+def test_a_model_with_external_data_and_bound_dimensions(tmp_path: Path) -> None:
+    model = MODELS / "real" / "bert_base12_h256_dyn__ts17.onnx"
+    shapes = {
+        value.name: tuple(dim.dim_value or 8 for dim in value.type.tensor_type.shape.dim)
+        for value in onnx.load(model, load_external_data=False).graph.input
+    }
+    compared(tmp_path, model, "whitelist", {"deny": "Range,Tanh"}, Order(input_shapes=shapes))
+
+
+def test_a_culprit_whose_own_file_was_not_seen_to_fail_has_no_file(tmp_path: Path) -> None:
+    place = Place.at(tmp_path / "data")
+    case = place.case(chain(tmp_path), toml(tmp_path))
+    with place.hosts() as hosts, hosts.lent(case) as host:
+        found = searched(host, host.prepare())
+        for answered in found.answers:
+            assert not host.unseen([*found.answers]), answered
+        without = [replace(it, file_sha256="") for it in found.answers]
+        unseen = host.unseen(without)
+        written = host.report(without, found.stats, found.logs, tmp_path / "written")
+    culprits = written.document["culprits"]
+    assert len(unseen) == len(culprits) > 0
+    assert [culprit["repro"] for culprit in culprits] == [None] * len(culprits)
+    assert not written.files
+
+
+def test_a_host_without_the_compiler_gives_keys_and_reports(tmp_path: Path) -> None:
+    place = Place.at(tmp_path / "data")
+    backend = toml(tmp_path)
+    case = place.case(chain(tmp_path), backend)
+    with place.hosts() as hosts, hosts.lent(case) as host:
+        prepared = host.prepare()
+        keys = [host.key(1 << unit) for unit in range(len(prepared.universe.op))]
+        found = searched(host, prepared)
+    stored = place.files.put([prepared.to_bytes()]).sha256
+    Path(backend).unlink()
+    with place.hosts() as hosts, hosts.lent(replace(case, prepared=stored)) as host:
+        assert [host.key(1 << unit) for unit in range(len(keys))] == keys
+        assert host.unseen(found.answers) == []
+        written = host.report(found.answers, found.stats, found.logs, tmp_path / "written")
+    assert written.document["verdict"] == "fail"
