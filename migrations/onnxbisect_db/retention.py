@@ -11,7 +11,7 @@ from onnxbisect_db import lifecycle
 from onnxbisect_db.database import Database, now
 from onnxbisect_db.files import FileStore
 from onnxbisect_db.states import JobState
-from onnxbisect_db.tables import Job, KeptVerdict, Model, Probe, Search, Upload
+from onnxbisect_db.tables import Delivery, Job, KeptVerdict, Model, Probe, Search, Upload
 
 #: Nothing younger is cleared away: a file is stored before the row that speaks of it.
 _GRACE_SECONDS = 3600.0
@@ -40,7 +40,7 @@ def forget(session: Session, job_id: str, tenant: str) -> list[str] | None:
     spoken_of = _files_of(session, job)
     _forget_verdicts(session, job)
     sha256, uploads = job.model_sha256, set(job.files)
-    session.execute(delete(Job).where(Job.id == job_id))
+    _delete(session, [job_id])
     _drop_model(session, tenant, sha256)
     _drop_uploads(session, tenant, uploads)
     return sorted(spoken_of - needed(session))
@@ -128,8 +128,14 @@ def _drop_old_jobs(session: Session, retention: Retention) -> int:
     ended = [state for state in JobState if state.ended]
     old = select(Job.id).where(Job.state.in_(ended), Job.ended_at < now(session) - retention.jobs)
     ids = list(session.scalars(old.order_by(Job.id).limit(_AT_A_TIME)))
-    session.execute(delete(Job).where(Job.id.in_(ids)))
+    _delete(session, ids)
     return len(ids)
+
+
+def _delete(session: Session, job_ids: list[str]) -> None:
+    """Everything below a job goes with its row, but for what webhooks were told of it: that hangs on their endpoint."""
+    session.execute(delete(Delivery).where(Delivery.job_id.in_(job_ids)))
+    session.execute(delete(Job).where(Job.id.in_(job_ids)))
 
 
 def _drop_old_uploads(session: Session, retention: Retention) -> None:

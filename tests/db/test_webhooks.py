@@ -2,15 +2,17 @@
 
 import threading
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 from service import Clock, asking, end, new_job, prepare
 from sqlalchemy import event, select
 
-from onnxbisect_db import deliveries, endpoints, jobs, lifecycle
+from onnxbisect_db import deliveries, endpoints, jobs, lifecycle, retention
 from onnxbisect_db.database import Database
 from onnxbisect_db.deliveries import SCHEDULE, Sending, Try
+from onnxbisect_db.files import Files
 from onnxbisect_db.states import DeliveryState, EventType, JobState
 from onnxbisect_db.tables import Delivery, Endpoint
 
@@ -47,6 +49,11 @@ def row(database: Database, delivery_id: str) -> Delivery:
 def types(database: Database, endpoint: Endpoint) -> list[str]:
     with database.session() as session:
         return [delivery.type for delivery in reversed(deliveries.listed(session, endpoint.id))]
+
+
+def jobs_told(database: Database, endpoint: Endpoint) -> list[str]:
+    with database.session() as session:
+        return [delivery.payload["data"]["job"] for delivery in deliveries.listed(session, endpoint.id)]
 
 
 def test_endpoints_hear_what_they_want_of_their_tenant(database: Database) -> None:
@@ -260,6 +267,18 @@ def test_removing_an_endpoint_undoes_no_change_that_it_is_told_of(database: Data
         assert jobs.get(session, job.id, "").state == JobState.CANCELLED  # type: ignore[union-attr]
         assert endpoints.get(session, endpoint.id, "") is None
         assert session.scalars(select(Delivery)).all() == []
+
+
+def test_what_was_told_of_a_job_goes_with_it(database: Database, clock: Clock, tmp_path: Path) -> None:
+    """Labels and compilers' words are in it."""
+    endpoint = hook(database)
+    deleted, aged, other = (asking(database, [], labels={"commit": each}) for each in "abc")
+    end(database, aged.searches[0].id)
+    clock.forward(1000)
+    database.run(lambda session: retention.forget(session, deleted.id, ""))
+    assert sorted(jobs_told(database, endpoint)) == sorted([aged.id, aged.id, other.id])
+    retention.sweep(database, Files(tmp_path), retention.Retention(jobs=timedelta(seconds=900)))
+    assert jobs_told(database, endpoint) == [other.id]
 
 
 def test_an_endpoint_is_forgotten_with_its_messages(database: Database) -> None:
