@@ -46,7 +46,9 @@ def queues_of(backends: list[str], *, control: bool) -> list[str]:
 
 def make_app(settings: Settings) -> Celery:
     """The queue that the settings name. It has no tasks yet: who only rings needs none (`tasks.install`)."""
-    app = Celery("onnxbisect", broker=settings.broker, set_as_current=False)
+    # "memory://" alone would make kombu warn that it has no host name
+    broker = "memory://localhost/" if settings.redis_url is None else settings.broker
+    app = Celery("onnxbisect", broker=broker, set_as_current=False)
     app.conf.update(
         accept_content=["json"],
         task_serializer="json",

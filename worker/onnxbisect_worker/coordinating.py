@@ -98,13 +98,14 @@ def _turn(place: Place, turn: Turn, hold: Hold, prepared: Prepared) -> Stage | N
     width = min(max(len(known.in_hand) + (known.free or 0), 1), _WIDEST)
     step = plan(prepared.universe, known.verdicts(), width, recheck=order.recheck)
     asks = known.affordable(step.asks)
-    if not asks and not known.in_hand and not known.spent:
+    if not step.asks and not known.spent:
         try:
             asks = _own_files(place, turn, hold, known, step)
         except HostLostError:  # killed, since this process stops
             hold.write(lambda session: searches.release(session, turn))
             return None
-    over = not asks and not known.in_hand
+    # What is still in hand then was only speculation, unless it ate up the budget: then it is to be waited for.
+    over = not asks and not (known.spent and known.in_hand)
     culprits = found(prepared.universe, step.diagnosis, over=over)
 
     def save(session: Session) -> tuple[int, bool]:

@@ -52,7 +52,8 @@ class Attendance:
         self._wake.set()
         if self._asking is not None:
             self._asking.kill()
-        self._telling.join()
+        if self._telling.is_alive():
+            self._telling.join()
         if self._joined:
             try:
                 self._service.database.run(lambda session: workers.left(session, self._presence.id))
@@ -78,7 +79,7 @@ class Attendance:
     def _tools(self) -> Mapping[str, str]:
         """Asked in a process of its own: compilers are slow to start, and some of them crash while they do."""
         argv = [sys.executable, "-m", "onnxbisect_worker.tools", *self._presence.backends]
-        with subprocess.Popen(argv, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL) as asking:
+        with subprocess.Popen(argv, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, start_new_session=True) as asking:
             self._asking = asking
             try:
                 said, _ = asking.communicate(timeout=_TOOLS_SECONDS)

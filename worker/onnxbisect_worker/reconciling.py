@@ -34,7 +34,8 @@ class Reconciler:
     def stop(self) -> None:
         """End after the round that is going on."""
         self._stopping.set()
-        self._thread.join()
+        if self._thread.is_alive():
+            self._thread.join()
 
     def _run(self) -> None:
         sweep_at = time.monotonic() + _FIRST_SWEEP

@@ -1,0 +1,42 @@
+"""Log lines of the service. What they quote is hostile text: no line can look like two, or colour a terminal."""
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+
+from onnxbisect.report.text import clean
+from onnxbisect_worker.settings import Settings
+
+#: Celery tells of every message twice; what a step does it says itself.
+_CHATTY = ("celery.worker.strategy", "celery.app.trace", "alembic.runtime.migration")
+
+
+class _Text(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        text = super().format(record)
+        return "\n".join(clean(line) for line in text.split("\n")) if record.exc_info else clean(text)
+
+
+class _Json(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        fields = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "process": record.process,
+            "message": clean(record.getMessage()),
+        }
+        if record.exc_info:
+            fields["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(fields)
+
+
+def configure(settings: Settings) -> None:
+    """Log to standard error, as the settings say."""
+    handler = logging.StreamHandler(sys.stderr)
+    text = _Text("%(asctime)s %(levelname)-7s %(process)d %(name)s: %(message)s")
+    handler.setFormatter(_Json() if settings.log_format == "json" else text)
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    for name in _CHATTY:
+        logging.getLogger(name).setLevel(logging.WARNING)

@@ -1,0 +1,122 @@
+"""A worker as a process of its own: celery's, with a pool of processes that each do one thing at a time.
+
+Processes, since a redis queue and celery's threads have stalled on each other before; and since a model that takes its
+host's memory with it, or a bug in a step, then costs one of them.
+"""
+
+import logging
+from collections.abc import Sequence
+from threading import Event
+from typing import Any
+
+from celery import signals
+from celery.apps.worker import Worker
+from sqlalchemy.exc import SQLAlchemyError
+
+from onnxbisect.errors import OptionError
+from onnxbisect_backends import registry
+from onnxbisect_db.errors import SchemaError
+from onnxbisect_db.workers import Presence
+from onnxbisect_worker import logs
+from onnxbisect_worker.app import make_app, queues_of
+from onnxbisect_worker.celery_bell import CeleryBell
+from onnxbisect_worker.lifeline import Lifeline
+from onnxbisect_worker.model_client import ModelHosts
+from onnxbisect_worker.place import Place
+from onnxbisect_worker.presence import Attendance, worker_id
+from onnxbisect_worker.reconciling import Reconciler
+from onnxbisect_worker.service import Service, open_service
+from onnxbisect_worker.settings import Settings
+from onnxbisect_worker.tasks import Opened, install
+
+#: Processes for coordinators and reports in a worker that compiles, too.
+_CONTROL_HANDS = 2
+
+log = logging.getLogger(__name__)
+
+
+def work(settings: Settings, *, backends: Sequence[str] = (), control: bool = False) -> int:
+    """Work for these backends, and, `control`, on what needs no compiler, until a signal ends it: then what is in hand
+    is given back. Returns the exit code. OptionError and SchemaError before anything starts.
+    """
+    if settings.redis_url is None:
+        raise OptionError(
+            "Workers need a queue that they share: set ONNXBISECT_REDIS_URL. 'onnx-bisect serve' alone needs none."
+        )
+    if not backends and not control:
+        raise OptionError("A worker needs something to do: name the backends whose compilers are here, or --control.")
+    for backend in backends:
+        registry.find(backend)
+    logs.configure(settings)
+    app = make_app(settings)
+    service = _opened(settings, app)
+    name, stopping, lifeline = worker_id(), Event(), Lifeline()
+
+    def place() -> Place:
+        mine = open_service(settings, CeleryBell(app))
+        return Place(service=mine, hosts=ModelHosts(settings, mine.files), worker=name, stopping=stopping)
+
+    opened = Opened(place)
+    install(app, opened)
+    _connect(settings, lifeline, stopping, opened)
+    presence = Presence(id=name, backends=tuple(sorted(backends)), slots=settings.slots)
+    attendance, reconciler = Attendance(service, presence), Reconciler(service, name)
+    worker: Any = Worker(
+        app=app,
+        hostname=f"onnx-bisect@{name}",
+        pool_cls="prefork",
+        concurrency=settings.slots + (_CONTROL_HANDS if backends and control else 0),
+        queues=queues_of(sorted(backends), control=control),
+        without_gossip=True,
+        without_mingle=True,
+        without_heartbeat=True,
+        quiet=True,
+    )
+
+    @signals.worker_ready.connect(weak=False)
+    def _ready(**_: Any) -> None:
+        attendance.start()
+        if control:
+            reconciler.start()
+
+    try:
+        worker.start()
+    finally:
+        lifeline.cut()
+        reconciler.stop()
+        attendance.stop()
+        service.close()
+    return int(worker.exitcode or 0)
+
+
+def _opened(settings: Settings, app: Any) -> Service:
+    service = open_service(settings, CeleryBell(app))
+    try:
+        current = service.database.is_current()
+    except SQLAlchemyError as error:
+        raise OptionError(
+            f"The database cannot be reached ({type(error).__name__}): is ONNXBISECT_DATABASE_URL right?"
+        ) from None
+    if not current:
+        raise SchemaError("The database has no tables of this version: run 'onnx-bisect migrate' first.")
+    return service
+
+
+def _connect(settings: Settings, lifeline: Lifeline, stopping: Event, opened: Opened) -> None:
+    """Celery's own way of telling what happens to its processes."""
+
+    @signals.setup_logging.connect(weak=False)
+    def _log(**_: Any) -> None:
+        """Celery leaves logging alone where somebody listens here."""
+
+    @signals.worker_shutting_down.connect(weak=False)
+    def _stop(**_: Any) -> None:
+        lifeline.cut()
+
+    @signals.worker_process_init.connect(weak=False)
+    def _born(**_: Any) -> None:
+        lifeline.hold(stopping, opened.close)
+
+    @signals.worker_process_shutdown.connect(weak=False)
+    def _gone(**_: Any) -> None:
+        opened.close()
