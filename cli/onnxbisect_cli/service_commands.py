@@ -24,6 +24,46 @@ BackendOptions = Annotated[
 Tenant = Annotated[str, typer.Option("--tenant", help="Whose: models, jobs and verdicts are a tenant's own.")]
 
 
+@app.command("serve")
+def serve_command(
+    host: Annotated[str | None, typer.Option("--host", help="Address to listen on, 127.0.0.1 if unset.")] = None,
+    port: Annotated[int | None, typer.Option("--port", min=0, max=65535, help="8321 if unset, 0 for any.")] = None,
+    data: Annotated[Path | None, typer.Option("--data", metavar="DIR", help="Where everything is kept.")] = None,
+) -> None:
+    """Serve REST, with the compilers of this machine. With ONNXBISECT_REDIS_URL set, the API alone."""
+    from onnxbisect_cli.serving import serve
+    from onnxbisect_worker.settings import load_settings
+
+    given = {"host": host, "port": port, "data": data}
+    serve(load_settings().model_copy(update={name: value for name, value in given.items() if value is not None}))
+
+
+@app.command("worker")
+def worker_command(
+    backend: Annotated[
+        list[str] | None, typer.Option("--backend", "-b", metavar="NAME", help="A compiler of this host; repeatable.")
+    ] = None,
+    control: Annotated[
+        bool, typer.Option("--control", help="Also, or only, what needs no compiler; one such worker must run.")
+    ] = False,
+    alive: Annotated[
+        bool,
+        typer.Option("--alive", help="Only look: exit status 0 where a worker of this host is alive."),
+    ] = False,
+) -> None:
+    """Take work from the queue, for the compilers of this host."""
+    from onnxbisect_worker.settings import load_settings
+
+    settings = load_settings()
+    if alive:
+        from onnxbisect_worker.presence import is_alive
+
+        raise typer.Exit(0 if is_alive(settings) else 1)
+    from onnxbisect_worker.working import work
+
+    raise typer.Exit(work(settings, backends=backend or (), control=control))
+
+
 @app.command("submit")
 def submit_command(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file; its external data is sent with it.")],

@@ -7,13 +7,16 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import replace
 from threading import Event, Thread
 from uuid import uuid4
 
 from onnxbisect_db import workers
+from onnxbisect_db.database import Database
 from onnxbisect_db.workers import Presence
 from onnxbisect_worker.service import Service
+from onnxbisect_worker.settings import Settings
 
 _TELL_EVERY = 20.0
 #: A compiler that only tells its version may be a container that is fetched first.
@@ -24,7 +27,19 @@ log = logging.getLogger(__name__)
 
 def worker_id() -> str:
     """A name of its own for each start, so that nobody takes a restarted worker for the one that died."""
-    return f"{socket.gethostname()[:64]}:{os.getpid()}:{uuid4().hex[:8]}"
+    return f"{_host()}:{os.getpid()}:{uuid4().hex[:8]}"
+
+
+def is_alive(settings: Settings) -> bool:
+    """Whether a worker of this host told of itself lately: for health checks of containers, which are hosts."""
+    with closing(Database(settings.database)) as database, database.session() as session:
+        since = workers.alive_since(session)
+        told = [worker for worker in workers.listed(session) if worker.id.startswith(f"{_host()}:")]
+    return any(worker.seen_at > since for worker in told)
+
+
+def _host() -> str:
+    return socket.gethostname()[:64]
 
 
 class Attendance:

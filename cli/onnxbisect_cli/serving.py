@@ -1,0 +1,109 @@
+"""`onnx-bisect serve`: the API, and where there is no redis to share it with others, everything else in one process."""
+
+import os
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+
+import uvicorn
+from fastapi import FastAPI
+from starlette.types import Lifespan
+
+from onnxbisect.errors import OptionError
+from onnxbisect_api.app import create_app
+from onnxbisect_db import tokens
+from onnxbisect_db.database import Database
+from onnxbisect_db.errors import SchemaError
+from onnxbisect_db.states import Scope
+from onnxbisect_worker import logs
+from onnxbisect_worker.app import make_app
+from onnxbisect_worker.celery_bell import CeleryBell
+from onnxbisect_worker.embedded import Embedded
+from onnxbisect_worker.service import Service, open_service
+from onnxbisect_worker.settings import Settings
+
+#: Seconds that open requests, such as those for events, have when the server ends.
+_GRACE = 2
+_BACKLOG = 2048
+
+
+def serve(settings: Settings) -> None:
+    """Until a signal ends it. OptionError where the address is taken, SchemaError where the tables are not ours."""
+    logs.configure(settings)
+    service = open_service(settings, CeleryBell(make_app(settings)))
+    with closing(service), _listening(settings) as listening:
+        if settings.redis_url is None:
+            service.database.upgrade()
+            app = create_app(service, lifespan=_with_workers(service))
+            token = _own_token(service.database, settings.data / "token")
+        else:
+            if not service.database.is_current():
+                raise SchemaError("The database has no tables of this version: run 'onnx-bisect migrate' first.")
+            app, token = create_app(service), None
+        config = uvicorn.Config(
+            app,
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=_GRACE,
+        )
+        _Server(config, _url(listening), token).run(sockets=[listening])
+
+
+class _Server(uvicorn.Server):
+    """Says where it is as soon as it answers."""
+
+    def __init__(self, config: uvicorn.Config, url: str, token: Path | None) -> None:
+        super().__init__(config)
+        self._url = url
+        self._token = token
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.should_exit:
+            return
+        print(f"onnx-bisect is at {self._url}", flush=True)
+        if self._token is not None:
+            print(f"token: {self._token.read_text().strip()} (kept in {self._token})", flush=True)
+
+
+def _with_workers(service: Service) -> Lifespan[FastAPI]:
+    embedded = Embedded(service)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        embedded.start()
+        yield
+        embedded.stop()
+
+    return lifespan
+
+
+def _listening(settings: Settings) -> socket.socket:
+    try:
+        family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+        return socket.create_server((settings.host, settings.port), family=family, backlog=_BACKLOG)
+    except OSError as error:
+        raise OptionError(
+            f"{settings.host}:{settings.port} cannot be listened on: {error.strerror or error}. Another port is "
+            f"--port N, 0 for any that is free."
+        ) from error
+
+
+def _url(listening: socket.socket) -> str:
+    host, port = listening.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _own_token(database: Database, path: Path) -> Path:
+    """The file with the token of whoever started the service: that of last time while it is good."""
+    with database.session() as session:
+        if path.is_file() and tokens.check(session, path.read_text().strip()) is not None:
+            return path
+    issued = database.run(lambda session: tokens.issue(session, tenant="", name="serve", scopes=[Scope.ADMIN]))
+    path.unlink(missing_ok=True)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(f"{issued.text}\n")
+    return path
