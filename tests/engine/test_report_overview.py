@@ -91,3 +91,10 @@ def test_variants_of_one_op_are_one_line_for_people() -> None:
     found = table(target("a", *culprits), target("b"))
     assert len(found["culprits"]) == 2
     assert sum("Exp" in line for line in lines(found)) == 1
+
+
+def test_links_go_where_the_reports_are() -> None:
+    found = table(target("a", single(MODEL, [1])), target("b"))
+    assert 'href="a/report.html"' in html(found)
+    assert "[b](b/report.md)" in markdown(found)
+    assert 'href="report?target=b&amp;form=report.html"' in html(found, "report?target={}&form={}".format)

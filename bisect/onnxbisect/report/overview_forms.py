@@ -1,6 +1,6 @@
 """The overview for people: as plain lines, as Markdown, as one HTML file."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any
@@ -116,8 +116,14 @@ def lines(overview: Mapping[str, Any], *, width: int = 100, files: str = "") -> 
     return [line.rstrip() for line in shown]
 
 
-def markdown(overview: Mapping[str, Any]) -> str:
-    """For a pull request or an issue. All that comes from the model or a compiler is in code spans."""
+def _beside(label: str, name: str) -> str:
+    return f"{label}/{name}"
+
+
+def markdown(overview: Mapping[str, Any], link: Callable[[str, str], str] = _beside) -> str:
+    """For a pull request or an issue. All that comes from the model or a compiler is in code spans. `link` says where
+    the report of a label and of a file name is.
+    """
     targets = overview["targets"]
     head = ("target", "asked", "answer", "report")
     about = [
@@ -127,7 +133,7 @@ def markdown(overview: Mapping[str, Any]) -> str:
             summary(target)
             if target["report"]
             else f"{_STATES[target['state']]}: {code(target['sentence'], cell=True)}",
-            f"[{target['label']}]({target['label']}/report.md)" if target["report"] else "",
+            f"[{target['label']}]({link(target['label'], 'report.md')})" if target["report"] else "",
         )
         for target in targets
     ]
@@ -151,8 +157,8 @@ def markdown(overview: Mapping[str, Any]) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-def html(overview: Mapping[str, Any]) -> str:
-    """One file that opens offline, without scripts; links to the reports of the targets beside it."""
+def html(overview: Mapping[str, Any], link: Callable[[str, str], str] = _beside) -> str:
+    """One file that opens offline, without scripts; links to the reports of the targets, as `link` says."""
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, finalize=_shown, trim_blocks=True, lstrip_blocks=True
     )
@@ -160,6 +166,7 @@ def html(overview: Mapping[str, Any]) -> str:
         "asked": asked,
         "clip": clip,
         "headline": headline,
+        "link": link,
         "plural": plural,
         "rows": rows,
         "states": _STATES,
