@@ -12,6 +12,8 @@ from onnx import AttributeProto, TensorProto, numpy_helper
 from onnxbisect.model.external import byte_size, is_external
 from onnxbisect.model.scopes import captures, domain_of
 
+#: Bytes of what `digest` gives.
+DIGEST_SIZE = 32
 #: Constants of up to this many elements may be part of the question by value.
 SMALL = 64
 
@@ -21,7 +23,7 @@ Rename = Callable[[str], str]
 
 def digest(*parts: object) -> bytes:
     """32 bytes for any nesting of tuples, bytes, strings, numbers, booleans and None."""
-    return blake2b(repr(parts).encode("utf-8", "surrogatepass"), digest_size=32).digest()
+    return blake2b(repr(parts).encode("utf-8", "surrogatepass"), digest_size=DIGEST_SIZE).digest()
 
 
 def array_digest(array: np.ndarray) -> bytes:

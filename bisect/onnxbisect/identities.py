@@ -1,11 +1,11 @@
 """What each unit and each tensor of a model is, in numbers and digests that `onnxbisect.key` puts together."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 
 import numpy as np
 import onnx
 
-from onnxbisect.content import SMALL, Contents, array_digest, digest, is_telling, type_bytes
+from onnxbisect.content import DIGEST_SIZE, SMALL, Contents, array_digest, digest, is_telling, type_bytes
 from onnxbisect.cut.wiring import Wiring
 from onnxbisect.model.model import Model
 from onnxbisect.model.scopes import captures
@@ -22,52 +22,56 @@ _QUANTIZED_SLOTS = {
 
 
 class Identities:
-    """All tuples are indexed by unit, all lists by tensor number.
+    """What `onnxbisect.key` describes probes with; units and tensors (`Wiring.names`) go by their numbers.
 
-    `labels` are digests of the units without their wiring, `reads` the tensors in their slots (omitted ones left
-    out, captures behind), `made` those they produce. `tokens` are digests of what a tensor is where its maker is
-    not in the probe: an input, a known value, a weight, the value of a Constant.
+    `kinds` are the different labels: digests of units without their wiring; `kind` has the place of each unit's.
+    `reads` are the tensors in a unit's slots (omitted ones left out, captures behind), `made` those it produces.
+    `tokens` are digests, 32 bytes a row, of what a tensor is where its maker is not in the probe: an input, a known
+    value, a weight, the value of a Constant.
     """
 
     def __init__(self, model: Model, wiring: Wiring, *, weights: bool, apart: Collection[int] = ()) -> None:
         self._model = model
         self._weights = weights
         self._contents = Contents(model.proto, model.path.parent, weights=weights)
-        self.number: dict[str, int] = {}
+        number = wiring.number
         nodes = [wiring.nodes[unit.node] for unit in model.units]
         self.reads = tuple(
-            self._numbers([*node.input, *(captures(node) if unit.node in wiring.branching else ())])
-            for node, unit in zip(nodes, model.units, strict=True)
+            tuple([number[name] for name in (*node.input, *(captures(node) if branches else ())) if name])
+            for node, branches in zip(nodes, (unit.node in wiring.branching for unit in model.units), strict=True)
         )
-        self.made = tuple(self._numbers(node.output) for node in nodes)
+        self.made = tuple(tuple([number[name] for name in node.output if name]) for node in nodes)
         labels = (
             digest(self._contents.node(node), [type_bytes(model.types, name) for name in node.output]) for node in nodes
         )
-        self.labels = tuple(digest("apart", label) if unit in apart else label for unit, label in enumerate(labels))
-        self.label_hashes = tuple(map(_short, self.labels))
-        uses: dict[str, set[tuple[str, int]]] = {}
+        places: dict[bytes, int] = {}
+        self.kind = tuple(
+            places.setdefault(digest("apart", label) if unit in apart else label, len(places))
+            for unit, label in enumerate(labels)
+        )
+        self.kinds = tuple(places)
+        self.tokens = np.frombuffer(b"".join(self._tokens(wiring, nodes)), np.uint8).reshape(-1, DIGEST_SIZE)
+
+    def _tokens(self, wiring: Wiring, nodes: Iterable[onnx.NodeProto]) -> Iterator[bytes]:
+        model = self._model
+        slots: dict[str, set[tuple[str, int]]] = {}
         for node in nodes:
             for slot, name in enumerate(node.input):
-                uses.setdefault(name, set()).add((node.op_type, slot))
+                slots.setdefault(name, set()).add((node.op_type, slot))
         stored = {tensor.name: tensor for tensor in model.proto.graph.initializer}
         sparse = {tensor.values.name: tensor for tensor in model.proto.graph.sparse_initializer}
-        self.tokens: list[bytes] = []
-        for name in self.number:
+        for name in wiring.names:
+            uses = slots.get(name, set())
             if name in stored:
-                token = digest("weight", self._stored(stored[name], uses.get(name, set())))
+                yield digest("weight", self._stored(stored[name], uses))
             elif name in sparse:
-                token = digest("sparse weight", self._contents.sparse(sparse[name]))
+                yield digest("sparse weight", self._contents.sparse(sparse[name]))
             elif name in wiring.constants:
-                token = digest("constant", self._constant(wiring.nodes[wiring.constants[name]], uses.get(name, set())))
+                yield digest("constant", self._constant(wiring.nodes[wiring.constants[name]], uses))
             elif name in model.known:
-                token = digest("known", type_bytes(model.types, name), self._known(name, uses.get(name, set())))
+                yield digest("known", type_bytes(model.types, name), self._known(name, uses))
             else:
-                token = digest("input", type_bytes(model.types, name))
-            self.tokens.append(token)
-        self.token_hashes = list(map(_short, self.tokens))
-
-    def _numbers(self, names: Iterable[str]) -> tuple[int, ...]:
-        return tuple([self.number.setdefault(name, len(self.number)) for name in names if name])
+                yield digest("input", type_bytes(model.types, name))
 
     def _stored(self, tensor: onnx.TensorProto, uses: set[tuple[str, int]]) -> object:
         array = None if self._weights else self._contents.array(tensor)
@@ -103,7 +107,3 @@ def _zero(array: np.ndarray | None, uses: set[tuple[str, int]]) -> bool | None:
     if array is None or array.size > SMALL or array.dtype.kind not in "iu" or not _only_quantizes(uses):
         return None
     return not array.any()
-
-
-def _short(value: bytes) -> int:
-    return int.from_bytes(value[:8], "little")

@@ -6,21 +6,25 @@ which are hashable as they are: the planner replays thousands of set operations 
 
 from collections.abc import Iterable, Iterator
 
+import numpy as np
+from numpy.typing import NDArray
+
 UnitSet = int
 
 _FEW = 64
-_BITS = tuple(tuple(bit for bit in range(8) if byte >> bit & 1) for byte in range(256))
 
 
 def of(units: Iterable[int]) -> UnitSet:
     """The set of these unit indices."""
-    indices = list(units)
-    if not indices:
-        return 0
-    bits = bytearray(max(indices) // 8 + 1)
-    for index in indices:
-        bits[index >> 3] |= 1 << (index & 7)
-    return int.from_bytes(bits, "little")
+    chosen = list(units)
+    if len(chosen) <= 4:
+        few = 0
+        for unit in chosen:
+            few |= 1 << unit
+        return few
+    flags = np.zeros(max(chosen) + 1, np.bool_)
+    flags[chosen] = True
+    return int.from_bytes(np.packbits(flags, bitorder="little").tobytes(), "little")
 
 
 def full(count: int) -> UnitSet:
@@ -30,17 +34,21 @@ def full(count: int) -> UnitSet:
 
 def members(units: UnitSet) -> Iterator[int]:
     """The unit indices of a set, ascending. Costs by the members where they are few, else by the highest index."""
-    if units.bit_count() <= _FEW:
-        while units:
-            bit = units & -units
-            yield bit.bit_length() - 1
-            units ^= bit
-        return
-    for byte_index, byte in enumerate(units.to_bytes((units.bit_length() + 7) // 8, "little")):
-        if byte:
-            base = byte_index << 3
-            for bit in _BITS[byte]:
-                yield base + bit
+    few: list[int] = []
+    left = units
+    while left:
+        if len(few) == _FEW:
+            return iter(indices(units).tolist())
+        highest = left.bit_length() - 1
+        few.append(highest)
+        left ^= 1 << highest
+    return reversed(few)
+
+
+def indices(units: UnitSet) -> NDArray[np.intp]:
+    """The members as an array, for what is done with thousands of them at once."""
+    content = np.frombuffer(units.to_bytes((units.bit_length() + 7) // 8, "little"), np.uint8)
+    return np.flatnonzero(np.unpackbits(content, bitorder="little"))
 
 
 def size(units: UnitSet) -> int:

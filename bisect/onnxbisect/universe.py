@@ -41,13 +41,20 @@ class Universe:
         return full(len(self))
 
     @cached_property
+    def _edges(self) -> tuple[tuple[tuple[int, ...], ...], tuple[tuple[int, ...], ...]]:
+        """For each unit those that feed it, and those that consume it: the sets as plain numbers."""
+        after = tuple(tuple(members(units)) for units in self.successors)
+        before: list[list[int]] = [[] for _ in after]
+        for unit, consumers in enumerate(after):
+            for consumer in consumers:
+                before[consumer].append(unit)
+        return tuple(map(tuple, before)), after
+
+    @cached_property
     def predecessors(self) -> tuple[UnitSet, ...]:
         """For each unit the units that produce what it consumes."""
-        before: list[list[int]] = [[] for _ in range(len(self))]
-        for unit, after in enumerate(self.successors):
-            for consumer in members(after):
-                before[consumer].append(unit)
-        return tuple(of(units) for units in before)
+        before, _ = self._edges
+        return tuple(map(of, before))
 
     @cached_property
     def variant_members(self) -> tuple[UnitSet, ...]:
@@ -61,12 +68,14 @@ class Universe:
     def surroundings(self) -> tuple[int, ...]:
         """For each unit a number for its direct context: which variants feed it and which consume it."""
         numbers: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = {}
-        found = []
-        for before, after in zip(self.predecessors, self.successors, strict=True):
-            feeding = tuple(sorted(self.variant[unit] for unit in members(before)))
-            consuming = tuple(sorted(self.variant[unit] for unit in members(after)))
-            found.append(numbers.setdefault((feeding, consuming), len(numbers)))
-        return tuple(found)
+        variant = self.variant
+        return tuple(
+            numbers.setdefault(
+                (tuple(sorted([variant[unit] for unit in before])), tuple(sorted([variant[unit] for unit in after]))),
+                len(numbers),
+            )
+            for before, after in zip(*self._edges, strict=True)
+        )
 
     @cached_property
     def exemplars(self) -> Mapping[int, int]:
@@ -104,8 +113,12 @@ class Universe:
     @cached_property
     def units_by_op(self) -> Mapping[str, UnitSet]:
         """Units by op type, with and without the domain: logs seldom say the domain."""
-        groups: dict[str, list[int]] = {}
+        by_op: dict[str, list[int]] = {}
         for unit, op in enumerate(self.op):
+            by_op.setdefault(op, []).append(unit)
+        found: dict[str, UnitSet] = {}
+        for op, those in by_op.items():
+            units = of(those)
             for name in dict.fromkeys((op, op.rpartition("::")[2])):
-                groups.setdefault(name, []).append(unit)
-        return {name: of(units) for name, units in groups.items()}
+                found[name] = found.get(name, 0) | units
+        return found

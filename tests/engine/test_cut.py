@@ -71,6 +71,25 @@ def test_constant_nodes_come_with_each_unit_they_feed(tmp_path: Path) -> None:
         assert "Constant" in [node.op_type for node in cut_names(model, name).graph.node]
 
 
+@pytest.mark.parametrize("size", [1, 100_000], ids=["small", "large"])
+def test_a_constant_node_brings_its_value(size: int, tmp_path: Path) -> None:
+    proto = parser.parse_model(CHAIN)
+    value = np.random.default_rng(1).random((2, 1, size), np.float32)
+    proto.graph.node.extend(
+        [
+            helper.make_node("Constant", [], ["k"], value=weight("", value)),
+            helper.make_node("MatMul", ["q", "k"], ["z"]),
+        ]
+    )
+    proto.graph.input.append(helper.make_tensor_value_info("q", TensorProto.FLOAT, [2, 3, 1]))
+    proto.graph.output.append(helper.make_tensor_value_info("z", TensorProto.FLOAT, [2, 3, size]))
+    model = read(tmp_path, proto)
+    for piece in (cut_names(model, "make_z"), cut_names(model, "make_z", "make_a")):
+        constant, *_ = [node for node in piece.graph.node if node.op_type == "Constant"]
+        assert (numpy_helper.to_array(constant.attribute[0].t) == value).all()
+        onnx.checker.check_model(piece, full_check=True)
+
+
 def test_captures_of_branches_come_along(tmp_path: Path) -> None:
     model = read(tmp_path, BRANCHES)
     alone = cut_names(model, "make_y")

@@ -1,8 +1,12 @@
 """One question has one key, and different questions have different ones."""
 
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from random import Random
 
 import numpy as np
 import onnx
@@ -185,6 +189,36 @@ def test_weights_beside_the_file_count_too(tmp_path: Path) -> None:
     assert keys[0][1] != keys[1][1]
 
 
+def test_keys_are_the_same_in_every_process() -> None:
+    """Verdict bases outlive processes, and services share them."""
+    program = f"""
+from pathlib import Path
+from onnxbisect.key import Keyer
+from onnxbisect.model import load
+model = load(Path({str(FILES[0])!r}))
+keyer = Keyer(model)
+print(*[keyer.key(model.universe.everything >> left) for left in range(len(model.units))])
+"""
+    keys = [
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    ]
+    assert keys[0] == keys[1] != ""
+
+
+def test_a_model_without_units_has_a_key(tmp_path: Path) -> None:
+    nothing = (
+        """<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float y) { y = Constant<value_float = 1.0>() }"""
+    )
+    assert key_of(tmp_path, nothing) != key_of(tmp_path, nothing.replace("(float y)", "(float y, float[2] x)"))
+
+
 def test_a_shared_input_is_not_two_inputs(tmp_path: Path) -> None:
     text = """<ir_version: 8, opset_import: ["": 17]> g (float[2] x, float[2] z) => (float[2] a, float[2] b) {
       a = Relu(x)
@@ -240,7 +274,7 @@ def test_repeated_layers_have_one_key_anywhere(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_renaming_a_real_model_keeps_every_key(path: Path, tmp_path: Path) -> None:
+def test_names_and_order_of_a_real_model_change_no_key(path: Path, tmp_path: Path) -> None:
     model = bound(path)
     proto = onnx.ModelProto()
     proto.CopyFrom(model.proto)
@@ -254,12 +288,18 @@ def test_renaming_a_real_model_keeps_every_key(path: Path, tmp_path: Path) -> No
     _rename(proto.graph, renamed)
     for node in proto.graph.node:
         node.name = "renamed " + node.name
+    chance = Random(1)
+    shuffled = list(proto.graph.node)
+    chance.shuffle(shuffled)
+    del proto.graph.node[:]
+    proto.graph.node.extend(shuffled)
     other = bound(save(tmp_path, proto))
     one_keys, other_keys = Keyer(model), Keyer(other)
     unit = {index: other.unit_of_node["renamed " + name] for name, index in model.unit_of_node.items()}
     count = len(model.units)
-    for start in range(0, count, max(1, count // 8)):
-        chosen = range(start, min(count, start + count // 3 + 1))
+    together = [range(start, min(count, start + count // 3 + 1)) for start in range(0, count, max(1, count // 8))]
+    scattered = [chance.sample(range(count), chance.randint(1, count)) for _ in range(8)]
+    for chosen in (*together, *scattered):
         assert one_keys.key(of(chosen)) == other_keys.key(of(unit[index] for index in chosen))
 
 

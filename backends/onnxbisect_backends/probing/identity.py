@@ -11,7 +11,7 @@ from onnxbisect.job import Target
 from onnxbisect.universe import Universe
 
 #: Raised whenever the same key begins to stand for another probe file: old answers are then to other questions.
-REVISION = 2
+REVISION = 3
 
 
 def target_identity(target: Target, dressing: Dressing, environment: str = "") -> str:

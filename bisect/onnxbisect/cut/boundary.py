@@ -1,4 +1,4 @@
-"""Types of tensors as a piece declares them."""
+"""Types of tensors at the ends of a piece."""
 
 import onnx
 
@@ -7,10 +7,10 @@ from onnxbisect.model.model import Model
 
 
 class Declarations:
-    """The value_info of every tensor: intake's concrete type, else what the file says, else a guess.
+    """The value_info of a graph input or output: intake's concrete type, else what the file says, else a guess.
 
-    Types that are not intake's serve at the boundary only, where ONNX demands one; inside a piece a wrong type
-    would be worse than none.
+    ONNX demands one there. Inside a piece only intake's serve (`onnxbisect.cut.encoded`): a wrong type would be worse
+    than none.
     """
 
     def __init__(self, model: Model, wiring: Wiring) -> None:
@@ -18,16 +18,9 @@ class Declarations:
         self._model = model
         self._wiring = wiring
         self._declared = {value.name: value for value in (*graph.value_info, *graph.output, *graph.input)}
-        #: By node: the tensors it makes whose type intake knows.
-        self.inner: tuple[tuple[tuple[str, onnx.ValueInfoProto], ...], ...] = tuple(
-            tuple(
-                (name, onnx.ValueInfoProto(name=name, type=model.types[name])) for name in names if name in model.types
-            )
-            for names in wiring.made
-        )
 
     def at_boundary(self, name: str) -> onnx.ValueInfoProto:
-        """The declaration of a graph input or output; never fails."""
+        """Never fails."""
         value = onnx.ValueInfoProto()
         declared = self._declared.get(name)
         if declared is not None:

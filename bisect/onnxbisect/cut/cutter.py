@@ -12,6 +12,7 @@ import onnx
 from onnxbisect.cut.boundary import Declarations
 from onnxbisect.cut.cover import cover_outputs
 from onnxbisect.cut.dress import dress
+from onnxbisect.cut.encoded import EncodedNodes
 from onnxbisect.cut.frame import Frame, Framer, Wishes
 from onnxbisect.cut.functions import Call, Functions, call_of
 from onnxbisect.cut.piece import Piece
@@ -21,7 +22,7 @@ from onnxbisect.cut.wiring import Wiring, read_wiring
 from onnxbisect.dressing import Dressing
 from onnxbisect.errors import CutError
 from onnxbisect.model.model import Model
-from onnxbisect.unitset import UnitSet, full, members
+from onnxbisect.unitset import UnitSet, full, indices
 
 _AS_IT_IS = Dressing()
 
@@ -38,6 +39,7 @@ class Cutter:
         self._wiring = read_wiring(model)
         self._extractor = SkeletonExtractor(self._wiring)
         self._framer = Framer(model, self._wiring)
+        self._nodes = EncodedNodes(model, self._wiring)
         self._types = Declarations(model, self._wiring)
         self._weights = Weights(model, self._wiring)
         self._functions = Functions(model.proto)
@@ -54,23 +56,23 @@ class Cutter:
         uses. All units together give the model's own inputs and outputs. `wishes` is for people who name tensors
         (`cut_between`). Raises CutError for an empty set.
         """
-        chosen = list(members(units))
-        if not chosen:
+        chosen = indices(units)
+        if not len(chosen):
             raise CutError("There is nothing to cut out: name at least one node.")
+        names = self._wiring.names
         frame = self._framer.frame(units, chosen, wishes)
         nodes = self._walk(frame, len(chosen))
+        inputs, outputs, known = (
+            [names[number] for number in numbers.tolist()] for numbers in (frame.inputs, frame.outputs, frame.known)
+        )
         proto = onnx.ModelProto()
         proto.CopyFrom(self._head)
         graph = proto.graph
-        graph.node.extend([self._wiring.nodes[index] for index in nodes])
-        graph.input.extend(self._types.at_boundary(name) for name in frame.inputs)
-        graph.output.extend(self._types.at_boundary(name) for name in frame.outputs)
-        shown = set(frame.outputs)
-        graph.value_info.extend(
-            [value for index in nodes for name, value in self._types.inner[index] if name not in shown]
-        )
+        graph.MergeFromString(self._nodes.join(nodes, frozenset(outputs)))
+        graph.input.extend(map(self._types.at_boundary, inputs))
+        graph.output.extend(map(self._types.at_boundary, outputs))
         everything = units == self._everything and wishes is None
-        self._weights.add(graph, nodes, frame.known, everything=everything)
+        self._weights.add(graph, nodes, known, everything=everything)
         self._add_scopes(proto, nodes, everything=everything)
         covered = cover_outputs(graph, dressing.covered, self._own_ends) if dressing.covered else {}
         renamed = {new: covered.get(old, old) for new, old in dress(proto, dressing).items()}
@@ -78,9 +80,10 @@ class Cutter:
 
     def _walk(self, frame: Frame, count: int) -> list[int]:
         """The nodes between the entering tensors and the roots, as indices into the model, in its order."""
-        nodes = self._extractor.nodes_between(frame.entering, frame.roots)
-        constants = self._wiring.constant_nodes
-        if len(nodes) - sum(index in constants for index in nodes) != count:
+        names = self._wiring.names
+        entering, roots = ([names[number] for number in numbers.tolist()] for numbers in (frame.entering, frame.roots))
+        nodes = self._extractor.nodes_between(entering, roots)
+        if len(nodes) - len(self._wiring.constant_nodes.intersection(nodes)) != count:
             raise CutError("Some of these nodes have no output, so that no ONNX file can hold them alone.")
         return nodes
 
@@ -91,7 +94,7 @@ class Cutter:
             return
         functions: set[Call] = set()
         domains = {"", "ai.onnx"}
-        for called, used in {self._asked[index] for index in nodes}:
+        for called, used in set(map(self._asked.__getitem__, nodes)):
             functions |= called
             domains |= used
         proto.functions.extend(self._functions.pick(functions))

@@ -1,28 +1,29 @@
 """Where a cut runs: the tensors that enter a set of units and those that leave it."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 
+import numpy as np
+
+from onnxbisect.cut.rows import Numbers, Rows, distinct
 from onnxbisect.cut.wiring import Wiring
 from onnxbisect.model.model import Model
 from onnxbisect.unitset import UnitSet, full
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Frame:
-    """The boundary of a piece, in topological order.
+    """The boundary of a piece in topological order, as numbers of tensors (`Wiring.names`).
 
     `entering` are all tensors that the set takes from elsewhere, of which `inputs` become graph inputs and `known`
     initializers. `outputs` are the graph outputs; `roots` are the tensors from which walking back reaches every
     unit of the set: more than the outputs where nobody uses a result.
     """
 
-    entering: tuple[str, ...]
-    inputs: tuple[str, ...]
-    known: tuple[str, ...]
-    outputs: tuple[str, ...]
-    roots: tuple[str, ...]
+    entering: Numbers
+    inputs: Numbers
+    known: Numbers
+    outputs: Numbers
+    roots: Numbers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,55 +38,59 @@ class Framer:
     """Finds the boundary of any set of units of one model."""
 
     def __init__(self, model: Model, wiring: Wiring) -> None:
-        graph = model.proto.graph
-        self._known = model.known
+        number = wiring.number
+        self._number = number
         self._everything = full(len(model.units))
-        self._graph_inputs = tuple(value.name for value in graph.input)
-        self._graph_outputs = tuple(value.name for value in graph.output)
-        self._kept = frozenset(self._graph_outputs)
-        self._takers = wiring.takers
-        self._boundary = wiring.boundary
-        self._made = tuple(wiring.made[unit.node] for unit in model.units)
-
-    def frame(self, units: UnitSet, chosen: Sequence[int], wishes: Wishes | None) -> Frame:
-        """The boundary of `units`, whose members are `chosen`; all units have the model's own inputs and outputs."""
-        made = [self._made[unit] for unit in chosen]
-        inside = set(chain.from_iterable(made))
-        taken = dict.fromkeys(chain.from_iterable([self._boundary[unit] for unit in chosen]))
-        entering = tuple([name for name in taken if name not in inside])
-        leaving, dangling = self._leaving(set(chosen), made)
-        if wishes is not None:
-            first = tuple(name for name in wishes.inputs if name in taken)
-            known = tuple(name for name in entering if name in self._known and name not in first)
-            rest = (name for name in entering if name not in known)
-            inputs = tuple(dict.fromkeys(chain(first, rest)))
-            return Frame(entering=entering, inputs=inputs, known=known, outputs=wishes.outputs, roots=wishes.outputs)
-        if units == self._everything:
-            roots = tuple(dict.fromkeys((*self._graph_outputs, *dangling)))
-            return Frame(
-                entering=entering, inputs=self._graph_inputs, known=(), outputs=self._graph_outputs, roots=roots
-            )
-        return Frame(
-            entering=entering,
-            inputs=tuple([name for name in entering if name not in self._known]),
-            known=tuple([name for name in entering if name in self._known]),
-            outputs=(*leaving, *dangling),
-            roots=(*leaving, *dangling),
+        self._graph_inputs = np.array([number[value.name] for value in model.proto.graph.input], np.intp)
+        self._graph_outputs = np.array([number[value.name] for value in model.proto.graph.output], np.intp)
+        made = [wiring.made[unit.node] for unit in model.units]
+        self._taken = Rows([number[name] for name in names] for names in wiring.boundary)
+        self._made = Rows([number[name] for name in names] for names in made)
+        self._known = np.array([name in model.known for name in wiring.names], np.bool_)
+        kept = {value.name for value in model.proto.graph.output}
+        #: By how many a tensor is taken, the model's user for one: it leaves a set that has fewer of them.
+        self._wanted = np.array([len(wiring.takers.get(name, ())) + (name in kept) for name in wiring.names], np.intp)
+        #: One result of each unit whose results nobody uses at all.
+        self._dangling = Rows(
+            [number[names[0]]] if names and not any(name in wiring.takers or name in kept for name in names) else []
+            for names in made
         )
 
-    def _leaving(self, inside: set[int], made: Sequence[tuple[str, ...]]) -> tuple[list[str], list[str]]:
-        """What is used outside the set, and one result of each unit whose results nobody uses at all."""
-        leaving: list[str] = []
-        dangling: list[str] = []
-        for names in made:
-            used = False
-            for name in names:
-                takers = self._takers.get(name)
-                if name in self._kept or (takers is not None and not inside.issuperset(takers)):
-                    leaving.append(name)
-                    used = True
-                elif takers is not None:
-                    used = True
-            if not used:
-                dangling += names[:1]
-        return leaving, dangling
+    def frame(self, units: UnitSet, chosen: Numbers, wishes: Wishes | None = None) -> Frame:
+        """The boundary of `units`, whose members are `chosen`; all units have the model's own inputs and outputs."""
+        count = len(self._wanted)
+        made = self._made.of(chosen)
+        inside = np.zeros(count, np.bool_)
+        inside[made] = True
+        taken = self._taken.of(chosen)
+        entering = distinct(taken[~inside[taken]], count)
+        if wishes is not None:
+            return self._as_wished(entering, wishes)
+        dangling = self._dangling.of(chosen)
+        if units == self._everything:
+            roots = distinct(np.concatenate((self._graph_outputs, dangling)), count)
+            return Frame(
+                entering=entering,
+                inputs=self._graph_inputs,
+                known=entering[:0],
+                outputs=self._graph_outputs,
+                roots=roots,
+            )
+        takers = np.bincount(taken, minlength=count)
+        outputs = np.concatenate((made[takers[made] < self._wanted[made]], dangling))
+        known = self._known[entering]
+        return Frame(entering=entering, inputs=entering[~known], known=entering[known], outputs=outputs, roots=outputs)
+
+    def _as_wished(self, entering: Numbers, wishes: Wishes) -> Frame:
+        crossing = dict.fromkeys(entering.tolist())
+        first = [self._number[name] for name in wishes.inputs if self._number[name] in crossing]
+        known = [number for number in crossing if self._known[number] and number not in first]
+        inputs = dict.fromkeys([*first, *(number for number in crossing if number not in known)])
+        outputs = np.array([self._number[name] for name in wishes.outputs], np.intp)
+        return Frame(
+            entering=entering,
+            inputs=np.array(list(inputs), np.intp),
+            known=np.array(known, np.intp),
+            outputs=outputs,
+            roots=outputs,
+        )

@@ -1,6 +1,7 @@
 """The constant tensors of a piece: initializers, sparse ones, known values, quantization annotations."""
 
 from collections.abc import Iterable, Sequence
+from itertools import chain
 
 import onnx
 from onnx import helper, numpy_helper
@@ -40,7 +41,7 @@ class Weights:
             graph.sparse_initializer.extend(self._sparse.values())
             graph.quantization_annotation.extend(self._annotations)
             return
-        dense = sorted({index for node in nodes for index in self._dense_of[node]})
+        dense = sorted(set(chain.from_iterable(map(self._dense_of.__getitem__, nodes))))
         sparse = dict.fromkeys(name for node in nodes for name in self._sparse_of[node]) if self._sparse else {}
         graph.initializer.extend([self._dense[index] for index in dense])
         graph.initializer.extend(numpy_helper.from_array(self._known[name], name) for name in known)

@@ -1,6 +1,7 @@
 """The model's dataflow as plain Python values, read from the protobuf once."""
 
 from dataclasses import dataclass
+from itertools import chain
 
 import onnx
 
@@ -16,7 +17,8 @@ class Wiring:
     captures behind its own inputs, each once) and produces. `constants` gives the Constant node behind a tensor,
     `maker` the unit. `boundary` is indexed by unit: what it takes that is neither an initializer nor a Constant,
     and so becomes a graph input where its maker is cut away. `takers` are the units that consume a tensor.
-    `branching` are the nodes that hold subgraphs, `constant_nodes` those that are no unit.
+    `branching` are the nodes that hold subgraphs, `constant_nodes` those that are no unit. `names` are all tensors
+    that a node takes or makes, and the model's inputs and outputs; `number` is a tensor's place among them.
     """
 
     nodes: tuple[onnx.NodeProto, ...]
@@ -29,6 +31,8 @@ class Wiring:
     takers: dict[str, tuple[int, ...]]
     branching: frozenset[int]
     constant_nodes: frozenset[int]
+    names: tuple[str, ...]
+    number: dict[str, int]
 
 
 def read_wiring(model: Model) -> Wiring:
@@ -53,6 +57,8 @@ def read_wiring(model: Model) -> Wiring:
     for index, names in enumerate(boundary):
         for name in names:
             takers.setdefault(name, []).append(index)
+    ends = (value.name for value in (*graph.input, *graph.output))
+    names = tuple(dict.fromkeys(chain(chain.from_iterable(taken), chain.from_iterable(made), ends)))
     return Wiring(
         nodes=nodes,
         taken=taken,
@@ -64,4 +70,6 @@ def read_wiring(model: Model) -> Wiring:
         takers={name: tuple(indices) for name, indices in takers.items()},
         branching=branching,
         constant_nodes=frozenset(range(len(nodes))) - units,
+        names=names,
+        number={name: number for number, name in enumerate(names)},
     )

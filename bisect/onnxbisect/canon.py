@@ -1,0 +1,134 @@
+"""An order of a probe's units that does not depend on names or on the order in the file.
+
+It is found by hashing, up the dataflow and then down (one round of Weisfeiler-Leman colouring). Where colours tie, the
+order follows the wiring; should even that leave a choice, one graph may be listed in two ways.
+
+A hundred thousand units are coloured in a second, so the two sweeps are plain loops over values prepared for each
+unit; all else is done for whole arrays.
+"""
+
+from collections.abc import Sequence
+from itertools import count
+from operator import itemgetter
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onnxbisect.cut.rows import Numbers, Rows, renumbered
+from onnxbisect.identities import Identities
+
+
+class Canon:
+    """Orders the units of any probe of one model."""
+
+    def __init__(self, identities: Identities) -> None:
+        self._reads, self._made = identities.reads, identities.made
+        places = count(len(identities.tokens))
+        # Behind the tensors there is a place of its own for each unit that reads nothing, or makes nothing.
+        reads = [those or (next(places),) for those in self._reads]
+        made = [those or (next(places),) for those in self._made]
+        self._limit = next(places)
+        self._slots = Rows((*taken, *given) for taken, given in zip(reads, made, strict=True))
+        kinds = [_short(kind) for kind in identities.kinds]
+        self._rows = [
+            (
+                kinds[kind],
+                itemgetter(*taken),
+                given[0],
+                tuple(enumerate(given))[1:],
+                taken[0],
+                tuple(enumerate(taken))[1:],
+            )
+            for kind, taken, given in zip(identities.kind, reads, made, strict=True)
+        ]
+        self._outside = [_short(token.tobytes()) for token in identities.tokens]
+        self._outside += [0] * (self._limit - len(self._outside))
+
+    def order(self, chosen: Numbers, leaving: Numbers) -> Numbers:
+        """The units `chosen`, ascending, of which the tensors `leaving` go out."""
+        colours = np.array(self._colours(chosen.tolist(), leaving.tolist()), np.int64)
+        order = np.argsort(colours)
+        ordered = colours[order]
+        if (ordered[1:] != ordered[:-1]).all():
+            return chosen[order]
+        return self._part_by_part(chosen, colours)
+
+    def _colours(self, chosen: Sequence[int], leaving: Sequence[int]) -> list[int]:
+        """Numbers that are equal for units which stand alike in the probe; they decide on an order, nothing else.
+
+        Python's hash of integers and tuples is the same in every process.
+        """
+        rows = [self._rows[unit] for unit in chosen]
+        up = self._outside.copy()
+        for kind, pick, made, others, _, _ in rows:
+            up[made] = colour = hash((kind, pick(up)))
+            for slot, tensor in others:
+                up[tensor] = hash((colour, slot))
+        shared = [0] * len(up)
+        for tensor in leaving:
+            shared[tensor] = 1
+        down = []
+        for _, _, made, others, read, more in reversed(rows):
+            colour = hash((up[made], shared[made], *[shared[tensor] for _, tensor in others]))
+            down.append(colour)
+            shared[read] += colour
+            for slot, tensor in more:
+                shared[tensor] += hash((colour, slot))
+        down.reverse()
+        return [hash((colour, row[1](shared))) for colour, row in zip(down, rows, strict=True)]
+
+    def _part_by_part(self, chosen: Numbers, colours: NDArray[np.int64]) -> Numbers:
+        """Connected parts one after the other; within a part by colour, or along the wiring where colours tie."""
+        part = self._parts(chosen)
+        order = np.lexsort((colours, part))
+        listed, part, colours = chosen[order], part[order], colours[order]
+        fresh = part[1:] != part[:-1]
+        tied = ~fresh & (colours[1:] == colours[:-1])
+        starts = np.concatenate(([0], np.flatnonzero(fresh) + 1))
+        ends = np.append(starts[1:], len(order))
+        for index in np.flatnonzero(np.logical_or.reduceat(np.append(tied, False), starts)).tolist():
+            inside = slice(starts[index], ends[index])
+            listed[inside] = self._walk(listed[inside].tolist(), colours[inside].tolist())
+        signature = np.add.reduceat(colours, starts)
+        return listed[np.argsort(np.repeat(signature, ends - starts), kind="stable")]
+
+    def _parts(self, chosen: Numbers) -> Numbers:
+        """For each unit a number that is the same for all that share tensors with it, or with such."""
+        slots, tensors = renumbered(self._slots.of(chosen), self._limit)
+        lengths = self._slots.lengths(chosen)
+        own = slots[np.cumsum(lengths) - lengths]
+        firsts = np.repeat(own, lengths)
+        # Every tensor points at one of its part with a lower number, until all point at the lowest.
+        lowest = np.arange(len(tensors))
+        while (lowest[firsts] != lowest[slots]).any():
+            one, other = lowest[firsts], lowest[slots]
+            np.minimum.at(lowest, one, other)
+            np.minimum.at(lowest, other, one)
+            while (lowest[lowest] != lowest).any():
+                lowest = lowest[lowest]
+        found: Numbers = lowest[own]
+        return found
+
+    def _walk(self, units: Sequence[int], colours: Sequence[int]) -> list[int]:
+        """The units of a connected part, given by ascending colour, along the wiring."""
+        reads, made = self._reads, self._made
+        beside: dict[int, list[tuple[int, int, int]]] = {}
+        for unit, colour in zip(units, colours, strict=True):
+            for slot, tensor in enumerate(reads[unit]):
+                beside.setdefault(tensor, []).append((colour, slot, unit))
+            for slot, tensor in enumerate(made[unit]):
+                beside.setdefault(tensor, []).append((colour, -1 - slot, unit))
+        near = {tensor: [unit for _, _, unit in sorted(those)] for tensor, those in beside.items() if len(those) > 1}
+        walked: dict[int, None] = {}
+        stack = [units[0]]
+        while stack:
+            unit = stack.pop()
+            if unit not in walked:
+                walked[unit] = None
+                for tensor in (*made[unit], *reads[unit]):
+                    stack += near.pop(tensor, ())
+        return list(walked)
+
+
+def _short(value: bytes) -> int:
+    return int.from_bytes(value[:8], "little")
