@@ -49,15 +49,19 @@ class Place:
         if isinstance(model, Path):
             proto = onnx.load(model, load_external_data=False)
             data = {str(path.relative_to(model.parent)): self.store(path) for path in locations(proto, model.parent)}
-        return Case(
-            model_sha256=self.store(model) if isinstance(model, Path) else self.files.put([model]).sha256,
-            model_name=model.name if isinstance(model, Path) else "model.onnx",
-            **{"files": data, "backend": backend, "options": {}, "order": Order(), **fields},  # type: ignore[arg-type]
-        )
+        known = {
+            "model_sha256": self.store(model) if isinstance(model, Path) else self.files.put([model]).sha256,
+            "model_name": model.name if isinstance(model, Path) else "model.onnx",
+            "files": data,
+            "backend": backend,
+            "options": {"deny": "Sinh"} if backend == "whitelist" else {},
+            "order": Order(),
+        }
+        return Case(**{**known, **fields})  # type: ignore[arg-type]
 
     @contextmanager
-    def hosts(self) -> Iterator[ModelHosts]:
-        made = ModelHosts(self.settings, self.files)
+    def hosts(self, *, idle: int = 3) -> Iterator[ModelHosts]:
+        made = ModelHosts(self.settings, self.files, idle=idle)
         try:
             yield made
         finally:
@@ -83,6 +87,7 @@ class _Probes:
 
 def searched(host: Host, prepared: Prepared) -> Searched:
     """The driver of `run`, one question at a time, with a host to cut, compile, and see culprits' files fail."""
+
     def answered(records: Sequence[ProbeRecord], answers: dict[UnitSet, Answer]) -> list[Answered]:
         return [
             Answered(

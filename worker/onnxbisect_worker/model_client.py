@@ -106,7 +106,7 @@ class ModelHost:
             if self._process is None:
                 setup = self._setup()
                 folder = hosts_folder(self._settings) / uuid4().hex
-                environment = host_environment(str(folder), self._inherited())
+                environment = host_environment(folder, self._inherited())
                 self._process = HostProcess(folder, environment, seconds=self._settings.model_seconds)
                 self._process.tell(setup.to_json())
             return self._process
