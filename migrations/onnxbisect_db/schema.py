@@ -5,16 +5,17 @@ There is no way back. A version that does not fit is undone by restoring the bac
 
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from alembic import command
-from alembic.config import Config
-from alembic.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine, create_engine, text
+from sqlalchemy import Connection, Engine, create_engine, inspect, text
 from sqlalchemy.pool import NullPool
 
 from onnxbisect_db.errors import SchemaError
 
+if TYPE_CHECKING:  # it takes as long to import as everything else here, and mostly there is nothing to upgrade
+    from alembic.config import Config
+
+_REVISIONS = Path(__file__).parent / "revisions"
 #: Any number that no other program's advisory lock in the same database is likely to have.
 _LOCK = 0x0B15EC7
 #: Seconds that an upgrade of an SQLite file waits for another one.
@@ -22,18 +23,26 @@ _PATIENCE = 600
 
 
 @cache
-def head() -> str | None:
-    """The version that this program works with."""
-    return ScriptDirectory.from_config(_config()).get_current_head()
+def head() -> str:
+    """The version that this program works with: files of revisions are named by number."""
+    return max(path.name.partition("_")[0] for path in (_REVISIONS / "versions").glob("[0-9]*.py"))
 
 
 def revision(connection: Connection) -> str | None:
     """The version that the database has; None where it has no tables yet."""
-    return MigrationContext.configure(connection).get_current_revision()
+    if not inspect(connection).has_table("alembic_version"):
+        return None
+    return connection.scalars(text("SELECT version_num FROM alembic_version")).one_or_none()
 
 
 def upgrade(engine: Engine, to: str = "head") -> None:
     """Upgrade in one transaction; whoever comes at the same time waits and finds it done."""
+    with engine.connect() as connection:
+        if to == "head" and revision(connection) == head():
+            return
+    from alembic import command
+    from alembic.script import ScriptDirectory
+
     waiting = {"timeout": _PATIENCE} if engine.dialect.name == "sqlite" else {}
     migrating = create_engine(engine.url, poolclass=NullPool, connect_args=waiting)
     with migrating.connect() as connection, connection.begin():
@@ -68,7 +77,9 @@ def _demand_whole(connection: Connection) -> None:
         raise SchemaError(f"The upgrade was undone: rows of {tables} would belong to nothing. Please report this.")
 
 
-def _config() -> Config:
+def _config() -> "Config":
+    from alembic.config import Config
+
     config = Config()
-    config.set_main_option("script_location", str(Path(__file__).parent / "revisions").replace("%", "%%"))
+    config.set_main_option("script_location", str(_REVISIONS).replace("%", "%%"))
     return config

@@ -39,6 +39,10 @@ def test_every_revision_leads_to_the_tables_of_the_program(new_url: Callable[[],
     database.close()
 
 
+def test_the_newest_file_is_what_alembic_takes_for_the_head() -> None:
+    assert ScriptDirectory.from_config(schema._config()).get_current_head() == schema.head()
+
+
 def test_an_empty_database_has_no_revision_and_is_not_current(new_url: Callable[[], str]) -> None:
     database = Database(new_url())
     assert database.revision() is None
