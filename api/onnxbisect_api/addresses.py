@@ -1,0 +1,35 @@
+"""Where things are, as clients are told: below the public address where that is set, else from the server's root."""
+
+from typing import Annotated
+from urllib.parse import urlencode
+
+from fastapi import Depends
+
+from onnxbisect_api.service import TheService
+
+
+class Addresses:
+    """Of one installation."""
+
+    def __init__(self, service: TheService) -> None:
+        self._root = (service.settings.public_url or "").rstrip("/")
+
+    def job(self, job_id: str) -> str:
+        """A job."""
+        return f"{self._root}/v1/jobs/{job_id}"
+
+    def model(self, sha256: str) -> str:
+        """A model."""
+        return f"{self._root}/v1/models/{sha256}"
+
+    def file(self, sha256: str) -> str:
+        """Another uploaded file."""
+        return f"{self._root}/v1/files/{sha256}"
+
+    def badge(self, query: list[tuple[str, str]]) -> str:
+        """A badge."""
+        return f"{self._root}/v1/badge.svg?{urlencode(query)}"
+
+
+#: A parameter of this type is the installation's addresses.
+TheAddresses = Annotated[Addresses, Depends()]

@@ -1,0 +1,53 @@
+"""A job of the caller's, and one target of it: what most addresses below `/jobs` begin with."""
+
+import json
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from onnxbisect_api.access import Caller
+from onnxbisect_api.problems import Problem, missing
+from onnxbisect_db import jobs
+from onnxbisect_db.states import JobState
+from onnxbisect_db.tables import Job, Search
+from onnxbisect_worker.service import Service
+
+
+def job_of(session: Session, job_id: str, caller: Caller) -> Job:
+    """The job, with its searches; a 404 where the caller's tenant has no such job."""
+    job = jobs.get(session, job_id, caller.tenant)
+    if job is None:
+        raise missing("job")
+    return job
+
+
+def search_of(job: Job, target: int | None) -> Search:
+    """The job's target with this number; its only one where none is said."""
+    if target is None:
+        if len(job.searches) > 1:
+            raise Problem(422, f"The job has {len(job.searches)} targets: say which with ?target=NUMBER, from 1.")
+        return job.searches[0]
+    if target > len(job.searches):
+        raise missing("target of this job")
+    return job.searches[target - 1]
+
+
+def report_of(search: Search) -> str:
+    """SHA-256 of a target's report; a 409 where there is none."""
+    if search.report is not None:
+        return search.report
+    if search.state == JobState.FAILED:
+        raise Problem(409, f"There is no report, since the target failed: {search.problem}")
+    if search.state == JobState.CANCELLED:
+        raise Problem(409, "There is no report, since the job was cancelled: retry it.")
+    raise Problem(409, f"There is no report yet: the target is {search.state}. Wait with GET /v1/jobs/{{id}}?wait=60.")
+
+
+def document_of(service: Service, sha256: str) -> dict[str, Any]:
+    """A stored report."""
+    try:
+        with service.files.open(sha256) as file:
+            document: dict[str, Any] = json.load(file)
+    except FileNotFoundError:  # the job was deleted since it was read
+        raise missing("job") from None
+    return document

@@ -1,0 +1,101 @@
+"""What a client asks for when it makes a job."""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
+
+from onnxbisect_api.names import SHA256_PATTERN
+from onnxbisect_db.states import EventType
+
+#: Dimensions are int64.
+_LARGEST = 2**63 - 1
+LABEL_NAME = "^[A-Za-z0-9][A-Za-z0-9._/-]*$"
+ONE_LINE = r"^[^\x00-\x1f\x7f]*$"
+
+LabelName = Annotated[str, StringConstraints(pattern=LABEL_NAME, max_length=64)]
+LabelValue = Annotated[str, StringConstraints(pattern=ONE_LINE, min_length=1, max_length=255)]
+BackendName = Annotated[str, StringConstraints(pattern="^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=128)]
+_OptionName = Annotated[str, StringConstraints(pattern=ONE_LINE, min_length=1, max_length=128)]
+_OptionText = Annotated[str, StringConstraints(pattern=ONE_LINE, max_length=4096)]
+_Number = Annotated[float, Field(allow_inf_nan=False)]
+_InputName = Annotated[str, StringConstraints(min_length=1, max_length=1024)]
+_Dimensions = Annotated[tuple[Annotated[int, Field(ge=0, le=_LARGEST)], ...], Field(max_length=64)]
+_SampleFile = Annotated[
+    str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f./\\][^\x00-\x1f\x7f/\\]*\.np[yz]$", max_length=255)
+]
+_Sha256 = Annotated[str, StringConstraints(pattern=SHA256_PATTERN)]
+_Seconds = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)]
+
+
+class _Request(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class TargetRequest(_Request):
+    """One compiler and how it is asked."""
+
+    backend: BackendName = Field(description="a name that `GET /v1/backends` lists", examples=["onnxruntime"])
+    options: dict[_OptionName, _OptionText] = Field(
+        default={}, max_length=100, description="as after `--option`; numbers and true or false may be written as such"
+    )
+
+    @field_validator("options", mode="before", json_schema_input_type=dict[_OptionName, bool | int | _Number | str])
+    @classmethod
+    def _as_typed(cls, value: object) -> object:
+        return {key: _typed(each) for key, each in value.items()} if isinstance(value, dict) else value
+
+
+class BudgetRequest(_Request):
+    """Where the search on each target ends, with what it knows by then."""
+
+    calls: int | None = Field(default=None, ge=1, le=10**9, description="compiler calls")
+    seconds: _Seconds | None = Field(default=None, description="seconds")
+
+
+class WebhookRequest(_Request):
+    """Where the events of this one job go."""
+
+    url: str = Field(max_length=2000)
+    events: tuple[Literal["job.started", "culprit.found", "job.finished", "job.failed"], ...] = Field(
+        default=(), max_length=4, description="none means all"
+    )
+
+    @property
+    def types(self) -> tuple[EventType, ...]:
+        """The events that it wants."""
+        return tuple(sorted({EventType(event) for event in self.events}))
+
+
+class JobRequest(_Request):
+    """A model, which was uploaded before, on one or more targets."""
+
+    model: _Sha256 = Field(description="SHA-256 of an uploaded model, as `PUT /v1/models` answered")
+    targets: tuple[TargetRequest, ...] = Field(min_length=1, max_length=32)
+    input_shapes: dict[_InputName, _Dimensions] = Field(
+        default={},
+        max_length=256,
+        description="dimensions for inputs whose own are not all known",
+        examples=[{"x": [1, 3]}],
+    )
+    calibration: dict[_SampleFile, _Sha256] = Field(
+        default={},
+        max_length=4096,
+        description="samples of the inputs: file name to SHA-256, as `PUT /v1/files` answered",
+    )
+    budget: BudgetRequest = BudgetRequest()
+    seconds: _Seconds | None = Field(default=None, description="the longest that one compile may take")
+    recheck: bool = Field(default=False, description="for a compiler that does not always answer alike")
+    priority: int = Field(default=0, ge=-100, le=100, description="who is next; more than 0 needs the scope admin")
+    labels: dict[LabelName, LabelValue] = Field(
+        default={}, max_length=32, description="what the job is found by", examples=[{"repo": "net", "branch": "main"}]
+    )
+    webhook: Annotated[str, Field(max_length=2000)] | WebhookRequest | None = Field(
+        default=None, description="a URL that hears of this job; the answer has the secret that signs, once"
+    )
+
+
+def _typed(value: object) -> object:
+    """A number or a truth value as it is typed after `--option`; whatever else is validated as it is."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float) else value

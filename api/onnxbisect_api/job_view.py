@@ -1,0 +1,115 @@
+"""What is told of a job."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+from onnxbisect.verdict import Status
+from onnxbisect_api.addresses import Addresses
+from onnxbisect_db.states import JobState
+from onnxbisect_db.tables import Job, Search
+
+
+class JobModel(BaseModel):
+    """Which model it is about."""
+
+    sha256: str
+    name: str
+
+
+class TargetView(BaseModel):
+    """One target of a job: `number` is what `?target=` takes."""
+
+    number: int = Field(ge=1)
+    backend: str
+    options: dict[str, str]
+    state: JobState
+    verdict: Status | None = Field(description="there once the state is done")
+    problem: str = Field(description="why it failed, or why it does not go on")
+    tool: str = Field(description="the compiler that answers, once it has said so")
+    version: str
+    units: int = Field(description="nodes that can be cut out; 0 until the model is read")
+    calls: int = Field(description="compiler calls so far")
+    expected: float = Field(description="compiler calls that are probably left")
+    culprits: list[dict[str, Any]] = Field(description="those that stand now; the report says all of them")
+    report: str | None = Field(description="where its report is, once it is written")
+    started_at: datetime | None
+    ended_at: datetime | None
+
+
+class JobView(BaseModel):
+    """A job. Once its state is done it has a verdict: the worst of its targets'."""
+
+    id: str
+    url: str
+    state: JobState
+    verdict: Status | None
+    problem: str = Field(description="why it failed, as a sentence")
+    model: JobModel
+    targets: list[TargetView]
+    request: dict[str, Any] = Field(description="what was asked besides targets")
+    labels: dict[str, str]
+    priority: int
+    created_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+
+
+class SubmittedView(JobView):
+    """A new job. `webhook_secret` verifies the messages of its own webhook, and is told here only."""
+
+    webhook_secret: str | None = None
+
+
+def job_view(job: Job, addresses: Addresses, offered: Mapping[str, int]) -> JobView:
+    """`offered` has the backends that living workers take."""
+    url = addresses.job(job.id)
+    return JobView(
+        id=job.id,
+        url=url,
+        state=JobState(job.state),
+        verdict=_status(job.verdict),
+        problem=job.problem,
+        model=JobModel(sha256=job.model_sha256, name=job.model_name),
+        targets=[_target(search, url, offered) for search in job.searches],
+        request=job.request,
+        labels=job.labels,
+        priority=job.priority,
+        created_at=job.created_at,
+        started_at=job.started_at,
+        ended_at=job.ended_at,
+    )
+
+
+def _target(search: Search, url: str, offered: Mapping[str, int]) -> TargetView:
+    number = search.ordinal + 1
+    return TargetView(
+        number=number,
+        backend=search.backend,
+        options=search.options,
+        state=JobState(search.state),
+        verdict=_status(search.verdict),
+        problem=search.problem or _lack(search, offered),
+        tool=search.tool,
+        version=search.version,
+        units=search.units,
+        calls=search.calls,
+        expected=search.expected,
+        culprits=list(search.found.values()),
+        report=f"{url}/report?target={number}" if search.report is not None else None,
+        started_at=search.started_at,
+        ended_at=search.ended_at,
+    )
+
+
+def _lack(search: Search, offered: Mapping[str, int]) -> str:
+    """Why nothing happens, where that can be said."""
+    if JobState(search.state).ended or search.backend in offered:
+        return ""
+    return f"No worker with the backend '{search.backend}' is there now: it waits for one."
+
+
+def _status(verdict: str | None) -> Status | None:
+    return None if verdict is None else Status(verdict)

@@ -1,0 +1,102 @@
+"""Badges: how the newest job with certain labels went.
+
+READMEs show them, so whoever fetches one has no token. The address has a seal instead: it is good for these labels,
+for as long as the token that it was asked for with is, and tells nothing of that.
+"""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel, Field
+
+from onnxbisect.report.text import plural
+from onnxbisect.verdict import Status
+from onnxbisect_api.access import Reader
+from onnxbisect_api.addresses import TheAddresses
+from onnxbisect_api.badge_svg import Badge, Colour
+from onnxbisect_api.etags import tag_of, unchanged
+from onnxbisect_api.labels import TheLabels
+from onnxbisect_api.names import UUID_PATTERN
+from onnxbisect_api.problems import Problem, missing
+from onnxbisect_api.service import TheService
+from onnxbisect_db import jobs, tokens
+from onnxbisect_db.jobs import Filter
+from onnxbisect_db.states import JobState, Scope
+from onnxbisect_db.tables import Job, Token
+
+router = APIRouter(tags=["badges"])
+
+_TITLE = "onnx-bisect"
+#: Those who show badges fetch them anew after this.
+_SECONDS = 60
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; sandbox"
+_SVG: dict[int | str, dict[str, Any]] = {
+    200: {"description": "The badge", "content": {"image/svg+xml": {"schema": {"type": "string"}}}},
+    304: {"description": "The client has it"},
+}
+
+
+class BadgeView(BaseModel):
+    """Where a badge is."""
+
+    url: str
+    markdown: str = Field(description="for a README")
+
+
+@router.get("/badge", summary="The address of a badge")
+def address(service: TheService, caller: Reader, labels: TheLabels, addresses: TheAddresses) -> BadgeView:
+    """The badge tells of the newest job with all of these labels. Its address needs no token, and ends with the one
+    that you ask with: use one that may only read and does not expire.
+    """
+    if not labels:
+        raise Problem(422, "A badge is of certain labels: say which, as in label=repo:net.")
+    with service.database.session() as session:
+        token = session.get_one(Token, caller.token_id)
+    query = [("label", f"{name}:{value}") for name, value in sorted(labels.items())]
+    url = addresses.badge([*query, ("token", token.id), ("seal", tokens.seal(token, _sealed(labels)))])
+    return BadgeView(url=url, markdown=f"![{_TITLE}]({url})")
+
+
+@router.get("/badge.svg", summary="A badge", response_class=Response, responses=_SVG)
+def badge(
+    request: Request,
+    service: TheService,
+    labels: TheLabels,
+    token: Annotated[str, Query(pattern=UUID_PATTERN)],
+    seal: Annotated[str, Query(pattern="^[0-9a-f]{64}$")],
+) -> Response:
+    """At the address that `GET /v1/badge` answers. Nobody needs a token to see it."""
+    with service.database.session() as session:
+        owner = tokens.sealed(session, token, _sealed(labels), seal)
+        if owner is None or not tokens.allows(owner, Scope.READ):
+            raise missing("badge")
+        found = jobs.listed(session, owner.tenant, Filter(labels=labels), limit=1).jobs
+    svg = _badge(found[0] if found else None).svg()
+    headers = {
+        "Cache-Control": f"public, max-age={_SECONDS}",
+        "Content-Security-Policy": _POLICY,
+        "ETag": tag_of(svg),
+    }
+    return unchanged(request, headers) or Response(svg, media_type="image/svg+xml", headers=headers)
+
+
+def _sealed(labels: dict[str, str]) -> str:
+    """What is sealed: no other list of labels makes the same text, since names have no colons and no line ends."""
+    return "\n".join(["badge", *(f"{name}:{value}" for name, value in sorted(labels.items()))])
+
+
+def _badge(job: Job | None) -> Badge:
+    if job is None:
+        return Badge(title=_TITLE, message="no job", colour=Colour.NONE)
+    count = sum(len(search.found) for search in job.searches)
+    match job.state, job.verdict:
+        case JobState.DONE, Status.PASS:
+            return Badge(title=_TITLE, message="compiles", colour=Colour.GOOD)
+        case JobState.DONE, Status.FAIL:
+            return Badge(title=_TITLE, message=plural(count, "culprit") if count else "fails", colour=Colour.BAD)
+        case JobState.DONE, _:
+            return Badge(title=_TITLE, message="unresolved", colour=Colour.UNSURE)
+        case ((JobState.QUEUED | JobState.RUNNING), _):
+            return Badge(title=_TITLE, message=job.state, colour=Colour.BUSY)
+        case _:
+            return Badge(title=_TITLE, message=job.state, colour=Colour.NONE)

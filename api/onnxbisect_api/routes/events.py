@@ -1,0 +1,102 @@
+"""What happens to a job, as it happens: server-sent events."""
+
+import json
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query, Response
+from fastapi.sse import KEEPALIVE_COMMENT, EventSourceResponse, format_sse_event
+from starlette.concurrency import run_in_threadpool
+
+from onnxbisect_api.access import Caller, Reader
+from onnxbisect_api.found import job_of
+from onnxbisect_api.names import RowId
+from onnxbisect_api.problems import Problem
+from onnxbisect_api.service import TheService
+from onnxbisect_api.watch import TheWatch, Watch
+from onnxbisect_db import events
+from onnxbisect_db.states import JobState
+from onnxbisect_db.tables import Event
+from onnxbisect_worker.service import Service
+
+router = APIRouter(tags=["events"])
+
+#: Proxies close what is silent for longer.
+_HEARTBEAT_SECONDS = 15.0
+_RETRY_MILLISECONDS = 2000
+_AT_A_TIME = 500
+_LARGEST = 2**31 - 1
+#: Whoever stands in between is not to wait for more.
+_UNBUFFERED = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+_STREAM: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "The events: `id` is the number, `event` the type, `data` an object with number, type, at, data",
+        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+    },
+    204: {"description": "The job has ended, and nothing came after that event: do not ask again"},
+}
+
+
+@router.get("/jobs/{job_id}/events", summary="What happens to a job", response_class=Response, responses=_STREAM)
+async def stream(
+    job_id: RowId,
+    service: TheService,
+    caller: Reader,
+    watch: TheWatch,
+    after: Annotated[int, Query(ge=0, le=_LARGEST, description="the number of the last event that is known")] = 0,
+    last_event_id: Annotated[
+        str | None, Header(alias="Last-Event-ID", description="the same, as browsers say it when they come again")
+    ] = None,
+) -> Response:
+    """The stream ends after the job's last event."""
+    known = _number(last_event_id) if last_event_id else after
+    so_far = await run_in_threadpool(_read, service, caller, job_id, known)
+    if so_far.over and not so_far.events:
+        return Response(status_code=204)
+    told = _told(service, caller, watch, job_id, so_far)
+    return EventSourceResponse(told, headers=_UNBUFFERED)
+
+
+class _SoFar:
+    """Events that came after one that is known. `over` says that no more will come."""
+
+    def __init__(self, found: list[Event], known: int, *, ended: bool, count: int) -> None:
+        self.events = found
+        self.known = found[-1].number if found else known
+        self.over = ended and self.known >= count
+        self.more = self.known < count
+
+
+def _read(service: Service, caller: Caller, job_id: str, known: int) -> _SoFar:
+    with service.database.session() as session:
+        job = job_of(session, job_id, caller)
+        found = events.after(session, job_id, known, _AT_A_TIME)
+        return _SoFar(found, known, ended=JobState(job.state).ended, count=job.events)
+
+
+async def _told(service: Service, caller: Caller, watch: Watch, job_id: str, so_far: _SoFar) -> AsyncIterator[bytes]:
+    yield format_sse_event(retry=_RETRY_MILLISECONDS)
+    while True:
+        for event in so_far.events:
+            yield _written(event)
+        if so_far.over:
+            return
+        while not so_far.more and not await watch.past(job_id, so_far.known, seconds=_HEARTBEAT_SECONDS):
+            if watch.ended:
+                return
+            yield KEEPALIVE_COMMENT
+        try:
+            so_far = await run_in_threadpool(_read, service, caller, job_id, so_far.known)
+        except Problem:  # it was deleted
+            return
+
+
+def _written(event: Event) -> bytes:
+    said = {"number": event.number, "type": event.type, "at": event.created_at.isoformat(), "data": event.data}
+    return format_sse_event(data_str=json.dumps(said), event=event.type, id=str(event.number))
+
+
+def _number(text: str) -> int:
+    if not text.isdecimal() or not text.isascii() or int(text[:11]) > _LARGEST:
+        raise Problem(422, "Last-Event-ID is no number of an event.")
+    return int(text)

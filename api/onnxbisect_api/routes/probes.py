@@ -1,0 +1,116 @@
+"""What was asked of compilers, and what they said word by word."""
+
+from datetime import datetime
+
+from fastapi import APIRouter
+from pydantic import BaseModel, Field
+from starlette.responses import PlainTextResponse
+
+from onnxbisect.fingerprint import plain
+from onnxbisect.report.ranges import spell
+from onnxbisect.unitset import size
+from onnxbisect.verdict import Kind, Status
+from onnxbisect.verdict_json import from_json
+from onnxbisect_api.access import Reader
+from onnxbisect_api.found import job_of, search_of
+from onnxbisect_api.names import RowId
+from onnxbisect_api.pages import Paged
+from onnxbisect_api.problems import missing
+from onnxbisect_api.routes.reports import TargetNumber
+from onnxbisect_api.service import TheService
+from onnxbisect_db import questions, records
+from onnxbisect_db.states import ProbeState
+from onnxbisect_db.tables import Probe
+
+router = APIRouter(tags=["probes"])
+
+
+class ProbeView(BaseModel):
+    """One question, and its answer once the state is done. The fields are those of a report's probes, where these have
+    them.
+    """
+
+    id: str
+    target: int = Field(description="the number of the target that it was asked of")
+    state: ProbeState
+    key: str | None = Field(description="its canonical structure, once a worker has cut it")
+    size: int = Field(description="how many units were compiled")
+    units: str = Field(description="which of the report's units, as ranges")
+    why: str
+    attempt: int
+    speculative: bool = Field(description="asked before it was known to be needed")
+    round: int
+    verdict: Status | None
+    kind: Kind | None
+    message: str
+    fingerprint: str
+    seconds: float | None = Field(description="of the compiler")
+    cached: bool = Field(description="answered without a compiler")
+    worker: str = Field(description="who has it, or had it last")
+    created_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+
+
+@router.get("/jobs/{job_id}/probes", summary="All questions that were asked for a job")
+def listed(
+    job_id: RowId,
+    service: TheService,
+    caller: Reader,
+    paged: Paged,
+    target: TargetNumber = None,
+    state: ProbeState | None = None,
+) -> list[ProbeView]:
+    """In the order in which they came up, in pages: the `Link` header says where the next one is."""
+    with service.database.session() as session:
+        job = job_of(session, job_id, caller)
+        search_id = None if target is None else search_of(job, target).id
+        page = questions.listed(session, job, search_id=search_id, state=state, after=paged.after, limit=paged.limit)
+    paged.next_is(page.after)
+    numbers = {search.id: search.ordinal + 1 for search in job.searches}
+    return [_view(probe, numbers[probe.search_id]) for probe in page.probes]
+
+
+@router.get(
+    "/jobs/{job_id}/probes/{probe_id}/log",
+    summary="What the compiler said",
+    response_class=PlainTextResponse,
+)
+def log(job_id: RowId, probe_id: RowId, service: TheService, caller: Reader) -> str:
+    """As text, without what would colour a terminal or move its cursor. Empty while there is no answer."""
+    with service.database.session() as session:
+        job = job_of(session, job_id, caller)
+        probe = session.get(Probe, probe_id)
+        text = None
+        if probe is not None and probe.search_id in {search.id for search in job.searches}:
+            text = records.log(session, probe_id, caller.tenant)
+    if text is None:
+        raise missing("probe of this job")
+    return plain(text)
+
+
+def _view(probe: Probe, target: int) -> ProbeView:
+    units = int(probe.units, 16)
+    verdict = None if probe.verdict is None else from_json(probe.verdict)
+    return ProbeView(
+        id=probe.id,
+        target=target,
+        state=ProbeState(probe.state),
+        key=probe.key,
+        size=size(units),
+        units=spell(units),
+        why=probe.why,
+        attempt=probe.attempt,
+        speculative=probe.speculative,
+        round=probe.round,
+        verdict=verdict.status if verdict else None,
+        kind=verdict.kind if verdict else None,
+        message=verdict.message if verdict else "",
+        fingerprint=verdict.fingerprint if verdict else "",
+        seconds=round(verdict.seconds, 3) if verdict else None,
+        cached=probe.cached,
+        worker=probe.worker,
+        created_at=probe.created_at,
+        started_at=probe.started_at,
+        ended_at=probe.ended_at,
+    )

@@ -1,0 +1,156 @@
+"""What a job has found: its reports in every form, and the culprits' files."""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Path, Query, Request, Response
+from starlette.responses import FileResponse
+
+from onnxbisect.report.files import FORMS
+from onnxbisect.report.overview import Asked, Subject, overview
+from onnxbisect.report.overview_forms import html, markdown
+from onnxbisect_api.access import Reader
+from onnxbisect_api.etags import tag_of, unchanged
+from onnxbisect_api.forms import Form, accepted
+from onnxbisect_api.found import document_of, job_of, report_of, search_of
+from onnxbisect_api.names import RowId
+from onnxbisect_api.problems import Problem, missing
+from onnxbisect_api.service import TheService
+from onnxbisect_db.states import JobState
+from onnxbisect_db.tables import Job, Search
+from onnxbisect_worker.service import Service
+
+router = APIRouter(tags=["reports"])
+
+TargetNumber = Annotated[int | None, Query(ge=1, le=32, description="which of several targets, from 1")]
+
+_TEXT: dict[str, Any] = {"schema": {"type": "string"}}
+_REPORT: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "The report",
+        "content": {"application/json": {"schema": {"type": ["object", "array"]}}}
+        | {form.media_type: _TEXT for form in Form if form.media_type != "application/json"},
+    },
+    304: {"description": "The client has it"},
+}
+_FILE: dict[int | str, dict[str, Any]] = {
+    200: {"description": "The file", "content": {"application/octet-stream": _TEXT, "text/plain": _TEXT}},
+    304: {"description": "The client has it"},
+}
+
+
+@router.get(
+    "/jobs/{job_id}/report",
+    summary="The report, in any form",
+    response_class=Response,
+    responses=_REPORT,
+)
+def report(
+    job_id: RowId,
+    request: Request,
+    service: TheService,
+    caller: Reader,
+    target: TargetNumber = None,
+    form: Annotated[Form | None, Query(alias="format", description="else what `Accept` likes best")] = None,
+) -> Response:
+    """Of one target. For a job with several, without `target`, the overview of all of them: as json, md or html, once
+    the job has ended.
+    """
+    with service.database.session() as session:
+        job = job_of(session, job_id, caller)
+    form = form or accepted(request.headers.get("accept", ""))
+    if target is None and len(job.searches) > 1:
+        return _overview(job, form, request, service)
+    sha256 = report_of(search_of(job, target))
+    headers = {"ETag": tag_of(sha256, form), "Vary": "Accept", **form.headers}
+    if (same := unchanged(request, headers)) is not None:
+        return same
+    if form is Form.JSON:
+        return _file(service, sha256, form.media_type, headers)
+    return _written(FORMS[form.file_name](document_of(service, sha256)), form, headers)
+
+
+@router.get(
+    "/jobs/{job_id}/culprits/{number}/{name}",
+    summary="A file that reproduces a culprit, or says what the compiler said",
+    response_class=Response,
+    responses=_FILE,
+)
+def culprit_file(
+    job_id: RowId,
+    number: Annotated[int, Path(ge=1, le=99_999, description="as the report counts culprits, from 1")],
+    name: Literal["model.onnx", "model.data", "compiler.log"],
+    request: Request,
+    service: TheService,
+    caller: Reader,
+    target: TargetNumber = None,
+) -> Response:
+    """`model.data` is beside `model.onnx` where that has external data."""
+    with service.database.session() as session:
+        search = search_of(job_of(session, job_id, caller), target)
+    report_of(search)
+    place = re.compile(rf"culprits/{number:02d}-[^/]*/{re.escape(name)}")
+    sha256 = next((sha256 for path, sha256 in search.files.items() if place.fullmatch(path)), None)
+    if sha256 is None:
+        raise missing("file of this culprit")
+    is_log = name.endswith(".log")
+    placed = "inline" if is_log else "attachment"
+    headers = {"ETag": f'"{sha256}"', "Content-Disposition": f'{placed}; filename="{name}"'}
+    media_type = "text/plain" if is_log else "application/octet-stream"
+    return unchanged(request, headers) or _file(service, sha256, media_type, headers)
+
+
+_OVERVIEWS: Mapping[Form, Callable[[Mapping[str, Any], Callable[[str, str], str]], str]] = {
+    Form.JSON: lambda found, link: json.dumps(found, indent=1) + "\n",
+    Form.MD: markdown,
+    Form.HTML: html,
+}
+
+
+def _overview(job: Job, form: Form, request: Request, service: Service) -> Response:
+    if form not in _OVERVIEWS:
+        raise Problem(422, f"{form} is for one target: say which with ?target=NUMBER, from 1.")
+    if not JobState(job.state).ended:
+        raise Problem(409, f"There is no overview yet: the job is {job.state}. A target that is done has its report.")
+    found = [search.report or search.problem for search in job.searches]
+    headers = {"ETag": tag_of(*found, form), "Vary": "Accept", **form.headers}
+    if (same := unchanged(request, headers)) is not None:
+        return same
+    labels = {label_of(search, job): search for search in job.searches}
+    asked = [_asked(label, search, service) for label, search in labels.items()]
+    reports = [each.report for each in asked if each.report is not None]
+    if not reports:
+        raise Problem(409, f"There is no report of any target: {job.problem}.")
+    numbers = {label: search.ordinal + 1 for label, search in labels.items()}
+    written = _OVERVIEWS[form](
+        overview(Subject.of_report(reports[0]), asked), lambda label, _: f"report?target={numbers[label]}&format={form}"
+    )
+    return _written(written, form, headers)
+
+
+def label_of(search: Search, job: Job) -> str:
+    """What a target is called among those of its job."""
+    alone = sum(other.backend == search.backend for other in job.searches) == 1
+    return search.backend if alone else f"{search.backend}-{search.ordinal + 1}"
+
+
+def _asked(label: str, search: Search, service: Service) -> Asked:
+    ended = search.state == JobState.CANCELLED
+    if search.report is None:
+        return Asked(label=label, backend=search.backend, reason=search.problem or search.state, ended=ended)
+    return Asked(label=label, backend=search.backend, report=document_of(service, search.report))
+
+
+def _file(service: Service, sha256: str, media_type: str, headers: Mapping[str, str]) -> Response:
+    try:
+        path = service.files.path(sha256)
+    except FileNotFoundError:  # the job was deleted since it was read
+        raise missing("job") from None
+    return FileResponse(path, media_type=media_type, headers=dict(headers))
+
+
+def _written(text: str, form: Form, headers: Mapping[str, str]) -> Response:
+    content = text.encode("utf-8", "backslashreplace")
+    return Response(content, media_type=form.media_type, headers=dict(headers))

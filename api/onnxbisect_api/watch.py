@@ -1,0 +1,97 @@
+"""Waiting for something to happen to a job.
+
+One reader asks the database for all that wait, a few times a second, so a listener costs neither a thread nor a
+connection while nothing happens. It reads only while somebody waits.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Depends, Request
+from sqlalchemy.exc import SQLAlchemyError
+from starlette.concurrency import run_in_threadpool
+
+from onnxbisect_db import events
+from onnxbisect_db.database import Database
+
+_LOG = logging.getLogger(__name__)
+_EVERY_SECONDS = 0.25
+#: How many jobs one query asks for: databases bound the length of a list.
+_AT_A_TIME = 500
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Waiter:
+    job_id: str
+    number: int
+    happened: asyncio.Future[bool]
+
+
+class Watch:
+    """Of one application, used in its event loop."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._waiting: set[_Waiter] = set()
+        self._reader: asyncio.Task[None] | None = None
+        self.ended = False
+
+    async def past(self, job_id: str, number: int, *, seconds: float) -> bool:
+        """Wait until the job has had more than `number` events, or is deleted. False where nothing happened for so
+        many seconds, or the service ends.
+        """
+        if self.ended:
+            return False
+        waiter = _Waiter(job_id=job_id, number=number, happened=asyncio.get_running_loop().create_future())
+        self._waiting.add(waiter)
+        try:
+            if self._reader is None or self._reader.done():
+                self._reader = asyncio.create_task(self._read())
+            return await asyncio.wait_for(waiter.happened, seconds)
+        except TimeoutError:
+            return False
+        finally:
+            self._waiting.discard(waiter)
+
+    def end(self) -> None:
+        """The service is about to end: let go of all that wait, and of all that would."""
+        self.ended = True
+        for waiter in self._waiting:
+            if not waiter.happened.done():
+                waiter.happened.set_result(False)
+
+    async def _read(self) -> None:
+        while self._waiting:
+            try:
+                counts = await run_in_threadpool(self._counts, sorted({waiter.job_id for waiter in self._waiting}))
+            except SQLAlchemyError as error:
+                _LOG.warning("listeners wait on, the database did not answer: %s", error)
+            else:
+                self._tell(counts)
+            await asyncio.sleep(_EVERY_SECONDS)
+
+    def _tell(self, counts: Mapping[str, int]) -> None:
+        for waiter in self._waiting:
+            count = counts.get(waiter.job_id)
+            if not waiter.happened.done() and (count is None or count > waiter.number):
+                waiter.happened.set_result(True)
+
+    def _counts(self, job_ids: list[str]) -> dict[str, int]:
+        found: dict[str, int] = {}
+        with self._database.session() as session:
+            for first in range(0, len(job_ids), _AT_A_TIME):
+                found |= events.counts(session, job_ids[first : first + _AT_A_TIME])
+        return found
+
+
+def watch_of(request: Request) -> Watch:
+    """The application's."""
+    watch: Watch = request.app.state.watch
+    return watch
+
+
+#: A parameter of this type is the watch.
+TheWatch = Annotated[Watch, Depends(watch_of)]
