@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable
 
 import pytest
-from alembic import op
+from alembic import command, op
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
@@ -115,7 +115,9 @@ def test_rebuilding_a_table_keeps_what_belongs_to_its_rows(url: str, monkeypatch
         with Operations.context(context), op.batch_alter_table("job", recreate="auto") as batch:
             batch.alter_column("problem", nullable=True)
 
-    monkeypatch.setattr(schema.command, "upgrade", rebuild)
-    database.upgrade()
+    monkeypatch.setattr(command, "upgrade", rebuild)
+    engine = create_engine(url)
+    schema.upgrade(engine, "the next one")
+    engine.dispose()
     assert [search.units for search in read(database, job).searches] == [9]
     database.close()
