@@ -1,0 +1,49 @@
+"""Databases for the steps of jobs: SQLite and a real PostgreSQL, on a clock that only the test moves."""
+
+from collections.abc import Iterator
+
+import postgres_server
+import pytest
+from service import Clock
+
+from onnxbisect_db.database import Database
+from onnxbisect_db.tables import Base
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[str]:
+    """A PostgreSQL of our own, without tables."""
+    with postgres_server.running() as folder:
+        yield f"postgresql://postgres@/postgres?host={folder}"
+
+
+@pytest.fixture(scope="session", params=["sqlite", "postgresql"])
+def _shared(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Database, Clock]]:
+    if request.param == "sqlite":
+        url = f"sqlite:///{tmp_path_factory.mktemp('db') / 'db.sqlite'}"
+    else:
+        url = request.getfixturevalue("postgres_url")
+    clock = Clock()
+    database = Database(url, clock=clock, durable=False)
+    database.upgrade()
+    yield database, clock
+    database.close()
+
+
+@pytest.fixture
+def clock(_shared: tuple[Database, Clock]) -> Clock:
+    """The clock of `database`."""
+    return _shared[1]
+
+
+@pytest.fixture
+def database(_shared: tuple[Database, Clock]) -> Database:
+    """A database with nothing in it. One engine serves all tests, since it remembers compiled statements."""
+    database, clock = _shared
+    clock.at = Clock().at
+    with database.transaction() as session:
+        for table in reversed(Base.metadata.sorted_tables):
+            session.execute(table.delete())
+    return database

@@ -1,0 +1,156 @@
+"""Hosts without models: a universe, and a compiler that fails by a rule which only it knows."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Event, Lock
+from typing import Any
+
+from onnxbisect.answer import Answer
+from onnxbisect.diagnosis import Diagnosis
+from onnxbisect.errors import OnnxBisectError
+from onnxbisect.job import Stats, Target
+from onnxbisect.search import plan
+from onnxbisect.unitset import UnitSet, members
+from onnxbisect.universe import Universe
+from onnxbisect.verdict import Hints, Kind, Status, Verdict
+from onnxbisect_backends.contract import Description
+from onnxbisect_backends.probing.prober import Asked
+from onnxbisect_db.answered import Answered
+from onnxbisect_worker.hosting import Case, HostLostError, Written
+from onnxbisect_worker.prepared import Prepared
+
+
+@dataclass(kw_only=True)
+class Compiler:
+    """What the hosts of all workers call. `asked` counts the compiles of each piece.
+
+    Where `running` is given, compiles wait until `go` is set, unless they are killed.
+    """
+
+    universe: Universe
+    rule: Callable[[UnitSet], bool]
+    #: Pieces that kill whoever compiles them.
+    deadly: Callable[[UnitSet], bool] = lambda units: False
+    go: Event = field(default_factory=Event)
+    #: Why the model cannot be read.
+    refusal: OnnxBisectError | None = None
+    #: Questions that are out of time, whatever is left.
+    too_slow: bool = False
+    asked: Counter[UnitSet] = field(default_factory=Counter)
+    running: Event = field(default_factory=Event)
+    killed: int = 0
+    lock: Lock = field(default_factory=Lock)
+
+    def __post_init__(self) -> None:
+        self.go.set()
+
+    def key(self, units: UnitSet) -> str:
+        """Equal for pieces of one unit that are equal alone; others are told apart by their units."""
+        what: object = self.universe.solo[next(members(units))] if units.bit_count() == 1 else f"{units:x}"
+        return hashlib.sha256(repr(what).encode()).hexdigest()
+
+    def file(self, units: UnitSet) -> str:
+        """As if every piece had weights of its own."""
+        return hashlib.sha256(f"file of {units:x}".encode()).hexdigest()
+
+    def answer(self, units: UnitSet) -> Answer:
+        if not self.rule(units):
+            return Answer(verdict=Verdict(status=Status.PASS), log="fine\n")
+        names = tuple(f"n{unit}" for unit in members(units) if self.rule(1 << unit))
+        words = f"no {names[0]}" if len(names) == 1 and units.bit_count() == 1 else "no"
+        verdict = Verdict(
+            status=Status.FAIL, kind=Kind.UNSUPPORTED, fingerprint="no", message=words, hints=Hints(nodes=names[:1])
+        )
+        return Answer(verdict=verdict, file_sha256=self.file(units), log=f"{words}\n")
+
+
+class HiddenRuleHost:
+    def __init__(self, compiler: Compiler, case: Case) -> None:
+        self._compiler = compiler
+        self._case = case
+        self._killed = Event()
+
+    def prepare(self) -> Prepared:
+        self._wait()
+        if self._compiler.refusal is not None:
+            raise self._compiler.refusal
+        target = Target(backend=self._case.backend, tool="tool", version="1", options=dict(self._case.options))
+        return Prepared(
+            target=target,
+            description=Description(tool="tool", version="1"),
+            universe=self._compiler.universe,
+            identity=hashlib.sha256(repr(target).encode()).hexdigest(),
+        )
+
+    def key(self, units: UnitSet) -> str:
+        return self._compiler.key(units)
+
+    def ask(self, units: UnitSet, *, seconds_left: float | None) -> Asked:
+        with self._compiler.lock:
+            self._compiler.asked[units] += 1
+        self._wait()
+        if self._compiler.deadly(units):
+            raise HostLostError("The process that had the model was killed by signal 9.")
+        if self._compiler.too_slow:
+            return Asked(answer=None, compiled=True, engine_seconds=0.0)
+        return Asked(answer=self._compiler.answer(units), compiled=True, engine_seconds=0.01)
+
+    def unseen(self, answers: Sequence[Answered]) -> list[UnitSet]:
+        own = {it.units for it in answers if it.verdict.failed and it.file_sha256 == self._compiler.file(it.units)}
+        return [culprit.units for culprit in self._diagnosis(answers).culprits if culprit.units not in own]
+
+    def report(self, answers: Sequence[Answered], stats: Stats, logs: Mapping[str, str], folder: Path) -> Written:
+        diagnosis = self._diagnosis(answers)
+        files = {}
+        for culprit in diagnosis.culprits:
+            name = f"culprits/{culprit.units:x}/model.onnx"
+            files[name] = folder / f"{culprit.units:x}"
+            files[name].write_text(self._compiler.file(culprit.units))
+        document: dict[str, Any] = {
+            "verdict": diagnosis.verdict.value,
+            "culprits": culprits_of(diagnosis),
+            "stats": {"compiler_calls": stats.compiler_calls, "cached": stats.cached, "rounds": stats.rounds},
+            "logs": sorted(logs.values()),
+        }
+        return Written(document=document, files=files)
+
+    def kill(self) -> None:
+        self._killed.set()
+
+    def _diagnosis(self, answers: Sequence[Answered]) -> Diagnosis:
+        verdicts: dict[UnitSet, list[Verdict]] = {}
+        for answer in answers:
+            verdicts.setdefault(answer.units, []).append(answer.verdict)
+        return plan(self._compiler.universe, verdicts, recheck=self._case.order.recheck).diagnosis
+
+    def _wait(self) -> None:
+        self._compiler.running.set()
+        while not self._compiler.go.wait(0.01):
+            if self._killed.is_set():
+                self._compiler.killed += 1
+                raise HostLostError("The process that had the model was told to end.")
+
+
+class HiddenRuleHosts:
+    def __init__(self, compiler: Compiler) -> None:
+        self._compiler = compiler
+
+    @contextmanager
+    def lent(self, case: Case) -> Iterator[HiddenRuleHost]:
+        yield HiddenRuleHost(self._compiler, case)
+
+    def close(self) -> None:
+        pass
+
+
+def culprits_of(diagnosis: Diagnosis) -> list[list[str]]:
+    """What is the same whoever found it in whichever order."""
+    return [
+        [f"{culprit.units:x}", culprit.kind.value, culprit.certainty.value, culprit.message]
+        + [f"{units:x}" for units in culprit.occurrences]
+        for culprit in diagnosis.culprits
+    ]

@@ -1,0 +1,321 @@
+"""The steps of a job, called in any order, twice or never: it ends, with what the local driver finds."""
+
+import random
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from threading import Thread
+
+import pytest
+from crank import NPU, Crank
+from hidden_rule import Compiler, culprits_of
+from service import LEASE, Clock
+from sqlalchemy import select
+from worlds import chain, monotone, universe
+
+from onnxbisect.answer import Answer
+from onnxbisect.diagnosis import Diagnosis
+from onnxbisect.errors import ModelError
+from onnxbisect.search import plan
+from onnxbisect.unitset import UnitSet
+from onnxbisect_backends.probing.culprit_files import OWN_FILE
+from onnxbisect_backends.probing.prober import Asked
+from onnxbisect_cli.driver import Driver
+from onnxbisect_cli.verdict_base import InMemoryVerdictBase
+from onnxbisect_db import lifecycle, reconcile, records
+from onnxbisect_db.database import Database
+from onnxbisect_db.probes import MOST_LOSSES
+from onnxbisect_db.states import JobState, ProbeState, Stage
+from onnxbisect_db.tables import Event, Job, Probe
+from onnxbisect_worker.asking import probe
+from onnxbisect_worker.coordinating import advance
+from onnxbisect_worker.hosting import HostLostError
+from onnxbisect_worker.order import Order
+from onnxbisect_worker.place import Place
+from onnxbisect_worker.preparing import prepare
+
+NewCrank = Callable[[Compiler], Crank]
+
+
+@pytest.fixture
+def crank(database: Database, clock: Clock, tmp_path: Path) -> NewCrank:
+    return lambda compiler: Crank(database=database, clock=clock, folder=tmp_path, compiler=compiler)
+
+
+def fails_on(*minimal: UnitSet, count: int = 8) -> Compiler:
+    return Compiler(universe=chain(range(count)), rule=monotone(minimal))
+
+
+def world(seed: int) -> Compiler:
+    """A graph with branches and repeated ops, some of which fail wherever they stand, and perhaps a pair that does."""
+    chance = random.Random(seed)
+    count = chance.randint(6, 24)
+    variants = [chance.randint(0, 5) for _ in range(count)]
+    edges = [(chance.randint(max(0, unit - 3), unit - 1), unit) for unit in range(1, count)]
+    bad = set(chance.sample(range(6), chance.randint(0, 2)))
+    minimal = [1 << unit for unit in range(count) if variants[unit] in bad]
+    innocent = [(a, b) for a, b in edges if variants[a] not in bad and variants[b] not in bad]
+    if innocent and chance.random() < 0.3:
+        pair = chance.choice(innocent)
+        minimal += [1 << a | 1 << b for a, b in edges if (variants[a], variants[b]) == tuple(variants[u] for u in pair)]
+    return Compiler(universe=universe(variants, edges), rule=monotone(minimal))
+
+
+class Quiet:
+    def planned(self, *_: object) -> None:
+        pass
+
+    asked = answered = planned
+
+
+def found_locally(compiler: Compiler) -> list[list[str]]:
+    """What `onnx-bisect run` comes to."""
+
+    class Probes:
+        def ask(self, units: UnitSet, seconds_left: float | None) -> Asked:
+            return Asked(answer=compiler.answer(units), compiled=True, engine_seconds=0.0)
+
+    def seen(units: UnitSet, answers: dict[UnitSet, Answer]) -> bool:
+        answer = answers.get(units)
+        return answer is not None and answer.verdict.failed and answer.file_sha256 == compiler.file(units)
+
+    def confirm(diagnosis: Diagnosis, answers: dict[UnitSet, Answer]) -> Iterable[UnitSet]:
+        return [culprit.units for culprit in diagnosis.culprits if not seen(culprit.units, answers)]
+
+    driver = Driver(
+        universe=compiler.universe,
+        planner=plan,
+        probes=Probes(),
+        base=InMemoryVerdictBase(),
+        key=compiler.key,
+        observer=Quiet(),
+        confirm=confirm,
+    )
+    return culprits_of(driver.run().diagnosis)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_culprits_are_those_of_the_local_driver(crank: NewCrank, seed: int) -> None:
+    compiler = world(seed)
+    it = crank(compiler)
+    job = it.job()
+    it.run(job, places=[it.place("one"), it.place("two")], chance=random.Random(seed))
+    assert it.read(job).state == JobState.DONE
+    assert it.report(job)["culprits"] == found_locally(compiler)
+
+
+def test_a_job_on_two_targets_ends_when_both_have(crank: NewCrank) -> None:
+    it = crank(fails_on(0b100))
+    job = it.job([NPU, "other"])
+    it.run(job)
+    ended = it.read(job)
+    assert (ended.state, ended.verdict) == (JobState.DONE, "fail")
+    assert [search.stage for search in ended.searches] == [Stage.OVER, Stage.OVER]
+    assert it.report(job, 0)["culprits"] == it.report(job, 1)["culprits"]
+
+
+def test_two_jobs_at_a_time_compile_nothing_twice(crank: NewCrank) -> None:
+    it = crank(fails_on(0b100, 0b1000000))
+    both = [it.job(), it.job()]
+    it.run(*both, places=[it.place("one"), it.place("two")], chance=random.Random(1))
+    assert set(it.compiler.asked.values()) == {1}
+    assert it.report(both[0])["culprits"] == it.report(both[1])["culprits"]
+
+
+def test_the_second_job_of_a_model_asks_nothing(crank: NewCrank) -> None:
+    it = crank(fails_on(0b100))
+    first = it.job()
+    it.run(first)
+    asked = it.compiler.asked.total()
+    second = it.job()
+    it.run(second)
+    assert it.compiler.asked.total() == asked
+    assert it.report(second)["culprits"] == it.report(first)["culprits"]
+    assert it.report(second)["stats"]["compiler_calls"] == 0
+
+
+def test_a_culprit_that_was_known_from_elsewhere_is_compiled_from_its_own_file(crank: NewCrank) -> None:
+    """The other place of equal structure has other bytes, and only what failed itself is handed out."""
+    alike = Compiler(universe=chain([0, 1, 2, 3], solos=[0, 1, 2, 3]), rule=monotone([0b10]))
+    it = crank(alike)
+    it.run(it.job(model="first"))
+    # the same ops in another order, so that the same piece is another file
+    alike.universe = chain([3, 2, 1, 0], solos=[3, 2, 1, 0])
+    alike.rule = monotone([0b100])
+    job = it.job(model="second")
+    it.run(job)
+    with it.database.session() as session:
+        answers = records.answered(session, it.read(job).searches[0].id)
+    own = [answer for answer in answers if answer.why == OWN_FILE]
+    assert [(answer.units, answer.attempt, answer.cached) for answer in own] == [(0b100, 1, False)]
+    known = next(answer for answer in answers if answer.units == 0b100 and answer.cached)
+    assert known.verdict.hints.nodes == ()  # "n1" is another node here
+    assert list(it.read(job).searches[0].files) == ["culprits/4/model.onnx"]
+
+
+def test_a_budget_of_calls_is_kept(crank: NewCrank) -> None:
+    it = crank(fails_on(0b100, 0b1000000))
+    job = it.job(order=Order(budget_calls=3))
+    it.run(job)
+    ended = it.read(job)
+    assert ended.state == JobState.DONE
+    assert ended.searches[0].calls == it.compiler.asked.total() == 3
+
+
+def test_a_budget_of_time_ends_the_search_with_what_is_known(crank: NewCrank) -> None:
+    it = crank(fails_on(0b100))
+    job = it.job(order=Order(budget_seconds=60))
+    place = it.place()
+    prepare(place, job.searches[0].id)
+    advance(place, job.searches[0].id)
+    assert probe(place, NPU)
+    it.clock.forward(61)
+    it.run(job)
+    assert (it.read(job).state, it.read(job).verdict) == (JobState.DONE, "fail")
+    assert it.compiler.asked.total() == 1
+
+
+def test_a_compile_that_the_budget_ended_says_nothing(crank: NewCrank) -> None:
+    it = crank(fails_on(0b100))
+    it.compiler.too_slow = True
+    job = it.job(order=Order(budget_seconds=60))
+    place = it.place()
+    prepare(place, job.searches[0].id)
+    advance(place, job.searches[0].id)
+    it.clock.forward(59)
+    assert probe(place, NPU)
+    it.clock.forward(1)
+    it.run(job)
+    assert (it.read(job).state, it.read(job).verdict) == (JobState.DONE, "unresolved")
+
+
+def test_what_kills_its_host_is_unresolved_and_the_job_goes_on(crank: NewCrank) -> None:
+    it = crank(fails_on(0b100))
+    it.compiler.deadly = lambda units: units == 0b100
+    job = it.job()
+    it.run(job)
+    assert it.read(job).state == JobState.DONE
+    assert it.compiler.asked[0b100] % MOST_LOSSES == 0
+    with it.database.session() as session:
+        [poison, *_] = [it for it in records.answered(session, job.searches[0].id) if it.units == 0b100]
+    assert "killed by signal 9" in poison.verdict.message
+
+
+@pytest.mark.parametrize(
+    "refusal", [ModelError("The file is no ONNX model."), HostLostError("It was given up after 9 seconds.")]
+)
+def test_a_model_that_cannot_be_read_fails_the_job_with_a_sentence(crank: NewCrank, refusal: ModelError) -> None:
+    it = crank(fails_on(0b100))
+    it.compiler.refusal = refusal
+    job = it.job()
+    it.run(job)
+    assert (it.read(job).state, it.read(job).problem) == (JobState.FAILED, str(refusal))
+
+
+def test_culprits_are_told_once_each(crank: NewCrank) -> None:
+    it = crank(fails_on(0b100, 0b1000000))
+    job = it.job()
+    it.run(job)
+    with it.database.session() as session:
+        mine = select(Event.data).where(Event.job_id == job.id, Event.type == "culprit.found")
+        told = [data["culprit"]["nodes"] for data in session.scalars(mine)]
+    assert sorted(told) == [["n2"], ["n6"]]
+
+
+def test_a_cancelled_job_kills_its_compiler_at_once(crank: NewCrank) -> None:
+    it, job, place = asking(crank)
+    with Compiling(it, lambda: probe(place, NPU)) as compiling:
+        began = time.monotonic()
+        it.database.run(lambda session: lifecycle.cancel(session, job.id, ""))
+        compiling.ends()
+        assert time.monotonic() - began < 2
+    assert it.compiler.killed == 1
+    with it.database.session() as session:
+        assert records.answered(session, job.searches[0].id) == []
+
+
+def test_a_cancelled_job_is_not_read_any_further(crank: NewCrank) -> None:
+    it = crank(fails_on(0b100))
+    job, place = it.job(), it.place()
+    with Compiling(it, lambda: prepare(place, job.searches[0].id)) as compiling:
+        it.database.run(lambda session: lifecycle.cancel(session, job.id, ""))
+        compiling.ends()
+    assert (it.compiler.killed, it.read(job).state) == (1, JobState.CANCELLED)
+
+
+def test_a_worker_that_stops_gives_its_probe_back(crank: NewCrank) -> None:
+    it, job, place = asking(crank)
+    with Compiling(it, lambda: probe(place, NPU)) as compiling:
+        place.stopping.set()
+        compiling.ends()
+    with it.database.session() as session:
+        states = {(row.state, row.losses) for row in session.scalars(select(Probe))}
+    assert states == {(ProbeState.QUEUED, 0)}
+    assert not probe(place, NPU)
+    it.run(job)
+    assert it.report(job)["culprits"] == found_locally(it.compiler)
+
+
+def test_a_worker_that_stops_leaves_the_model_to_others(crank: NewCrank) -> None:
+    it = crank(fails_on(0b100))
+    job, place = it.job(), it.place()
+    with Compiling(it, lambda: prepare(place, job.searches[0].id)) as compiling:
+        place.stopping.set()
+        compiling.ends()
+    search = it.read(job).searches[0]
+    assert (search.stage, search.lease_until, search.losses) == (Stage.PREPARE, None, 0)
+    it.run(job)
+    assert it.read(job).state == JobState.DONE
+
+
+def test_a_worker_given_up_for_dead_is_stopped_when_it_wakes(crank: NewCrank) -> None:
+    it, job, place = asking(crank)
+    with Compiling(it, lambda: probe(place, NPU)) as compiling:
+        it.clock.forward(LEASE + 1)
+        bells = reconcile.reconcile(it.database, "crank")
+        assert bells is not None
+        compiling.ends()
+    assert it.compiler.killed == 1
+    it.run(job)
+    assert it.report(job)["culprits"] == found_locally(it.compiler)
+
+
+def test_a_worker_takes_no_more_probes_than_it_has_slots(crank: NewCrank) -> None:
+    it, _, place = asking(crank)
+    it.settings.slots = 1
+    with Compiling(it, lambda: probe(place, NPU)):
+        assert not probe(place, NPU)
+        assert it.compiler.asked.total() == 1
+
+
+def asking(crank: NewCrank) -> tuple[Crank, Job, Place]:
+    """A job that has asked its first questions."""
+    it = crank(fails_on(0b100))
+    job, place = it.job(), it.place()
+    prepare(place, job.searches[0].id)
+    advance(place, job.searches[0].id)
+    return it, job, place
+
+
+class Compiling:
+    """A step whose host takes for ever, in a thread, while the context lasts."""
+
+    def __init__(self, it: Crank, step: Callable[[], object]) -> None:
+        self._it = it
+        self._thread = Thread(target=step)
+
+    def __enter__(self) -> "Compiling":
+        self._it.compiler.running.clear()
+        self._it.compiler.go.clear()
+        self._thread.start()
+        assert self._it.compiler.running.wait(10)
+        return self
+
+    def ends(self) -> None:
+        """By itself, without what it waits for."""
+        self._thread.join(10)
+        assert not self._thread.is_alive()
+
+    def __exit__(self, *_: object) -> None:
+        self._it.compiler.go.set()
+        self._thread.join(10)
