@@ -1,7 +1,8 @@
 """Who calls, and what he may: `Authorization: Bearer obk_…`.
 
-A parameter of type `Reader`, `Submitter` or `Admin` makes an operation need that scope, and is the caller. What belongs
-to another tenant is not there for him: look for everything by `tenant`, and raise `problems.missing`.
+A parameter of type `Reader`, `Submitter` or `Admin` makes an operation need that scope, and is the caller; with
+`Contributor`, a submitter, it counts as an upload. What belongs to another tenant is not there for the caller: look for
+everything by `tenant`, and raise `problems.missing`.
 """
 
 from collections.abc import Callable
@@ -11,14 +12,16 @@ from typing import Annotated
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
+from onnxbisect_api.failures import Failures
 from onnxbisect_api.problems import Problem
-from onnxbisect_api.service import TheService
+from onnxbisect_api.rates import Counters, rate
 from onnxbisect_db import tokens
 from onnxbisect_db.states import Scope
 from onnxbisect_db.tables import Token
 from onnxbisect_worker.service import Service
 
-_CHALLENGE = {"WWW-Authenticate": 'Bearer realm="onnx-bisect"'}
+_CHALLENGE = "WWW-Authenticate"
+_REALM = 'Bearer realm="onnx-bisect"'
 _scheme = HTTPBearer(
     scheme_name="token", bearerFormat="obk_…", description="made by `onnx-bisect token create`", auto_error=False
 )
@@ -34,26 +37,49 @@ class Caller:
     scopes: frozenset[Scope]
 
 
-def _caller(request: Request, service: TheService, credentials: _Credentials) -> Token:
+class Door:
+    """Looks at tokens, and counts what they are used for."""
+
+    def __init__(self, service: Service) -> None:
+        settings = service.settings
+        self._database = service.database
+        self._counters = Counters(settings.redis_url.get_secret_value() if settings.redis_url is not None else None)
+        self._failures = Failures(self._counters, rate("wrong tokens", settings.failures))
+        self._requests = rate("requests", settings.requests)
+        self._uploads = rate("uploads and jobs", settings.uploads)
+
+    def token(self, text: str, address: str) -> Token | None:
+        """The token that this text is; None where it is none that is good."""
+        self._failures.demand_few(address, text)
+        with self._database.session() as session:
+            token = tokens.check(session, text)
+            unnoted = token is not None and tokens.use_is_unnoted(session, token)
+        if token is None:
+            self._failures.wrong(address)
+            return None
+        self._failures.right(text)
+        self._counters.count(self._requests, token.id)
+        if unnoted:
+            self._database.run(lambda session: tokens.used(session, token.id))
+        return token
+
+    def contribution(self, token_id: str) -> None:
+        """Count an upload or a new job."""
+        self._counters.count(self._uploads, token_id)
+
+
+def _token(request: Request, credentials: _Credentials) -> Token:
     if credentials is None:
-        raise Problem(401, "This needs a token, as in `Authorization: Bearer obk_…`.", _CHALLENGE)
-    token = _checked(service, credentials.credentials)
+        raise Problem(401, "This needs a token, as in `Authorization: Bearer obk_…`.", {_CHALLENGE: _REALM})
+    door: Door = request.app.state.door
+    token = door.token(credentials.credentials, request.client.host if request.client is not None else "")
     if token is None:
-        said = {"WWW-Authenticate": _CHALLENGE["WWW-Authenticate"] + ', error="invalid_token"'}
+        said = {_CHALLENGE: f'{_REALM}, error="invalid_token"'}
         raise Problem(401, "The token is unknown, expired or revoked: ask an admin for a new one.", said)
     return token
 
 
-def _checked(service: Service, text: str) -> Token | None:
-    with service.database.session() as session:
-        token = tokens.check(session, text)
-        unnoted = token is not None and tokens.use_is_unnoted(session, token)
-    if token is not None and unnoted:
-        service.database.run(lambda session: tokens.used(session, token.id))
-    return token
-
-
-_TheToken = Annotated[Token, Depends(_caller)]
+_TheToken = Annotated[Token, Depends(_token)]
 
 
 def _allowed(scope: Scope) -> Callable[[Token], Caller]:
@@ -67,4 +93,13 @@ def _allowed(scope: Scope) -> Callable[[Token], Caller]:
 
 Reader = Annotated[Caller, Depends(_allowed(Scope.READ))]
 Submitter = Annotated[Caller, Depends(_allowed(Scope.SUBMIT))]
+
+
+def _counted(request: Request, caller: Submitter) -> Caller:
+    door: Door = request.app.state.door
+    door.contribution(caller.token_id)
+    return caller
+
+
+Contributor = Annotated[Caller, Depends(_counted)]
 Admin = Annotated[Caller, Depends(_allowed(Scope.ADMIN))]

@@ -8,9 +8,12 @@ from fastapi.openapi.utils import get_openapi
 from starlette.types import Lifespan
 
 from onnxbisect_api import problems
+from onnxbisect_api.access import Door
 from onnxbisect_api.body import BodyLimit
 from onnxbisect_api.headers import SecurityHeaders
 from onnxbisect_api.problems import Mistake, ProblemDocument
+from onnxbisect_api.routes import backends, badge, compare, events, files, jobs, models, probes, reports
+from onnxbisect_api.watch import Watch
 from onnxbisect_worker.service import Service
 
 _UPLOADS = frozenset({"/v1/models", "/v1/files"})
@@ -29,7 +32,11 @@ def create_app(service: Service, *, lifespan: Lifespan[FastAPI] | None = None) -
         responses=problems.responses(),
     )
     app.state.service = service
+    app.state.door = Door(service)
+    app.state.watch = Watch(service.database)
     problems.install(app)
+    for module in (models, files, jobs, reports, probes, events, backends, compare, badge):
+        app.include_router(module.router, prefix="/v1")
     app.add_middleware(BodyLimit, uploads=_UPLOADS)
     app.add_middleware(SecurityHeaders)
     app.openapi = lambda: _described(app)  # type: ignore[method-assign] # the documented way to extend it

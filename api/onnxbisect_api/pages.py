@@ -4,8 +4,8 @@ from typing import Annotated
 
 from fastapi import Depends, Query, Request, Response
 
-from onnxbisect_api.names import UUID_PATTERN
-
+#: An id, or several joined by dashes.
+_CURSOR = "^[0-9a-f-]{1,100}$"
 _LIMIT = 50
 _MOST = 200
 
@@ -18,7 +18,7 @@ class Page:
         request: Request,
         response: Response,
         after: Annotated[
-            str | None, Query(pattern=UUID_PATTERN, description="the last id of the page before, none for the first")
+            str | None, Query(pattern=_CURSOR, description="the last id of the page before, none for the first")
         ] = None,
         limit: Annotated[int, Query(ge=1, le=_MOST, description="how many to answer at most")] = _LIMIT,
     ) -> None:

@@ -11,19 +11,22 @@ from pydantic import BaseModel, Field
 from sqlalchemy.exc import DataError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 
 from onnxbisect.errors import OnnxBisectError
 from onnxbisect_api.headers import SECURITY
-from onnxbisect_db.errors import DiskFullError, JobStateError, SchemaError, TooLargeError
+from onnxbisect_db.errors import DiskFullError, InUseError, JobStateError, QuotaError, SchemaError, TooLargeError
 
 _LOG = logging.getLogger(__name__)
 _MEDIA_TYPE = "application/problem+json"
 _STATUSES: Mapping[type[OnnxBisectError], int] = {
+    InUseError: 409,
     JobStateError: 409,
     TooLargeError: 413,
     SchemaError: 503,
     DiskFullError: 507,
+    QuotaError: 507,
 }
 #: What the caller wrote is understood, and cannot be: unknown model or option, key of another request.
 _REFUSED = 422
@@ -117,6 +120,10 @@ def install(app: FastAPI) -> None:
     def _database(request: Request, error: Exception) -> Response:
         _LOG.error("the database failed: %s", error, exc_info=error)
         return answer(503, _UNAVAILABLE, headers={"Retry-After": "5"})
+
+    @app.exception_handler(ClientDisconnect)
+    def _gone(request: Request, error: ClientDisconnect) -> Response:
+        return Response(status_code=400)  # to nobody
 
     @app.exception_handler(Exception)
     def _unexpected(request: Request, error: Exception) -> Response:

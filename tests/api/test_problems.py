@@ -144,7 +144,7 @@ def test_pages_link_to_the_next_one(client: TestClient) -> None:
     second = client.get(first.links["next"]["url"])
     assert second.json() == 7
     assert "next" not in second.links
-    for wrong in ("limit=0", "limit=201", "after=1", "after=%00"):
+    for wrong in ("limit=0", "limit=201", "after=x", "after=%00"):
         problem(client.get(f"/page?{wrong}"), 422)
 
 

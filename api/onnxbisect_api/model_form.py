@@ -1,0 +1,169 @@
+"""A form with a model and the files of its external data, read as it comes: `model` once, `data` for each file.
+
+A part's file name is what the model says about it: its own name for `model`, the location of the data for `data`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from python_multipart import MultipartParser
+from python_multipart.exceptions import FormParserError
+from python_multipart.multipart import parse_options_header
+
+from onnxbisect.report.text import clip
+from onnxbisect_api.locations import demand_location, demand_tree
+from onnxbisect_api.problems import Problem
+from onnxbisect_api.room import Room
+from onnxbisect_db.unfinished import Stored, Unfinished
+
+_MODEL, _DATA = "model", "data"
+_MOST_FILES = 10_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Form:
+    """What came: the ONNX file, and by location the files of its data."""
+
+    name: str
+    model: Stored
+    data: dict[str, Stored]
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return self.model.size + sum(stored.size for stored in self.data.values())
+
+
+class ModelForm:
+    """See `receiving.Sink`: takes the body of a form of type multipart/form-data, and keeps every file unfinished."""
+
+    def __init__(self, content_type: str, begin: Callable[[], Unfinished], room: Room) -> None:
+        boundary = parse_options_header(content_type)[1].get(b"boundary")
+        if not content_type.lower().startswith("multipart/form-data") or not boundary:
+            raise Problem(415, "Send a form of type multipart/form-data, or the ONNX file alone with PUT.")
+        self._parser = _parser(boundary, self)
+        self._begin = begin
+        self._room = room
+        self._size = 0
+        self._header = self._value = b""
+        self._disposition = ""
+        self._current: Unfinished | None = None
+        self._ended = False
+        self._model: tuple[str, Unfinished] | None = None
+        self._data: dict[str, Unfinished] = {}
+
+    def write(self, chunk: bytes) -> None:
+        """See `Sink.write`."""
+        try:
+            self._parser.write(chunk)
+        except FormParserError as error:
+            raise _broken() from error
+
+    def sealed(self) -> Form:
+        """All files, on disk and not to be found yet."""
+        if not self._ended:
+            raise _broken()
+        if self._model is None:
+            raise Problem(422, "The form has no file in the field 'model': the ONNX file belongs there.")
+        demand_tree(self._data)
+        name, model = self._model
+        return Form(name=name, model=model.seal(), data={at: file.seal() for at, file in self._data.items()})
+
+    def finish(self) -> None:
+        """Give all files their names."""
+        for file in self._files():
+            file.finish()
+
+    def abandon(self) -> None:
+        """See `Sink.abandon`."""
+        for file in self._files():
+            file.abandon()
+
+    def _files(self) -> list[Unfinished]:
+        return [*self._data.values(), *([self._model[1]] if self._model is not None else [])]
+
+    def _take_model(self, name: str) -> None:
+        if self._model is not None:
+            raise Problem(422, "The form has two files in the field 'model': data of the model belongs in 'data'.")
+        self._current = self._begin()
+        self._model = (name, self._current)
+
+    def _take_data(self, location: str) -> None:
+        demand_location(location)
+        if location in self._data:
+            raise Problem(422, f"The form has two files at {clip(location, 100)!r}.")
+        if len(self._data) >= _MOST_FILES:
+            raise Problem(422, f"The form has more than {_MOST_FILES:,} data files: export all tensors into one.")
+        self._current = self._data[location] = self._begin()
+
+    # What the parser tells.
+
+    def on_part_begin(self) -> None:
+        """A part follows; its headers are first."""
+        self._header = self._value = b""
+        self._disposition = ""
+
+    def on_header_field(self, data: bytes, start: int, end: int) -> None:
+        """Some of a header's name."""
+        self._header += data[start:end]
+
+    def on_header_value(self, data: bytes, start: int, end: int) -> None:
+        """Some of its value."""
+        self._value += data[start:end]
+
+    def on_header_end(self) -> None:
+        """It is whole."""
+        if self._header.lower() == b"content-disposition":
+            self._disposition = self._value.decode("latin-1")
+        self._header = self._value = b""
+
+    def on_headers_finished(self) -> None:
+        """The part's bytes follow."""
+        options = parse_options_header(self._disposition)[1]
+        field = options.get(b"name", b"").decode("utf-8", "replace")
+        if field not in (_MODEL, _DATA) or b"filename" not in options:
+            raise Problem(422, f"The form has a field {clip(field, 50)!r}: it takes files in 'model' and 'data' only.")
+        name = options[b"filename"].decode("utf-8", "replace")
+        if field == _MODEL:
+            self._take_model(name)
+        else:
+            self._take_data(name)
+
+    def on_part_data(self, data: bytes, start: int, end: int) -> None:
+        """Some of them."""
+        self._size += end - start
+        self._room.demand(self._size)
+        assert self._current is not None, "the parser tells of a part's headers first"  # noqa: S101
+        self._current.write(data[start:end])
+
+    def on_part_end(self) -> None:
+        """That was all of them. The file is closed: there may be more of them than a process can have open."""
+        assert self._current is not None, "the parser tells of a part's headers first"  # noqa: S101
+        self._current.seal()
+
+    def on_end(self) -> None:
+        """The form is whole."""
+        self._ended = True
+
+
+def _broken() -> Problem:
+    return Problem(422, "The form is broken off, or is none: send it again as multipart/form-data.")
+
+
+def _parser(boundary: bytes, form: ModelForm) -> MultipartParser:
+    try:
+        return MultipartParser(
+            boundary,
+            {
+                "on_part_begin": form.on_part_begin,
+                "on_header_field": form.on_header_field,
+                "on_header_value": form.on_header_value,
+                "on_header_end": form.on_header_end,
+                "on_headers_finished": form.on_headers_finished,
+                "on_part_data": form.on_part_data,
+                "on_part_end": form.on_part_end,
+                "on_end": form.on_end,
+            },
+        )
+    except FormParserError as error:
+        raise _broken() from error

@@ -1,0 +1,91 @@
+"""How often something may be done: counted in redis for all processes together, else in this one alone."""
+
+import logging
+import math
+import time
+from dataclasses import dataclass
+
+from limits import RateLimitItem, parse
+from limits.errors import ConfigurationError, StorageError
+from limits.storage import MemoryStorage, storage_from_string
+from limits.strategies import SlidingWindowCounterRateLimiter
+
+from onnxbisect.errors import OptionError
+from onnxbisect_api.problems import Problem
+
+_LOG = logging.getLogger(__name__)
+_PREFIX = "onnxbisect:limits"
+#: How long a request may be held up by a redis that does not answer, and for how long it is then left alone.
+_REDIS_SECONDS = 0.5
+_PAUSE_SECONDS = 30.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rate:
+    """So many of something. `name` keeps what is counted for different things apart."""
+
+    name: str
+    item: RateLimitItem
+
+
+def rate(name: str, text: str) -> Rate:
+    """From text, as 20/minute; OptionError for anything else."""
+    try:
+        return Rate(name=name, item=parse(text))
+    except ValueError:
+        raise OptionError(f"{text!r} is no rate for {name}: write one as 20/minute or 1000/hour.") from None
+
+
+class Counters:
+    """Counts for whoever is named. Where redis fails, each process counts for itself: nobody is turned away for it."""
+
+    def __init__(self, redis_url: str | None) -> None:
+        self._own = SlidingWindowCounterRateLimiter(MemoryStorage())
+        self._shared = _shared(redis_url) if redis_url is not None else None
+        self._shared_after = 0.0
+
+    def count(self, rate: Rate, who: str) -> None:
+        """One more; a 429 where that is one too many."""
+        limiter = self._limiter()
+        try:
+            if not limiter.hit(rate.item, rate.name, who):
+                raise _too_many(limiter, rate, who)
+        except StorageError as error:
+            self._leave_alone(error)
+            self.count(rate, who)
+
+    def demand(self, rate: Rate, who: str) -> None:
+        """A 429 where one more would be too many."""
+        limiter = self._limiter()
+        try:
+            if not limiter.test(rate.item, rate.name, who):
+                raise _too_many(limiter, rate, who)
+        except StorageError as error:
+            self._leave_alone(error)
+            self.demand(rate, who)
+
+    def _limiter(self) -> SlidingWindowCounterRateLimiter:
+        return self._shared if self._shared is not None and time.monotonic() >= self._shared_after else self._own
+
+    def _leave_alone(self, error: StorageError) -> None:
+        _LOG.warning("redis does not count requests, so this process does: %s", error.storage_error)
+        self._shared_after = time.monotonic() + _PAUSE_SECONDS
+
+
+def _shared(url: str) -> SlidingWindowCounterRateLimiter | None:
+    # celery and limits spell sockets differently
+    url = url.replace("redis+socket://", "redis+unix://", 1)
+    patience = {"socket_timeout": _REDIS_SECONDS, "socket_connect_timeout": _REDIS_SECONDS}
+    try:
+        storage = storage_from_string(url, key_prefix=_PREFIX, wrap_exceptions=True, **patience)
+    except ConfigurationError:
+        return None
+    return SlidingWindowCounterRateLimiter(storage)
+
+
+def _too_many(limiter: SlidingWindowCounterRateLimiter, rate: Rate, who: str) -> Problem:
+    ends = limiter.get_window_stats(rate.item, rate.name, who).reset_time
+    seconds = max(math.ceil(ends - time.time()), 1)
+    return Problem(
+        429, f"Too many {rate.name}: at most {rate.item}. Try again in {seconds} s.", {"Retry-After": str(seconds)}
+    )

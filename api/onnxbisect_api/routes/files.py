@@ -1,0 +1,73 @@
+"""Files that jobs speak of, such as samples to calibrate with: named by their SHA-256, for their uploader only."""
+
+from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel, Field
+from starlette.concurrency import run_in_threadpool
+
+from onnxbisect_api.access import Contributor, Reader, Submitter
+from onnxbisect_api.addresses import TheAddresses
+from onnxbisect_api.names import Sha256
+from onnxbisect_api.problems import missing
+from onnxbisect_api.receiving import receive
+from onnxbisect_api.room import demand_length, quota_named, room
+from onnxbisect_api.service import TheService
+from onnxbisect_db import retention, uploads
+from onnxbisect_db.unfinished import Stored
+
+router = APIRouter(tags=["files"])
+
+_RAW = {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}, "required": True}
+
+
+class FileView(BaseModel):
+    """An uploaded file."""
+
+    sha256: str = Field(description="what jobs name it by")
+    size: int
+    url: str
+
+
+@router.put("/files", summary="Upload a file that a job is to speak of", openapi_extra={"requestBody": _RAW})
+async def put(request: Request, service: TheService, caller: Contributor, addresses: TheAddresses) -> FileView:
+    """The body is the file, as it is: a sample of the model's inputs, for the `calibration` of a job."""
+    left = await run_in_threadpool(room, service, caller.tenant)
+    demand_length(request, left)
+    file = service.files.begin(limit=left.limit)
+
+    def finish() -> Stored:
+        room(service, caller.tenant).demand(file.seal().size)
+        stored = file.finish()
+        with service.database.transaction() as session:
+            uploads.keep(session, tenant=caller.tenant, sha256=stored.sha256, size=stored.size)
+        return stored
+
+    with quota_named(left):
+        stored = await receive(request, file, finish)
+    return FileView(sha256=stored.sha256, size=stored.size, url=addresses.file(stored.sha256))
+
+
+@router.get("/files/{sha256}", summary="An uploaded file")
+def shown(sha256: Sha256, service: TheService, caller: Reader, addresses: TheAddresses) -> FileView:
+    """Only if you uploaded it: what others have makes no difference, so that nobody learns of it."""
+    with service.database.session() as session:
+        upload = uploads.get(session, sha256, caller.tenant)
+    # Touched, so that it stays long enough for a job to name it.
+    if upload is None or not service.files.touch(sha256):
+        raise missing("file")
+    return FileView(sha256=upload.sha256, size=upload.size, url=addresses.file(upload.sha256))
+
+
+@router.head("/files/{sha256}", summary="Whether a file is here already", response_class=Response)
+def is_known(sha256: Sha256, service: TheService, caller: Reader, addresses: TheAddresses) -> None:
+    """200 if you need not upload it, else 404."""
+    shown(sha256, service, caller, addresses)
+
+
+@router.delete("/files/{sha256}", summary="Delete a file", status_code=204)
+def delete(sha256: Sha256, service: TheService, caller: Submitter) -> None:
+    """Jobs that speak of it keep it until they are deleted."""
+    with service.database.transaction() as session:
+        if not uploads.remove(session, sha256, caller.tenant):
+            raise missing("file")
+        unneeded = {sha256} - retention.needed(session)
+    retention.discard(service.files, unneeded)

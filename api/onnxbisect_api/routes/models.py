@@ -1,0 +1,194 @@
+"""Models: uploaded once, named by their SHA-256, and there for the tenant that uploaded them and nobody else."""
+
+from datetime import datetime
+from email.message import Message
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel, Field
+from starlette.concurrency import run_in_threadpool
+
+from onnxbisect.report.text import clip
+from onnxbisect_api import cursors
+from onnxbisect_api.access import Contributor, Reader, Submitter
+from onnxbisect_api.addresses import Addresses, TheAddresses
+from onnxbisect_api.model_form import ModelForm
+from onnxbisect_api.names import Sha256
+from onnxbisect_api.pages import Paged
+from onnxbisect_api.problems import missing
+from onnxbisect_api.receiving import receive
+from onnxbisect_api.room import demand_length, quota_named, room
+from onnxbisect_api.service import TheService
+from onnxbisect_db import models, retention
+from onnxbisect_db.tables import Model
+from onnxbisect_worker.service import Service
+
+router = APIRouter(tags=["models"])
+
+_NAME_CHARACTERS = 200
+_RAW = {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}, "required": True}
+_FORM = {
+    "content": {
+        "multipart/form-data": {
+            "schema": {
+                "type": "object",
+                "required": ["model"],
+                "properties": {
+                    "model": {"type": "string", "format": "binary"},
+                    "data": {"type": "array", "items": {"type": "string", "format": "binary"}},
+                },
+            }
+        }
+    },
+    "required": True,
+}
+
+
+class ModelView(BaseModel):
+    """An uploaded model."""
+
+    sha256: str = Field(description="of the ONNX file; what jobs name it by")
+    size: int = Field(description="bytes of all its files")
+    name: str = Field(description="what it was called when it was uploaded last")
+    files: dict[str, str] = Field(description="SHA-256 of each file of external data, by location")
+    created_at: datetime
+    used_at: datetime = Field(description="when it was last uploaded or named by a job")
+    url: str
+
+
+class UploadedView(ModelView):
+    """A model that was uploaded just now."""
+
+    new: bool = Field(description="whether it was not here before")
+
+
+@router.put(
+    "/models",
+    summary="Upload an ONNX file",
+    openapi_extra={"requestBody": _RAW},
+    responses={201: {"model": UploadedView, "description": "It was not here before"}},
+)
+async def put(
+    request: Request,
+    response: Response,
+    service: TheService,
+    caller: Contributor,
+    addresses: TheAddresses,
+    name: Annotated[str | None, Query(description="what to call it; else as `Content-Disposition` says")] = None,
+) -> UploadedView:
+    """The body is the file, as it is. Ask `HEAD /v1/models/{sha256}` first: it may be here already. A model with
+    external data is uploaded with `POST`; of one that was, this changes the name only.
+    """
+    left = await run_in_threadpool(room, service, caller.tenant)
+    demand_length(request, left)
+    said = name if name is not None else _told(request)
+    file = service.files.begin(limit=left.limit)
+
+    def finish() -> UploadedView:
+        room(service, caller.tenant).demand(file.seal().size)
+        stored = file.finish()
+        return _keep(service, caller.tenant, addresses, stored.sha256, said, stored.size, None)
+
+    with quota_named(left):
+        return _answered(response, await receive(request, file, finish))
+
+
+@router.post(
+    "/models",
+    summary="Upload a model with its external data",
+    openapi_extra={"requestBody": _FORM},
+    responses={201: {"model": UploadedView, "description": "It was not here before"}},
+)
+async def post(
+    request: Request, response: Response, service: TheService, caller: Contributor, addresses: TheAddresses
+) -> UploadedView:
+    """A form: the ONNX file in the field `model`, each file of its data in a field `data`, whose file name is the
+    location that the model has for it, such as `weights/a.bin`.
+    """
+    left = await run_in_threadpool(room, service, caller.tenant)
+    form = ModelForm(
+        request.headers.get("content-type", ""), lambda: service.files.begin(limit=service.settings.upload_bytes), left
+    )
+
+    def finish() -> UploadedView:
+        came = form.sealed()
+        room(service, caller.tenant).demand(came.size)
+        form.finish()
+        data = {location: stored.sha256 for location, stored in came.data.items()}
+        return _keep(service, caller.tenant, addresses, came.model.sha256, came.name, came.size, data)
+
+    return _answered(response, await receive(request, form, finish))
+
+
+@router.get("/models", summary="List models, the newest first")
+def listed(service: TheService, caller: Reader, addresses: TheAddresses, paged: Paged) -> list[ModelView]:
+    """In pages: the `Link` header says where the next one is."""
+    after = cursors.read(paged.after) if paged.after is not None else None
+    with service.database.session() as session:
+        page = models.listed(session, caller.tenant, after=after, limit=paged.limit)
+    paged.next_is(cursors.write(*page.after) if page.after is not None else None)
+    return [_view(model, addresses) for model in page.models]
+
+
+@router.get("/models/{sha256}", summary="An uploaded model")
+def shown(sha256: Sha256, service: TheService, caller: Reader, addresses: TheAddresses) -> ModelView:
+    """Only if you uploaded it: what others have makes no difference, so that nobody learns of it."""
+    with service.database.session() as session:
+        model = models.get(session, sha256, caller.tenant)
+    # Touched, so that they stay long enough for a job to name the model.
+    if model is None or not all(service.files.touch(each) for each in (model.sha256, *model.files.values())):
+        raise missing("model")
+    return _view(model, addresses)
+
+
+@router.head("/models/{sha256}", summary="Whether a model is here already", response_class=Response)
+def is_known(sha256: Sha256, service: TheService, caller: Reader, addresses: TheAddresses) -> None:
+    """200 if you need not upload it, else 404."""
+    shown(sha256, service, caller, addresses)
+
+
+@router.delete("/models/{sha256}", summary="Delete a model", status_code=204)
+def delete(sha256: Sha256, service: TheService, caller: Submitter) -> None:
+    """With its data. A model that a job needs stays: delete the job, and the model goes with it."""
+
+    with service.database.transaction() as session:
+        gone = models.remove(session, sha256, caller.tenant)
+        if gone is None:
+            raise missing("model")
+        unneeded = gone - retention.needed(session)
+    retention.discard(service.files, unneeded)
+
+
+def _keep(
+    service: Service, tenant: str, addresses: Addresses, sha256: str, name: str, size: int, data: dict[str, str] | None
+) -> UploadedView:
+    shown_name = clip(name.replace("\\", "/").rpartition("/")[2].strip() or "model.onnx", _NAME_CHARACTERS)
+    with service.database.transaction() as session:
+        new = models.get(session, sha256, tenant) is None
+        model = models.keep(session, tenant=tenant, sha256=sha256, name=shown_name, size=size, files=data)
+    return UploadedView(**dict(_view(model, addresses)), new=new)
+
+
+def _view(model: Model, addresses: Addresses) -> ModelView:
+    return ModelView(
+        sha256=model.sha256,
+        size=model.size,
+        name=model.name,
+        files=model.files,
+        created_at=model.created_at,
+        used_at=model.used_at,
+        url=addresses.model(model.sha256),
+    )
+
+
+def _answered(response: Response, view: UploadedView) -> UploadedView:
+    response.status_code = 201 if view.new else 200
+    response.headers["Location"] = view.url
+    return view
+
+
+def _told(request: Request) -> str:
+    """The file name in `Content-Disposition`, in either of its two spellings."""
+    message = Message()
+    message["Content-Disposition"] = request.headers.get("content-disposition", "")
+    return message.get_filename("")
