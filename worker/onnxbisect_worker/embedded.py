@@ -79,3 +79,4 @@ class Embedded:
         self._thread.join()
         state.should_stop = None
         self._place.hosts.close()
+        self._place.courier.close()

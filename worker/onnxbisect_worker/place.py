@@ -11,6 +11,7 @@ from onnxbisect_db.probes import Claim
 from onnxbisect_db.reconcile import SearchBell
 from onnxbisect_db.searches import Turn
 from onnxbisect_db.states import Stage
+from onnxbisect_worker.courier import Courier
 from onnxbisect_worker.hosting import Case, Hosts
 from onnxbisect_worker.order import Order
 from onnxbisect_worker.service import Service
@@ -29,6 +30,7 @@ class Place:
     worker: str
     stopping: Event = field(default_factory=Event)
     universes: Universes = field(default_factory=Universes)
+    courier: Courier = field(default_factory=Courier)
 
     def case(self, work: Turn | Claim) -> Case:
         """The stored model before the target, as a host wants it."""

@@ -8,7 +8,6 @@ from celery import Celery
 from onnxbisect_worker.app import ADVANCE, DELIVER, PREPARE, PROBE, REPORT
 from onnxbisect_worker.asking import probe as ask_next
 from onnxbisect_worker.coordinating import advance as advance_search
-from onnxbisect_worker.delivering import deliver as send
 from onnxbisect_worker.place import Place
 from onnxbisect_worker.preparing import prepare as prepare_search
 from onnxbisect_worker.reporting import write_report
@@ -30,11 +29,12 @@ def install(app: Celery, place: Callable[[], Place]) -> None:
         write_report(place(), search_id)
 
     def deliver(delivery_id: str) -> None:
-        send(place().service, delivery_id)
+        here = place()
+        here.courier.send(here.service, delivery_id)
 
     named = {PREPARE: prepare, PROBE: probe, ADVANCE: advance, REPORT: report, DELIVER: deliver}
     for name, step in named.items():
-        app.task(name=name)(step)
+        app.task(name=name, shared=False)(step)  # of this app alone, not of all that come after it
 
 
 class Opened:
@@ -59,4 +59,5 @@ class Opened:
         if place is not None:
             place.stopping.set()
             place.hosts.close()
+            place.courier.close()
             place.service.close()
