@@ -69,7 +69,8 @@ class BigCut:
 def measure(nodes: int) -> Engine:
     """An opaque search through a chain of so many nodes, every probe cut and written as the command line does."""
     with tempfile.TemporaryDirectory(prefix="onnx-bisect-bench-") as folder:
-        path = Path(folder) / "model.onnx"
+        path, probe = Path(folder) / "model.onnx", Path(folder) / "elsewhere" / "probe.onnx"
+        probe.parent.mkdir()
         models.long_chain(path, nodes)
         began = time.perf_counter()
         model = load(path)
@@ -93,7 +94,7 @@ def measure(nodes: int) -> Engine:
             times.append(time.perf_counter())
             piece = cutter.cut(ask.units)
             times.append(time.perf_counter())
-            write(piece, model, Path(folder) / "probe.onnx")
+            write(piece, model, probe)
             times.append(time.perf_counter())
             refused = Verdict(status=Status.FAIL, kind=Kind.ERROR)
             verdicts.setdefault(ask.units, []).append(refused if ask.units & bad else Verdict(status=Status.PASS))

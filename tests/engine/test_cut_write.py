@@ -9,7 +9,8 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from cut_models import HUGE_WEIGHT, all_tensors, assert_same_results, external, huge, matmuls, save
+from cut_models import HUGE_WEIGHT, all_tensors, assert_same_results, external, huge, matmuls, save, weight
+from onnx import helper, numpy_helper
 
 from onnxbisect.cut import Cutter, write
 from onnxbisect.dressing import Dressing
@@ -48,6 +49,22 @@ def test_beside_the_model_the_references_stay(model: Model) -> None:
     assert not target.with_name("piece.data").exists()
     onnx.checker.check_model(target)
     assert_same_results(embedded(target), in_memory(model))
+
+
+def test_constant_nodes_may_keep_their_data_beside_the_file(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    value = np.arange(4, dtype=np.float32).reshape(2, 2)
+    (tmp_path / "model" / "weights.bin").write_bytes(bytes(64) + value.tobytes())
+    proto = matmuls([weight("w", value), weight("v", value)], 2)
+    proto.graph.node[0].input[1] = "k"
+    proto.graph.node.insert(0, helper.make_node("Constant", [], ["k"], value=external("", [2, 2], 64)))
+    model = load(save(tmp_path / "model", proto))
+    target = tmp_path / "piece.onnx"
+    write(Cutter(model).cut(0b01), model, target)
+    assert target.with_name("piece.data").read_bytes() == value.tobytes()
+    write(Cutter(model).cut(0b01, Dressing(self_contained=True)), model, target)
+    constant = onnx.load(target, load_external_data=False).graph.node[0]
+    assert numpy_helper.to_array(constant.attribute[0].t).tolist() == value.tolist()
 
 
 def test_elsewhere_only_the_bytes_of_the_piece_are_copied(model: Model, tmp_path: Path) -> None:

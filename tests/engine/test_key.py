@@ -212,13 +212,6 @@ print(*[keyer.key(model.universe.everything >> left) for left in range(len(model
     assert keys[0] == keys[1] != ""
 
 
-def test_a_model_without_units_has_a_key(tmp_path: Path) -> None:
-    nothing = (
-        """<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float y) { y = Constant<value_float = 1.0>() }"""
-    )
-    assert key_of(tmp_path, nothing) != key_of(tmp_path, nothing.replace("(float y)", "(float y, float[2] x)"))
-
-
 def test_a_shared_input_is_not_two_inputs(tmp_path: Path) -> None:
     text = """<ir_version: 8, opset_import: ["": 17]> g (float[2] x, float[2] z) => (float[2] a, float[2] b) {
       a = Relu(x)

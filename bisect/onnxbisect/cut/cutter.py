@@ -21,6 +21,7 @@ from onnxbisect.cut.weights import Weights
 from onnxbisect.cut.wiring import Wiring, read_wiring
 from onnxbisect.dressing import Dressing
 from onnxbisect.errors import CutError
+from onnxbisect.model.external import external_tensors
 from onnxbisect.model.model import Model
 from onnxbisect.unitset import UnitSet, full, indices
 
@@ -45,6 +46,8 @@ class Cutter:
         self._functions = Functions(model.proto)
         self._asked = tuple(_asked(self._functions, self._wiring))
         self._head = _head(model.proto)
+        external = external_tensors(model.proto)
+        self._external_nodes = len(external) > len(external_tensors(model.proto, in_nodes=False))
         graph = model.proto.graph
         self._own_ends = frozenset(value.name for value in (*graph.input, *graph.output))
 
@@ -76,7 +79,13 @@ class Cutter:
         self._add_scopes(proto, nodes, everything=everything)
         covered = cover_outputs(graph, dressing.covered, self._own_ends) if dressing.covered else {}
         renamed = {new: covered.get(old, old) for new, old in dress(proto, dressing).items()}
-        return Piece(units=units, proto=proto, renamed={**covered, **renamed}, dressing=dressing)
+        return Piece(
+            units=units,
+            proto=proto,
+            renamed={**covered, **renamed},
+            dressing=dressing,
+            external_nodes=self._external_nodes,
+        )
 
     def _walk(self, frame: Frame, count: int) -> list[int]:
         """The nodes between the entering tensors and the roots, as indices into the model, in its order."""

@@ -6,6 +6,7 @@ protobuf, and where the file system can share blocks nothing is copied at all.
 """
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -15,7 +16,7 @@ from onnx import TensorProto
 
 from onnxbisect.cut.piece import Piece
 from onnxbisect.errors import CutError, ModelError
-from onnxbisect.model.external import byte_size, is_external, tensors
+from onnxbisect.model.external import byte_size, external_tensors
 from onnxbisect.model.model import Model
 
 #: What protobuf can hold in one message.
@@ -41,18 +42,21 @@ def write(piece: Piece | onnx.ModelProto, model: Model, path: Path, *, self_cont
     copied to `<stem>.data` beside `path`. A piece whose dressing asks for it, or any with `self_contained`, has them
     inside the file. Raises CutError where that exceeds the 2 GB of a protobuf, ModelError where data is missing.
     """
-    proto = piece.proto if isinstance(piece, Piece) else piece
-    inside = self_contained or (isinstance(piece, Piece) and piece.dressing.self_contained)
+    if isinstance(piece, Piece):
+        proto, inside, in_nodes = piece.proto, self_contained or piece.dressing.self_contained, piece.external_nodes
+    else:
+        proto, inside, in_nodes = piece, self_contained, True
     folder = model.path.parent
-    if (inside or path.parent.resolve() != folder.resolve()) and any(map(is_external, tensors(proto))):
+    if (inside or path.parent.resolve() != folder.resolve()) and external_tensors(proto, in_nodes=in_nodes):
         # The caller's piece keeps its references: it may be written again, to another place.
         own = onnx.ModelProto()
         own.CopyFrom(proto)
         proto = own
+        external = external_tensors(proto, in_nodes=in_nodes)
         if inside:
-            _take_inside(proto, folder)
+            _take_inside(proto, external, folder)
         else:
-            _copy_beside(proto, folder, path.with_name(path.stem + ".data"))
+            _copy_beside(external, folder, path.with_name(path.stem + ".data"))
     try:
         content = proto.SerializeToString(deterministic=True)
     except Exception as error:  # protobuf's EncodeError, whose module has no types; serialising fails in no other way
@@ -60,8 +64,8 @@ def write(piece: Piece | onnx.ModelProto, model: Model, path: Path, *, self_cont
     path.write_bytes(content)
 
 
-def _take_inside(proto: onnx.ModelProto, folder: Path) -> None:
-    spans = [(tensor, _span(tensor, folder)) for tensor in tensors(proto) if is_external(tensor)]
+def _take_inside(proto: onnx.ModelProto, external: Sequence[TensorProto], folder: Path) -> None:
+    spans = [(tensor, _span(tensor, folder)) for tensor in external]
     total = proto.ByteSize() + sum(span.length for _, span in spans)
     if total > _PROTOBUF_LIMIT:
         raise _too_large()
@@ -73,12 +77,10 @@ def _take_inside(proto: onnx.ModelProto, folder: Path) -> None:
         tensor.ClearField("data_location")
 
 
-def _copy_beside(proto: onnx.ModelProto, folder: Path, target: Path) -> None:
+def _copy_beside(external: Sequence[TensorProto], folder: Path, target: Path) -> None:
     written: dict[_Span, int] = {}
     with target.open("wb") as sink:
-        for tensor in tensors(proto):
-            if not is_external(tensor):
-                continue
+        for tensor in external:
             span = _span(tensor, folder)
             if span not in written:
                 start = -(-sink.tell() // _ALIGNMENT) * _ALIGNMENT

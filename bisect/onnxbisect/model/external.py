@@ -40,10 +40,16 @@ def locations(proto: onnx.ModelProto, folder: Path) -> list[Path]:
     """
     sizes: dict[str, int] = {}
     root = folder.resolve()
-    for tensor in tensors(proto):
-        if is_external(tensor):
-            _check(tensor, folder, root, sizes)
+    for tensor in external_tensors(proto):
+        _check(tensor, folder, root, sizes)
     return [folder / location for location in sorted(sizes)]
+
+
+def external_tensors(proto: onnx.ModelProto, *, in_nodes: bool = True) -> list[TensorProto]:
+    """The tensors whose bytes lie in another file; without `in_nodes` only among the model's initializers, which takes
+    a moment where looking into every node takes as long as a cut.
+    """
+    return list(filter(is_external, tensors(proto) if in_nodes else _initializers(proto.graph)))
 
 
 def tensors(proto: onnx.ModelProto) -> Iterator[TensorProto]:
@@ -54,11 +60,15 @@ def tensors(proto: onnx.ModelProto) -> Iterator[TensorProto]:
 
 
 def _of_graph(graph: onnx.GraphProto) -> Iterator[TensorProto]:
+    yield from _initializers(graph)
+    yield from _of_nodes(graph.node)
+
+
+def _initializers(graph: onnx.GraphProto) -> Iterator[TensorProto]:
     yield from graph.initializer
     for sparse in graph.sparse_initializer:
         yield sparse.values
         yield sparse.indices
-    yield from _of_nodes(graph.node)
 
 
 def _of_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[TensorProto]:
