@@ -35,6 +35,7 @@ class TargetView(BaseModel):
     expected: float = Field(description="compiler calls that are probably left")
     culprits: list[dict[str, Any]] = Field(description="those that stand now; the report says all of them")
     report: str | None = Field(description="where its report is, once it is written")
+    files: dict[str, str] = Field(description="what goes with the report, by path beside it, and where each file is")
     started_at: datetime | None
     ended_at: datetime | None
 
@@ -99,9 +100,16 @@ def _target(search: Search, url: str, offered: Mapping[str, int]) -> TargetView:
         expected=search.expected,
         culprits=list(search.found.values()),
         report=f"{url}/report?target={number}" if search.report is not None else None,
+        files={path: _file(url, path, number) for path in search.files},
         started_at=search.started_at,
         ended_at=search.ended_at,
     )
+
+
+def _file(url: str, path: str, number: int) -> str:
+    """`culprits/02-Exp/model.onnx` is at `culprits/2/model.onnx`."""
+    culprit, _, name = path.removeprefix("culprits/").partition("/")
+    return f"{url}/culprits/{int(culprit.partition('-')[0])}/{name}?target={number}"
 
 
 def _lack(search: Search, offered: Mapping[str, int]) -> str:

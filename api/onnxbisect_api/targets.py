@@ -4,7 +4,7 @@ from collections.abc import Container, Iterable
 
 from onnxbisect.errors import BackendUnusableError, OptionError
 from onnxbisect_api.job_request import TargetRequest
-from onnxbisect_backends import registry, remote
+from onnxbisect_backends import remote
 from onnxbisect_db.jobs import NewTarget
 
 
@@ -17,7 +17,7 @@ def checked(targets: Iterable[TargetRequest], offered: Container[str]) -> tuple[
 
 def _checked(target: TargetRequest, offered: Container[str]) -> NewTarget:
     try:
-        registry.find(target.backend)
+        remote.find(target.backend)
     except (OptionError, BackendUnusableError) as error:
         if target.backend not in offered:
             raise OptionError(str(error)) from None

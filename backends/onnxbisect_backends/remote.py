@@ -16,11 +16,16 @@ from onnxbisect_backends.registry import LoadedBackend
 _NUMBER = re.compile(r"-[0-9.]+(?:e-?[0-9]+)?(?:,.*)?", re.DOTALL)
 
 
-def make(name: str, options: Mapping[str, str]) -> Backend:
-    """`registry.make` for a stranger. Raises OptionError for what only the command line may say, too."""
+def find(name: str) -> LoadedBackend:
+    """`registry.find` for a stranger: no file is looked for. Raises OptionError and BackendUnusableError."""
     if name.endswith(".toml"):
         raise OptionError("A TOML file as a backend is for the command line: over the network a backend goes by name.")
-    backend = registry.find(name)
+    return registry.find(name)
+
+
+def make(name: str, options: Mapping[str, str]) -> Backend:
+    """`registry.make` for a stranger. Raises OptionError for what only the command line may say, too."""
+    backend = find(name)
     refuse_local(backend, options)
     return backend.factory(dict(options))
 
