@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+from urllib.parse import urljoin
 
 import httpx2
 
@@ -65,7 +66,8 @@ class Server:
 
     def create(self, job: Mapping[str, Any], key: str) -> dict[str, Any]:
         """A new job, or the one that was made under the same key when the answer got lost."""
-        return self._json("POST", "/v1/jobs", json=dict(job), headers={"Idempotency-Key": key})
+        made = self._json("POST", "/v1/jobs", json=dict(job), headers={"Idempotency-Key": key})
+        return {**made, "url": urljoin(f"{self._url}/", made["url"])}
 
     def ended(self, job_id: str, told: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
         """Waits until the job has ended; `told` sees it every few seconds."""
@@ -80,7 +82,7 @@ class Server:
         self._send("POST", f"/v1/jobs/{job_id}/cancel")
 
     def report(self, job_id: str, target: int | None = None) -> dict[str, Any]:
-        """The report on one target, counted from 0; without it the overview of several."""
+        """The report on a target, the first being 1; without it the overview of several."""
         params: dict[str, Any] = {"format": "json"} | ({} if target is None else {"target": target})
         return self._json("GET", f"/v1/jobs/{job_id}/report", params=params)
 

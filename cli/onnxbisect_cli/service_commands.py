@@ -81,7 +81,7 @@ def submit_command(
     timeout: Annotated[float | None, typer.Option("--timeout", min=0.001, metavar="SECONDS")] = None,
     recheck: Annotated[bool, typer.Option("--recheck")] = False,
     calibration: Annotated[
-        Path | None, typer.Option("--calibration", metavar="FILE", help="A .zip, .tar or .npz of input samples.")
+        Path | None, typer.Option("--calibration", metavar="PATH", help="A .npz of input samples, or a folder.")
     ] = None,
     label: Annotated[
         list[str] | None,

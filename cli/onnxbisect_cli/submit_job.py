@@ -28,7 +28,7 @@ _EXIT_CODES = {"pass": COMPILES, "fail": CULPRITS, "unresolved": UNRESOLVED}
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What the user asks for. `targets` are backends with their options; `calibration` is a file of samples."""
+    """What the user asks for. `targets` are backends with their options; `calibration` is a sample or a folder of them."""
 
     model: Path
     server: str
@@ -85,10 +85,18 @@ def _job(request: Request, server: Server, sha256: str) -> dict[str, Any]:
         "priority": request.priority,
     }
     if request.calibration is not None:
-        if not request.calibration.is_file():
-            raise OptionError(f"--calibration {request.calibration} is no file: a server takes a .zip, .tar or .npz.")
-        wanted["calibration"] = {request.calibration.name: server.store(request.calibration)}
+        wanted["calibration"] = {path.name: server.store(path) for path in _samples(request.calibration)}
     return {key: value for key, value in wanted.items() if value not in (None, {}, False, 0)}
+
+
+def _samples(calibration: Path) -> list[Path]:
+    given = sorted(calibration.iterdir()) if calibration.is_dir() else [calibration]
+    samples = [path for path in given if path.suffix in (".npz", ".npy")]
+    if not samples:
+        raise OptionError(
+            f"--calibration {calibration} has no .npz or .npy: a server takes these, or a folder of them."
+        )
+    return samples
 
 
 class _Told:
@@ -110,9 +118,9 @@ class _Told:
 def _show(server: Server, job: dict[str, Any], out: Path | None, form: Format) -> int:
     targets = job["targets"]
     if len(targets) == 1:
-        report = server.report(job["id"], 0)
+        report = server.report(job["id"], 1)
         if out is not None:
-            _write(server, job["id"], 0, report, out)
+            _write(server, job["id"], 1, report, out)
         sys.stdout.write(render(report, form, files="" if out is None else str(out)))
         return _exit_code(report)
     overview = server.report(job["id"])
@@ -121,7 +129,8 @@ def _show(server: Server, job: dict[str, Any], out: Path | None, form: Format) -
             put(out / f"overview.{kind}", shown.encode("utf-8", "backslashreplace"))
         put(out / "overview.html", html(overview).encode("utf-8", "backslashreplace"))
     worst = COMPILES
-    for number, target in enumerate(targets):
+    for target in targets:
+        number = target["number"]
         if target["state"] != "done":
             worst = UNRESOLVED
             _say(f"{clean(target['backend'])}: {clean(target['problem'])}")
@@ -129,7 +138,7 @@ def _show(server: Server, job: dict[str, Any], out: Path | None, form: Format) -
         report = server.report(job["id"], number)
         worst = max(worst, _exit_code(report))
         if out is not None:
-            _write(server, job["id"], number, report, out / f"{number + 1}-{target['backend']}")
+            _write(server, job["id"], number, report, out / f"{number}-{target['backend']}")
     sys.stdout.write(_overview(overview, form, "" if out is None else str(out)))
     return worst
 

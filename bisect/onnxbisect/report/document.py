@@ -64,7 +64,7 @@ def document(job: Job) -> dict[str, Any]:
             for finding in job.preflight
         ],
         "units": _units(job, entries, known),
-        "probes": [_probe(name, probe, entries) for name, probe in records.numbered],
+        "probes": [_probe(name, probe, entries) for name, probe in records.named_probes],
         "unresolved": spell(job.diagnosis.unresolved),
         "flaky": [
             {"size": size(units), "units": spell(units), "probes": _asked(records, units)}
@@ -206,4 +206,4 @@ def _probe(name: str, probe: ProbeRecord, entries: Entries) -> dict[str, Any]:
 
 
 def _asked(records: Records, units: UnitSet) -> list[str]:
-    return [name for name, probe in records.numbered if probe.units == units]
+    return [name for name, probe in records.named_probes if probe.units == units]

@@ -1,5 +1,6 @@
 """Finding the probe that proves something among all that were asked."""
 
+import hashlib
 from collections.abc import Iterable
 from functools import cached_property
 
@@ -9,12 +10,16 @@ from onnxbisect.verdict import Status
 
 
 class Records:
-    """The probes of a job, numbered `p1 …` in the order in which they were answered."""
+    """The probes of a job, in the order in which they were answered.
+
+    A probe is called after its question, not after its number: with several workers the order is another one each
+    time, and what a report says of its culprits is the same.
+    """
 
     def __init__(self, probes: Iterable[ProbeRecord]) -> None:
-        self.numbered = tuple((f"p{number}", probe) for number, probe in enumerate(probes, 1))
+        self.named_probes = tuple((_name(probe), probe) for probe in probes)
         self._first: dict[tuple[UnitSet, Status], str] = {}
-        for name, probe in self.numbered:
+        for name, probe in self.named_probes:
             self._first.setdefault((probe.units, probe.verdict.status), name)
 
     def named(self, units: UnitSet | None, status: Status) -> str | None:
@@ -24,7 +29,7 @@ class Records:
     @cached_property
     def passing(self) -> tuple[tuple[str, UnitSet], ...]:
         """Every passing probe, the smallest first."""
-        found = [(name, probe.units) for name, probe in self.numbered if probe.verdict.passed]
+        found = [(name, probe.units) for name, probe in self.named_probes if probe.verdict.passed]
         return tuple(sorted(found, key=lambda item: size(item[1])))
 
     @cached_property
@@ -47,3 +52,8 @@ class Records:
             names.append(name)
             left &= ~probe
         return names
+
+
+def _name(probe: ProbeRecord) -> str:
+    question = f"{probe.units:x} {probe.attempt}"
+    return f"p{hashlib.sha256(question.encode()).hexdigest()[:10]}"

@@ -19,7 +19,7 @@ def tables(job: Job, records: Records) -> list[dict[str, Any]]:
     Of these, a probe whose units are all in others before it has nothing to add.
     """
     whole = job.model.universe.everything
-    asked = [(name, probe) for name, probe in records.numbered if probe.verdict.tables]
+    asked = [(name, probe) for name, probe in records.named_probes if probe.verdict.tables]
     chosen = [(name, probe) for name, probe in asked if probe.units == whole][-1:]
     if not chosen:
         proof = set(job.diagnosis.certificate.probes)
