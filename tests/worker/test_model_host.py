@@ -21,7 +21,7 @@ from onnxbisect.errors import BackendUnusableError, ModelError, OnnxBisectError
 from onnxbisect.job import Stats
 from onnxbisect_worker.held_folders import hold
 from onnxbisect_worker.hosting import Host, HostLostError
-from onnxbisect_worker.model_client import hosts_folder
+from onnxbisect_worker.model_client import ModelHosts, hosts_folder
 
 #: Says where it runs, then does not end by itself; a child of its own, which left its session, does not either.
 SLEEPS = """
@@ -401,6 +401,64 @@ def test_only_a_few_hosts_stay(tmp_path: Path) -> None:
             assert the_host()
     assert children(os.getpid()) == []
     assert list(hosts_folder(place.settings).iterdir()) == []
+
+
+def test_threads_have_hosts_of_their_own(tmp_path: Path) -> None:
+    place = Place.at(tmp_path)
+    found: list[tuple[str, ...]] = []
+
+    def work(hosts: ModelHosts, count: int) -> None:
+        for _ in range(3):
+            with hosts.lent(place.case(relus(count))) as host:
+                found.append(host.prepare().universe.op)
+
+    with place.hosts() as hosts:
+        threads = [Thread(target=work, args=(hosts, 2 + number % 2), daemon=True) for number in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert sorted(found) == [("Relu",) * 2] * 6 + [("Relu",) * 3] * 3
+    assert children(os.getpid()) == []
+
+
+def test_a_fork_starts_hosts_of_its_own_and_leaves_the_others_alone(tmp_path: Path) -> None:
+    """As a pool does that forks its processes."""
+    script = """
+import os, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from hosted import MODELS, Place
+from onnxbisect_worker.model_client import ModelHosts
+place = Place.at(Path(sys.argv[2]))
+hosts = ModelHosts(place.settings, place.files)
+case = place.case(MODELS / "unsorted_nodes.onnx")
+def ask():
+    with hosts.lent(case) as host:
+        return len(host.prepare().universe.op)
+assert ask() == 2
+def running():
+    return sorted(path.name for path in (place.settings.cache / "hosts").iterdir())
+first = running()
+forked = os.fork()
+if forked == 0:
+    assert ask() == 2
+    assert len(running()) == 2, running()
+    hosts.close()
+    assert running() == first, running()
+    os._exit(0)
+assert os.waitpid(forked, 0)[1] == 0
+assert running() == first
+"""
+    folder = tmp_path / "data"
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(Path(__file__).parent), str(folder)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert within(30, lambda: list(hosts_folder(Place.at(folder).settings).iterdir()) == [])
 
 
 def test_another_compiler_than_the_search_began_with_gives_no_answers(tmp_path: Path) -> None:

@@ -9,11 +9,17 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import pulsar2_tools
+import pytest
 from hosted import MODELS, Place, searched
 from jsonschema import validate
 from onnx import TensorProto, helper, numpy_helper
 
+from onnxbisect.errors import OptionError
 from onnxbisect.report import schema
+from onnxbisect_backends import registry
+from onnxbisect_backends.probing.inquiry import inquire
+from onnxbisect_backends.probing.intake import Intake
 from onnxbisect_worker.order import Order
 
 PROGRAM = str(Path(sys.executable).with_name("onnx-bisect"))
@@ -107,6 +113,55 @@ def test_a_model_with_external_data_and_bound_dimensions(tmp_path: Path) -> None
         for value in onnx.load(model, load_external_data=False).graph.input
     }
     compared(tmp_path, model, "whitelist", {"deny": "Range,Tanh"}, Order(input_shapes=shapes))
+
+
+@pytest.fixture
+def pulsar2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stand-in for pulsar2, which wants samples of inputs, on PATH."""
+    folder = pulsar2_tools.stand_in(tmp_path / "bin")
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+
+
+@pytest.mark.usefixtures("pulsar2")
+def test_the_samples_of_the_order_are_given_to_the_compiler(tmp_path: Path) -> None:
+    samples = tmp_path / "samples"
+    samples.mkdir()
+    for number in range(2):
+        np.savez(samples / f"{number}.npz", x=np.full((1, 4), number, np.float32))
+    model = chain(tmp_path)
+    place = Place.at(tmp_path / "data")
+    stored = {path.name: place.store(path) for path in samples.iterdir()}
+    case = place.case(model, "pulsar2", order=Order(calibration=stored))
+    local = inquire(Intake(model, {}), registry.make("pulsar2", {}), samples)
+    with place.hosts() as hosts, hosts.lent(case) as host:
+        prepared = host.prepare()
+        assert prepared.identity == local.identity
+        assert prepared.target.calibration == local.target.calibration != ""
+        found = searched(host, prepared)
+        written = host.report(found.answers, found.stats, found.logs, tmp_path / "written")
+    assert [culprit["ops"] for culprit in written.document["culprits"]] == [["Cosh"], ["Sinh"]]
+    assert "made-up inputs" not in " ".join(written.document["model"]["notes"])
+
+
+@pytest.mark.usefixtures("pulsar2")
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("0.txt", "--calibration of the job has no .npz or .npy files; "),
+        ("0.npz", "The calibration file 0.npz is wrong: "),
+        ("../0.npz", "A calibration file cannot be called '../0.npz': "),
+        ("..", "A calibration file cannot be called '..': "),
+        ("\x1b.npz", "A calibration file cannot be called '\\x1b.npz': "),
+    ],
+)
+def test_wrong_samples_are_a_sentence(name: str, sentence: str, tmp_path: Path) -> None:
+    np.savez(tmp_path / "0.npz", other=np.zeros((1, 4), np.float32))
+    place = Place.at(tmp_path / "data")
+    case = place.case(chain(tmp_path), "pulsar2", order=Order(calibration={name: place.store(tmp_path / "0.npz")}))
+    with place.hosts() as hosts, hosts.lent(case) as host, pytest.raises(OptionError) as refused:
+        host.prepare()
+    assert str(refused.value).startswith(sentence)
+    assert str(tmp_path) not in str(refused.value)
 
 
 def test_a_culprit_whose_own_file_was_not_seen_to_fail_has_no_file(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 
 from onnxbisect.answer import Answer
 from onnxbisect.diagnosis import Diagnosis
-from onnxbisect.errors import BackendUnusableError, OnnxBisectError
+from onnxbisect.errors import BackendUnusableError, OnnxBisectError, OptionError
 from onnxbisect.job import ProbeRecord, Stats
 from onnxbisect.report import document
 from onnxbisect.report.files import culprit_dirs, put
@@ -25,7 +25,7 @@ from onnxbisect_db.answered import Answered
 from onnxbisect_worker.host_bounds import Bounds, UnboundBackend
 from onnxbisect_worker.host_messages import Setup
 from onnxbisect_worker.hosting import Written
-from onnxbisect_worker.model_cache import MODEL_NAME, ModelCache, demand_location
+from onnxbisect_worker.model_cache import MODEL_NAME, ModelCache
 from onnxbisect_worker.prepared import Prepared
 
 
@@ -87,7 +87,7 @@ class ModelWork:
 
     def plain(self, text: str) -> str:
         """A sentence without this machine's paths."""
-        for path, words in ((self._model, self._setup.model_name), (self._calibration_folder, "")):
+        for path, words in ((self._model, self._setup.model_name), (self._calibration_folder, "of the job")):
             text = text.replace(str(path), words)
         return text
 
@@ -114,7 +114,7 @@ class ModelWork:
     def _intake(self) -> Intake:
         return Intake(self._model, self._order.input_shapes, most_nodes=self._setup.nodes)
 
-    @cached_property
+    @property
     def _calibration_folder(self) -> Path:
         return self._folder / "calibration"
 
@@ -124,10 +124,10 @@ class ModelWork:
         if not self._setup.calibration:
             return None
         for name, path in self._setup.calibration.items():
-            demand_location(name)
-            link = self._calibration_folder / Path(name).name
-            link.parent.mkdir(exist_ok=True)
-            link.symlink_to(path)
+            if Path(name).name != name or name == ".." or not name.isprintable():
+                raise OptionError(f"A calibration file cannot be called {name!r}: give it a name without folders.")
+            self._calibration_folder.mkdir(exist_ok=True)
+            (self._calibration_folder / name).symlink_to(path)
         return self._calibration_folder
 
     @cached_property
