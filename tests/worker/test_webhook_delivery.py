@@ -138,8 +138,9 @@ def test_a_signature_is_worth_nothing_for_another_message(sender: Sender, receiv
             verifier.verify(body, headers)
 
 
-def test_without_a_public_address_there_is_no_link(sender: Sender, receiver: Receiver) -> None:
-    sender.with_settings(public_url=None)
+@pytest.mark.parametrize("public_url", [None, ""])
+def test_without_a_public_address_there_is_no_link(sender: Sender, receiver: Receiver, public_url: str | None) -> None:
+    sender.with_settings(public_url=public_url)
     endpoint = sender.endpoint(receiver.url)
     end(sender.database, asking(sender.database, []).searches[0].id)
     sender.work(1)

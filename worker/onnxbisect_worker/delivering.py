@@ -79,7 +79,7 @@ def _tried(sending: Sending, settings: Settings, resolve: Resolver) -> Try:
 
 def _body(sending: Sending, public_url: str | None) -> str:
     data = dict(sending.payload["data"])
-    if public_url is not None and "job" in data:
+    if public_url and "job" in data:  # compose files pass on what is not set as ""
         data["url"] = f"{public_url.rstrip('/')}/v1/jobs/{data['job']}"
     body = _json({**sending.payload, "data": data})
     if len(body) < _LARGEST:
