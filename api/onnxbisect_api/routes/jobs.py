@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
 
 from onnxbisect_api import targets
-from onnxbisect_api.access import Caller, Reader, Submitter
+from onnxbisect_api.access import Caller, Contributor, Reader, Submitter
 from onnxbisect_api.addresses import TheAddresses
 from onnxbisect_api.job_request import BackendName, JobRequest, WebhookRequest
 from onnxbisect_api.job_view import JobView, SubmittedView, job_view
@@ -50,7 +50,7 @@ IdempotencyKey = Annotated[
 def submit(
     wanted: JobRequest,
     service: TheService,
-    caller: Submitter,
+    caller: Contributor,
     addresses: TheAddresses,
     response: Response,
     idempotency_key: IdempotencyKey = None,

@@ -1,0 +1,27 @@
+"""A real server, since only that streams, and notices that a client has gone."""
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import uvicorn
+from fastapi import FastAPI
+from httpx2 import Client
+
+
+@contextmanager
+def served(app: FastAPI, token: str) -> Iterator[Client]:
+    """A client of the application on a port of this machine."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off", timeout_graceful_shutdown=1))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+    thread.start()
+    try:
+        address = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        with Client(base_url=address, headers={"Authorization": f"Bearer {token}"}, timeout=30) as client:
+            yield client
+    finally:
+        server.should_exit = True
+        thread.join()
+        listening.close()

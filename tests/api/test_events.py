@@ -1,0 +1,145 @@
+"""What happens to a job, streamed by a real server."""
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from callers import Callers
+from given import done, finish, refusing_exp, running
+from httpx2 import Client, Response
+from live import served
+from service import answer, claimed
+
+from onnxbisect_api.routes import events as route
+from onnxbisect_db import events
+from onnxbisect_db.states import Scope
+from onnxbisect_worker.service import Service
+
+
+@pytest.fixture
+def client(callers: Callers) -> Iterator[Client]:
+    with served(callers.app, callers.token(Scope.READ)) as client:
+        yield client
+
+
+def told(response: Response) -> Iterator[dict[str, Any]]:
+    """The events of a stream; comments have the type `comment`."""
+    event: dict[str, Any] = {}
+    for line in response.iter_lines():
+        name, _, value = line.partition(":")
+        if line and not name:
+            yield {"type": "comment"}
+        elif line:
+            event[name] = value.removeprefix(" ")
+        elif "data" in event:
+            assert json.loads(event["data"])["number"] == int(event["id"])
+            assert json.loads(event["data"])["type"] == event["event"]
+            yield json.loads(event["data"])
+            event = {}
+
+
+def numbers(client: Client, url: str, **headers: str) -> list[int]:
+    with client.stream("GET", url, headers=headers) as response:
+        assert response.status_code == 200
+        assert response.headers["content-type"].startswith("text/event-stream")
+        assert response.headers["x-accel-buffering"] == "no"
+        assert response.headers["cache-control"] == "no-cache"
+        return [event["number"] for event in told(response)]
+
+
+def test_a_job_that_has_ended_is_told_from_its_beginning(client: Client, service: Service) -> None:
+    job = done(service, refusing_exp())
+    with client.stream("GET", f"/v1/jobs/{job.id}/events") as response:
+        found = list(told(response))
+    assert [event["number"] for event in found] == list(range(1, job.events + 1))
+    assert found[0]["type"] == "job.queued"
+    assert found[-1]["type"] == "job.finished"
+    culprit = next(event for event in found if event["type"] == "culprit.found")
+    assert culprit["data"]["culprit"] == {"ops": ["Exp"]}
+
+
+def test_whoever_comes_again_hears_what_came_since(client: Client, service: Service) -> None:
+    job = done(service, refusing_exp())
+    url = f"/v1/jobs/{job.id}/events"
+    rest = list(range(3, job.events + 1))
+    assert numbers(client, url, **{"Last-Event-ID": "2"}) == rest
+    assert numbers(client, f"{url}?after=2") == rest
+    for known in (job.events, job.events + 7, 2**31 - 1):
+        response = client.get(url, headers={"Last-Event-ID": str(known)})
+        assert (response.status_code, response.content) == (204, b"")
+    for wrong in ("x", "-1", "99999999999999999999", "1.5"):
+        assert client.get(url, headers={"Last-Event-ID": wrong}).status_code == 422
+
+
+def test_what_happens_is_told_at_once_until_the_job_has_ended(client: Client, service: Service) -> None:
+    job = running(service)
+    with client.stream("GET", f"/v1/jobs/{job.id}/events?after={job_events(service, job.id)}") as response:
+        stream = told(response)
+        took = []
+        for act in (
+            lambda: claimed(service.database),
+            lambda: finish(service, job.searches[0].id, refusing_exp()),
+        ):
+            began = time.monotonic()
+            threading.Thread(target=act).start()
+            next(stream)
+            took.append(time.monotonic() - began)
+        rest = [event["type"] for event in stream]
+    assert rest[-1] == "job.finished"
+    assert max(took) < 10  # not a heartbeat's time: it was told, not found by chance
+
+
+def test_a_silent_stream_is_kept_open(client: Client, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(route, "_HEARTBEAT_SECONDS", 0.2)
+    job = running(service)
+    with client.stream("GET", f"/v1/jobs/{job.id}/events?after={job_events(service, job.id)}") as response:
+        stream = told(response)
+        assert [next(stream)["type"] for _ in range(2)] == ["comment", "comment"]
+
+
+def test_a_stream_of_a_deleted_job_ends(client: Client, callers: Callers, service: Service) -> None:
+    job = running(service)
+    with client.stream("GET", f"/v1/jobs/{job.id}/events") as response:
+        stream = told(response)
+        next(stream)
+        assert callers.submitter().delete(f"/v1/jobs/{job.id}").status_code == 204
+        assert [event for event in stream if event["type"] == "job.finished"] == []
+
+
+def test_listeners_hold_no_thread(client: Client, callers: Callers, service: Service) -> None:
+    """More than the server has threads, and it still answers."""
+    job = running(service)
+    url = f"/v1/jobs/{job.id}/events?after={job_events(service, job.id)}"
+    streams = [client.stream("GET", url) for _ in range(60)]
+    responses = [stream.__enter__() for stream in streams]
+    try:
+        waiting = threading.Thread(target=lambda: client.get(f"/v1/jobs/{job.id}?wait=5"))
+        waiting.start()
+        assert client.get(f"/v1/jobs/{job.id}").json()["state"] == "running"
+        answer(service.database, claimed(service.database))
+        assert {next(told(response))["type"] for response in responses} == {"probe.asked"}
+    finally:
+        for stream in streams:
+            stream.__exit__(None, None, None)
+        waiting.join()
+
+
+def test_a_service_that_ends_lets_go_of_all_that_listen(callers: Callers, service: Service) -> None:
+    job = running(service)
+    with (
+        served(callers.app, callers.token(Scope.READ)) as client,
+        client.stream("GET", f"/v1/jobs/{job.id}/events") as response,
+    ):
+        stream = told(response)
+        next(stream)
+        callers.app.state.watch.end()
+        assert all(event["type"] != "job.finished" for event in stream)
+        assert client.get(f"/v1/jobs/{job.id}?wait=60").json()["state"] == "running"
+
+
+def job_events(service: Service, job_id: str) -> int:
+    with service.database.session() as session:
+        return events.counts(session, [job_id])[job_id]
