@@ -26,7 +26,7 @@ def listed(
     after: str | None = None,
     limit: int = 50,
 ) -> Page:
-    """A job's probes in the order in which they came up, from the one after `after` on."""
+    """A job's probes, the oldest first, from the one after `after` on."""
     found = select(Probe).join(Search, Search.id == Probe.search_id).where(Search.job_id == job.id)
     if search_id is not None:
         found = found.where(Probe.search_id == search_id)

@@ -61,7 +61,7 @@ def listed(
     target: TargetNumber = None,
     state: ProbeState | None = None,
 ) -> list[ProbeView]:
-    """In the order in which they came up, in pages: the `Link` header says where the next one is."""
+    """The oldest first, in pages: the `Link` header says where the next one is."""
     with service.database.session() as session:
         job = job_of(session, job_id, caller)
         search_id = None if target is None else search_of(job, target).id

@@ -1,0 +1,61 @@
+"""Compilers and workers over REST."""
+
+from datetime import timedelta
+from typing import Any
+
+from callers import Callers
+from given import running
+from service import claimed
+from sqlalchemy import update
+
+from onnxbisect_db import workers
+from onnxbisect_db.database import now
+from onnxbisect_db.tables import Worker
+from onnxbisect_db.workers import Presence
+from onnxbisect_worker.service import Service
+
+
+def backend(callers: Callers, name: str) -> dict[str, Any]:
+    response = callers.reader().get("/v1/backends")
+    assert response.status_code == 200
+    found: dict[str, Any] = next(each for each in response.json() if each["name"] == name)
+    return found
+
+
+def test_what_is_installed_is_listed_with_its_options(callers: Callers) -> None:
+    vela = backend(callers, "vela")
+    assert (vela["queued"], vela["running"], vela["at_most"], vela["workers"]) == (0, 0, None, [])
+    options = {option["name"]: option for option in vela["options"]}
+    assert options["converter"]["local"]
+    assert (options["fallback"]["default"], options["fallback"]["choices"]) == ("allow", ["allow", "forbid"])
+
+
+def test_workers_tell_what_they_have_and_what_they_cannot_use(callers: Callers, service: Service) -> None:
+    tools = {"onnxruntime": "onnxruntime 1.31.1", "vela": "vela is not on PATH."}
+    with service.database.transaction() as session:
+        workers.joined(session, Presence(id="host-1", backends=("house-npu", "onnxruntime"), slots=2, tools=tools))
+        workers.joined(session, Presence(id="host-2", backends=("vela",), slots=1))
+        past = now(session) - timedelta(minutes=5)
+        session.execute(update(Worker).where(Worker.id == "host-2").values(seen_at=past))
+    assert backend(callers, "onnxruntime")["workers"] == [{"id": "host-1", "takes": True, "says": "onnxruntime 1.31.1"}]
+    assert backend(callers, "vela")["workers"] == [{"id": "host-1", "takes": False, "says": "vela is not on PATH."}]
+    assert backend(callers, "house-npu")["workers"][0]["takes"]
+    present = callers.reader().get("/v1/workers").json()
+    assert [(worker["id"], worker["alive"], worker["slots"]) for worker in present] == [
+        ("host-1", True, 2),
+        ("host-2", False, 1),
+    ]
+
+
+def test_an_admin_bounds_a_queue(callers: Callers, service: Service) -> None:
+    running(service, [1, 2, 3])
+    claimed(service.database)
+    assert (backend(callers, "npu")["queued"], backend(callers, "npu")["running"]) == (2, 1)
+    for at_most in (1, 0, None):
+        response = callers.admin().patch("/v1/backends/npu", json={"at_most": at_most})
+        assert response.status_code == 200
+        assert response.json()["at_most"] == backend(callers, "npu")["at_most"] == at_most
+    for wrong in ({}, {"at_most": -1}, {"at_most": "x"}, {"at_most": 1, "more": 2}):
+        assert callers.admin().patch("/v1/backends/npu", json=wrong).status_code == 422
+    assert callers.admin().patch("/v1/backends/nowhere", json={"at_most": 1}).status_code == 404
+    assert callers.submitter().patch("/v1/backends/npu", json={"at_most": 1}).status_code == 403

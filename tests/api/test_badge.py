@@ -1,0 +1,93 @@
+"""Badges: seen by everybody who has the address, and telling nothing else."""
+
+from urllib.parse import quote
+from xml.etree import ElementTree
+
+from callers import Callers
+from given import NET, done, refusing_exp, report_on, running, uploaded
+from report_factory import single
+from service import new_job
+
+from onnxbisect_api.badge_svg import Badge, Colour
+from onnxbisect_db import lifecycle, tokens
+from onnxbisect_worker.service import Service
+
+NET_LABEL = {"repo": "net"}
+
+
+def address(callers: Callers, *labels: str, tenant: str = "") -> str:
+    query = "&".join(f"label={quote(label)}" for label in labels)
+    response = callers.reader(tenant).get(f"/v1/badge?{query}")
+    assert response.status_code == 200, response.text
+    assert response.json()["url"] in response.json()["markdown"]
+    return str(response.json()["url"])
+
+
+def seen(callers: Callers, url: str) -> str:
+    """What the badge says to somebody without a token."""
+    response = callers.nobody().get(url)
+    assert response.status_code == 200, response.text
+    assert response.headers["content-type"] == "image/svg+xml"
+    assert response.headers["cache-control"] == "public, max-age=60"
+    assert "sandbox" in response.headers["content-security-policy"]
+    again = callers.nobody().get(url, headers={"If-None-Match": response.headers["etag"]})
+    assert again.status_code == 304
+    svg = ElementTree.fromstring(response.text)  # noqa: S314 - our own
+    return "".join(svg.find("{http://www.w3.org/2000/svg}title").itertext())  # type: ignore[union-attr]
+
+
+def test_a_badge_tells_of_the_newest_job_with_the_labels(callers: Callers, service: Service) -> None:
+    url = address(callers, "repo:net")
+    assert seen(callers, url) == "onnx-bisect: no job"
+    done(service, report_on(), labels=NET_LABEL)
+    assert seen(callers, url) == "onnx-bisect: compiles"
+    done(service, report_on(single(NET, [1]), single(NET, [3])), labels=NET_LABEL)
+    done(service, report_on(), labels={"repo": "other"})
+    done(service, report_on(), labels=NET_LABEL, tenant="other")
+    assert seen(callers, url) == "onnx-bisect: 2 culprits"
+    done(service, refusing_exp() | {"verdict": "unresolved"}, labels=NET_LABEL)
+    assert seen(callers, url) == "onnx-bisect: unresolved"
+    job = running(service, labels=NET_LABEL)
+    assert seen(callers, url) == "onnx-bisect: running"
+    with service.database.transaction() as session:
+        lifecycle.cancel(session, job.id, "")
+    assert seen(callers, url) == "onnx-bisect: cancelled"
+    new_job(service.database, model_sha256=uploaded(service), labels=NET_LABEL)
+    assert seen(callers, url) == "onnx-bisect: queued"
+
+
+def test_a_badge_s_address_is_good_for_its_labels_only(callers: Callers, service: Service) -> None:
+    done(service, refusing_exp(), labels={"repo": "secret"})
+    url = address(callers, "repo:net", "branch:main")
+    nobody = callers.nobody()
+    last = "0" if url[-1] != "0" else "1"
+    for wrong in (url.replace("net", "secret"), url.replace("label=branch%3Amain&", ""), url[:-1] + last):
+        assert wrong != url
+        assert nobody.get(wrong).status_code == 404
+    assert nobody.get("/v1/badge.svg?label=repo:secret").status_code == 422
+    assert nobody.get("/v1/badge?label=repo:net").status_code == 401
+    assert callers.reader().get("/v1/badge").status_code == 422
+
+
+def test_a_badge_ends_with_the_token_that_asked_for_it(callers: Callers, service: Service) -> None:
+    url = address(callers, "repo:net")
+    assert seen(callers, url)
+    with service.database.transaction() as session:
+        for token in tokens.listed(session, ""):
+            tokens.revoke(session, token.id, "")
+    assert callers.nobody().get(url).status_code == 404
+
+
+def test_no_token_is_in_the_address(callers: Callers) -> None:
+    url = address(callers, "repo:net")
+    assert "obk_" not in url
+    seal = url.rpartition("=")[2]
+    assert callers.nobody(f"Bearer {seal}").get("/v1/jobs").status_code == 401
+
+
+def test_words_are_text() -> None:
+    hostile = '"><script>alert(1)</script>&\x00\u202e'
+    svg = Badge(title=hostile, message=hostile, colour=Colour.BAD).svg()
+    assert "<script" not in svg
+    tree = ElementTree.fromstring(svg)  # noqa: S314 - our own
+    assert int(tree.attrib["width"]) < 800
