@@ -160,7 +160,10 @@ def test_a_bomb_ends_in_an_answer(raw: bytes, tmp_path: Path) -> None:
     with place.hosts() as hosts:
         with hosts.lent(place.case(raw)) as host:
             try:
-                assert host.prepare().universe.op
+                everything = host.prepare().universe.everything
+                assert host.key(everything)
+                assert host.ask(everything, seconds_left=None).answer
+                assert host.report([], STATS, {}, tmp_path).document["units"]
             except OnnxBisectError as error:
                 assert str(error)[-1] in ".!?"  # noqa: PT017 - either is an answer
         with hosts.lent(place.case(relus(2))) as host:
@@ -485,6 +488,15 @@ def test_a_compiler_that_is_not_here_is_named(tmp_path: Path) -> None:
         pytest.raises(BackendUnusableError, match="'no-such-compiler' was not found"),
     ):
         host.prepare()
+
+
+def test_a_host_that_cannot_be_started_is_a_sentence(tmp_path: Path) -> None:
+    place = Place.at(tmp_path)
+    hosts_folder(place.settings).parent.mkdir()
+    hosts_folder(place.settings).write_text("in the way")
+    with place.hosts() as hosts, hosts.lent(place.case(relus(2))) as host, pytest.raises(HostLostError) as lost:
+        host.prepare()
+    assert str(lost.value) == "No process could be started that reads the model: Not a directory."
 
 
 def test_a_file_that_is_stored_no_more_is_named(tmp_path: Path) -> None:

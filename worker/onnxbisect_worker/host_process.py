@@ -14,7 +14,7 @@ from pathlib import Path
 from threading import Lock
 from typing import IO, Any, cast
 
-from onnxbisect_worker.held_folders import hold, remove
+from onnxbisect_worker.held_folders import hold, remove, remove_held
 from onnxbisect_worker.hosting import HostLostError
 
 #: Seconds in which a process must be gone that was told to end; then it is killed, and the kernel tells its compilers.
@@ -27,7 +27,7 @@ class HostProcess:
     """A child process with a folder of its own. One thread talks with it; any thread may end it."""
 
     def __init__(self, folder: Path, environment: Mapping[str, str], *, seconds: float) -> None:
-        """`seconds` are those that the process gives itself for one request."""
+        """`seconds` are those that the process gives itself for one request. OSError where it cannot be started."""
         self._folder = folder
         self._seconds = seconds
         self._printed = b""
@@ -45,6 +45,10 @@ class HostProcess:
                 pass_fds=(lock,),
                 start_new_session=True,  # Ctrl-C is for the worker, who ends its hosts
             )
+        except OSError:
+            self._socket.close()
+            remove_held(folder)
+            raise
         finally:
             theirs.close()
             os.close(lock)
@@ -143,6 +147,8 @@ class HostProcess:
             )
         last = [line for line in self._printed.decode(errors="replace").splitlines() if line.strip()][-1:]
         how = f"was killed by {_name(-code)}" if code < 0 else f"ended with exit code {code}"
+        if code == -signal.SIGKILL:
+            how += ", perhaps because the machine ran out of memory"
         said = f"; its last words were: {_printable(last[0])}" if last else ""
         return f"The process that had the model {how}{said}."
 

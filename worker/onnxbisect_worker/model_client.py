@@ -104,12 +104,20 @@ class ModelHost:
             if self._killed:
                 raise HostLostError("The process that had the model was told to end.")
             if self._process is None:
-                setup = self._setup()
-                folder = hosts_folder(self._settings) / uuid4().hex
-                environment = host_environment(folder, self._inherited())
-                self._process = HostProcess(folder, environment, seconds=self._settings.model_seconds)
-                self._process.tell(setup.to_json())
+                self._process = self._start()
             return self._process
+
+    def _start(self) -> HostProcess:
+        setup = self._setup()
+        folder = hosts_folder(self._settings) / uuid4().hex
+        environment = host_environment(folder, self._inherited())
+        try:
+            process = HostProcess(folder, environment, seconds=self._settings.model_seconds)
+        except OSError as error:
+            reason = error.strerror or error
+            raise HostLostError(f"No process could be started that reads the model: {reason}.") from error
+        process.tell(setup.to_json())
+        return process
 
     def _setup(self) -> Setup:
         case, settings = self.case, self._settings
