@@ -24,43 +24,55 @@ class Settings(BaseSettings):
         env_prefix="ONNXBISECT_", extra="ignore", secrets_dir=_SECRETS if _SECRETS.is_dir() else None
     )
 
-    data: Path = Field(user_data_path("onnx-bisect"), description="folder for files, and for SQLite's database")
-    work: Path | None = Field(None, description="folder of this machine's workers alone; in the data folder if unset")
-    database_url: SecretStr | None = Field(None, description="PostgreSQL or SQLite; SQLite in the data folder if unset")
-    redis_url: SecretStr | None = Field(None, description="the queue; without it one process does everything")
-    host: str = Field("127.0.0.1", description="address to listen on")
-    port: int = Field(8321, description="port to listen on; 0 for any that is free")
-    public_url: str | None = Field(None, description="where clients reach the service, for links in messages")
-    log_format: Literal["text", "json"] = Field("text", description="how log lines look")
-
-    slots: int = Field(2, ge=1, le=256, description="compiles that one worker runs at a time")
-    compile_seconds: float = Field(600, gt=0, description="the longest that one compile may take")
-    compile_memory: int | None = Field(None, gt=0, description="bytes of memory of one compile, children included")
-    compiler_env: Annotated[tuple[str, ...], NoDecode] = Field(
-        (), description="further variables that compilers may see, as FOO_LICENSE,BAR_HOME"
+    data: Path = Field(default=user_data_path("onnx-bisect"), description="folder for files, and for SQLite's database")
+    work: Path | None = Field(
+        default=None, description="folder of this machine's workers alone; in the data folder if unset"
     )
-    model_seconds: float = Field(900, gt=0, description="the longest that reading a model, or its report, may take")
-    model_memory: int = Field(8 << 30, gt=0, description="bytes of memory of a process that reads models")
-    lease_seconds: float = Field(30, gt=0, description="after how long a silent worker is given up for dead")
-    reconcile_seconds: float = Field(2, gt=0, description="how often what was dropped is looked for")
-    model_cache: int = Field(20 << 30, ge=0, description="bytes of models with external data that a worker keeps")
+    database_url: SecretStr | None = Field(
+        default=None, description="PostgreSQL or SQLite; SQLite in the data folder if unset"
+    )
+    redis_url: SecretStr | None = Field(default=None, description="the queue; without it one process does everything")
+    host: str = Field(default="127.0.0.1", description="address to listen on")
+    port: int = Field(default=8321, description="port to listen on; 0 for any that is free")
+    public_url: str | None = Field(default=None, description="where clients reach the service, for links in messages")
+    log_format: Literal["text", "json"] = Field(default="text", description="how log lines look")
 
-    upload_bytes: int = Field(16 << 30, gt=0, description="the largest file that may be uploaded")
-    disk_floor: int = Field(1 << 30, ge=0, description="bytes of the data folder's disk that stay free")
-    nodes: int = Field(200_000, gt=0, description="nodes of the largest model that is taken")
-    tenant_bytes: int | None = Field(None, gt=0, description="bytes of models that one tenant may keep here")
-    tenant_jobs: int = Field(1000, gt=0, description="jobs of one tenant that may wait or run at a time")
-    requests: str = Field("1200/minute", description="requests of one token")
-    uploads: str = Field("120/minute", description="uploads and new jobs of one token")
-    failures: str = Field("20/minute", description="wrong tokens from one address")
+    slots: int = Field(default=2, ge=1, le=256, description="compiles that one worker runs at a time")
+    compile_seconds: float = Field(default=600, gt=0, description="the longest that one compile may take")
+    compile_memory: int | None = Field(
+        default=None, gt=0, description="bytes of memory of one compile, children included"
+    )
+    compiler_env: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(), description="further variables that compilers may see, as FOO_LICENSE,BAR_HOME"
+    )
+    model_seconds: float = Field(
+        default=900, gt=0, description="the longest that reading a model, or its report, may take"
+    )
+    model_memory: int = Field(default=8 << 30, gt=0, description="bytes of memory of a process that reads models")
+    lease_seconds: float = Field(default=30, gt=0, description="after how long a silent worker is given up for dead")
+    reconcile_seconds: float = Field(default=2, gt=0, description="how often what was dropped is looked for")
+    model_cache: int = Field(
+        default=20 << 30, ge=0, description="bytes of models with external data that a worker keeps"
+    )
+
+    upload_bytes: int = Field(default=16 << 30, gt=0, description="the largest file that may be uploaded")
+    disk_floor: int = Field(default=1 << 30, ge=0, description="bytes of the data folder's disk that stay free")
+    nodes: int = Field(default=200_000, gt=0, description="nodes of the largest model that is taken")
+    tenant_bytes: int | None = Field(default=None, gt=0, description="bytes of models that one tenant may keep here")
+    tenant_jobs: int = Field(default=1000, gt=0, description="jobs of one tenant that may wait or run at a time")
+    requests: str = Field(default="1200/minute", description="requests of one token")
+    uploads: str = Field(default="120/minute", description="uploads and new jobs of one token")
+    failures: str = Field(default="20/minute", description="wrong tokens from one address")
 
     webhook_allow: Annotated[tuple[str, ...], NoDecode] = Field(
-        (), description="private hosts and networks that webhooks may go to, as 10.0.0.0/8,ci.local"
+        default=(), description="private hosts and networks that webhooks may go to, as 10.0.0.0/8,ci.local"
     )
-    webhook_seconds: float = Field(20, gt=0, description="how long a receiver may take")
+    webhook_seconds: float = Field(default=20, gt=0, description="how long a receiver may take")
 
-    keep_jobs_days: float | None = Field(None, gt=0, description="after how many days ended jobs are deleted")
-    keep_models_days: float | None = Field(None, gt=0, description="after how many days unused models are deleted")
+    keep_jobs_days: float | None = Field(default=None, gt=0, description="after how many days ended jobs are deleted")
+    keep_models_days: float | None = Field(
+        default=None, gt=0, description="after how many days unused models are deleted"
+    )
 
     @field_validator("webhook_allow", "compiler_env", mode="before")
     @classmethod
