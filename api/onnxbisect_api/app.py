@@ -11,8 +11,22 @@ from onnxbisect_api import problems
 from onnxbisect_api.access import Door
 from onnxbisect_api.body import BodyLimit
 from onnxbisect_api.headers import SecurityHeaders
+from onnxbisect_api.metrics import MeasuredRequests, Metrics
 from onnxbisect_api.problems import Mistake, ProblemDocument
-from onnxbisect_api.routes import backends, badge, compare, events, files, jobs, models, probes, reports
+from onnxbisect_api.routes import (
+    backends,
+    badge,
+    compare,
+    events,
+    files,
+    health,
+    jobs,
+    models,
+    probes,
+    reports,
+    tokens,
+    webhooks,
+)
 from onnxbisect_api.watch import Watch
 from onnxbisect_worker.service import Service
 
@@ -33,12 +47,15 @@ def create_app(service: Service, *, lifespan: Lifespan[FastAPI] | None = None) -
     )
     app.state.service = service
     app.state.door = Door(service)
+    app.state.metrics = Metrics(service.database)
     app.state.watch = Watch(service.database)
     problems.install(app)
-    for module in (models, files, jobs, reports, probes, events, backends, compare, badge):
+    for module in (models, files, jobs, reports, probes, events, backends, compare, badge, tokens, webhooks):
         app.include_router(module.router, prefix="/v1")
+    app.include_router(health.router)
     app.add_middleware(BodyLimit, uploads=_UPLOADS)
     app.add_middleware(SecurityHeaders)
+    app.add_middleware(MeasuredRequests, metrics=app.state.metrics)
     app.openapi = lambda: _described(app)  # type: ignore[method-assign] # the documented way to extend it
     return app
 

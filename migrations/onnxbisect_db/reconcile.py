@@ -18,7 +18,8 @@ from onnxbisect_db.database import Database, now
 from onnxbisect_db.states import JobState, ProbeState, Stage
 from onnxbisect_db.tables import Job, Probe, Search
 
-_LEASE_SECONDS = 30.0
+LEASE = "reconcile"
+LEASE_SECONDS = 30.0
 _AT_A_TIME = 1000
 
 T = TypeVar("T")
@@ -44,7 +45,7 @@ class Bells:
 
 def reconcile(database: Database, holder: str) -> Bells | None:
     """One round. None while another process sees to it."""
-    if not database.run(lambda session: leases.take(session, "reconcile", holder, seconds=_LEASE_SECONDS)):
+    if not database.run(lambda session: leases.take(session, LEASE, holder, seconds=LEASE_SECONDS)):
         return None
     _each(database, _expired_probes, probes.expire)
     _each(database, _unclosed_jobs, _close)

@@ -1,0 +1,44 @@
+"""For whoever watches the service. These addresses have no `/v1`: orchestrators and Prometheus expect them there."""
+
+from fastapi import APIRouter, Request
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from pydantic import BaseModel
+from starlette.responses import PlainTextResponse
+
+from onnxbisect_api import readiness
+from onnxbisect_api.access import Reader
+from onnxbisect_api.metrics import Metrics
+from onnxbisect_api.problems import Problem
+from onnxbisect_api.service import TheService
+
+router = APIRouter(tags=["health"])
+
+
+class HealthView(BaseModel):
+    """It is well."""
+
+    status: str = "ok"
+
+
+@router.get("/livez", summary="Whether the process lives")
+async def live() -> HealthView:
+    """It answers, so it does: nothing else is looked at, since a restart would not mend it."""
+    return HealthView()
+
+
+@router.get("/readyz", summary="Whether requests may be sent here")
+def ready(service: TheService) -> HealthView:
+    """The database is there with this version's tables, and so is the queue; else a 503 that says what is not."""
+    wrong = readiness.complaints(service)
+    if wrong:
+        raise Problem(503, " ".join(wrong), {"Retry-After": "5"})
+    return HealthView()
+
+
+@router.get("/metrics", summary="Numbers for Prometheus", response_class=PlainTextResponse)
+def metrics(request: Request, caller: Reader) -> PlainTextResponse:
+    """With any token, one of scope `read` is enough: how much waits is nobody's business outside, and what is told has
+    no tenants, models or labels in it.
+    """
+    told: Metrics = request.app.state.metrics
+    return PlainTextResponse(generate_latest(told.registry), media_type=CONTENT_TYPE_LATEST)

@@ -1,0 +1,93 @@
+"""Tokens of the caller's tenant. Those of other tenants are made by `onnx-bisect token`, on the server."""
+
+from datetime import UTC, datetime
+from typing import Annotated
+
+from fastapi import APIRouter
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints, field_validator
+
+from onnxbisect_api.access import Admin
+from onnxbisect_api.names import RowId
+from onnxbisect_api.problems import missing
+from onnxbisect_api.service import TheService
+from onnxbisect_db import tokens
+from onnxbisect_db.states import Scope
+from onnxbisect_db.tables import Token
+
+router = APIRouter(tags=["tokens"])
+
+_Name = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]+$", max_length=200)]
+
+
+class TokenRequest(BaseModel):
+    """A new token."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: _Name = Field(description="who or what uses it", examples=["ci of net"])
+    scopes: tuple[Scope, ...] = Field(
+        min_length=1, max_length=len(Scope), description="submit includes read, admin includes everything"
+    )
+    expires_at: AwareDatetime | None = Field(None, description="null for never")
+
+    @field_validator("expires_at")
+    @classmethod
+    def _ahead(cls, value: datetime | None) -> datetime | None:
+        if value is not None and value <= datetime.now(UTC):
+            raise ValueError("must lie ahead")
+        return value
+
+
+class TokenView(BaseModel):
+    """A token, without what it is."""
+
+    id: str
+    name: str
+    scopes: list[Scope]
+    created_at: datetime
+    expires_at: datetime | None
+    revoked_at: datetime | None
+    used_at: datetime | None = Field(description="when it was last used, to the minute")
+
+
+class IssuedView(TokenView):
+    """A new token. `token` is shown this once."""
+
+    token: str
+
+
+@router.post("/tokens", status_code=201, summary="Make a token")
+def create(wanted: TokenRequest, service: TheService, caller: Admin) -> IssuedView:
+    """Keep the `token` of the answer: the service keeps a hash of it, so nobody can show it again."""
+    with service.database.transaction() as session:
+        issued = tokens.issue(
+            session, tenant=caller.tenant, name=wanted.name, scopes=wanted.scopes, expires_at=wanted.expires_at
+        )
+    return IssuedView(**dict(_view(issued.token)), token=issued.text)
+
+
+@router.get("/tokens", summary="List tokens, the newest first")
+def listed(service: TheService, caller: Admin) -> list[TokenView]:
+    """Revoked ones, too."""
+    with service.database.session() as session:
+        return [_view(token) for token in tokens.listed(session, caller.tenant)]
+
+
+@router.delete("/tokens/{token_id}", summary="Revoke a token", status_code=204)
+def revoke(token_id: RowId, service: TheService, caller: Admin) -> None:
+    """From now on it is good for nothing."""
+    with service.database.transaction() as session:
+        if tokens.revoke(session, token_id, caller.tenant) is None:
+            raise missing("token")
+
+
+def _view(token: Token) -> TokenView:
+    return TokenView(
+        id=token.id,
+        name=token.name,
+        scopes=[Scope(scope) for scope in token.scopes],
+        created_at=token.created_at,
+        expires_at=token.expires_at,
+        revoked_at=token.revoked_at,
+        used_at=token.used_at,
+    )

@@ -1,0 +1,214 @@
+"""Webhooks: where they go, what signs them, what came of each message."""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Literal
+
+from fastapi import APIRouter
+from pydantic import BaseModel, ConfigDict, Field
+from sqlalchemy.orm import Session
+
+from onnxbisect.errors import OptionError
+from onnxbisect_api.access import Admin, Caller
+from onnxbisect_api.names import RowId
+from onnxbisect_api.pages import Paged
+from onnxbisect_api.problems import missing
+from onnxbisect_api.service import TheService
+from onnxbisect_db import deliveries, endpoints
+from onnxbisect_db.states import DeliveryState, EventType
+from onnxbisect_db.tables import Delivery, Endpoint
+from onnxbisect_worker import outbound
+from onnxbisect_worker.service import Service
+
+router = APIRouter(tags=["webhooks"])
+
+
+class EndpointRequest(BaseModel):
+    """A new endpoint."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    url: str = Field(max_length=2000)
+    events: tuple[Literal["job.started", "culprit.found", "job.finished", "job.failed"], ...] = Field(
+        (), max_length=4, description="none means all"
+    )
+
+
+class EndpointView(BaseModel):
+    """Where messages go."""
+
+    id: str
+    url: str
+    events: list[str]
+    job: str | None = Field(description="the job that it came with, and that it hears of only")
+    secrets: int = Field(description="how many sign each message: two while one is rotated")
+    created_at: datetime
+    failing_since: datetime | None
+    disabled_at: datetime | None
+    disabled_because: str
+
+
+class EndpointSecretView(EndpointView):
+    """An endpoint with a new secret, which is shown this once."""
+
+    secret: str
+
+
+class TryView(BaseModel):
+    """One try to deliver."""
+
+    at: datetime
+    status: int | None = Field(description="null where there was no answer")
+    milliseconds: int
+    answer: str = Field(description="the beginning of it, as text from a stranger")
+    problem: str
+
+
+class DeliveryView(BaseModel):
+    """One message to one endpoint."""
+
+    id: str = Field(description="the message's `webhook-id`, the same on every try")
+    webhook: str
+    job: str | None
+    type: str
+    state: DeliveryState
+    payload: dict[str, Any]
+    tries: list[TryView]
+    due_at: datetime = Field(description="when it is tried next, or was last to be")
+    created_at: datetime
+
+
+@router.post("/webhooks", status_code=201, summary="Have all jobs told to a URL")
+def create(wanted: EndpointRequest, service: TheService, caller: Admin) -> EndpointSecretView:
+    """Keep the `secret` of the answer: receivers check signatures with it, and it is not shown again."""
+    complaint = outbound.complaint(wanted.url, service.settings.webhook_allow)
+    if complaint is not None:
+        raise OptionError(complaint)
+    events = [EventType(event) for event in wanted.events]
+    with service.database.transaction() as session:
+        endpoint = endpoints.add(session, tenant=caller.tenant, url=wanted.url, events=events)
+    return _with_secret(endpoint)
+
+
+@router.get("/webhooks", summary="List webhooks, the newest first")
+def listed(service: TheService, caller: Admin) -> list[EndpointView]:
+    """Without those that came with a job."""
+    with service.database.session() as session:
+        return [_view(endpoint) for endpoint in endpoints.listed(session, caller.tenant)]
+
+
+@router.get("/webhooks/{webhook_id}", summary="A webhook")
+def shown(webhook_id: RowId, service: TheService, caller: Admin) -> EndpointView:
+    """Also one that came with a job."""
+    with service.database.session() as session:
+        return _view(_found(endpoints.get(session, webhook_id, caller.tenant)))
+
+
+@router.post("/webhooks/{webhook_id}/rotate", summary="Give a webhook a new secret")
+def rotate(webhook_id: RowId, service: TheService, caller: Admin) -> EndpointSecretView:
+    """The one before signs, too, until it is retired: receivers take either, and nothing is lost in between."""
+    return _with_secret(_changed(endpoints.rotate, service, caller, webhook_id))
+
+
+@router.post("/webhooks/{webhook_id}/retire", summary="Sign with the newest secret only")
+def retire(webhook_id: RowId, service: TheService, caller: Admin) -> EndpointView:
+    """When all receivers have it."""
+    return _view(_changed(endpoints.retire, service, caller, webhook_id))
+
+
+@router.post("/webhooks/{webhook_id}/enable", summary="Use a webhook again")
+def enable(webhook_id: RowId, service: TheService, caller: Admin) -> EndpointView:
+    """After it was disabled. What was given up stays so; it can be redelivered."""
+    return _view(_changed(endpoints.enable, service, caller, webhook_id))
+
+
+@router.delete("/webhooks/{webhook_id}", summary="Delete a webhook", status_code=204)
+def delete(webhook_id: RowId, service: TheService, caller: Admin) -> None:
+    """With all that is known of its messages."""
+    with service.database.transaction() as session:
+        if not endpoints.remove(session, webhook_id, caller.tenant):
+            raise missing("webhook")
+
+
+@router.post("/webhooks/{webhook_id}/ping", status_code=202, summary="Send a message that only shows that it arrives")
+def ping(webhook_id: RowId, service: TheService, caller: Admin) -> DeliveryView:
+    """What came of it stands at `GET /v1/deliveries/{id}`, soon."""
+    with service.database.transaction() as session:
+        delivery = deliveries.ping(session, _found(endpoints.get(session, webhook_id, caller.tenant)))
+    service.bell.delivery(delivery.id)
+    return _delivery_view(delivery)
+
+
+@router.get("/webhooks/{webhook_id}/deliveries", summary="List a webhook's messages, the newest first")
+def delivered(webhook_id: RowId, service: TheService, caller: Admin, paged: Paged) -> list[DeliveryView]:
+    """In pages: the `Link` header says where the next one is."""
+    with service.database.session() as session:
+        _found(endpoints.get(session, webhook_id, caller.tenant))
+        found = deliveries.listed(session, webhook_id, before=paged.after, limit=paged.limit + 1)
+    page = found[: paged.limit]
+    paged.next_is(page[-1].id if len(found) > len(page) else None)
+    return [_delivery_view(delivery) for delivery in page]
+
+
+@router.get("/deliveries/{delivery_id}", summary="A message")
+def delivery(delivery_id: RowId, service: TheService, caller: Admin) -> DeliveryView:
+    """And what came of each try."""
+    with service.database.session() as session:
+        found = deliveries.get(session, delivery_id, caller.tenant)
+    if found is None:
+        raise missing("delivery")
+    return _delivery_view(found)
+
+
+@router.post("/deliveries/{delivery_id}/redeliver", status_code=202, summary="Send a message again")
+def redeliver(delivery_id: RowId, service: TheService, caller: Admin) -> DeliveryView:
+    """With the same `webhook-id`, from the beginning of the schedule."""
+    found = service.database.run(lambda session: deliveries.redeliver(session, delivery_id, caller.tenant))
+    if found is None:
+        raise missing("delivery")
+    service.bell.delivery(found.id)
+    return _delivery_view(found)
+
+
+def _changed(
+    change: Callable[[Session, str, str], Endpoint | None], service: Service, caller: Caller, webhook_id: str
+) -> Endpoint:
+    return _found(service.database.run(lambda session: change(session, webhook_id, caller.tenant)))
+
+
+def _found(endpoint: Endpoint | None) -> Endpoint:
+    if endpoint is None:
+        raise missing("webhook")
+    return endpoint
+
+
+def _view(endpoint: Endpoint) -> EndpointView:
+    return EndpointView(
+        id=endpoint.id,
+        url=endpoint.url,
+        events=endpoint.events,
+        job=endpoint.job_id,
+        secrets=len(endpoint.secrets),
+        created_at=endpoint.created_at,
+        failing_since=endpoint.failing_since,
+        disabled_at=endpoint.disabled_at,
+        disabled_because=endpoint.disabled_because,
+    )
+
+
+def _with_secret(endpoint: Endpoint) -> EndpointSecretView:
+    return EndpointSecretView(**dict(_view(endpoint)), secret=endpoint.secrets[0])
+
+
+def _delivery_view(found: Delivery) -> DeliveryView:
+    return DeliveryView(
+        id=found.id,
+        webhook=found.endpoint_id,
+        job=found.job_id,
+        type=found.type,
+        state=DeliveryState(found.state),
+        payload=found.payload,
+        tries=[TryView(**each) for each in found.tries],
+        due_at=found.due_at,
+        created_at=found.created_at,
+    )

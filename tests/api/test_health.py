@@ -1,0 +1,98 @@
+"""What orchestrators and Prometheus are told."""
+
+import re
+from pathlib import Path
+
+import pytest
+from callers import Callers
+from pydantic import SecretStr
+from sqlalchemy import text
+
+from onnxbisect_db import jobs, models, reconcile, workers
+from onnxbisect_db.jobs import NewJob, NewTarget
+from onnxbisect_db.workers import Presence
+from onnxbisect_worker.service import Service
+from onnxbisect_worker.settings import Settings
+
+SHA256 = "a" * 64
+
+
+def test_it_lives_and_is_ready(callers: Callers) -> None:
+    client = callers.nobody()
+    assert client.get("/livez").json() == {"status": "ok"}
+    assert client.get("/readyz").json() == {"status": "ok"}
+
+
+def test_tables_of_another_version_are_not_ready(callers: Callers, service: Service) -> None:
+    with service.database.transaction() as session:
+        session.execute(text("UPDATE alembic_version SET version_num = '0001'"))
+    response = callers.nobody().get("/readyz")
+    assert response.status_code == 503
+    assert "onnx-bisect migrate" in response.json()["detail"]
+    assert callers.nobody().get("/livez").status_code == 200
+
+
+class TestWithoutRedis:
+    """Everybody may ask what is wrong, so it is said without a password."""
+
+    @pytest.fixture
+    def settings(self, tmp_path: Path) -> Settings:
+        return Settings(
+            data=tmp_path / "data", disk_floor=0, redis_url=SecretStr(f"unix://user:hunter2@{tmp_path}/no.sock")
+        )
+
+    def test_a_queue_that_is_gone_is_not_ready(self, callers: Callers) -> None:
+        response = callers.nobody().get("/readyz")
+        assert response.status_code == 503
+        assert "redis" in response.json()["detail"]
+        assert "hunter2" not in response.text
+
+    def test_requests_are_answered_all_the_same(self, callers: Callers) -> None:
+        assert callers.reader().get("/v1/models").status_code == 200
+
+
+def shown(callers: Callers) -> dict[str, float]:
+    response = callers.reader().get("/metrics")
+    assert response.status_code == 200
+    assert response.headers["content-type"].startswith("text/plain")
+    lines = [line for line in response.text.splitlines() if not line.startswith("#")]
+    return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
+
+
+def test_metrics_are_for_whoever_has_a_token(callers: Callers) -> None:
+    assert callers.nobody().get("/metrics").status_code == 401
+    shown(callers)
+
+
+def test_metrics_say_what_waits_and_who_works(callers: Callers, service: Service) -> None:
+    reconcile.reconcile(service.database, "me")
+    with service.database.transaction() as session:
+        models.keep(session, tenant="secret-tenant", sha256=SHA256, name="secret.onnx", size=1)
+        target = NewTarget(backend="npu")
+        wanted = NewJob(model_sha256=SHA256, targets=(target, target), labels={"repo": "secret"})
+        jobs.create(session, wanted, tenant="secret-tenant")
+        workers.joined(session, Presence(id="w", backends=("npu", "dsp"), slots=3))
+    found = shown(callers)
+    assert found['onnxbisect_jobs{state="queued"}'] == 1
+    assert found['onnxbisect_jobs{state="done"}'] == 0
+    assert found['onnxbisect_searches{backend="npu",stage="prepare"}'] == 2
+    assert found['onnxbisect_slots{backend="dsp"}'] == 3
+    assert found["onnxbisect_workers"] == 1
+    assert found["onnxbisect_lease_overdue_seconds"] == 0
+    assert 0 <= found["onnxbisect_reconciler_lag_seconds"] < 60
+    assert "secret" not in callers.reader().get("/metrics").text
+
+
+def test_requests_are_counted_by_route_and_not_by_what_strangers_type(callers: Callers) -> None:
+    callers.reader().get(f"/v1/models/{SHA256}")
+    for number in range(3):
+        callers.nobody().get(f"/no/such/{number}")
+    callers.nobody().request("BREW", "/livez")
+    found = shown(callers)
+
+    def count(method: str, route: str, status: int) -> float:
+        return found[f'onnxbisect_http_seconds_count{{method="{method}",route="{route}",status="{status}"}}']
+
+    assert count("GET", "/models/{sha256}", 404) == 1
+    assert count("GET", "none", 404) == 3
+    assert not [name for name in found if re.search("BREW|/no/such", name)]
