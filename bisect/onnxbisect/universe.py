@@ -4,7 +4,7 @@ The search never sees a tensor or a protobuf, so it can be tested on graphs that
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -67,11 +67,20 @@ class Universe:
     @cached_property
     def surroundings(self) -> tuple[int, ...]:
         """For each unit a number for its direct context: which variants feed it and which consume it."""
+        return self._surroundings(self.variant)
+
+    @cached_property
+    def op_surroundings(self) -> tuple[int, ...]:
+        """The same by op only, which is how compilers describe the patterns that they fuse."""
+        ops = {op: number for number, op in enumerate(dict.fromkeys(self.op))}
+        return self._surroundings([ops[op] for op in self.op])
+
+    def _surroundings(self, kind: Sequence[int]) -> tuple[int, ...]:
+        """Units whose neighbours agree in kind, feeding and consuming ones apart, have one number."""
         numbers: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = {}
-        variant = self.variant
         return tuple(
             numbers.setdefault(
-                (tuple(sorted([variant[unit] for unit in before])), tuple(sorted([variant[unit] for unit in after]))),
+                (tuple(sorted([kind[unit] for unit in before])), tuple(sorted([kind[unit] for unit in after]))),
                 len(numbers),
             )
             for before, after in zip(*self._edges, strict=True)

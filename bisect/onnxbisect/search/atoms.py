@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from onnxbisect.search.artefacts import suspended
+from onnxbisect.search.named import Named
 from onnxbisect.search.oracle import Oracle
 from onnxbisect.search.pattern import alone, representative
 from onnxbisect.search.prior import (
@@ -26,6 +27,7 @@ class Atoms:
     def __init__(self, universe: Universe, oracle: Oracle) -> None:
         self._universe = universe
         self._oracle = oracle
+        self.named = Named(universe, oracle)
         self.split: dict[int, int] = {}
         #: Variants of which a unit failed alone and passed in the model: failing alone says nothing of them.
         self.artefacts = set(suspended(universe, oracle))
@@ -61,6 +63,15 @@ class Atoms:
         known = self._oracle.look(probe) is not None or self._oracle.passes_within(probe)
         return known or atom.variant in self.artefacts
 
+    def is_fine_elsewhere(self, atom: Atom) -> bool:
+        """Whether a unit like it has passed in company, and none like it by itself."""
+        known = self._oracle.look(self.alone(atom))
+        return (known is None or not known.passed) and self.tried(atom)
+
+    def take_apart(self, atom: Atom) -> None:
+        """From now on the atom's variant moves in smaller parts."""
+        self.split[atom.variant] = self.split.get(atom.variant, 0) + 1
+
     def beliefs(self, passing: UnitSet, pool: list[Atom], group: list[Atom]) -> Beliefs:
         """A posterior for the atoms in question, `group` being part of a failing probe and `passing` units safe."""
         safe = self.of_units(passing)
@@ -68,16 +79,15 @@ class Atoms:
         weights = {atom: self._prior_weight(atom) for atom in everyone}
         acquitted = frozenset(atom for atom in (*pool, *group) if self.tried(atom))
         mean = sum(rarity(atom.units) for atom in everyone) / len(everyone)
-        named_units = self.named_units()
         named = {
             atom: NAMED_ODDS
             for atom in pool
-            if (atom.units & named_units or self._unadvertised(atom)) and not self.tried(atom)
+            if (atom.units & self.named.units or self._unadvertised(atom)) and not self.tried(atom)
         }
         beliefs = Beliefs({atom: weight / mean for atom, weight in weights.items()}, named, acquitted)
         # What a log has named was not found by chance, so it says nothing of the density; nor does a failure
         # that it explains.
-        found = [atom for atom in self.guilty if not atom.units & named_units and not self._unadvertised(atom)]
+        found = [atom for atom in self.guilty if not atom.units & self.named.units and not self._unadvertised(atom)]
         beliefs.observe(
             [*safe, *sorted(acquitted, key=lambda atom: lowest(atom.units))],
             found,
@@ -99,28 +109,6 @@ class Atoms:
     def _unadvertised(self, atom: Atom) -> bool:
         advertised = self._universe.advertised
         return advertised is not None and self._universe.op[lowest(atom.units)] not in advertised
-
-    def informative(self) -> bool:
-        """Whether this compiler's logs name anything: then asking everything else is asking for the next name."""
-        return any(self._verdict_hints(failing) for failing in self._oracle.failing)
-
-    def _verdict_hints(self, failing: UnitSet) -> bool:
-        verdict = self._oracle.look(failing)
-        return verdict is not None and bool(verdict.hints)
-
-    def named_units(self) -> UnitSet:
-        """All units that the log of a failing probe names and that were in that probe."""
-        universe = self._universe
-        named = 0
-        for failing in self._oracle.failing:
-            units = self._oracle.named_in(failing)
-            verdict = self._oracle.look(failing)
-            # A log that names nodes has said all; the op type beside it would only widen the suspicion.
-            if not units and verdict is not None:
-                for op in verdict.hints.ops:
-                    units |= universe.units_by_op.get(op, 0) & failing
-            named |= units
-        return named
 
     def say(self, atom: Atom) -> str:
         """The atom's op, for progress lines."""

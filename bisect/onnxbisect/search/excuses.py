@@ -51,13 +51,14 @@ def other_contexts(universe: Universe, suspect: Suspect, remainder: UnitSet, *, 
     What fails in one context may be fine in another, fused there. One unit stands for each context. Contexts that
     are many and hardly repeat are taken to be alike, unless `all_of_them`: a fused pattern is one that repeats.
     """
-    contexts: dict[tuple[tuple[str, ...], tuple[str, ...]], list[int]] = {}
+    around = universe.op_surroundings
+    contexts: dict[int, list[int]] = {}
     for unit in members(suspect.everywhere):
-        contexts.setdefault(_ops_around(universe, unit), []).append(unit)
+        contexts.setdefault(around[unit], []).append(unit)
     most = max(len(units) for units in contexts.values())
     if not all_of_them and (most == 1 or most * 4 < len(suspect.occurrences)):
         return 0
-    own = _ops_around(universe, lowest(suspect.units))
+    own = around[lowest(suspect.units)]
     others = of(units[0] for context, units in contexts.items() if context != own)
     return near(universe, others, remainder, PATTERN) | others if others else 0
 
@@ -133,9 +134,3 @@ def _steps(universe: Universe, units: UnitSet, steps: int) -> UnitSet:
     for _ in range(steps):
         units |= neighbours(universe, units)
     return units
-
-
-def _ops_around(universe: Universe, unit: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    before = sorted(universe.op[other] for other in members(universe.predecessors[unit]))
-    after = sorted(universe.op[other] for other in members(universe.successors[unit]))
-    return tuple(before), tuple(after)

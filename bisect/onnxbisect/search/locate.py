@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from onnxbisect.search.atoms import Atoms, union
 from onnxbisect.search.interaction import Minimiser
 from onnxbisect.search.oracle import Oracle, Question
-from onnxbisect.search.pattern import Occurrence, alone, neighbours, occurrences, representative
+from onnxbisect.search.pattern import Occurrence, alone, occurrences, representative
 from onnxbisect.search.prior import HOT, Atom, Beliefs
 from onnxbisect.search.suspect import Suspect
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size
@@ -84,10 +84,10 @@ class Locator:
             self._ask_hot(hot, region, passing, pool, beliefs)
             return None
         for atom in pool:
-            if atom.units & self._oracle.named_nodes and self._is_fine_elsewhere(atom):
+            if atom.units & self.atoms.named.nodes and self.atoms.is_fine_elsewhere(atom):
                 return self._named_here(atom, passing)
-        if near := self._near_named(region):
-            return self._found(self._minimiser.narrow(near, self.atoms.named_units()))
+        if near := self.atoms.named.interacting(region, self._minimiser.fails):
+            return self._narrowed(near)
         if failing is not None and len(group) == 1:
             return self._leaf(group[0], passing, failing)
         # What passed alone can fail only together with more, so it joins last.
@@ -102,44 +102,27 @@ class Locator:
             self._ask_group(candidates, passing, beliefs, failing=bool(group))
         return None
 
-    def _is_fine_elsewhere(self, atom: Atom) -> bool:
-        """Whether a unit like it has passed in company, and none like it by itself."""
-        probe = self.atoms.alone(atom)
-        known = self._oracle.look(probe)
-        return (known is None or not known.passed) and self.atoms.tried(atom)
-
     def _named_here(self, atom: Atom, passing: UnitSet) -> Suspect | None:
         """What the log names although it is fine elsewhere: one unit of each context is asked where it stands."""
         if size(atom.units) > 1 and not self.atoms.split.get(atom.variant):
-            self._take_apart(atom)
+            self.atoms.take_apart(atom)
             return None
         one = 1 << lowest(atom.units)
         together = self._oracle.ask(passing | one, f"{self.atoms.say(atom)} where it stands")
-        if not together.failed:
-            if not together.passed:
-                self.unresolved |= one
-            return None
-        probe = alone(self._universe, lowest(one))
+        if together.failed:
+            return self._alone_or_with(atom, passing)
+        if not together.passed:
+            self.unresolved |= one
+        return None
+
+    def _alone_or_with(self, atom: Atom, passing: UnitSet) -> Suspect | None:
+        """The atom's first unit, which fails with what passes: to blame by itself, or part of an interaction."""
+        unit = lowest(atom.units)
+        probe = alone(self._universe, unit)
         if self._oracle.ask(probe, f"{self.atoms.say(atom)} alone").failed:
-            places = tuple((unit,) for unit in members(atom.units))
-            return Suspect(units=one, fails=self._oracle.probe(probe), occurrences=places)
-        return self._found(self._minimiser.narrow(self._minimiser.close_by(one, passing), self.atoms.named_units()))
-
-    def _near_named(self, region: UnitSet) -> UnitSet:
-        """What a log names, or that with what surrounds it, where it fails although each named unit passed alone."""
-        failing = next((probe for probe in self._oracle.failing if is_subset(probe, region)), 0)
-        named = self._oracle.named_in(failing)
-        if not named or not all(self._passes_alone(unit) for unit in members(named)):
-            return 0
-        near = named | neighbours(self._universe, named) & failing
-        for units, why in ((named, "what the log names"), (near, "what the log names and what surrounds it")):
-            if 1 < size(units) <= size(failing) // 2 and self._minimiser.fails(units, why):
-                return units
-        return 0
-
-    def _passes_alone(self, unit: int) -> bool:
-        known = self._oracle.look(alone(self._universe, unit))
-        return self._oracle.passes_within(1 << unit) or (known is not None and known.passed)
+            places = tuple((other,) for other in members(atom.units))
+            return Suspect(units=1 << unit, fails=self._oracle.probe(probe), occurrences=places)
+        return self._narrowed(self._minimiser.close_by(1 << unit, passing))
 
     def _ask_alone(self, atom: Atom) -> None:
         self._oracle.ask(self.atoms.alone(atom), f"{self.atoms.say(atom)} alone")
@@ -148,7 +131,7 @@ class Locator:
         questions: list[Question] = [(self.atoms.alone(atom), f"{self.atoms.say(atom)} alone") for atom in hot]
         rest = [atom for atom in pool if atom not in hot]
         if rest and not self.capacity:
-            if self.atoms.informative():
+            if self.atoms.named.informative:
                 questions.append((region & ~union(hot), "the model without what is suspected"))
             else:
                 rest.sort(key=lambda atom: (self.atoms.weight(atom), lowest(atom.units)))
@@ -157,7 +140,7 @@ class Locator:
         self._oracle.ask_all([(units, why) for units, why in questions if not self._oracle.passes_within(units)])
 
     def _ask_group(self, candidates: Sequence[Atom], passing: UnitSet, beliefs: Beliefs, *, failing: bool) -> None:
-        if not failing and self.atoms.informative() and not self.capacity:
+        if not failing and self.atoms.named.informative and not self.capacity:
             count = len(candidates)
         else:
             count = beliefs.even_split(candidates, failing)
@@ -185,30 +168,20 @@ class Locator:
                 return None
             if not together.failed:
                 if size(atom.units) > 1:
-                    self._take_apart(atom)
+                    self.atoms.take_apart(atom)
                 else:
                     self.unresolved |= atom.units
                 return None
         if atom.variant in self.atoms.artefacts:
-            return self._artefact_leaf(atom, passing)
-        if not narrowed:
-            failing = self._minimiser.close_by(atom.units, passing)
-        return self._found(self._minimiser.narrow(failing, self.atoms.named_units()))
-
-    def _artefact_leaf(self, atom: Atom, passing: UnitSet) -> Suspect | None:
-        """A unit of a variant that is fine elsewhere: to blame only where it fails in context."""
-        if size(atom.units) > 1:
-            self._take_apart(atom)
+            # Fine elsewhere: to blame only where it fails in context.
+            if size(atom.units) == 1:
+                return self._alone_or_with(atom, passing)
+            self.atoms.take_apart(atom)
             return None
-        unit = lowest(atom.units)
-        probe = alone(self._universe, unit)
-        if self._oracle.ask(probe, f"{self.atoms.say(atom)} alone").failed:
-            return Suspect(units=atom.units, fails=self._oracle.probe(probe), occurrences=((unit,),))
-        together = self._minimiser.close_by(atom.units, passing)
-        return self._found(self._minimiser.narrow(together, self.atoms.named_units()))
+        return self._narrowed(failing if narrowed else self._minimiser.close_by(atom.units, passing))
 
-    def _take_apart(self, atom: Atom) -> None:
-        self.atoms.split[atom.variant] = self.atoms.split.get(atom.variant, 0) + 1
+    def _narrowed(self, failing: UnitSet) -> Suspect | None:
+        return self._found(self._minimiser.narrow(failing, self.atoms.named.units))
 
     def _found(self, minimal: UnitSet) -> Suspect | None:
         if size(minimal) > 1:

@@ -1,7 +1,6 @@
 """What is known, and what must be asked: the planner's view of the verdicts so far."""
 
 from collections.abc import Iterable, Sequence
-from functools import cached_property
 
 from onnxbisect.search.plan import Ask, Verdicts
 from onnxbisect.unitset import UnitSet, is_subset, members, of, size, sort_key
@@ -161,14 +160,6 @@ class Oracle:
         index = self.universe.unit_by_name
         names = (*verdict.hints.nodes, *verdict.hints.tensors)
         return of(index[name] for name in names if name in index) & failing
-
-    @cached_property
-    def named_nodes(self) -> UnitSet:
-        """All units whose nodes or tensors the log of some failing probe names."""
-        named = 0
-        for failing in self.failing:
-            named |= self.named_in(failing)
-        return named
 
     def passes_within(self, units: UnitSet) -> bool:
         """Whether a passing probe contains these units: then, for a monotone compiler, they pass."""

@@ -1,0 +1,62 @@
+"""What the logs on record name: whom it makes suspect, and what it suggests to ask."""
+
+from collections.abc import Callable
+from functools import cached_property
+
+from onnxbisect.search.oracle import Oracle
+from onnxbisect.search.pattern import alone, neighbours
+from onnxbisect.unitset import UnitSet, is_subset, members, size
+from onnxbisect.universe import Universe
+
+#: Asks whether a set fails, with the phrase that says why (`Minimiser.fails`).
+Fails = Callable[[UnitSet, str], bool]
+
+
+class Named:
+    """Reads the logs for one replay, during which nothing is added to them."""
+
+    def __init__(self, universe: Universe, oracle: Oracle) -> None:
+        self._universe = universe
+        self._oracle = oracle
+
+    @cached_property
+    def informative(self) -> bool:
+        """Whether this compiler's logs name anything: then asking everything else is asking for the next name."""
+        verdicts = [self._oracle.look(failing) for failing in self._oracle.failing]
+        return any(verdict is not None and bool(verdict.hints) for verdict in verdicts)
+
+    @cached_property
+    def nodes(self) -> UnitSet:
+        """All units whose nodes or tensors the log of some failing probe names."""
+        named = 0
+        for failing in self._oracle.failing:
+            named |= self._oracle.named_in(failing)
+        return named
+
+    @cached_property
+    def units(self) -> UnitSet:
+        """The same with all units whose op a log names that names no node, as far as they were in its probe."""
+        named = self.nodes
+        for failing in self._oracle.failing:
+            verdict = self._oracle.look(failing)
+            # A log that names nodes has said all; the op type beside it would only widen the suspicion.
+            if verdict is not None and not self._oracle.named_in(failing):
+                for op in verdict.hints.ops:
+                    named |= self._universe.units_by_op.get(op, 0) & failing
+        return named
+
+    def interacting(self, region: UnitSet, fails: Fails) -> UnitSet:
+        """What a log names, or that with what surrounds it, where it fails although each named unit passed alone."""
+        failing = next((probe for probe in self._oracle.failing if is_subset(probe, region)), 0)
+        named = self._oracle.named_in(failing)
+        if not named or not all(map(self._passes_alone, members(named))):
+            return 0
+        near = named | neighbours(self._universe, named) & failing
+        for units, why in ((named, "what the log names"), (near, "what the log names and what surrounds it")):
+            if 1 < size(units) <= size(failing) // 2 and fails(units, why):
+                return units
+        return 0
+
+    def _passes_alone(self, unit: int) -> bool:
+        known = self._oracle.look(alone(self._universe, unit))
+        return self._oracle.passes_within(1 << unit) or (known is not None and known.passed)
