@@ -1,5 +1,6 @@
 """The part of judging an outcome that is the same for every compiler that is a process."""
 
+import re
 import signal as signals
 
 from onnxbisect.verdict import Kind, Status, Verdict
@@ -12,12 +13,20 @@ _CRASHES = {134: signals.SIGABRT, 136: signals.SIGFPE, 139: signals.SIGSEGV}
 
 _TOO_LARGE = signals.SIGXFSZ
 
+#: The last words of a program that was given no memory: Python's, numpy's, C++'s, LLVM's.
+_NO_MEMORY = re.compile(
+    r"^(?:[\w.]+\.)?_?(?:Array)?MemoryError\b|^terminate called after throwing an instance of 'std::bad_alloc'"
+    r"|^ *what\(\): +std::bad_alloc|^LLVM ERROR: out of memory",
+    re.MULTILINE,
+)
+
 #: How a wrapper reports that the program inside was killed.
 _KILLED = 137
 
 
 def unfinished(outcome: Outcome) -> Verdict | None:
-    """The verdict where the compile says nothing about the model: never started, stopped, timed out, or shot.
+    """The verdict where the compile says nothing about the model: never started, stopped, timed out, shot, or
+    refused memory.
 
     Nobody but we, the kernel for want of memory, and an administrator sends SIGKILL; where it was not we, the same
     compile may well end on another day, or with fewer beside it.
@@ -31,6 +40,11 @@ def unfinished(outcome: Outcome) -> Verdict | None:
         message = (
             f"Killed from outside, holding {outcome.peak_memory >> 20} MB: mostly the kernel's way when memory runs "
             f"out; try fewer compiles at a time, or more memory."
+        )
+        return Verdict(status=Status.UNRESOLVED, kind=Kind.RESOURCE, message=message, seconds=outcome.seconds)
+    if not outcome.over_memory and outcome.exit_code != 0 and _NO_MEMORY.search(outcome.log):
+        message = (
+            f"Was refused memory, holding {outcome.peak_memory >> 20} MB; try fewer compiles at a time, or more memory."
         )
         return Verdict(status=Status.UNRESOLVED, kind=Kind.RESOURCE, message=message, seconds=outcome.seconds)
     return None

@@ -16,6 +16,11 @@ GROUPS = frozenset({"op", "node", "tensor"})
 #: Names taken from one log; a compiler that lists more is not helped by more.
 _MOST = 1000
 
+#: Characters at either end of a line in which patterns are looked for: some take time with the square of the length,
+#: and what a compiler prints between is mostly weights.
+_END = 3000
+_OVERLONG = re.compile(rf"[^\n]{{{2 * _END},}}")
+
 #: Characters of a line that a person reads to the end.
 _LONG = 300
 
@@ -70,7 +75,7 @@ def read_log(log: str, patterns: Sequence[Pattern] = ()) -> Reading:
     Without a match the message is the last complaint of the log, else its last line. The fingerprint is that of the
     matched words without what they name, so that two ops refused in the same words have the same one.
     """
-    text = plain(log)
+    text = _OVERLONG.sub(lambda line: f"{line[0][:_END]} … {line[0][-_END:]}", plain(log))
     ops: dict[str, None] = {}
     nodes: dict[str, None] = {}
     tensors: dict[str, None] = {}

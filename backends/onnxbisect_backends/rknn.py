@@ -1,8 +1,11 @@
 """The `rknn` backend: Rockchip's RKNN-Toolkit2, which converts models for the NPUs of RK35xx, RV11xx and RK2118."""
 
 import json
+import re
 import shutil
 from dataclasses import replace
+from difflib import get_close_matches
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -26,6 +29,9 @@ _SCRIPT = Path(__file__).with_name("rknn_convert.py")
 
 #: The exit status of `rknn_convert.py` where the question did not reach the toolkit.
 _NO_QUESTION = 2
+
+#: What a rule is called.
+_RULE = re.compile(rb"[a-z][a-z0-9]*(?:_[a-z0-9]+)+")
 
 #: These compute in integers only.
 _INTEGER_ONLY = frozenset({"rv1103", "rv1103b", "rv1106", "rv1106b"})
@@ -121,8 +127,16 @@ class RknnBackend:
         )
 
     def check(self) -> str | None:
-        """Whether its environment is installed."""
-        return self._toolchain.missing
+        """Whether its environment is installed, and has the rules that are to be gone without."""
+        if self._toolchain.missing or not self._options.disable_rules:
+            return self._toolchain.missing
+        rules = self._rules
+        unheard = next((rule for rule in self._options.disable_rules if rule not in rules), None)
+        if unheard is None:
+            return None
+        near = get_close_matches(unheard, rules, n=1)
+        hint = f"did you mean '{near[0]}'?" if near else "the log of a compile that fails in one names it."
+        return f"RKNN-Toolkit2 {self._toolchain.version} has no rule '{unheard}' to disable; {hint}"
 
     def compile(self, probe: Path, workdir: Path, limits: Limits) -> Outcome:
         """Convert a copy of the probe; the toolkit writes beside it."""
@@ -172,6 +186,13 @@ class RknnBackend:
             ),
             seconds=outcome.seconds,
         )
+
+    @cached_property
+    def _rules(self) -> frozenset[str]:
+        """Every word in the toolkit's modules of rules, the rules' names among them: it has no list, and takes any."""
+        modules = self._toolchain.site_packages.glob("rknn/api/rules/*.so")
+        words = {word for module in modules for word in _RULE.findall(module.read_bytes())}
+        return frozenset(word.decode() for word in words)
 
     def _config(self) -> dict[str, Any]:
         """What `RKNN.config` is told; our defaults are the toolkit's."""

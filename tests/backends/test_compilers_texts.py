@@ -73,7 +73,11 @@ def test_what_good_compiles_print_is_no_complaint(name: str, case: dict[str, Any
 
 
 @pytest.mark.parametrize("name", sorted(FILES))
-@pytest.mark.parametrize("log", ["x" * (4 << 20), "a.b." * (1 << 20), "\n" * (4 << 20)], ids=["word", "dots", "empty"])
+@pytest.mark.parametrize(
+    "log",
+    ["x" * (4 << 20), "a.b." * (1 << 20), "\n" * (4 << 20), '%1 = "top.Abs"(%0) ' * (1 << 16)],
+    ids=["word", "dots", "empty", "ops"],
+)
 def test_a_log_of_any_shape_is_read_in_seconds(name: str, log: str) -> None:
     backend = backend_of(name)
     began = time.process_time()

@@ -80,7 +80,7 @@ REFUSALS = [
     ("ValueError: list.remove(x): x not in list", ERROR, [], [], []),
     ("NotImplementedError: Seems config of input(images) doesn't exist", ERROR, [], [], ["images"]),
     ("ZeroDivisionError: division by zero", ERROR, [], [], []),
-    ("terminate called after throwing an instance of 'std::bad_alloc'", CRASH, [], [], []),
+    ("terminate called after throwing an instance of 'std::out_of_range'", CRASH, [], [], []),
     ("axnn.yamain.common.error.CodeException: (<ErrorCode.NPUBackendError: 8>, Oops())", ERROR, [], [], []),
 ]
 

@@ -213,6 +213,17 @@ def test_rules_may_be_left_out(tmp_path: Path) -> None:
     assert len(backend.options["disable_rules"]) == 2
 
 
+def test_a_rule_that_the_toolkit_lacks_is_told_before_anything_is_asked() -> None:
+    """The toolkit takes any name, and goes without nothing."""
+    usable()
+
+    complaint = make("rknn", {"disable_rules": "convert_rs_add_rs_to_rs_gather_element"}).check()
+
+    assert complaint is not None
+    assert "has no rule 'convert_rs_add_rs_to_rs_gather_element' to disable" in complaint
+    assert "did you mean 'convert_rs_add_rs_to_rs_gather_elements'?" in complaint
+
+
 def test_what_is_folded_to_nothing_is_refused_nowhere(tmp_path: Path) -> None:
     """The shape of a tensor, cut out, is a constant: the toolkit wants no model of that, and folds it in any other."""
     verdict = ask(usable(), net("g (float[1,4] x) => (int64[2] y) { [s] y = Shape(x) }"), tmp_path)
