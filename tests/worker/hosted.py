@@ -60,8 +60,8 @@ class Place:
         return Case(**{**known, **fields})  # type: ignore[arg-type]
 
     @contextmanager
-    def hosts(self, *, idle: int = 3) -> Iterator[ModelHosts]:
-        made = ModelHosts(self.settings, self.files, idle=idle)
+    def hosts(self, **bounds: int) -> Iterator[ModelHosts]:
+        made = ModelHosts(self.settings, self.files, **bounds)
         try:
             yield made
         finally:

@@ -19,9 +19,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 from onnxbisect.errors import BackendUnusableError, ModelError, OnnxBisectError
 from onnxbisect.job import Stats
+from onnxbisect_worker.child_host import hosts_folder
 from onnxbisect_worker.held_folders import hold
 from onnxbisect_worker.hosting import Host, HostLostError
-from onnxbisect_worker.model_client import ModelHosts, hosts_folder
+from onnxbisect_worker.model_client import ModelHosts
 
 #: Says where it runs, then does not end by itself; a child of its own, which left its session, does not either.
 SLEEPS = """
@@ -395,9 +396,10 @@ def test_a_host_stays_for_the_next_question(tmp_path: Path) -> None:
                 assert other.key(1) == host.key(1)
 
 
-def test_only_a_few_hosts_stay(tmp_path: Path) -> None:
+@pytest.mark.parametrize("bounds", [{"idle": 1}, {"idle_memory": 1}], ids=["count", "memory"])
+def test_only_a_few_hosts_stay(bounds: dict[str, int], tmp_path: Path) -> None:
     place = Place.at(tmp_path)
-    with place.hosts(idle=1) as hosts:
+    with place.hosts(**bounds) as hosts:
         for count in (2, 3):
             with hosts.lent(place.case(relus(count))) as host:
                 host.prepare()

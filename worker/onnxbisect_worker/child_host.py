@@ -1,0 +1,161 @@
+"""A host as a child process, as its worker sees it."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, replace
+from hashlib import sha256
+from pathlib import Path
+from threading import Lock
+from typing import Any
+from uuid import uuid4
+
+from onnxbisect.errors import OnnxBisectError
+from onnxbisect.job import Stats
+from onnxbisect.unitset import UnitSet
+from onnxbisect_backends import registry
+from onnxbisect_backends.probing.prober import Asked
+from onnxbisect_db.answered import Answered
+from onnxbisect_db.files import Files
+from onnxbisect_worker.host_environment import host_environment
+from onnxbisect_worker.host_messages import Setup, answered_to_json, asked_from_json, raised
+from onnxbisect_worker.host_process import HostProcess
+from onnxbisect_worker.hosting import Case, HostLostError, Written
+from onnxbisect_worker.prepared import Prepared
+from onnxbisect_worker.settings import Settings
+
+
+class ChildHost:
+    """A `Host` whose process starts when it is first asked for something."""
+
+    def __init__(self, case: Case, settings: Settings, files: Files) -> None:
+        self.case = case
+        self._settings = settings
+        self._files = files
+        self._process: HostProcess | None = None
+        self._killed = False
+        self._starting = Lock()
+
+    @property
+    def usable(self) -> bool:
+        """Whether it has a process that can go on."""
+        return self._process is not None and self._process.alive
+
+    @property
+    def memory(self) -> int:
+        """Bytes that its process holds."""
+        return 0 if self._process is None else self._process.memory
+
+    def prepare(self) -> Prepared:
+        """See `Host.prepare`. From then on this is also a host for the case that is prepared with what is returned."""
+        prepared = Prepared.from_bytes(self._ask(do="prepare").encode())
+        self.case = replace(self.case, prepared=sha256(prepared.to_bytes()).hexdigest())
+        return prepared
+
+    def key(self, units: UnitSet) -> str:
+        """See `Host.key`."""
+        key: str = self._ask(do="key", units=f"{units:x}")
+        return key
+
+    def ask(self, units: UnitSet, *, seconds_left: float | None) -> Asked:
+        """See `Host.ask`."""
+        return asked_from_json(self._ask(do="ask", units=f"{units:x}", seconds_left=seconds_left))
+
+    def unseen(self, answers: Sequence[Answered]) -> list[UnitSet]:
+        """See `Host.unseen`."""
+        found = self._ask(do="unseen", answers=[answered_to_json(it) for it in answers])
+        return [int(units, 16) for units in found]
+
+    def report(self, answers: Sequence[Answered], stats: Stats, logs: Mapping[str, str], folder: Path) -> Written:
+        """See `Host.report`."""
+        listed = [answered_to_json(it) for it in answers]
+        place = str(folder.absolute())
+        written = self._ask(do="report", answers=listed, stats=asdict(stats), logs=dict(logs), folder=place)
+        files = {name: Path(path) for name, path in written["files"].items()}
+        return Written(document=written["document"], files=files)
+
+    def kill(self) -> None:
+        """See `Host.kill`."""
+        with self._starting:
+            self._killed = True
+            process = self._process
+        if process is not None:
+            process.end()
+
+    def close(self) -> None:
+        """End it, when nobody waits for it."""
+        self.kill()
+        if self._process is not None:
+            self._process.close()
+
+    def forget(self) -> None:
+        """After a fork: it is the other process's."""
+        if self._process is not None:
+            self._process.forget()
+
+    def _ask(self, **request: Any) -> Any:
+        answer = self._started().ask(request)
+        if "error" not in answer:
+            return answer["result"]
+        error = raised(answer)
+        if isinstance(error, HostLostError):
+            self.kill()  # it says itself that it cannot go on
+        raise error
+
+    def _started(self) -> HostProcess:
+        with self._starting:
+            if self._killed:
+                raise HostLostError("The process that had the model was told to end.")
+            if self._process is None:
+                self._process = self._start()
+            return self._process
+
+    def _start(self) -> HostProcess:
+        setup = self._setup()
+        folder = hosts_folder(self._settings) / uuid4().hex
+        environment = host_environment(folder, self._inherited())
+        try:
+            process = HostProcess(folder, environment, seconds=self._settings.model_seconds)
+        except OSError as error:
+            reason = error.strerror or error
+            raise HostLostError(f"No process could be started that reads the model: {reason}.") from error
+        process.tell(setup.to_json())
+        return process
+
+    def _setup(self) -> Setup:
+        case, settings = self.case, self._settings
+        return Setup(
+            model=self._path(case.model_sha256),
+            model_sha256=case.model_sha256,
+            model_name=case.model_name,
+            files={location: self._path(name) for location, name in case.files.items()},
+            backend=case.backend,
+            options=case.options,
+            order=case.order.to_json(),
+            calibration={name: self._path(stored) for name, stored in case.order.calibration.items()},
+            prepared=None if case.prepared is None else self._path(case.prepared),
+            cache=str(settings.cache.absolute() / "models"),
+            cache_bytes=settings.model_cache,
+            compile_seconds=settings.compile_seconds,
+            compile_memory=settings.compile_memory,
+            seconds=settings.model_seconds,
+            memory=settings.model_memory,
+            nodes=settings.nodes,
+        )
+
+    def _path(self, name: str) -> str:
+        try:
+            return str(self._files.path(name).absolute())
+        except FileNotFoundError:
+            raise OnnxBisectError(
+                f"The file {name} of the job is not stored here any more: upload it again, and start the job again."
+            ) from None
+
+    def _inherited(self) -> tuple[str, ...]:
+        with suppress(OnnxBisectError):  # the host will say it
+            return (*registry.find(self.case.backend).inherit_env, *self._settings.compiler_env)
+        return self._settings.compiler_env
+
+
+def hosts_folder(settings: Settings) -> Path:
+    """Where hosts have their folders."""
+    return settings.cache.absolute() / "hosts"
