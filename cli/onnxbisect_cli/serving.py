@@ -1,6 +1,7 @@
 """`onnx-bisect serve`: the API, and where there is no redis to share it with others, everything else in one process."""
 
 import os
+import signal
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
@@ -49,6 +50,9 @@ def serve(settings: Settings) -> None:
             server_header=False,
             timeout_graceful_shutdown=_GRACE,
         )
+        for number in (signal.SIGINT, signal.SIGTERM):
+            # uvicorn ends at these, and then raises them again for whoever was there before: nobody
+            signal.signal(number, lambda _number, _frame: None)
         _Server(config, _url(listening), token).run(sockets=[listening])
 
 

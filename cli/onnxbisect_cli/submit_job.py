@@ -28,7 +28,7 @@ _EXIT_CODES = {"pass": COMPILES, "fail": CULPRITS, "unresolved": UNRESOLVED}
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What the user asks for. `targets` are backends with their options; `calibration` is a sample or a folder of them."""
+    """What the user asks for. `targets` are backends with options; `calibration` is a sample, or a folder of them."""
 
     model: Path
     server: str

@@ -1,0 +1,190 @@
+"""`serve` and `submit` as people use them: two programs, real sockets, the answers of `run`."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from command_line import PROGRAM
+
+from onnxbisect_db.database import Database
+
+MODELS = Path(__file__).parents[1] / "models"
+SAM = MODELS / "sam_part1_prompt__ts11.onnx"
+EDGESAM = ("--backend", "whitelist", "--option", "profile=edgesam")
+
+
+@dataclass(frozen=True)
+class Server:
+    url: str
+    token: str
+    process: subprocess.Popen[str]
+    data: Path
+
+    def submit(self, *arguments: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "ONNXBISECT_SERVER": self.url, "ONNXBISECT_TOKEN": self.token, "COLUMNS": "100"}
+        command = [PROGRAM, "submit", *map(str, arguments)]
+        return subprocess.run(command, env=environment, text=True, capture_output=True, check=False, **options)
+
+
+def serve(data: Path) -> Server:
+    with (data.parent / "serve.log").open("w") as log:
+        process = subprocess.Popen(
+            [PROGRAM, "serve", "--data", str(data), "--port", "0"],
+            env={key: value for key, value in os.environ.items() if not key.startswith("ONNXBISECT_")},
+            text=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+        )
+    assert process.stdout is not None
+    address, token = process.stdout.readline(), process.stdout.readline()
+    return Server(address.split()[-1], token.split()[1], process, data)
+
+
+def ended(server: Server) -> int:
+    server.process.send_signal(signal.SIGINT)
+    code = server.process.wait(timeout=60)
+    assert server.process.stdout is not None
+    server.process.stdout.close()
+    return code
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    found = serve(tmp_path_factory.mktemp("serve") / "data")
+    yield found
+    assert ended(found) == 0
+
+
+def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [PROGRAM, "run", "--no-cache", *map(str, arguments)]
+    return subprocess.run(command, text=True, capture_output=True, check=False, env={**os.environ, "COLUMNS": "100"})
+
+
+def culprits(folder: Path) -> bytes:
+    return json.dumps(json.loads((folder / "report.json").read_bytes())["culprits"]).encode()
+
+
+def test_what_a_server_finds_is_what_run_finds_byte_for_byte(server: Server, tmp_path: Path) -> None:
+    here = run(SAM, *EDGESAM, "--out", tmp_path / "here")
+    there = server.submit(SAM, *EDGESAM, "--wait", "--out", tmp_path / "there")
+    assert (there.returncode, here.returncode) == (1, 1), there.stderr
+    assert culprits(tmp_path / "there") == culprits(tmp_path / "here")
+    files = {path.relative_to(tmp_path / "here") for path in (tmp_path / "here").rglob("*.onnx")}
+    assert files
+    for file in files:
+        assert (tmp_path / "there" / file).read_bytes() == (tmp_path / "here" / file).read_bytes()
+    assert there.stdout.splitlines()[0] == here.stdout.splitlines()[0]
+    assert there.stdout.count("culprit") == here.stdout.count("culprit")
+
+
+def test_a_model_that_compiles_ends_with_0(server: Server) -> None:
+    done = server.submit(SAM, "--backend", "onnxruntime")
+    assert done.returncode == 0, done.stderr
+    assert "compiles for onnxruntime" in done.stdout
+
+
+def test_external_data_goes_along(server: Server, tmp_path: Path) -> None:
+    model = next((MODELS / "external").glob("*.onnx"))
+    done = server.submit(model, *EDGESAM, "--format", "json", "--out", tmp_path)
+    assert done.returncode in (0, 1), done.stderr
+    here = run(model, *EDGESAM, "--format", "json")
+    assert json.loads(done.stdout)["culprits"] == json.loads(here.stdout)["culprits"]
+    assert json.loads(done.stdout)["model"]["sha256"] == json.loads(here.stdout)["model"]["sha256"]
+
+
+def test_several_targets_make_an_overview_and_a_report_each(server: Server, tmp_path: Path) -> None:
+    several = ("--backend", "whitelist", "--backend", "onnxruntime", "--option", "whitelist.profile=edgesam")
+    done = server.submit(SAM, *several, "--out", tmp_path)
+    assert done.returncode == 1, done.stderr
+    assert "compiles for 1 of 2 targets" in done.stdout
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["1-whitelist", "2-onnxruntime"]
+    assert (tmp_path / "overview.html").is_file()
+    assert json.loads((tmp_path / "1-whitelist" / "report.json").read_text())["culprits"]
+
+
+def test_without_waiting_the_job_is_named(server: Server) -> None:
+    done = server.submit(SAM, *EDGESAM, "--no-wait", "--label", "repo=a/b")
+    assert done.returncode == 0
+    job = httpx2.get(done.stdout.strip(), headers={"Authorization": f"Bearer {server.token}"}).json()
+    assert job["labels"] == {"repo": "a/b"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        ((SAM, "--backend", "qmm"), 2, "qnn"),
+        ((SAM, "--backend", "whitelist", "--option", "profil=edgesam"), 2, "profile"),
+        ((Path(__file__), *EDGESAM), 2, "not an ONNX model"),
+        ((SAM, *EDGESAM, "--token", "obk_0_0"), 2, "token"),
+        ((SAM, *EDGESAM, "--server", "http://127.0.0.1:9"), 3, "cannot be reached"),
+        ((SAM, *EDGESAM, "--server", "ftp://x"), 2, "no address"),
+    ],
+)
+def test_a_mistake_is_one_sentence(server: Server, arguments: tuple[str | Path, ...], code: int, said: str) -> None:
+    done = server.submit(*arguments)
+    assert done.returncode == code, done.stderr
+    assert done.stderr.startswith("onnx-bisect: ")
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert done.stdout == ""
+
+
+def test_ctrl_c_cancels_the_job(server: Server, tmp_path: Path) -> None:
+    environment = {**os.environ, "ONNXBISECT_SERVER": server.url, "ONNXBISECT_TOKEN": server.token}
+    slow = ("--backend", "whitelist", "--option", "profile=edgesam", "--option", "delay=30")
+    process = subprocess.Popen(
+        [PROGRAM, "submit", str(SAM), *slow], env=environment, text=True, stderr=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert process.stderr is not None
+    url = re.search(r"http\S+", process.stderr.readline())
+    assert url is not None
+    process.send_signal(signal.SIGINT)
+    _, rest = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "cancelled" in rest
+    job = httpx2.get(url[0], headers={"Authorization": f"Bearer {server.token}"}).json()
+    assert job["state"] == "cancelled"
+
+
+def test_it_goes_on_where_it_was_killed(tmp_path: Path) -> None:
+    first = serve(tmp_path / "data")
+    slow = (*EDGESAM, "--option", "delay=0.3", "--no-wait")
+    url = first.submit(SAM, *slow).stdout.strip()
+    time.sleep(2)
+    first.process.kill()
+    first.process.communicate()
+    second = serve(tmp_path / "data")
+    assert second.token == first.token
+    again = url.replace(first.url, second.url)
+    headers = {"Authorization": f"Bearer {second.token}"}
+    deadline = time.monotonic() + 120
+    while (job := httpx2.get(again, params={"wait": 10}, headers=headers, timeout=30).json())["state"] != "done":
+        assert time.monotonic() < deadline, job
+    assert job["verdict"] == "fail"
+    assert ended(second) == 0
+
+
+def test_an_address_that_is_taken_is_said(server: Server, tmp_path: Path) -> None:
+    port = server.url.rpartition(":")[2]
+    taken = subprocess.run(
+        [PROGRAM, "serve", "--data", str(tmp_path), "--port", port], text=True, capture_output=True, check=False
+    )
+    assert taken.returncode == 2
+    assert "--port" in taken.stderr.splitlines()[-1]
+
+
+def test_the_token_is_for_its_owner_only(server: Server) -> None:
+    assert (server.data / "token").stat().st_mode & 0o077 == 0
+    database = Database(f"sqlite:///{server.data / 'onnx-bisect.sqlite'}")
+    assert database.is_current()
+    database.close()
