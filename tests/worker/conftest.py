@@ -1,13 +1,17 @@
 """Databases for the steps of jobs: SQLite and a real PostgreSQL, on a clock that only the test moves."""
 
+import itertools
 from collections.abc import Iterator
 
 import postgres_server
+import psycopg
 import pytest
 from service import Clock
 
 from onnxbisect_db.database import Database
 from onnxbisect_db.tables import Base
+
+_numbers = itertools.count()
 
 
 @pytest.fixture(scope="session")
@@ -15,6 +19,16 @@ def postgres_url() -> Iterator[str]:
     """A PostgreSQL of our own, without tables."""
     with postgres_server.running() as folder:
         yield f"postgresql://postgres@/postgres?host={folder}"
+
+
+@pytest.fixture
+def new_postgres_url(postgres_url: str) -> str:
+    """A database of this test's own, without tables."""
+    name = f"own{next(_numbers)}"
+    folder = postgres_url.partition("?host=")[2]
+    with psycopg.connect(host=folder, user="postgres", dbname="postgres", autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name} TEMPLATE template0")  # type: ignore[arg-type]
+    return f"postgresql://postgres@/{name}?host={folder}"
 
 
 @pytest.fixture(scope="session", params=["sqlite", "postgresql"])

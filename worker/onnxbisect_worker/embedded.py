@@ -44,6 +44,7 @@ class Embedded:
         )
         app = make_app(settings)
         install(app, lambda: self._place)
+        app.set_default()  # threads of celery's pool look for tasks there
         self._ready = Event()
         self._worker: Any = WorkController(
             app=app,

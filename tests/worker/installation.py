@@ -1,0 +1,132 @@
+"""The service as it is installed: a folder, a database, a queue, workers, and a client that knows the database."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from onnxbisect_db import jobs, models
+from onnxbisect_db.jobs import NewJob, NewTarget
+from onnxbisect_db.reconcile import SearchBell
+from onnxbisect_db.states import JobState, Stage
+from onnxbisect_db.tables import Job
+from onnxbisect_worker.app import make_app
+from onnxbisect_worker.celery_bell import CeleryBell
+from onnxbisect_worker.order import Order
+from onnxbisect_worker.service import Service, open_service
+from onnxbisect_worker.settings import Settings
+
+_WORK = """
+import sys
+from onnxbisect_worker.settings import load_settings
+from onnxbisect_worker.working import work
+sys.exit(work(load_settings(), backends=sys.argv[2:], control=sys.argv[1] == "control"))
+"""
+
+
+@dataclass
+class Installation:
+    settings: Settings
+    #: What its processes are told, besides what this process has.
+    environment: dict[str, str]
+    service: Service = field(init=False)
+
+    @classmethod
+    def at(cls, folder: Path, **settings: Any) -> "Installation":
+        wanted = {"data": str(folder / "data"), "lease_seconds": "6", "reconcile_seconds": "0.5", **settings}
+        return cls(
+            Settings.model_validate(wanted), {f"ONNXBISECT_{name.upper()}": text for name, text in wanted.items()}
+        )
+
+    def __post_init__(self) -> None:
+        self.service = open_service(self.settings, CeleryBell(make_app(self.settings)))
+        self.service.database.upgrade()
+
+    def submit(self, model: Path, options: dict[str, str], *, order: Order | None = None) -> Job:
+        stored = self.service.files.put([model.read_bytes()])
+
+        def make(session: Any) -> Job:
+            models.keep(session, tenant="", sha256=stored.sha256, name=model.name, size=stored.size)
+            targets = (NewTarget(backend="whitelist", options=options),)
+            wanted = NewJob(model_sha256=stored.sha256, targets=targets, request=(order or Order()).to_json())
+            return jobs.create(session, wanted, tenant="").job
+
+        job = self.service.database.run(make)
+        for search in job.searches:
+            self.service.bell.search(SearchBell(search_id=search.id, stage=Stage.PREPARE, backend=search.backend))
+        return job
+
+    def read(self, job: Job) -> Job:
+        with self.service.database.session() as session:
+            found = jobs.get(session, job.id, "")
+        assert found is not None
+        return found
+
+    def ended(self, job: Job, seconds: float = 90, meanwhile: Callable[[], object] = lambda: None) -> Job:
+        give_up = time.monotonic() + seconds
+        while not JobState(self.read(job).state).ended:
+            assert time.monotonic() < give_up, f"the job is still {self.read(job).state}"
+            meanwhile()
+            time.sleep(0.05)
+        return self.read(job)
+
+    def until_asked(self, job: Job, calls: int, seconds: float = 90) -> None:
+        """Until so many compiles of the job are over."""
+        give_up = time.monotonic() + seconds
+        while self.read(job).searches[0].calls < calls:
+            assert time.monotonic() < give_up
+            assert not JobState(self.read(job).state).ended
+            time.sleep(0.02)
+
+    def report(self, job: Job) -> dict[str, Any]:
+        [search] = self.read(job).searches
+        assert search.report is not None
+        with self.service.files.open(search.report) as file:
+            return dict(json.load(file))
+
+    @contextmanager
+    def worker(
+        self, backends: Sequence[str] = ("whitelist",), *, control: bool = True
+    ) -> "Iterator[subprocess.Popen[str]]":
+        """A worker process, which is told to stop in the end."""
+        argv = [sys.executable, "-W", "ignore", "-c", _WORK, "control" if control else "", *backends]
+        with subprocess.Popen(argv, env={**os.environ, **self.environment}, text=True) as process:
+            try:
+                yield process
+            finally:
+                process.send_signal(signal.SIGTERM)
+                try:
+                    process.wait(30)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    raise
+
+    def processes(self) -> list[int]:
+        """All that have to do with the data folder, but for this one."""
+        marker = str(self.settings.data).encode()
+        found = []
+        for entry in Path("/proc").glob("[0-9]*"):
+            try:
+                told = (entry / "cmdline").read_bytes() + (entry / "environ").read_bytes()
+                told += os.fsencode((entry / "cwd").readlink())
+            except OSError:
+                continue
+            if marker in told and int(entry.name) != os.getpid():
+                found.append(int(entry.name))
+        return found
+
+    def gone(self, seconds: float) -> bool:
+        """Whether all of its processes are, within so many seconds."""
+        give_up = time.monotonic() + seconds
+        while self.processes():
+            if time.monotonic() > give_up:
+                return False
+            time.sleep(0.05)
+        return True

@@ -1,0 +1,116 @@
+"""Everything in one process: what `onnx-bisect serve` starts."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from installation import Installation
+from sqlalchemy import select
+
+from onnxbisect.errors import OptionError
+from onnxbisect_db import lifecycle, workers
+from onnxbisect_db.states import JobState, ProbeState
+from onnxbisect_db.tables import Probe
+from onnxbisect_worker.embedded import Embedded
+from onnxbisect_worker.working import work
+
+MODEL = Path(__file__).parent.parent / "cases" / "c2_chain100_3bad.onnx"
+DENY = {"deny": "Asinh,Cosh,Atan", "report": "none"}
+
+
+@contextmanager
+def embedded(it: Installation) -> Iterator[Embedded]:
+    running = Embedded(it.service)
+    running.start()
+    try:
+        yield running
+    finally:
+        running.stop()
+
+
+def test_a_job_is_done_and_its_culprits_are_those_of_run(tmp_path: Path) -> None:
+    it = Installation.at(tmp_path)
+    with embedded(it):
+        job = it.submit(MODEL, DENY)
+        ended = it.ended(job)
+        assert (ended.state, ended.verdict) == (JobState.DONE, "fail")
+        again = it.submit(MODEL, DENY)
+        it.ended(again)
+    options = [part for name, value in DENY.items() for part in ("--option", f"{name}={value}")]
+    out, program = tmp_path / "run", Path(sys.executable).with_name("onnx-bisect")
+    argv = [program, "run", MODEL, "--backend", "whitelist", *options, "--no-cache", "--out", out]
+    run = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert run.returncode == 1, run.stderr
+    local = json.loads((out / "report.json").read_text())
+    assert apart_from_evidence(it.report(job)) == apart_from_evidence(local)
+    assert json.dumps(it.report(again)["culprits"]) == json.dumps(it.report(job)["culprits"])
+    assert it.report(again)["stats"]["compiler_calls"] == 0
+    for name, sha256 in ended.searches[0].files.items():
+        if name.endswith(".onnx"):
+            assert it.service.files.path(sha256).read_bytes() == (out / name).read_bytes()
+    assert len([name for name in ended.searches[0].files if name.endswith(".onnx")]) == 3
+
+
+def test_cancelling_ends_the_compiler_within_two_seconds(tmp_path: Path) -> None:
+    it = Installation.at(tmp_path)
+    with embedded(it):
+        job = it.submit(MODEL, {**DENY, "delay": "600"})
+        while not running_probes(it):
+            time.sleep(0.05)
+        it.service.database.run(lambda session: lifecycle.cancel(session, job.id, ""))
+        assert it.gone(2)
+        assert it.read(job).state == JobState.CANCELLED
+
+
+def test_what_was_in_hand_when_it_stopped_goes_on_when_it_starts_again(tmp_path: Path) -> None:
+    it = Installation.at(tmp_path)
+    with embedded(it):
+        job = it.submit(MODEL, {**DENY, "delay": "0.1"})
+        it.until_asked(job, 2)
+    assert it.gone(0)
+    assert not running_probes(it)
+    with it.service.database.session() as session:
+        assert [row.losses for row in session.scalars(select(Probe)) if row.losses] == []
+        assert workers.listed(session) == []
+    with embedded(it):
+        assert it.ended(job).state == JobState.DONE
+    assert len(it.report(job)["culprits"]) == 3
+
+
+def test_it_tells_what_compilers_it_has(tmp_path: Path) -> None:
+    it = Installation.at(tmp_path)
+    with embedded(it):
+        give_up = time.monotonic() + 60
+        tools: dict[str, str] = {}
+        while not tools:
+            assert time.monotonic() < give_up
+            with it.service.database.session() as session:
+                tools = {name: words for row in workers.listed(session) for name, words in row.tools.items()}
+            time.sleep(0.05)
+    assert tools["onnxruntime"].startswith("onnxruntime 1.")
+    assert tools["whitelist"] != ""
+    assert tools.keys() >= {"pulsar2", "tpu-mlir", "qnn", "rknn"}
+
+
+def test_a_queue_in_memory_is_for_one_process_alone(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="ONNXBISECT_REDIS_URL"):
+        work(Installation.at(tmp_path).settings, backends=["whitelist"])
+    shared = Installation.at(tmp_path, redis_url="redis://127.0.0.1:1/0")
+    with pytest.raises(OptionError, match="onnx-bisect worker"):
+        Embedded(shared.service)
+
+
+def apart_from_evidence(report: dict[str, Any]) -> str:
+    """Which of several sufficient probes prove a culprit depends on what was asked first."""
+    return json.dumps([{**culprit, "evidence": None} for culprit in report["culprits"]])
+
+
+def running_probes(it: Installation) -> int:
+    with it.service.database.session() as session:
+        return len(list(session.scalars(select(Probe.id).where(Probe.state == ProbeState.RUNNING))))
