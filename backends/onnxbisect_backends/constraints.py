@@ -85,7 +85,7 @@ def _input(constraint: InputConstraint, node: onnx.NodeProto, scope: Scope) -> s
         return None
     match constraint.rule:
         case "absent":
-            return f"input {constraint.name} is given, must be absent"
+            return f"input {constraint.name} is given, must be absent" if scope.is_given(tensor) else None
         case "absent_or_const":
             known = scope.tensor(tensor)
             values = small_values(known) if known is not None else None

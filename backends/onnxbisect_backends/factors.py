@@ -108,6 +108,8 @@ def _seen(node: onnx.NodeProto, scope: Scope, schema: onnx.defs.OpSchema) -> Ite
         if known is None:
             continue
         if formal.option == onnx.defs.OpSchema.FormalParameterOption.Optional:
+            if not scope.is_given(tensor):
+                continue
             yield "given", formal.name, True
         if not scope.is_constant(tensor):
             yield "computed", formal.name, True

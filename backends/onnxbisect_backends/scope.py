@@ -53,6 +53,11 @@ class Scope:
         """Whether the tensor depends on constants and static shapes only."""
         return name in self.constant or (self.outer is not None and self.outer.is_constant(name))
 
+    def is_given(self, name: str) -> bool:
+        """Whether an optional input is there; one without elements, as axes or scales may be, says nothing."""
+        known = self.type_of(name) if name else None
+        return bool(name) and (known is None or known.dims is None or 0 not in known.dims)
+
     def tensor(self, name: str) -> TensorProto | None:
         """The value of an initializer or a Constant node; None for everything computed."""
         if name in self.tensors:

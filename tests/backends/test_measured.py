@@ -208,6 +208,12 @@ def test_an_op_that_compiles_as_it_was_is_supported_up_to_what_changed() -> None
     rules = Rules(profile=profile)
     assert refusals(newer, rules)
     assert not refusals(older, rules)
+    without = onnx.ModelProto()
+    without.CopyFrom(newer)
+    without.graph.initializer[0].CopyFrom(helper.make_tensor("axes", TensorProto.INT64, [0], []))
+    assert not refusals(without, rules)
+    again = profile_of((newer, fail("Unsupport opset")), (older, PASS), (without, PASS))
+    assert again.ops["ReduceMean"].constraints == (limit,)
 
 
 def test_what_only_the_use_that_compiles_has_spoils_the_experiment() -> None:

@@ -14,6 +14,7 @@ COUNTS = {
     "acuity-6.57.1": 128,
     "edgesam": 26,
     "mnn-3.6.1": 145,
+    "nncase-1.9.0-measured": 108,
     "nncase-2.11.0": 117,
     "openvino-2026.4.1-measured": 165,
     "pulsar2-ax615": 71,
