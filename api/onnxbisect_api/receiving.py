@@ -86,4 +86,10 @@ async def _in_thread(function: Callable[..., T], *args: object) -> T:
     except LookupError:
         limiter = CapacityLimiter(_WRITERS)
         _limiter.set(limiter)
-    return await to_thread.run_sync(function, *args, limiter=limiter)
+    running = asyncio.create_task(to_thread.run_sync(function, *args, limiter=limiter))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        # A thread cannot be cancelled: what it uses is its own until it ends.
+        await asyncio.wait([running])
+        raise

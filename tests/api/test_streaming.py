@@ -1,0 +1,244 @@
+"""Uploads over a real network: what they cost in memory, and what is left when they end before their end."""
+
+import asyncio
+import http.client
+import os
+import shutil
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from served import Served, served
+from starlette.requests import Request
+
+from onnxbisect_api import receiving
+from onnxbisect_api.problems import Problem
+from onnxbisect_db import tokens
+from onnxbisect_db.database import Database
+from onnxbisect_db.states import Scope
+
+_LIMIT = 210 << 20
+_BLOCK = os.urandom(1 << 20)
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads a process's peak memory from /proc")
+
+
+@pytest.fixture(scope="module")
+def folder(tables: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("served")
+    shutil.copy(tables, folder / "onnx-bisect.sqlite")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server(folder: Path) -> Iterator[Served]:
+    with served(folder, upload_bytes=_LIMIT, uploads="1000/second") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def token(folder: Path) -> str:
+    database = Database(f"sqlite:///{folder / 'onnx-bisect.sqlite'}")
+    with database.transaction() as session:
+        text = tokens.issue(session, tenant="", name="test", scopes=(Scope.SUBMIT,)).text
+    database.close()
+    return text
+
+
+@pytest.fixture(autouse=True)
+def empty(folder: Path) -> Iterator[None]:
+    """Nothing is left of one test in the next."""
+    yield
+    for path in (folder / "files").rglob("*"):
+        if path.is_file():
+            path.unlink()
+
+
+def unfinished(folder: Path) -> list[Path]:
+    return list((folder / "files" / "unfinished").iterdir())
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Wait for what another process does soon."""
+    ends = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < ends
+        time.sleep(0.02)
+
+
+def send(server: Served, token: str, body: Iterator[bytes], method: str = "PUT", **headers: str) -> tuple[int, bytes]:
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=120)
+    try:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        connection.request(
+            method,
+            "/v1/models",
+            body=body,
+            headers={"Authorization": f"Bearer {token}", **named},
+            encode_chunked="Content-Length" not in named,
+        )
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    finally:
+        connection.close()
+
+
+def begun(server: Served, token: str, head: str, body: bytes = b"") -> socket.socket:
+    """A request as it looks on the wire, of which more may come."""
+    connection = socket.create_connection(("127.0.0.1", server.port), timeout=60)
+    authorization = f"Host: x\r\nAuthorization: Bearer {token}\r\n"
+    connection.sendall(f"PUT /v1/models HTTP/1.1\r\n{authorization}{head}\r\n\r\n".encode() + body)
+    return connection
+
+
+@pytest.mark.parametrize("form", [False, True])
+def test_a_large_upload_takes_little_memory(server: Served, folder: Path, token: str, form: bool) -> None:
+    size = 200 << 20
+    head = b'--b\r\nContent-Disposition: form-data; name="data"; filename="w"\r\n\r\n'
+    foot = b'\r\n--b\r\nContent-Disposition: form-data; name="model"; filename="m"\r\n\r\nonnx\r\n--b--\r\n'
+
+    def body() -> Iterator[bytes]:
+        yield head if form else b""
+        for _ in range(size >> 20):
+            yield _BLOCK
+        yield foot if form else b""
+
+    length = size + (len(head) + len(foot) if form else 0)
+    before = server.forget_peak()
+    status, _ = send(
+        server,
+        token,
+        body(),
+        "POST" if form else "PUT",
+        Content_Length=str(length),
+        Content_Type="multipart/form-data; boundary=b",
+    )
+    assert status == 201
+    assert server.peak_memory() - before < 40 << 20
+    assert sum(path.stat().st_size for path in (folder / "files").glob("??/*")) >= size
+    assert unfinished(folder) == []
+
+
+def test_what_is_said_to_be_too_large_is_refused_before_it_comes(server: Served, folder: Path, token: str) -> None:
+    with begun(server, token, f"Content-Length: {_LIMIT + 1}\r\nExpect: 100-continue") as connection:
+        answer = http.client.HTTPResponse(connection)
+        answer.begin()
+        assert answer.status == 413
+        assert answer.headers["content-type"] == "application/problem+json"
+    assert unfinished(folder) == []
+
+
+def test_what_turns_out_to_be_too_large_is_refused_at_once(server: Served, folder: Path, token: str) -> None:
+    sent = 0
+
+    def body() -> Iterator[bytes]:
+        """Goes on until the server has thrown away what it got."""
+        nonlocal sent
+        while sent <= _LIMIT or unfinished(folder):
+            assert sent < 4 * _LIMIT
+            sent += len(_BLOCK)
+            yield _BLOCK
+
+    status, answer = send(server, token, body())
+    assert status == 413
+    assert b"larger than" in answer
+    assert list((folder / "files").glob("??/*")) == []
+
+
+@pytest.mark.parametrize("head", ["Content-Length: 9999999", "Transfer-Encoding: chunked"])
+def test_an_upload_that_breaks_off_leaves_nothing(server: Served, folder: Path, token: str, head: str) -> None:
+    body = b"x" * 3_000_000
+    if "chunked" in head:
+        body = f"{len(body):x}\r\n".encode() + body
+    connection = begun(server, token, head, body)
+    until(lambda: [path.stat().st_size > 0 for path in unfinished(folder)] == [True])
+    connection.close()
+    until(lambda: unfinished(folder) == [])
+    assert list((folder / "files").glob("??/*")) == []
+    assert "Traceback" not in server.log.read_text()
+
+
+def test_slow_clients_hold_nobody_up(server: Served, folder: Path, token: str) -> None:
+    """More of them than there are threads for requests, each in the middle of its upload."""
+    slow = [begun(server, token, "Content-Length: 3000000", b"x" * 1_100_000) for _ in range(60)]
+    try:
+        until(lambda: len([path for path in unfinished(folder) if path.stat().st_size > 0]) == len(slow))
+        answered, _ = send(server, token, iter([b"quick"]))
+        assert answered == 201
+    finally:
+        for connection in slow:
+            connection.close()
+    until(lambda: unfinished(folder) == [])
+
+
+def test_uploads_of_the_same_file_at_once_are_one(server: Served, folder: Path, token: str) -> None:
+    statuses: list[int] = []
+    threads = [
+        threading.Thread(target=lambda: statuses.append(send(server, token, iter([_BLOCK] * 5))[0])) for _ in range(6)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert set(statuses) <= {200, 201}
+    assert len(list((folder / "files").glob("??/*"))) == 1
+    assert unfinished(folder) == []
+
+
+class _Sink:
+    def __init__(self) -> None:
+        self.did: list[str] = []
+
+    def write(self, chunk: bytes) -> None:
+        self.did.append(f"wrote {len(chunk)}")
+
+    def abandon(self) -> None:
+        self.did.append("abandoned")
+
+
+def test_who_sends_nothing_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(receiving, "_PATIENCE", 0.01)
+    sink = _Sink()
+
+    async def silent() -> dict[str, object]:
+        await asyncio.Event().wait()
+        return {}
+
+    request = Request({"type": "http", "method": "PUT", "headers": []}, silent)  # type: ignore[arg-type]
+    with pytest.raises(Problem, match="Nothing has come") as raised:
+        asyncio.run(receiving.receive(request, sink, lambda: None))
+    assert raised.value.status_code == 408
+    assert sink.did == ["abandoned"]
+
+
+def test_a_request_that_is_cancelled_leaves_the_sink_to_nobody() -> None:
+    """The thread that writes ends first: the sink must not be abandoned under it."""
+    writing, go_on = threading.Event(), threading.Event()
+
+    class Slow(_Sink):
+        def write(self, chunk: bytes) -> None:
+            writing.set()
+            go_on.wait(60)
+            super().write(chunk)
+
+    sink = Slow()
+
+    async def block() -> dict[str, object]:
+        return {"type": "http.request", "body": _BLOCK, "more_body": True}
+
+    async def cancelled() -> None:
+        request = Request({"type": "http", "method": "PUT", "headers": []}, block)  # type: ignore[arg-type]
+        task = asyncio.create_task(receiving.receive(request, sink, lambda: None))
+        await asyncio.to_thread(writing.wait, 60)
+        task.cancel()
+        await asyncio.sleep(0)
+        go_on.set()
+        await task
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(cancelled())
+    assert sink.did == ["wrote 1048576", "abandoned"]
