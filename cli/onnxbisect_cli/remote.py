@@ -49,7 +49,7 @@ class Server:
         """
         if not data:
             sha256 = _sha256(model)
-            if self._send("HEAD", f"/v1/models/{sha256}", missing_is_fine=True).status_code == 200:
+            if self._send("GET", f"/v1/models/{sha256}", missing_is_fine=True).status_code == 200:
                 return sha256
             sent = self._send("PUT", "/v1/models", params={"name": model.name}, content=lambda: _chunks(model))
         else:
