@@ -142,9 +142,12 @@ def _words(answer: Measured) -> str:
 
 
 def _likeliest(answers: Sequence[Measured]) -> Measured:
-    """Of the first test's, the one with the weights constant: with computed ones, the words may be about that alone."""
+    """Of what the compiler said of the first test: words about the op itself, rather with its weights constant, for
+    with computed ones they may be about that alone.
+    """
     first = [answer for answer in answers if answer.test == answers[0].test]
-    return next((answer for answer in first if answer.form is Form.WEIGHTS), first[0])
+    named = [answer for answer in first if answer.model.graph.node[0].op_type in answer.verdict.hints.ops] or first
+    return next((answer for answer in named if answer.form is Form.WEIGHTS), named[0])
 
 
 def _refusal(by_op: Mapping[str, Sequence[Measured]], refused: Mapping[str, str]) -> str:

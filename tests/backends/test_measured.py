@@ -1,12 +1,13 @@
 """From answers about single nodes to a profile: what is learnt, what is not, and how it is written down."""
 
 import tomllib
+from dataclasses import replace
 
 import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from onnxbisect.verdict import Kind, Status, Verdict
+from onnxbisect.verdict import Hints, Kind, Status, Verdict
 from onnxbisect_backends.contract import Description
 from onnxbisect_backends.measured import Manners, Measured, disagreements, measured_profile
 from onnxbisect_backends.node_tests import Form, node_tests
@@ -223,3 +224,21 @@ def test_what_only_the_use_that_compiles_has_spoils_the_experiment() -> None:
     assert not profile.ops["Softmax"].constraints
     assert refusals(refused, Rules(profile=profile))
     assert not refusals(node("Softmax", (D, (2, 3)), axis=0), Rules(profile=profile))
+
+
+@pytest.mark.parametrize(("named", "says"), [(("Softmax",), "weights"), ((), "usual")])
+def test_a_refused_op_is_quoted_by_words_that_name_it(named: tuple[str, ...], says: str) -> None:
+    """The same test twice: with its weights constant, what the compiler says may be about a weight."""
+    model, ops = node("Softmax", (F, (2, 3))), {Form.USUAL: ("Softmax",), Form.WEIGHTS: named}
+    answers = [
+        Measured(
+            test="test",
+            op="Softmax",
+            form=form,
+            model=model,
+            verdict=replace(fail(form.name.lower()), hints=Hints(ops=ops[form])),
+        )
+        for form in ops
+    ]
+    profile = measured_profile("mine", answers, DESCRIPTION, Manners(), source="a test", tests=9, asked=OPS)
+    assert profile.refused["Softmax"] == says
