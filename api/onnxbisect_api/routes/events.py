@@ -28,10 +28,19 @@ _AT_A_TIME = 500
 _LARGEST = 2**31 - 1
 #: Whoever stands in between is not to wait for more.
 _UNBUFFERED = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+_EVENT = {
+    "type": "object",
+    "properties": {
+        "id": {"type": "string"},
+        "event": {"type": "string"},
+        "data": {"type": "string", "contentMediaType": "application/json"},
+        "retry": {"type": "integer"},
+    },
+}
 _STREAM: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "The events: `id` is the number, `event` the type, `data` an object with number, type, at, data",
-        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+        "content": {"text/event-stream": {"itemSchema": _EVENT}},
     },
     204: {"description": "The job has ended, and nothing came after that event: do not ask again"},
 }

@@ -27,11 +27,11 @@ router = APIRouter(tags=["reports"])
 TargetNumber = Annotated[int | None, Query(ge=1, le=32, description="which of several targets, from 1")]
 
 _TEXT: dict[str, Any] = {"schema": {"type": "string"}}
+_JSON: dict[str, Any] = {"schema": {"type": ["object", "array"]}}
 _REPORT: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "The report",
-        "content": {"application/json": {"schema": {"type": ["object", "array"]}}}
-        | {form.media_type: _TEXT for form in Form if form.media_type != "application/json"},
+        "content": {form.media_type: _JSON if form.media_type.endswith("json") else _TEXT for form in Form},
     },
     304: {"description": "The client has it"},
 }
