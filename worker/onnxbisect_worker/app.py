@@ -59,6 +59,7 @@ def make_app(settings: Settings) -> Celery:
         task_time_limit=2 * settings.model_seconds + settings.compile_seconds + 600,
         worker_prefetch_multiplier=1,
         worker_max_memory_per_child=2_000_000,  # kB
+        worker_proc_alive_timeout=60,  # of a process that starts on a busy machine
         worker_hijack_root_logger=False,
         worker_redirect_stdouts=False,
         worker_send_task_events=False,

@@ -12,6 +12,7 @@ from types import FrameType
 
 #: Seconds for giving back what is in hand, when nobody is left to wait for it.
 _GRACE = 5.0
+_LOOK_EVERY = 0.5
 
 
 class Lifeline:
@@ -43,8 +44,9 @@ class Lifeline:
         def wait() -> None:
             os.read(self._read, 1)
             stopping.set()
-            if os.getppid() != self._worker:
-                self._exit(let_go)
+            while os.getppid() == self._worker:
+                time.sleep(_LOOK_EVERY)
+            self._exit(let_go)
 
         signal.signal(signal.SIGTERM, told)
         Thread(target=wait, name="lifeline", daemon=True).start()

@@ -5,8 +5,10 @@ host's memory with it, or a bug in a step, then costs one of them.
 """
 
 import logging
+import os
+import time
 from collections.abc import Sequence
-from threading import Event
+from threading import Event, Thread
 from typing import Any
 
 from celery import signals
@@ -31,6 +33,8 @@ from onnxbisect_worker.tasks import Opened, install
 
 #: Processes for coordinators and reports in a worker that compiles, too.
 _CONTROL_HANDS = 2
+#: What celery may take to end, once nothing is in hand any more.
+_STOP_SECONDS = 15.0
 
 log = logging.getLogger(__name__)
 
@@ -102,6 +106,15 @@ def _opened(settings: Settings, app: Any) -> Service:
     return service
 
 
+def _insist() -> None:
+    """Celery waits for ever for a process that was killed while it started. The others give back what they have, and
+    end when this one has.
+    """
+    time.sleep(_STOP_SECONDS)
+    log.warning("celery has not ended after %g seconds: it is left", _STOP_SECONDS)
+    os._exit(0)
+
+
 def _connect(settings: Settings, lifeline: Lifeline, stopping: Event, opened: Opened) -> None:
     """Celery's own way of telling what happens to its processes."""
 
@@ -112,6 +125,7 @@ def _connect(settings: Settings, lifeline: Lifeline, stopping: Event, opened: Op
     @signals.worker_shutting_down.connect(weak=False)
     def _stop(**_: Any) -> None:
         lifeline.cut()
+        Thread(target=_insist, name="insist", daemon=True).start()
 
     @signals.worker_process_init.connect(weak=False)
     def _born(**_: Any) -> None:
