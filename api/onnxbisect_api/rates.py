@@ -3,6 +3,7 @@
 import logging
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from limits import RateLimitItem, parse
@@ -46,26 +47,21 @@ class Counters:
 
     def count(self, rate: Rate, who: str) -> None:
         """One more; a 429 where that is one too many."""
-        limiter = self._limiter()
-        try:
-            if not limiter.hit(rate.item, rate.name, who):
-                raise _too_many(limiter, rate, who)
-        except StorageError as error:
-            self._leave_alone(error)
-            self.count(rate, who)
+        self._ask(lambda limiter: limiter.hit(rate.item, rate.name, who), rate, who)
 
     def demand(self, rate: Rate, who: str) -> None:
         """A 429 where one more would be too many."""
-        limiter = self._limiter()
-        try:
-            if not limiter.test(rate.item, rate.name, who):
-                raise _too_many(limiter, rate, who)
-        except StorageError as error:
-            self._leave_alone(error)
-            self.demand(rate, who)
+        self._ask(lambda limiter: limiter.test(rate.item, rate.name, who), rate, who)
 
-    def _limiter(self) -> SlidingWindowCounterRateLimiter:
-        return self._shared if self._shared is not None and time.monotonic() >= self._shared_after else self._own
+    def _ask(self, ask: Callable[[SlidingWindowCounterRateLimiter], bool], rate: Rate, who: str) -> None:
+        if self._shared is not None and time.monotonic() >= self._shared_after:
+            try:
+                _demand(self._shared, ask, rate, who)
+            except StorageError as error:
+                self._leave_alone(error)
+            else:
+                return
+        _demand(self._own, ask, rate, who)
 
     def _leave_alone(self, error: StorageError) -> None:
         _LOG.warning("redis does not count requests, so this process does: %s", error.storage_error)
@@ -83,9 +79,15 @@ def _shared(url: str) -> SlidingWindowCounterRateLimiter | None:
     return SlidingWindowCounterRateLimiter(storage)
 
 
-def _too_many(limiter: SlidingWindowCounterRateLimiter, rate: Rate, who: str) -> Problem:
-    ends = limiter.get_window_stats(rate.item, rate.name, who).reset_time
-    seconds = max(math.ceil(ends - time.time()), 1)
-    return Problem(
-        429, f"Too many {rate.name}: at most {rate.item}. Try again in {seconds} s.", {"Retry-After": str(seconds)}
-    )
+def _demand(
+    limiter: SlidingWindowCounterRateLimiter,
+    ask: Callable[[SlidingWindowCounterRateLimiter], bool],
+    rate: Rate,
+    who: str,
+) -> None:
+    if not ask(limiter):
+        ends = limiter.get_window_stats(rate.item, rate.name, who).reset_time
+        seconds = max(math.ceil(ends - time.time()), 1)
+        raise Problem(
+            429, f"Too many {rate.name}: at most {rate.item}. Try again in {seconds} s.", {"Retry-After": str(seconds)}
+        )
