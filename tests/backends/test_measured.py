@@ -163,6 +163,24 @@ def test_optional_outputs_can_be_left_out() -> None:
     assert tests["test_top_k"].question(Form.ONE_OUTPUT, opset=20) is None
 
 
+def test_the_first_output_can_be_asked_for_where_a_test_leaves_it_out() -> None:
+    test = next(test for test in node_tests() if test.name == "test_gru_defaults")
+    assert list(test.model.graph.node[0].output) == ["", "Y_h"]
+    model = test.question(Form.ONE_OUTPUT, opset=20)
+    assert model is not None
+    (output,) = model.graph.output
+    assert list(model.graph.node[0].output) == [output.name]
+    assert [dim.dim_value for dim in output.type.tensor_type.shape.dim] == [1, 1, 3, 5]
+
+
+@pytest.mark.parametrize(("opset", "mode"), [(20, b"linear"), (19, b"bilinear")])
+def test_a_value_has_the_name_that_it_has_in_the_opset(opset: int, mode: bytes) -> None:
+    test = next(test for test in node_tests() if test.name == "test_gridsample")
+    model = test.question(Form.USUAL, opset=opset)
+    assert model is not None
+    assert {it.name: it.s for it in model.graph.node[0].attribute}["mode"] == mode
+
+
 def test_a_test_is_asked_in_the_oldest_opset_that_takes_it_and_never_in_a_newer_one_than_the_tool_reads() -> None:
     tests = {test.name: test for test in node_tests()}
     for name, opset in (("test_relu", 14), ("test_gelu_default_1", 20), ("test_cast_FLOAT_to_UINT4", 21)):
