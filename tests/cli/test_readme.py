@@ -1,9 +1,11 @@
 """The README shows what the program prints today."""
 
 import re
+import socket
+import subprocess
 from pathlib import Path
 
-from command_line import Shell
+from command_line import PROGRAM, Shell
 
 ROOT = Path(__file__).parents[2]
 
@@ -15,6 +17,21 @@ def test_the_report_in_the_readme_is_that_of_the_demo(shell: Shell) -> None:
     assert shown[1] in (ROOT / "Makefile").read_text()
     printed = shell.call(command, str(ROOT / model), *options).out
     assert untimed(printed) == untimed(shown["report"])
+
+
+def test_the_service_in_the_readme_answers(tmp_path: Path) -> None:
+    shown = re.search(r"```sh\n(onnx-bisect serve .*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert shown is not None
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    script = shown[1].replace("onnx-bisect serve", f"{PROGRAM} serve --port {port}").replace("8321", str(port))
+    script = f"trap 'kill -INT %1; wait' EXIT\n{script}".replace("examples/", f"{ROOT}/examples/")
+    bash = ["bash", "-euc", f"set -m\n{script}"]
+    done = subprocess.run(bash, cwd=tmp_path, text=True, capture_output=True, check=False, timeout=240)
+    assert done.returncode == 0, done.stderr
+    assert "token: obk_" in done.stdout
+    assert '"verdict":"fail"' in done.stdout
+    assert "11 culprits" in done.stdout
 
 
 def untimed(report: str) -> list[str]:

@@ -9,7 +9,7 @@ from onnxbisect.report.text import clean
 from onnxbisect_worker.settings import Settings
 
 #: Celery tells of every message twice; what a step does it says itself.
-_CHATTY = ("celery.worker.strategy", "celery.app.trace", "alembic.runtime.migration")
+_CHATTY = ("celery.worker.strategy", "celery.app.trace", "alembic")
 
 
 class _Text(logging.Formatter):
