@@ -79,6 +79,7 @@ def measure(request: Request) -> int:
         )
         with stopping(sweep.stop) as interruption, _Shown() as shown:
             posed, answers = _answers(sweep, tests, description, shown)
+            sweep.until = None  # two questions more, whose answers are about every op
             manners = _manners(sweep, answers, shown)
         if interruption.number is not None:
             kept = "its verdicts are kept and the same command goes on" if request.keep else "nothing is kept"

@@ -1,9 +1,11 @@
 """`onnx-bisect op-table`: a profile measured on a compiler answers as that compiler does."""
 
 import signal
+import sqlite3
 import tempfile
 import time
 import tomllib
+from contextlib import closing
 from pathlib import Path
 
 import onnx
@@ -166,6 +168,18 @@ def test_a_second_run_asks_nothing_and_writes_the_same_bytes(shell: Shell) -> No
     assert (shell.folder / "found.toml").read_bytes() == text
     assert "; 0 compiler calls" in second.out
     assert "; 0 compiler calls" not in first.out
+
+
+def test_how_the_compiler_speaks_is_asked_after_the_budget(shell: Shell) -> None:
+    arguments = ["op-table", *chip(shell), "--only", "Acos,Acosh", "-o", "found.toml"]
+    assert shell.call(*arguments).code == 0
+    found = load(str(shell.folder / "found.toml"))[0]
+    base = shell.folder / "cache" / "verdicts.sqlite"
+    with closing(sqlite3.connect(base)) as answers, answers:
+        answers.execute("DELETE FROM answer WHERE kept_at = (SELECT max(kept_at) FROM answer)")
+    done = shell.call(*arguments, "--budget-seconds", "0.001")
+    assert "; 1 compiler call" in done.out
+    assert load(str(shell.folder / "found.toml"))[0] == found
 
 
 def test_what_the_budget_did_not_reach_is_not_refused(shell: Shell) -> None:
