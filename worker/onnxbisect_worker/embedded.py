@@ -22,6 +22,8 @@ from onnxbisect_worker.tasks import install
 #: Threads besides those that compile: coordinators, reports, webhooks, models that are read.
 _OTHERS = 6
 _START_SECONDS = 30.0
+#: A delivery that there never is.
+_NONE = "none"
 
 log = logging.getLogger(__name__)
 
@@ -76,8 +78,10 @@ class Embedded:
         self._place.stopping.set()
         self._reconciler.stop()
         self._attendance.stop()
-        state.should_stop = 0  # type: ignore[assignment] # celery-types: it is None or an exit code; what a signal sets in a worker that is a process; its thread looks every second
-        self._thread.join()
+        state.should_stop = 0  # type: ignore[assignment] # what a signal sets in a worker that is a process
+        while self._thread.is_alive():
+            self._place.service.bell.delivery(_NONE)  # or it looks up from its queue only every two seconds
+            self._thread.join(0.05)
         state.should_stop = None
         self._place.hosts.close()
         self._place.courier.close()
