@@ -7,12 +7,15 @@ import hashlib
 import inspect
 import json
 import logging
+import pickle
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from callers import Callers
+from kombu.exceptions import ContentDisallowed
+from kombu.serialization import loads, prepare_accept_content
 from sqlalchemy import text
 from starlette.routing import Route
 from starlette.testclient import TestClient
@@ -22,6 +25,7 @@ from onnxbisect_db.columns import new_id
 from onnxbisect_db.files import Files
 from onnxbisect_db.jobs import NewJob, NewTarget
 from onnxbisect_db.states import Scope
+from onnxbisect_worker.app import make_app
 from onnxbisect_worker.service import Service
 from onnxbisect_worker.settings import Settings
 
@@ -245,6 +249,27 @@ def test_15_answers_are_not_guessed_at_framed_or_kept(callers: Callers) -> None:
         assert headers["content-security-policy"] == "default-src 'none'; frame-ancestors 'none'", url
         assert headers["cache-control"] == "no-store", url
         assert headers["referrer-policy"] == "no-referrer", url
+
+
+class _Evil:
+    """Writes a file when it is unpickled."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __reduce__(self) -> object:
+        return (open, (self.path, "w"))
+
+
+def test_16_the_queue_takes_json_only(settings: Settings, tmp_path: Path) -> None:
+    app = make_app(settings)
+    assert (app.conf.task_serializer, app.conf.result_backend) == ("json", None)
+    accepted = prepare_accept_content(app.conf.accept_content)
+    message = pickle.dumps(_Evil(str(tmp_path / "evil")))
+    with pytest.raises(ContentDisallowed):
+        loads(message, "application/x-python-serialize", "binary", accept=accepted)
+    assert not (tmp_path / "evil").exists()
+    assert loads('["probe"]', "application/json", "utf-8", accept=accepted) == ["probe"]
 
 
 def test_17_a_deleted_job_takes_its_model_with_it(callers: Callers, service: Service) -> None:
