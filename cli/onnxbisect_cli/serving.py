@@ -13,6 +13,7 @@ from starlette.types import Lifespan
 
 from onnxbisect.errors import OptionError
 from onnxbisect_api.app import create_app
+from onnxbisect_api.watch import Watch
 from onnxbisect_db import tokens
 from onnxbisect_db.database import Database
 from onnxbisect_db.errors import SchemaError
@@ -53,16 +54,17 @@ def serve(settings: Settings) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
             # uvicorn ends at these, and then raises them again for whoever was there before: nobody
             signal.signal(number, lambda _number, _frame: None)
-        _Server(config, _url(listening), token).run(sockets=[listening])
+        _Server(config, _url(listening), token, app.state.watch).run(sockets=[listening])
 
 
 class _Server(uvicorn.Server):
-    """Says where it is as soon as it answers."""
+    """Says where it is as soon as it answers, and lets go of those who wait or listen before it ends."""
 
-    def __init__(self, config: uvicorn.Config, url: str, token: Path | None) -> None:
+    def __init__(self, config: uvicorn.Config, url: str, token: Path | None, watch: Watch) -> None:
         super().__init__(config)
         self._url = url
         self._token = token
+        self._watch = watch
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -71,6 +73,10 @@ class _Server(uvicorn.Server):
         print(f"onnx-bisect is at {self._url}", flush=True)
         if self._token is not None:
             print(f"token: {self._token.read_text().strip()} (kept in {self._token})", flush=True)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._watch.end()
+        await super().shutdown(sockets)
 
 
 def _with_workers(service: Service) -> Lifespan[FastAPI]:

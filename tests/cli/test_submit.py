@@ -188,3 +188,20 @@ def test_the_token_is_for_its_owner_only(server: Server) -> None:
     database = Database(f"sqlite:///{server.data / 'onnx-bisect.sqlite'}")
     assert database.is_current()
     database.close()
+
+
+def test_who_listens_is_let_go_when_the_server_ends(tmp_path: Path) -> None:
+    server = serve(tmp_path / "data")
+    url = server.submit(SAM, *EDGESAM, "--option", "delay=100", "--no-wait").stdout.strip()
+    with (
+        httpx2.Client(headers={"Authorization": f"Bearer {server.token}"}, timeout=30) as client,
+        client.stream("GET", f"{url}/events") as events,
+    ):
+        lines = events.iter_lines()
+        assert next(line for line in lines if line.startswith("event:")) == "event: job.queued"
+        server.process.send_signal(signal.SIGINT)
+        assert "event: job.finished" not in list(lines)
+    assert server.process.wait(timeout=60) == 0
+    assert server.process.stdout is not None
+    server.process.stdout.close()
+    assert "Traceback" not in (tmp_path / "serve.log").read_text()
