@@ -125,7 +125,9 @@ class Canon:
             unit = stack.pop()
             if unit not in walked:
                 walked[unit] = None
-                for tensor in (*made[unit], *reads[unit]):
+                # What few share is followed first: whom a much shared weight leads to may be anybody's like.
+                tensors = sorted((*made[unit], *reads[unit]), key=lambda tensor: -len(near.get(tensor, ())))
+                for tensor in tensors:
                     stack += near.pop(tensor, ())
         return list(walked)
 

@@ -4,7 +4,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -18,8 +19,9 @@ from onnx import TensorProto, helper, parser
 
 from onnxbisect.key import Keyer, probe_key
 from onnxbisect.model import Model, load
-from onnxbisect.model.scopes import bodies
-from onnxbisect.unitset import full, of
+from onnxbisect.model.scopes import bodies, reads
+from onnxbisect.model.units import units_of
+from onnxbisect.unitset import full, members, of
 
 UNARY = ("Relu", "Sigmoid", "Neg")
 BINARY = ("Add", "Sub")
@@ -68,6 +70,52 @@ def test_names_and_order_do_not_matter(tmp_path: Path, data: st.DataObject) -> N
         for model, name in ((one, "t{}".format), (other, lambda number: f"x/{97 * number % 31}"))
     ]
     assert keys[0] == keys[1]
+
+
+def renumbered(model: Model, chance: Random) -> Model:
+    """The model with its nodes in another order that is topological, too."""
+    graph = model.proto.graph
+    maker = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
+    waits = [{maker[name] for name in reads(node) if name in maker} for node in graph.node]
+    proto = onnx.ModelProto()
+    proto.CopyFrom(model.proto)
+    del proto.graph.node[:]
+    left, placed = list(range(len(waits))), set[int]()
+    while left:
+        index = chance.choice([index for index in left if waits[index] <= placed])
+        left.remove(index)
+        placed.add(index)
+        proto.graph.node.append(graph.node[index])
+    return replace(model, proto=proto, units=units_of(proto.graph))
+
+
+def same_units(model: Model, other: Model, chosen: Iterable[int]) -> int:
+    names = {unit: name for name, unit in model.unit_of_node.items()}
+    return of(other.unit_of_node[names[unit]] for unit in chosen)
+
+
+@given(nodes=graphs(), data=st.data())
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_the_numbers_of_units_do_not_matter(
+    tmp_path: Path, nodes: list[tuple[str, list[int]]], data: st.DataObject
+) -> None:
+    """Intake numbers the units of equal graphs much alike; keys must not lean on it."""
+    model = as_model(tmp_path, [*nodes, *nodes], "t{}".format, list(range(2 * len(nodes))))
+    other = renumbered(model, Random(data.draw(st.integers(0, 99))))
+    chosen = data.draw(st.sets(st.integers(0, len(model.units) - 1), min_size=1))
+    assert probe_key(model, of(chosen)) == probe_key(other, same_units(model, other, chosen))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_the_numbers_of_units_of_a_real_model_do_not_matter(path: Path) -> None:
+    model, chance = bound(path), Random(path.stem)
+    other = renumbered(model, chance)
+    one_keys, other_keys = Keyer(model), Keyer(other)
+    variants = [list(members(units)) for units in model.universe.variant_members]
+    for _ in range(20):
+        # What a search asks: all units of some variants.
+        chosen = [unit for units in chance.sample(variants, chance.randint(1, len(variants))) for unit in units]
+        assert one_keys.key(of(chosen)) == other_keys.key(same_units(model, other, chosen))
 
 
 @given(nodes=graphs(), data=st.data())
