@@ -3,6 +3,7 @@
 from urllib.parse import quote
 from xml.etree import ElementTree
 
+import pytest
 from callers import Callers
 from given import NET, done, refusing_exp, report_on, running, uploaded
 from report_factory import single
@@ -11,6 +12,7 @@ from service import new_job
 from onnxbisect_api.badge_svg import Badge, Colour
 from onnxbisect_db import lifecycle, tokens
 from onnxbisect_worker.service import Service
+from onnxbisect_worker.settings import Settings
 
 NET_LABEL = {"repo": "net"}
 
@@ -76,6 +78,19 @@ def test_a_badge_ends_with_the_token_that_asked_for_it(callers: Callers, service
         for token in tokens.listed(session, ""):
             tokens.revoke(session, token.id, "")
     assert callers.nobody().get(url).status_code == 404
+
+
+class TestPublicAddress:
+    @pytest.fixture
+    def settings(self, settings: Settings) -> Settings:
+        return settings.model_copy(update={"public_url": "https://bisect.example.com/npu/"})
+
+    def test_is_what_readmes_show(self, callers: Callers) -> None:
+        assert address(callers, "repo:net").startswith("https://bisect.example.com/npu/v1/badge.svg?label=repo%3Anet&")
+
+
+def test_without_a_public_address_it_is_the_one_that_was_asked(callers: Callers) -> None:
+    assert address(callers, "repo:net").startswith("http://service.test/v1/badge.svg?")
 
 
 def test_no_token_is_in_the_address(callers: Callers) -> None:

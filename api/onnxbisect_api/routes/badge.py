@@ -5,6 +5,7 @@ for as long as the token that it was asked for with is, and tells nothing of tha
 """
 
 from typing import Annotated, Any
+from urllib.parse import urljoin
 
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, Field
@@ -44,7 +45,9 @@ class BadgeView(BaseModel):
 
 
 @router.get("/badge", summary="The address of a badge")
-def address(service: TheService, caller: Reader, labels: TheLabels, addresses: TheAddresses) -> BadgeView:
+def address(
+    request: Request, service: TheService, caller: Reader, labels: TheLabels, addresses: TheAddresses
+) -> BadgeView:
     """The badge tells of the newest job with all of these labels. Its address needs no token, and ends with the one
     that you ask with: use one that may only read and does not expire.
     """
@@ -53,7 +56,9 @@ def address(service: TheService, caller: Reader, labels: TheLabels, addresses: T
     with service.database.session() as session:
         token = session.get_one(Token, caller.token_id)
     query = [("label", f"{name}:{value}") for name, value in sorted(labels.items())]
-    url = addresses.badge([*query, ("token", token.id), ("seal", tokens.seal(token, _sealed(labels)))])
+    query += [("token", token.id), ("seal", tokens.seal(token, _sealed(labels)))]
+    # a README is elsewhere: where no public address is set, the one that was asked is the best guess
+    url = urljoin(str(request.base_url), addresses.badge(query))
     return BadgeView(url=url, markdown=f"![{_TITLE}]({url})")
 
 
