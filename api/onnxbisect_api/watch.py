@@ -56,6 +56,11 @@ class Watch:
         finally:
             self._waiting.discard(waiter)
 
+    @property
+    def listeners(self) -> int:
+        """How many wait now."""
+        return len(self._waiting)
+
     def end(self) -> None:
         """The service is about to end: let go of all that wait, and of all that would."""
         self.ended = True

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from callers import Callers
 from given import done, finish, refusing_exp, running
-from httpx2 import Client, Response
+from httpx2 import Client, Response, TimeoutException
 from live import served
 from service import answer, claimed
 
 from onnxbisect_api.routes import events as route
+from onnxbisect_api.watch import Watch
 from onnxbisect_db import events
 from onnxbisect_db.states import Scope
 from onnxbisect_worker.service import Service
@@ -125,6 +126,19 @@ def test_listeners_hold_no_thread(client: Client, callers: Callers, service: Ser
         for stream in streams:
             stream.__exit__(None, None, None)
         waiting.join()
+
+
+def test_whoever_has_gone_is_not_waited_for(client: Client, callers: Callers, service: Service) -> None:
+    job = running(service)
+    watch: Watch = callers.app.state.watch
+    with client.stream("GET", f"/v1/jobs/{job.id}/events") as response:
+        next(told(response))
+        with pytest.raises(TimeoutException):
+            client.get(f"/v1/jobs/{job.id}?wait=60", timeout=1)
+    until = time.monotonic() + 30
+    while watch.listeners and time.monotonic() < until:
+        time.sleep(0.1)
+    assert watch.listeners == 0
 
 
 def test_a_service_that_ends_lets_go_of_all_that_listen(callers: Callers, service: Service) -> None:
