@@ -89,6 +89,7 @@ def test_the_profile_of_a_real_compiler_answers_as_the_compiler_does(shell: Shel
 @pytest.mark.parametrize(
     ("name", "backend", "options"),
     [
+        ("iree-3.13.0-measured", "iree", {}),
         ("nncase-1.9.0-measured", "nncase", {}),
         ("openvino-2026.4.1-measured", "openvino", {}),
         ("qnn-2.7.0-measured", "qnn", {}),
