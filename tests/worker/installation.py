@@ -49,6 +49,9 @@ class Installation:
         self.service = open_service(self.settings, CeleryBell(make_app(self.settings)))
         self.service.database.upgrade()
 
+    def close(self) -> None:
+        self.service.close()
+
     def submit(self, model: Path, options: dict[str, str], *, order: Order | None = None) -> Job:
         stored = self.service.files.put([model.read_bytes()])
 
@@ -69,7 +72,7 @@ class Installation:
         assert found is not None
         return found
 
-    def ended(self, job: Job, seconds: float = 90, meanwhile: Callable[[], object] = lambda: None) -> Job:
+    def ended(self, job: Job, seconds: float = 200, meanwhile: Callable[[], object] = lambda: None) -> Job:
         give_up = time.monotonic() + seconds
         while not JobState(self.read(job).state).ended:
             assert time.monotonic() < give_up, f"the job is still {self.read(job).state}"
@@ -77,7 +80,7 @@ class Installation:
             time.sleep(0.05)
         return self.read(job)
 
-    def until_asked(self, job: Job, calls: int, seconds: float = 90) -> None:
+    def until_asked(self, job: Job, calls: int, seconds: float = 200) -> None:
         """Until so many compiles of the job are over."""
         give_up = time.monotonic() + seconds
         while self.read(job).searches[0].calls < calls:

@@ -5,7 +5,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,12 @@ MODEL = Path(__file__).parent.parent / "cases" / "c2_chain100_3bad.onnx"
 DENY = {"deny": "Asinh,Cosh,Atan", "report": "none"}
 
 
+@pytest.fixture
+def it(tmp_path: Path) -> Iterator[Installation]:
+    with closing(Installation.at(tmp_path)) as made:
+        yield made
+
+
 @contextmanager
 def embedded(it: Installation) -> Iterator[Embedded]:
     running = Embedded(it.service)
@@ -34,8 +40,7 @@ def embedded(it: Installation) -> Iterator[Embedded]:
         running.stop()
 
 
-def test_a_job_is_done_and_its_culprits_are_those_of_run(tmp_path: Path) -> None:
-    it = Installation.at(tmp_path)
+def test_a_job_is_done_and_its_culprits_are_those_of_run(it: Installation, tmp_path: Path) -> None:
     with embedded(it):
         job = it.submit(MODEL, DENY)
         ended = it.ended(job)
@@ -57,8 +62,7 @@ def test_a_job_is_done_and_its_culprits_are_those_of_run(tmp_path: Path) -> None
     assert len([name for name in ended.searches[0].files if name.endswith(".onnx")]) == 3
 
 
-def test_cancelling_ends_the_compiler_within_two_seconds(tmp_path: Path) -> None:
-    it = Installation.at(tmp_path)
+def test_cancelling_ends_the_compiler_within_two_seconds(it: Installation) -> None:
     with embedded(it):
         job = it.submit(MODEL, {**DENY, "delay": "600"})
         while not running_probes(it):
@@ -68,8 +72,7 @@ def test_cancelling_ends_the_compiler_within_two_seconds(tmp_path: Path) -> None
         assert it.read(job).state == JobState.CANCELLED
 
 
-def test_what_was_in_hand_when_it_stopped_goes_on_when_it_starts_again(tmp_path: Path) -> None:
-    it = Installation.at(tmp_path)
+def test_what_was_in_hand_when_it_stopped_goes_on_when_it_starts_again(it: Installation) -> None:
     with embedded(it):
         job = it.submit(MODEL, {**DENY, "delay": "0.1"})
         it.until_asked(job, 2)
@@ -83,8 +86,7 @@ def test_what_was_in_hand_when_it_stopped_goes_on_when_it_starts_again(tmp_path:
     assert len(it.report(job)["culprits"]) == 3
 
 
-def test_it_tells_what_compilers_it_has(tmp_path: Path) -> None:
-    it = Installation.at(tmp_path)
+def test_it_tells_what_compilers_it_has(it: Installation) -> None:
     with embedded(it):
         give_up = time.monotonic() + 60
         tools: dict[str, str] = {}
@@ -98,11 +100,11 @@ def test_it_tells_what_compilers_it_has(tmp_path: Path) -> None:
     assert tools.keys() >= {"pulsar2", "tpu-mlir", "qnn", "rknn"}
 
 
-def test_a_queue_in_memory_is_for_one_process_alone(tmp_path: Path) -> None:
+def test_a_queue_in_memory_is_for_one_process_alone(it: Installation, tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="ONNXBISECT_REDIS_URL"):
-        work(Installation.at(tmp_path).settings, backends=["whitelist"])
-    shared = Installation.at(tmp_path, redis_url="redis://127.0.0.1:1/0")
-    with pytest.raises(OptionError, match="onnx-bisect worker"):
+        work(it.settings, backends=["whitelist"])
+    shared = Installation.at(tmp_path / "shared", redis_url="redis://127.0.0.1:1/0")
+    with closing(shared), pytest.raises(OptionError, match="onnx-bisect worker"):
         Embedded(shared.service)
 
 
