@@ -3,10 +3,13 @@
 from typing import Any
 
 from callers import Callers
-from given import NET, done, refusing_exp, report_on, running
+from given import NET, done, finish, refusing_exp, report_on, running
 from report_factory import single
+from service import new_job, prepare, take
 
+from onnxbisect_db import searches
 from onnxbisect_db.columns import new_id
+from onnxbisect_db.states import Stage
 from onnxbisect_worker.service import Service
 
 
@@ -34,6 +37,20 @@ def test_targets_are_compared_with_their_like(callers: Callers, service: Service
     assert [(target["a"], target["b"]) for target in found["targets"]] == [(1, 2), (2, 1)]
     assert {target["comparison"]["headline"] for target in found["targets"]} == {"0 fixed, 0 new, 1 unchanged"}
     assert (found["only_a"], found["only_b"]) == ([], [3])
+
+
+def test_a_target_that_failed_keeps_no_other_from_being_compared(callers: Callers, service: Service) -> None:
+    before = done(service, refusing_exp(), refusing_exp(), backends=["x", "y"])
+    after = new_job(service.database, "x", "y")
+    prepare(service.database, after.searches[0].id)
+    finish(service, after.searches[0].id, report_on())
+    turn = take(service.database, after.searches[1].id, Stage.PREPARE)
+    with service.database.transaction() as session:
+        searches.fail(session, turn, "y is not installed.")
+    fine, failed = compared(callers, before.id, after.id)["targets"]
+    assert fine["comparison"]["headline"] == "1 fixed, 0 new, 0 unchanged"
+    assert failed["comparison"] is None
+    assert "y is not installed." in failed["problem"]
 
 
 def test_both_must_be_there_and_have_ended(callers: Callers, service: Service) -> None:

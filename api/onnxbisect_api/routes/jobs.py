@@ -33,6 +33,7 @@ router = APIRouter(tags=["jobs"])
 #: How long one request may wait for a job to end, and how often it is looked whether anybody still listens.
 _LONGEST_WAIT = 60.0
 _LISTENS_SECONDS = 1.0
+_LATER = {"Retry-After": "60"}
 
 IdempotencyKey = Annotated[
     str | None,
@@ -150,9 +151,6 @@ def delete(job_id: RowId, service: TheService, caller: Submitter) -> None:
     if unneeded is None:
         raise missing("job")
     retention.discard(service.files, unneeded)
-
-
-_LATER = {"Retry-After": "60"}
 
 
 def _new_job(wanted: JobRequest, service: Service, caller: Caller, offered: dict[str, int]) -> NewJob:
