@@ -5,8 +5,9 @@ UV := .uv/bin/uv
 RUN := .venv/bin
 # 8 GB in the user's cache, each in an environment of its own; `make compilers COMPILERS="qnn rknn"` is less
 COMPILERS ?= --all
+PRODUCTION := $(CURDIR)/tests/production:$(CURDIR)/tests/worker:$(CURDIR)/tests/db
 
-.PHONY: demo test check setup compilers bench clean
+.PHONY: demo test check setup compilers topology bench clean
 # The decoder does not compile, which is exit status 1 and what the demo shows.
 demo: setup
 	$(RUN)/onnx-bisect run examples/sam_decoder.onnx --backend whitelist --option profile=edgesam --out out || { test $$? -eq 1 && test -f out/report.html; }
@@ -37,6 +38,10 @@ compilers: setup
 bench: setup
 	$(UV) sync --locked --quiet --group bench
 	$(RUN)/python benchmarks/calls.py --write docs/benchmarks.md
+
+# the production topology of docker-compose.yml as plain processes, until Ctrl-C
+topology: setup
+	PYTHONPATH=$(PRODUCTION) $(RUN)/python -m topology
 
 clean:
 	rm -rf .uv .venv build dist

@@ -48,7 +48,12 @@ def running() -> Iterator[str]:
         options = [part for setting in settings for part in ("-c", setting)]
         with (folder / "log").open("wb") as log:
             server = subprocess.Popen(
-                [programs / "postgres", "-D", folder / "data", *options], stdout=log, stderr=log, user=user, cwd=folder
+                [programs / "postgres", "-D", folder / "data", *options],
+                stdout=log,
+                stderr=log,
+                user=user,
+                cwd=folder,
+                start_new_session=True,  # Ctrl-C is not for it
             )
         try:
             _wait(server, folder)

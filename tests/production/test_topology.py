@@ -1,0 +1,154 @@
+"""The processes of docker-compose.yml, end to end: upload, wait, report, webhook, cancel; and the culprits of `run`."""
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+import topology
+from topology import PROGRAM, Part, Topology
+from webhook_receiver import Receiver
+
+TESTS = Path(__file__).parents[1]
+CASES = TESTS / "cases"
+SAM = TESTS / "models" / "sam_part1_prompt__ts11.onnx"
+
+#: Models with culprits of one op and of two, of logs that say all, little, or nothing.
+TARGETS = {
+    "sam_decoder": (TESTS.parent / "examples" / "sam_decoder.onnx", {"profile": "edgesam"}),
+    "adjacent pair": (CASES / "c4_chain100_adjpair.onnx", {"fail_patterns": "Sinh>Cosh", "report": "none"}),
+    "pair far apart": (CASES / "c5_chain100_farpair.onnx", {"fail_patterns": "Asinh&Cosh", "report": "none"}),
+    "three ops, no words": (CASES / "c2_chain100_3bad.onnx", {"deny": "Asinh,Cosh,Atan", "report": "none"}),
+}
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Topology]:
+    with topology.running(tmp_path_factory.mktemp("topology"), workers=4) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+    """URL and token of `onnx-bisect serve` as it is started on a laptop."""
+    folder = tmp_path_factory.mktemp("alone")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("ONNXBISECT_")}
+    arguments = ("serve", "--data", str(folder / "data"), "--port", "0")
+    part = Part(name="serve", arguments=arguments, environment=environment, log=folder / "log")
+    part.start()
+    try:
+        give_up = time.monotonic() + 120
+        while "token: " not in (said := part.log.read_text()):
+            assert time.monotonic() < give_up, said
+            time.sleep(0.1)
+        words = said.split()
+        yield words[words.index("at") + 1], words[words.index("token:") + 1]
+    finally:
+        assert part.stop() == 0
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_culprits_are_the_same_bytes_in_run_in_serve_and_with_four_workers(
+    name: str, service: Topology, alone: tuple[str, str], tmp_path: Path
+) -> None:
+    model, options = TARGETS[name]
+    told = [word for key, value in options.items() for word in ("--option", f"{key}={value}")]
+    asked = [str(model), "--backend", "whitelist", *told]
+
+    def culprits(*arguments: str) -> bytes:
+        out = tmp_path / arguments[0]
+        argv = [str(PROGRAM), *arguments, *asked, "--out", str(out)]
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+        assert done.returncode == 1, done.stderr
+        files = sorted(out.glob("culprits/*/model.onnx"))
+        found = json.loads((out / "report.json").read_bytes())["culprits"]
+        assert files
+        # which of several probes that would do is named as evidence depends on how many are asked at a time
+        found = json.dumps([{**culprit, "evidence": None} for culprit in found]).encode()
+        return b"\n".join([found, *(file.read_bytes() for file in files)])
+
+    here = culprits("run", "--no-cache")
+    one_process = culprits("submit", "--server", alone[0], "--token", alone[1])
+    assert one_process == here
+    (tmp_path / "submit").rename(tmp_path / "serve")
+    assert culprits("submit", "--server", service.url, "--token", service.token(name)) == here
+
+
+def test_from_upload_to_report_and_webhook(service: Topology) -> None:
+    receiver = Receiver()
+    receiver.up()
+    try:
+        client = service.client("end to end")
+        sha256 = client.put("/v1/models", params={"name": "sam.onnx"}, content=SAM.read_bytes()).json()["sha256"]
+        targets: list[dict[str, Any]] = [
+            {"backend": "whitelist", "options": {"profile": "edgesam"}},
+            {"backend": "stand-in", "options": {"deny": "Sin-Cos"}},
+            {"backend": "onnxruntime"},
+        ]
+        made = client.post("/v1/jobs", json={"model": sha256, "targets": targets, "webhook": receiver.url})
+        assert made.status_code == 202, made.text
+        job = ended(client, made.json()["id"])
+        assert (job["state"], job["verdict"]) == ("done", "fail"), job["problem"]
+        assert [target["verdict"] for target in job["targets"]] == ["fail", "fail", "pass"]
+        report = client.get(f"/v1/jobs/{job['id']}/report", params={"target": 2, "format": "json"}).json()
+        assert sorted(culprit["ops"] for culprit in report["culprits"]) == [["Cos"], ["Sin"]]
+        model = client.get(f"/v1/jobs/{job['id']}/culprits/1/model.onnx", params={"target": 2}).content
+        assert report["culprits"][0]["ops"][0].encode() in model
+        for form, mark in (("html", "<html"), ("junit", "<testsuite"), ("sarif", '"2.1.0"')):
+            assert mark in client.get(f"/v1/jobs/{job['id']}/report", params={"target": 1, "format": form}).text
+
+        told = job["targets"]
+        wanted = {"job.started": 1, "job.finished": 1, "culprit.found": sum(len(each["culprits"]) for each in told)}
+        give_up = time.monotonic() + 60
+        while len({message.id for message in receiver.messages}) < sum(wanted.values()):
+            assert time.monotonic() < give_up, receiver.messages
+            time.sleep(0.1)
+        payloads = [message.verified(made.json()["webhook_secret"]) for message in receiver.messages]
+        assert {kind: sum(it["type"] == kind for it in payloads) for kind in wanted} == wanted
+        assert {it["data"]["job"] for it in payloads} == {job["id"]}
+    finally:
+        receiver.down()
+
+
+def test_cancelling_kills_the_compiler_within_two_seconds(service: Topology) -> None:
+    client = service.client("in a hurry")
+    sha256 = client.put("/v1/models", content=SAM.read_bytes()).json()["sha256"]
+    target = {"backend": "stand-in", "options": {"deny": "Sin", "delay": "600"}}
+    job = client.post("/v1/jobs", json={"model": sha256, "targets": [target]}).json()["id"]
+    until(lambda: bool(compilers(service)), seconds=90)
+    began = time.monotonic()
+    assert client.post(f"/v1/jobs/{job}/cancel").json()["state"] == "cancelled"
+    until(lambda: not compilers(service), seconds=30)
+    assert time.monotonic() - began < 2
+
+
+def test_a_worker_of_a_container_says_that_it_is_alive(service: Topology) -> None:
+    argv = [PROGRAM, "worker", "--alive"]
+    assert subprocess.run(argv, env=dict(service.environment), check=False).returncode == 0
+
+
+def compilers(service: Topology) -> list[str]:
+    return [
+        command
+        for command in service.processes().values()
+        if "stand_in_compiler.py" in command and "supervise" not in command
+    ]
+
+
+def ended(client: httpx2.Client, job: str, seconds: float = 200) -> dict[str, Any]:
+    give_up = time.monotonic() + seconds
+    while (found := client.get(f"/v1/jobs/{job}", params={"wait": 30}).json())["state"] in ("queued", "running"):
+        assert time.monotonic() < give_up, found
+    return dict(found)
+
+
+def until(true: Any, *, seconds: float) -> None:
+    give_up = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < give_up
+        time.sleep(0.02)
