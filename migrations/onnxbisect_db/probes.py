@@ -206,13 +206,14 @@ def give_back(session: Session, claim: Claim, *, spent: bool = False) -> bool:
     return True
 
 
-def lost(session: Session, claim: Claim, what: str) -> bool:
+def lost(session: Session, claim: Claim, what: str, log: str = "") -> bool:
     """The worker lives, and what it asked the probe with has died: that counts like a worker that vanished. `what`
-    tells it in a sentence. True where the probe is answered now: the caller rings for the search.
+    tells it in a sentence, and `log` is what the compiler said until then. True where the probe is answered now: the
+    caller rings for the search.
     """
     held = _held(session, claim)
     return held is not None and _lose(
-        session, *held, f"{MOST_LOSSES} times in a row this ended without an answer: {what}"
+        session, *held, f"{MOST_LOSSES} times in a row this ended without an answer: {what}", log
     )
 
 
@@ -251,13 +252,13 @@ def _in_hand(session: Session, worker: str) -> int:
     return session.scalars(select(func.count()).select_from(Probe).where(*mine)).one()
 
 
-def _lose(session: Session, job: Job, search: Search, probe: Probe, what: str) -> bool:
+def _lose(session: Session, job: Job, search: Search, probe: Probe, what: str, log: str = "") -> bool:
     probe.losses += 1
     if probe.losses < MOST_LOSSES:
         _put_back(probe)
         return False
     verdict = Verdict(status=Status.UNRESOLVED, kind=Kind.CRASH, message=what)
-    _answer(session, job, search, probe, Answer(verdict=verdict))
+    _answer(session, job, search, probe, Answer(verdict=verdict, log=log))
     return True
 
 

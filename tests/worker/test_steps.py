@@ -18,6 +18,7 @@ from onnxbisect.diagnosis import Diagnosis
 from onnxbisect.errors import ModelError
 from onnxbisect.search import plan
 from onnxbisect.unitset import UnitSet
+from onnxbisect.verdict import Status
 from onnxbisect_backends.probing.culprit_files import OWN_FILE
 from onnxbisect_backends.probing.prober import Asked
 from onnxbisect_cli.driver import Driver
@@ -199,6 +200,17 @@ def test_what_kills_its_host_is_unresolved_and_the_job_goes_on(crank: NewCrank) 
     with it.database.session() as session:
         [poison, *_] = [it for it in records.answered(session, job.searches[0].id) if it.units == 0b100]
     assert "killed by signal 9" in poison.verdict.message
+
+
+def test_a_compiler_that_is_killed_from_outside_is_started_again(crank: NewCrank) -> None:
+    it = crank(fails_on(0b100))
+    it.compiler.shot = MOST_LOSSES - 1
+    job = it.job()
+    it.run(job)
+    assert it.report(job)["culprits"] == found_locally(fails_on(0b100))
+    with it.database.session() as session:
+        answered = records.answered(session, job.searches[0].id)
+    assert Status.UNRESOLVED not in {record.verdict.status for record in answered}
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from sqlalchemy.orm import Session
 from onnxbisect.answer import Answer
 from onnxbisect.borrowing import borrowed
 from onnxbisect.errors import OnnxBisectError
+from onnxbisect.verdict import Kind, Status
 from onnxbisect_backends.probing.prober import Asked
 from onnxbisect_db import probes, queues
 from onnxbisect_db.database import now
@@ -81,6 +82,10 @@ def _answer(place: Place, claim: Claim, hold: Hold, host: Host) -> bool:
 def _written(session: Session, claim: Claim, asked: Asked) -> bool:
     if asked.answer is None:  # the search's time is up, not the compiler's
         return probes.give_back(session, claim, spent=True)
+    verdict = asked.answer.verdict
+    if verdict.status is Status.UNRESOLVED and verdict.kind is Kind.RESOURCE:
+        # killed from outside, or for want of memory: with others beside it, or none, the same compile may well end
+        return probes.lost(session, claim, verdict.message, asked.answer.log)
     seconds = asked.engine_seconds
     return probes.answer(session, claim, asked.answer, compiled=asked.compiled, engine_seconds=seconds)
 
