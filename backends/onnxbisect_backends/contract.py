@@ -66,7 +66,8 @@ class Description:
     quantises with them), so probes that differ in weights only are different questions. `dynamic_shapes`: models
     whose inputs have unbound dimensions are a fair question; without it the user is asked to bind them.
     `newest_ir` and `newest_opset` are the newest versions of the format that the tool reads in full, None where it
-    is not known. `samples` is how many samples of input values the target wants beside each probe
+    is not known; `newer_unfolded` says that newer files are taken, too, but constants in them are not computed
+    beforehand (`Dressing.folds`). `samples` is how many samples of input values the target wants beside each probe
     (`onnxbisect_backends.samples`): what its inputs are when the whole model runs on the user's data.
     """
 
@@ -79,6 +80,7 @@ class Description:
     dynamic_shapes: bool = False
     newest_ir: int | None = None
     newest_opset: int | None = None
+    newer_unfolded: bool = False
     samples: int = 0
 
 

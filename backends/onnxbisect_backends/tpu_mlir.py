@@ -145,6 +145,7 @@ class TpuMlirBackend:
             weights_matter=self._quantize not in ("", "F32", "F16", "BF16"),
             newest_ir=facts["ir"],
             newest_opset=facts["opset"],
+            newer_unfolded=True,
             samples=self._calibration or (1 if options.verify else 0),
         )
 

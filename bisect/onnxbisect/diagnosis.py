@@ -41,12 +41,14 @@ class CertificateStatus(StrEnum):
 class Evidence:
     """The probes behind a culprit; each is a set of units whose verdict is on record.
 
+    `own` is the probe of the culprit's own units, which `fails` is, or is identical to: with what must come along.
     `subsets` are passing probes that each contain a maximal proper part of the culprit (for a single unit there
     are none). `context` is a passing probe; `blame` fails, which is a part of it, at least all that lies within
     `search.confirm.REACH` steps of the culprit, with the culprit in its place.
     """
 
     fails: UnitSet
+    own: UnitSet = 0
     subsets: tuple[UnitSet, ...] = ()
     context: UnitSet | None = None
     blame: UnitSet | None = None

@@ -15,6 +15,9 @@ class Dressing:
     are left out all the same, and taken out where they say what their absence says.
     `constants_as_initializers`: Constant nodes become initializers. `covered`: op types that the target trips over
     where they make a graph output; a Relu follows them there, except where the output is the model's own.
+    `folds`: the target computes what constants alone make before it looks at the ops. Where it does not, a computed
+    constant is another thing than an initializer, and comes into probes with what makes it; outputs that would get lost
+    are kept (`onnxbisect.cut.unfolded`).
     """
 
     input_dtypes: frozenset[str] | None = None
@@ -24,3 +27,4 @@ class Dressing:
     unwritten_defaults: tuple[str, ...] = ()
     constants_as_initializers: bool = False
     covered: tuple[str, ...] = ()
+    folds: bool = True

@@ -19,7 +19,8 @@ class Universe:
     `solo` (an identity of the unit cut out alone: shapes too) make identical probes. `successors[i]` are the units
     that consume an output of unit `i`. `names[i]` are the names a compiler's log may use for the unit: its node
     and the constant nodes that come with it; `tensors[i]` the tensors that it produces. `needs[i]` are the units
-    that must come along because the target takes no graph input of the dtype that crosses the cut.
+    that must come along: the target takes no graph input of the dtype that crosses the cut, or does not compute the
+    constants that they make.
     """
 
     variant: tuple[int, ...]
@@ -49,6 +50,21 @@ class Universe:
             for consumer in consumers:
                 before[consumer].append(unit)
         return tuple(map(tuple, before)), after
+
+    def with_needs(self, units: UnitSet, without: UnitSet = 0) -> UnitSet:
+        """These units, what they need, what that needs, and so on; nothing of `without` nor of what only it needs."""
+        grown = added = units
+        while added:
+            along = 0
+            for unit in members(added & self._needy):
+                along |= self.needs[unit]
+            added = along & ~grown & ~without
+            grown |= added
+        return grown
+
+    @cached_property
+    def _needy(self) -> UnitSet:
+        return of(self.needs)
 
     @cached_property
     def predecessors(self) -> tuple[UnitSet, ...]:

@@ -33,22 +33,22 @@ class CulpritFiles:
 
     def unseen(self, diagnosis: Diagnosis, answers: Mapping[UnitSet, Answer]) -> list[UnitSet]:
         """Culprits whose own file no compiler has failed on yet (`driver.Confirm`)."""
-        return [culprit.units for culprit in diagnosis.culprits if not self.is_seen(culprit, answers)]
+        return [culprit.evidence.own for culprit in diagnosis.culprits if not self.is_seen(culprit, answers)]
 
     def is_seen(self, culprit: Culprit, answers: Mapping[UnitSet, Answer]) -> bool:
         """Whether a compiler failed on exactly the bytes that `write` would write."""
-        answer = answers.get(culprit.units)
+        answer = answers.get(culprit.evidence.own)
         if answer is None or not answer.verdict.failed:
             return False
-        return answer.file_sha256 == self._digest(culprit.units)
+        return answer.file_sha256 == self._digest(culprit.evidence.own)
 
     def files(self, culprit: Culprit, answers: Mapping[UnitSet, Answer]) -> dict[str, Path | bytes]:
         """The culprit's files by name, in a folder of their own; none where its failure was not seen."""
         if not self.is_seen(culprit, answers):
             return {}
         folder = Path(mkdtemp(prefix="culprit-", dir=self._folder))
-        self._write(culprit.units, folder / PROBE_NAME)
-        log = answers[culprit.units].log.encode("utf-8", "replace")
+        self._write(culprit.evidence.own, folder / PROBE_NAME)
+        log = answers[culprit.evidence.own].log.encode("utf-8", "replace")
         return {**{path.name: path for path in sorted(folder.iterdir())}, LOG_NAME: log}
 
     def _digest(self, units: UnitSet) -> str:

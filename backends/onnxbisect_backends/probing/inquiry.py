@@ -5,10 +5,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from onnxbisect.cut import bare_ends, dtype_needs, told_apart
+from onnxbisect.cut import bare_ends, dtype_needs, known_needs, told_apart, told_apart_by_makers
 from onnxbisect.diagnosis import Diagnosis
 from onnxbisect.job import Job, ProbeRecord, Stats, Target
 from onnxbisect.key import Keyer
+from onnxbisect.model.model import Model
 from onnxbisect.preflight import Finding, Reader, preflight
 from onnxbisect.unitset import UnitSet
 from onnxbisect.universe import Universe
@@ -100,7 +101,8 @@ def inquire(intake: Intake, backend: Backend, calibration: Path | None = None) -
 
     Raises ModelError where the target cannot take such a model, OptionError where the samples do not fit.
     """
-    model, description = intake.model, backend.describe()
+    model = intake.model
+    description = _as_it_takes(model, backend.describe())
     demand_static(model, backend, description)
     samples = sampling(model, calibration, description.samples)
     target = Target(
@@ -112,4 +114,23 @@ def inquire(intake: Intake, backend: Backend, calibration: Path | None = None) -
     )
     known = told_apart(model.universe, bare_ends(model, description.dressing.covered))
     universe = replace(known, needs=dtype_needs(model, description.dressing), advertised=description.ops)
+    if not description.dressing.folds:
+        universe = told_apart_by_makers(replace(universe, needs=_joined(universe.needs, known_needs(model))))
     return Inquiry(intake=intake, description=description, target=target, universe=universe, samples=samples)
+
+
+def _as_it_takes(model: Model, description: Description) -> Description:
+    """The description as it is for this model: some tools do less with files that are newer than they are."""
+    opsets = {opset.domain: opset.version for opset in model.proto.opset_import}
+    opset = opsets.get("", opsets.get("ai.onnx", 0))
+    newer = [
+        description.newest_ir is not None and model.proto.ir_version > description.newest_ir,
+        description.newest_opset is not None and opset > description.newest_opset,
+    ]
+    if not description.newer_unfolded or not any(newer):
+        return description
+    return replace(description, dressing=replace(description.dressing, folds=False))
+
+
+def _joined(one: Mapping[int, UnitSet], other: Mapping[int, UnitSet]) -> Mapping[int, UnitSet]:
+    return {unit: one.get(unit, 0) | other.get(unit, 0) for unit in sorted({*one, *other})}

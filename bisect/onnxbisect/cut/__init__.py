@@ -5,6 +5,7 @@ from onnxbisect.cut.cutter import Cutter
 from onnxbisect.cut.extract import cut_between, units_between, units_of_nodes
 from onnxbisect.cut.grow import dtype_needs
 from onnxbisect.cut.piece import Piece
+from onnxbisect.cut.unfolded import known_needs, told_apart_by_makers
 from onnxbisect.cut.write import write
 
 __all__ = [
@@ -13,7 +14,9 @@ __all__ = [
     "bare_ends",
     "cut_between",
     "dtype_needs",
+    "known_needs",
     "told_apart",
+    "told_apart_by_makers",
     "units_between",
     "units_of_nodes",
     "write",

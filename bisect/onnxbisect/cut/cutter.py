@@ -17,6 +17,7 @@ from onnxbisect.cut.frame import Frame, Framer, Wishes
 from onnxbisect.cut.functions import Call, Functions, call_of
 from onnxbisect.cut.piece import Piece
 from onnxbisect.cut.skeleton import SkeletonExtractor
+from onnxbisect.cut.unfolded import join_outputs
 from onnxbisect.cut.weights import Weights
 from onnxbisect.cut.wiring import Wiring, read_wiring
 from onnxbisect.dressing import Dressing
@@ -78,6 +79,8 @@ class Cutter:
         self._weights.add(graph, nodes, known, everything=everything)
         self._add_scopes(proto, nodes, everything=everything)
         covered = cover_outputs(graph, dressing.covered, self._own_ends) if dressing.covered else {}
+        if not dressing.folds and not everything:
+            covered |= join_outputs(graph, self._own_ends)
         renamed = {new: covered.get(old, old) for new, old in dress(proto, dressing).items()}
         return Piece(
             units=units,

@@ -57,6 +57,22 @@ class Atoms:
         """The probe that asks about the atom by itself."""
         return alone(self._universe, representative(self._universe, atom.units))
 
+    def fails_by_itself(self, atom: Atom) -> bool:
+        """Whether it is known to fail alone, and not because of what had to come along."""
+        asked = self.alone(atom)
+        probe = self._oracle.probe(asked)
+        known = self._oracle.look(probe)
+        if known is None or not known.failed:
+            return False
+        along = probe & ~asked
+        if not along or self._oracle.passes_within(along):
+            return True
+        if named := self._oracle.named_in(probe):
+            return bool(named & asked)
+        if self._universe.op[lowest(asked)] in known.hints.ops:
+            return True
+        return self._oracle.ask(along, f"what must come along with {self.say(atom)}").passed
+
     def tried(self, atom: Atom) -> bool:
         """Whether asking the atom alone would tell nothing new."""
         probe = self.alone(atom)

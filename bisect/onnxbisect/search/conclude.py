@@ -77,6 +77,7 @@ def _culprit(oracle: Oracle, suspect: Suspect, recheck: bool) -> Culprit:
         message=words.message if words is not None else "",
         evidence=Evidence(
             fails=oracle.probe(suspect.fails),
+            own=suspect.fails if is_subset(suspect.units, suspect.fails) else oracle.probe(suspect.units),
             subsets=tuple(oracle.probe(part) for part in suspect.subsets),
             context=suspect.context,
             blame=suspect.blame,

@@ -47,8 +47,7 @@ class Locator:
             if not pool:
                 return None
             for atom in pool:
-                known = self._oracle.look(self.atoms.alone(atom))
-                if known is not None and known.failed and atom.variant not in self.atoms.artefacts:
+                if atom.variant not in self.atoms.artefacts and self.atoms.fails_by_itself(atom):
                     return self._single(atom)
             suspect = self._step(region, passing, covered, pool)
             if suspect is not None:
@@ -90,9 +89,15 @@ class Locator:
             return self._narrowed(near)
         if failing is not None and len(group) == 1:
             return self._leaf(group[0], passing, failing)
-        # What passed alone can fail only together with more, so it joins last.
+        # What passed alone can fail only together with more, so it joins last, and behind others what needs many.
         candidates = sorted(
-            group or pool, key=lambda atom: (self.atoms.tried(atom), self.atoms.weight(atom), lowest(atom.units))
+            group or pool,
+            key=lambda atom: (
+                self.atoms.tried(atom),
+                size(self._oracle.probe(atom.units) & ~atom.units),
+                self.atoms.weight(atom),
+                lowest(atom.units),
+            ),
         )
         untried = [atom for atom in group if not self.atoms.tried(atom)]
         if 1 <= len(untried) <= 2:
@@ -144,6 +149,11 @@ class Locator:
             count = len(candidates)
         else:
             count = beliefs.even_split(candidates, failing)
+            while count and self._universe.needs and self._oracle.look(passing | union(candidates[:count])) is not None:
+                count -= 1  # with what comes along it is a question already asked
+        if not count:
+            self.atoms.take_apart(max(candidates, key=lambda atom: size(atom.units)))
+            return
         if self.capacity:
             room = size(self.capacity) // 2
             while count > 1 and size(union(candidates[:count])) > room:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from onnxbisect.search.plan import Ask, Verdicts
-from onnxbisect.unitset import UnitSet, is_subset, members, of, size, sort_key
+from onnxbisect.unitset import UnitSet, is_subset, of, size, sort_key
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Status, Verdict
 
@@ -32,6 +32,7 @@ class Oracle:
         self._verdicts = verdicts
         #: Units of culprits that the part of the model under search must not hold.
         self.masked: UnitSet = 0
+        self._grown: dict[tuple[UnitSet, UnitSet], UnitSet] = {}
         self._settled: dict[UnitSet, Verdict | None] = {}
         self.flaky = tuple(sorted((asked for asked in verdicts if self._disagree(verdicts[asked])), key=sort_key))
         self._answers_to_be_sure = LEAD if recheck or self.flaky else 1
@@ -57,18 +58,16 @@ class Oracle:
         return len({answer.status for answer in answers if answer.status is not Status.UNRESOLVED}) > 1
 
     def probe(self, units: UnitSet) -> UnitSet:
-        """The probe for a set: with what must come along because the target refuses the dtype at the cut.
+        """The probe for a set: with what must come along (`Universe.needs`).
 
-        What is masked stays out; then the cut is made where it was asked for. A probe on record is what it is.
+        What is masked stays out, and the cut is made behind it. A probe on record is what it is.
         """
         if not self.universe.needs or units in self._verdicts:
             return units
-        grown = units
-        for unit in members(units):
-            needs = self.universe.needs.get(unit, 0)
-            if not needs & self.masked:
-                grown |= needs
-        return grown
+        asked = (units, self.masked)
+        if asked not in self._grown:
+            self._grown[asked] = self.universe.with_needs(units, self.masked)
+        return self._grown[asked]
 
     def look(self, units: UnitSet) -> Verdict | None:
         """The settled verdict of exactly this probe, None where it is not known or still open."""
