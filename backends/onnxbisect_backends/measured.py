@@ -55,20 +55,24 @@ def measured_profile(
     source: str,
     tests: int,
     asked: frozenset[str],
+    unanswered: frozenset[str] = frozenset(),
 ) -> Profile:
     """The profile: an op is listed where some use of it compiled.
 
     Uses that were refused are limits where the answers show which (`onnxbisect_backends.factors`), else listed one by
-    one. `tests` is how many there were to ask, `asked` the ops whose turn came; one without an answer is listed, too,
-    for nothing is known against it.
+    one. `tests` is how many there were to ask, `asked` the ops whose turn came, `unanswered` the tests of which some
+    form got no answer. An op is refused where one of its tests failed in every form; where none is known to have, it
+    is listed, for nothing is known against it.
     """
     by_op: dict[str, list[Measured]] = {}
     for answer in sorted(answers, key=lambda it: (it.op, it.test, list(Form).index(it.form))):
         if answer.verdict.passed or answer.verdict.failed:
             by_op.setdefault(answer.op, []).append(answer)
     supported = {op: _support(of_op) for op, of_op in by_op.items() if any(it.verdict.passed for it in of_op)}
-    refused = {op: _words(_likeliest(of_op)) for op, of_op in by_op.items() if op not in supported}
-    silent = dict.fromkeys(sorted(asked - by_op.keys()), OpSupport(note="Not measured: no test got an answer."))
+    settled = {answer.op for of_op in by_op.values() for answer in of_op if answer.test not in unanswered}
+    refused = {op: _words(_likeliest(by_op[op])) for op in by_op if op in settled and op not in supported}
+    nothing = OpSupport(note="Not measured: of no test is there an answer in every form.")
+    silent = dict.fromkeys(sorted(asked - supported.keys() - refused.keys()), nothing)
     answered = len({answer.test for of_op in by_op.values() for answer in of_op})
     profile = Profile(
         profile=name,
@@ -89,7 +93,7 @@ def measured_profile(
         ops=dict(sorted({**_CONSTANT, **silent, **supported}.items())),
         refused=dict(sorted(refused.items())),
     )
-    wrong = sorted({answer.test for answer in disagreements(profile, answers)})
+    wrong = sorted({answer.test for answer in disagreements(profile, answers) if answer.op not in silent})
     note = f"On {plural(len(wrong), 'test')} it answers otherwise than the tool: {', '.join(wrong)}."
     return profile.model_copy(update={"notes": (*profile.notes, note)}) if wrong else profile
 

@@ -18,7 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from onnxbisect.errors import BackendUnusableError, OptionError
 from onnxbisect.job import Target
 from onnxbisect.report.text import clip, plural
-from onnxbisect.verdict import Verdict
+from onnxbisect.verdict import Kind, Verdict
 from onnxbisect_backends import registry
 from onnxbisect_backends.contract import Backend, Description, Limits
 from onnxbisect_backends.manners import folding_question, report_of, reporting_question
@@ -78,21 +78,22 @@ def measure(request: Request) -> int:
             until=None if request.budget_seconds is None else time.monotonic() + request.budget_seconds,
         )
         with stopping(sweep.stop) as interruption, _Shown() as shown:
-            posed, answers = _answers(sweep, tests, description, shown)
+            asked = _answers(sweep, tests, description, shown)
             sweep.until = None  # two questions more, whose answers are about every op
-            manners = _manners(sweep, answers, shown)
+            manners = _manners(sweep, asked.answers, shown)
         if interruption.number is not None:
             kept = "its verdicts are kept and the same command goes on" if request.keep else "nothing is kept"
             print(f"onnx-bisect: interrupted; no profile is written, {kept}.", file=sys.stderr)
             return interruption.exit_code
     profile = measured_profile(
         request.output.stem,
-        answers,
+        asked.answers,
         description,
         manners,
         source=_source(backend, description),
         tests=len(tests),
-        asked=posed,
+        asked=frozenset(asked.ops),
+        unanswered=frozenset(asked.unanswered),
     )
     request.output.write_text(profile_text(profile), encoding="utf-8")
     _say(profile, request.output, shown.calls)
@@ -122,35 +123,44 @@ def _base(request: Request, backend: Backend, description: Description) -> Verdi
     return open_base(default_path(), target=identity, search=identity)
 
 
-def _answers(
-    sweep: Sweep, tests: Sequence[NodeTest], description: Description, shown: "_Shown"
-) -> tuple[frozenset[str], list[Measured]]:
+@dataclass(kw_only=True)
+class _Asked:
+    """What was answered, which ops were asked about, and the tests of which some form got no answer."""
+
+    answers: list[Measured] = field(default_factory=list)
+    ops: set[str] = field(default_factory=set)
+    unanswered: set[str] = field(default_factory=set)
+
+
+def _answers(sweep: Sweep, tests: Sequence[NodeTest], description: Description, shown: "_Shown") -> _Asked:
     """A few tests of every op in all their forms, then more of them: a budget that ends leaves every op something.
 
     A form is asked of tests that failed in those before it, and of each op's first test, which shows what becomes of
-    the op where its constants are computed. Returns the ops that were asked about, and what was answered.
+    the op where its constants are computed.
     """
     newest = description.newest_opset
     opset = min(newest or USUAL_OPSET, USUAL_OPSET)
-    ops: set[str] = set()
-    answers: list[Measured] = []
+    asked = _Asked()
     for _, band in groupby(tests, key=lambda test: test.place.bit_length()):
         left = list(band)
         for form in Form:
             models = [(test, test.question(form, opset=opset, newest_opset=newest)) for test in left]
             posed = [(test, model) for test, model in models if model is not None]
-            ops |= {test.op for test, _ in posed}
+            asked.ops |= {test.op for test, _ in posed}
             shown.begin(f"tests {left[0].place + 1} to {left[-1].place + 1} of each op, {form}", len(posed))
             verdicts = sweep.ask([model for _, model in posed], shown.answered)
             passed = set()
             for (test, model), verdict in zip(posed, verdicts, strict=True):
                 if verdict is not None and (verdict.passed or verdict.failed):
-                    answers.append(Measured(test=test.name, op=test.op, form=form, model=model, verdict=verdict))
+                    answer = Measured(test=test.name, op=test.op, form=form, model=model, verdict=verdict)
+                    asked.answers.append(answer)
                     passed |= {test.name} if verdict.passed else set()
+                elif verdict is None or verdict.kind is not Kind.INVALID:
+                    asked.unanswered.add(test.name)
             left = [test for test in left if test.name not in passed or test.place == 0]
             if not left:
                 break
-    return frozenset(ops), answers
+    return asked
 
 
 def _manners(sweep: Sweep, answers: Sequence[Measured], shown: "_Shown") -> Manners:

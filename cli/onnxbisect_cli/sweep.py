@@ -16,13 +16,16 @@ from onnxbisect.cut.grow import runtime_dtype
 from onnxbisect.errors import OnnxBisectError
 from onnxbisect.key import Keyer
 from onnxbisect.model import Model
-from onnxbisect.verdict import Verdict
+from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect_backends.contract import Backend, Description, Limits
 from onnxbisect_backends.probing.intake import Intake, probe_writer
 from onnxbisect_backends.probing.prober import Asked, Prober
 from onnxbisect_backends.probing.sampling import sampling
 from onnxbisect_backends.process import kill_running
 from onnxbisect_cli.verdict_base import VerdictBase
+
+#: In the place of an answer to what is no question, as the compiler takes no such model whatever its ops.
+_NO_QUESTION = Verdict(status=Status.UNRESOLVED, kind=Kind.INVALID, message="not a model that the compiler takes")
 
 #: Told of each answer, and whether it was known before.
 Told = Callable[[Verdict, bool], None]
@@ -56,7 +59,7 @@ class Sweep:
         return self._stopping.is_set()
 
     def ask(self, models: Iterable[onnx.ModelProto], told: Told) -> list[Verdict | None]:
-        """The verdicts in order; None for models whose inputs nobody takes, and for those that the end came before."""
+        """The verdicts in order; None for models that the end came before."""
         verdicts: list[Verdict | None] = []
         running: dict[Future[Asked], str] = {}
         waiting: dict[str, list[int]] = {}
@@ -84,7 +87,10 @@ class Sweep:
                 for model in models:
                     number = len(verdicts)
                     verdicts.append(None)
-                    if self.stopped or (intake := self._take_in(model)) is None:
+                    if self.stopped:
+                        continue
+                    if (intake := self._take_in(model)) is None:
+                        verdicts[number] = _NO_QUESTION
                         continue
                     everything = intake.model.universe.everything
                     key = Keyer(intake.model, weights=self.description.weights_matter).key(everything)

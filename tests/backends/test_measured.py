@@ -103,6 +103,24 @@ def test_an_op_without_an_answer_is_not_refused() -> None:
     assert profile.ops["Elu"].note.startswith("Not measured")
 
 
+def test_an_op_is_refused_where_one_of_its_tests_failed_in_every_form() -> None:
+    """With the weights constant it might have compiled; that question was not reached, or got no answer."""
+    answers = measured((node("Elu", (F, (2,))), fail()), (node("Elu", (F, (3,))), fail()))
+    for unanswered, refused in (({"test_0", "test_1"}, False), ({"test_0"}, True)):
+        profile = measured_profile(
+            "mine",
+            answers,
+            DESCRIPTION,
+            Manners(),
+            source="a test",
+            tests=9,
+            asked=OPS,
+            unanswered=frozenset(unanswered),
+        )
+        assert ("Elu" in profile.refused, "Elu" in profile.ops) == (refused, not refused)
+        assert not [note for note in profile.notes if "otherwise" in note]
+
+
 def test_a_profile_reads_back_as_it_was_written() -> None:
     profile = profile_of(
         (node("Elu", (F, (2,))), PASS),

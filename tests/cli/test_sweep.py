@@ -72,7 +72,9 @@ def test_an_unusable_compiler_ends_the_other_compiles_instead_of_waiting_for_the
 
 def test_an_input_of_a_dtype_that_the_compiler_takes_nowhere_is_no_question_about_the_op(tmp_path: Path) -> None:
     backend = Removed()
-    assert sweep(backend, tmp_path, jobs=1).ask([abs_of(TensorProto.INT8)], lambda *_: None) == [None]
+    (verdict,) = sweep(backend, tmp_path, jobs=1).ask([abs_of(TensorProto.INT8)], lambda *_: None)
+    assert verdict is not None
+    assert (verdict.status, verdict.kind) == (Status.UNRESOLVED, Kind.INVALID)
     assert not backend.outcomes
 
 
