@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 
 from onnxbisect.verdict import Status
 from onnxbisect_api.addresses import Addresses
-from onnxbisect_db.states import JobState
+from onnxbisect_db.states import Fault, JobState
 from onnxbisect_db.tables import Job, Search
 
 
@@ -28,6 +28,9 @@ class TargetView(BaseModel):
     state: JobState
     verdict: Status | None = Field(description="there once the state is done")
     problem: str = Field(description="why it failed, or why it does not go on")
+    fault: Fault | None = Field(
+        description="whose it is that it failed: `request` is for the client to mend, `service` is not"
+    )
     tool: str = Field(description="the compiler that answers, once it has said so")
     version: str
     units: int = Field(description="nodes that can be cut out; 0 until the model is read")
@@ -48,6 +51,7 @@ class JobView(BaseModel):
     state: JobState
     verdict: Status | None
     problem: str = Field(description="why it failed, as a sentence")
+    fault: Fault | None = Field(description="`request` where it failed for nothing but what was asked, else `service`")
     model: JobModel
     targets: list[TargetView]
     request: dict[str, Any] = Field(description="what was asked besides targets")
@@ -73,6 +77,7 @@ def job_view(job: Job, addresses: Addresses, offered: Mapping[str, int]) -> JobV
         state=JobState(job.state),
         verdict=_status(job.verdict),
         problem=job.problem,
+        fault=_fault(job),
         model=JobModel(sha256=job.model_sha256, name=job.model_name),
         targets=[_target(search, url, offered) for search in job.searches],
         request=job.request,
@@ -84,6 +89,12 @@ def job_view(job: Job, addresses: Addresses, offered: Mapping[str, int]) -> JobV
     )
 
 
+def _fault(job: Job) -> Fault | None:
+    if job.state != JobState.FAILED:
+        return None
+    return Fault.REQUEST if all(search.fault == Fault.REQUEST for search in job.searches) else Fault.SERVICE
+
+
 def _target(search: Search, url: str, offered: Mapping[str, int]) -> TargetView:
     number = search.ordinal + 1
     return TargetView(
@@ -93,6 +104,7 @@ def _target(search: Search, url: str, offered: Mapping[str, int]) -> TargetView:
         state=JobState(search.state),
         verdict=_status(search.verdict),
         problem=search.problem or _lack(search, offered),
+        fault=None if search.fault is None else Fault(search.fault),
         tool=search.tool,
         version=search.version,
         units=search.units,

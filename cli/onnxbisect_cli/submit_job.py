@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import uuid4
 
-from onnxbisect.errors import BackendUnusableError, OptionError
+from onnxbisect.errors import BackendUnusableError, OnnxBisectError, OptionError
 from onnxbisect.model.external import locations
 from onnxbisect.model.read import read
 from onnxbisect.report.files import culprit_dirs, put, write
@@ -67,7 +67,7 @@ def submit(request: Request, *, wait: bool, out: Path | None, form: Format) -> i
                 _say("interrupted; the job is cancelled, the verdicts that it has are kept.")
                 return interruption.exit_code
         if ended["state"] != "done":
-            raise BackendUnusableError(ended["problem"] or f"The job is {ended['state']}.")
+            raise _failure(ended)
         return _show(server, ended, out, form)
 
 
@@ -132,7 +132,7 @@ def _show(server: Server, job: dict[str, Any], out: Path | None, form: Format) -
     for target in targets:
         number = target["number"]
         if target["state"] != "done":
-            worst = UNRESOLVED
+            worst = max(worst, _failure(target).exit_code)
             _say(f"{clean(target['backend'])}: {clean(target['problem'])}")
             continue
         report = server.report(job["id"], number)
@@ -141,6 +141,12 @@ def _show(server: Server, job: dict[str, Any], out: Path | None, form: Format) -
             _write(server, job["id"], number, report, out / f"{number}-{target['backend']}")
     sys.stdout.write(_overview(overview, form, "" if out is None else str(out)))
     return worst
+
+
+def _failure(ended: Mapping[str, Any]) -> OnnxBisectError:
+    """What keeps a job, or a target of it, from having a report: the user's mistake, as in `run`, or no answer."""
+    problem = ended["problem"] or f"The job is {ended['state']}."
+    return OptionError(problem) if ended.get("fault") == "request" else BackendUnusableError(problem)
 
 
 def _exit_code(report: Mapping[str, Any]) -> int:

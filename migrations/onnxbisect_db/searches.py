@@ -16,7 +16,7 @@ from onnxbisect.verdict import Status
 from onnxbisect_db import bells, events, lifecycle
 from onnxbisect_db.database import now
 from onnxbisect_db.errors import LostTurnError
-from onnxbisect_db.states import EventType, JobState, Stage
+from onnxbisect_db.states import EventType, Fault, JobState, Stage
 from onnxbisect_db.tables import Job, Search
 
 #: Tasks that may vanish with a search in a row before it counts as what kills them.
@@ -54,6 +54,7 @@ def claim(session: Session, search_id: str, stage: Stage, *, seconds: float) -> 
         return None
     search.losses += search.lease_until is not None
     if search.losses >= MOST_LOSSES:
+        search.fault = Fault.SERVICE
         _end(session, job, search, JobState.FAILED, f"it was given up: {MOST_LOSSES} tasks in a row died of it", at)
         return None
     lifecycle.start(session, job, at)
@@ -140,9 +141,10 @@ def finish(session: Session, turn: Turn, *, verdict: Status, report: str, files:
     _end(session, job, search, JobState.DONE, "", now(session))
 
 
-def fail(session: Session, turn: Turn, problem: str) -> None:
+def fail(session: Session, turn: Turn, problem: str, fault: Fault = Fault.SERVICE) -> None:
     """It cannot be gone on with. The job's other targets go on."""
     job, search = held(session, turn)
+    search.fault = fault
     _end(session, job, search, JobState.FAILED, problem, now(session))
 
 
@@ -172,6 +174,6 @@ def _end(session: Session, job: Job, search: Search, state: JobState, problem: s
     search.state, search.stage, search.problem = state, Stage.OVER, problem
     search.lease_until = None
     search.ended_at = at
-    facts = {"search": search.id, "state": state, "verdict": search.verdict, "problem": problem}
+    facts = {"search": search.id, "state": state, "verdict": search.verdict, "problem": problem, "fault": search.fault}
     events.tell(session, job, EventType.SEARCH_ENDED, at, **facts)
     lifecycle.close(session, job, at)

@@ -18,6 +18,15 @@ class JobState(StrEnum):
         return self not in (JobState.QUEUED, JobState.RUNNING)
 
 
+class Fault(StrEnum):
+    """Whose a failure is: whether it is for the client to mend."""
+
+    #: The model cannot be worked on, or not as it was asked for.
+    REQUEST = "request"
+    #: No answer could be had: a compiler that is not usable, a bound of this installation, a mishap.
+    SERVICE = "service"
+
+
 class Stage(StrEnum):
     """How far a search has come; each stage is one kind of task."""
 

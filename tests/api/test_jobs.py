@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from callers import Callers
 from given import done, finish, refusing_exp, running, uploaded
-from service import take
+from service import new_job, take
 from starlette.testclient import TestClient
 
 from onnxbisect_api.job_request import JobRequest
 from onnxbisect_db import jobs, searches, workers
 from onnxbisect_db.columns import new_id
-from onnxbisect_db.states import JobState, Stage
+from onnxbisect_db.states import Fault, JobState, Stage
 from onnxbisect_db.workers import Presence
 from onnxbisect_worker.bell import SilentBell
 from onnxbisect_worker.order import Order
@@ -279,6 +279,29 @@ def test_a_job_that_failed_says_why(callers: Callers, service: Service) -> None:
     assert (shown["state"], shown["verdict"], shown["problem"]) == ("failed", None, "The model is cyclic.")
     assert client.post(f"{made['url']}/cancel").status_code == 409
     assert "The model is cyclic." in client.get(f"{made['url']}/report").json()["detail"]
+
+
+@pytest.mark.parametrize(
+    ("faults", "of_job"),
+    [
+        ((Fault.REQUEST, Fault.REQUEST), "request"),
+        ((Fault.REQUEST, Fault.SERVICE), "service"),  # the client's to mend, and still no answer
+    ],
+)
+def test_a_job_that_failed_says_whose_it_is(
+    callers: Callers, service: Service, faults: tuple[Fault, ...], of_job: str
+) -> None:
+    job = new_job(service.database, "x", "y", model_sha256=uploaded(service))
+    client = callers.submitter()
+    assert client.get(f"/v1/jobs/{job.id}").json()["fault"] is None
+    for search, fault in zip(job.searches, faults, strict=True):
+        assert client.get(f"/v1/jobs/{job.id}").json()["fault"] is None
+        turn = take(service.database, search.id, Stage.PREPARE)
+        with service.database.transaction() as session:
+            searches.fail(session, turn, "it was not to be", fault)
+    shown = client.get(f"/v1/jobs/{job.id}").json()
+    assert (shown["state"], shown["fault"]) == ("failed", of_job)
+    assert [target["fault"] for target in shown["targets"]] == list(faults)
 
 
 def test_a_deleted_job_is_gone_with_its_files(callers: Callers, service: Service) -> None:

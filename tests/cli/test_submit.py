@@ -12,14 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import onnx
 import pytest
 from command_line import PROGRAM
+from onnx import TensorProto, helper
 
 from onnxbisect_db.database import Database
 
 MODELS = Path(__file__).parents[1] / "models"
 SAM = MODELS / "sam_part1_prompt__ts11.onnx"
 EDGESAM = ("--backend", "whitelist", "--option", "profile=edgesam")
+SEVERAL = ("--backend", "whitelist", "--backend", "onnxruntime", "--option", "whitelist.profile=edgesam")
 
 
 @dataclass(frozen=True)
@@ -103,8 +106,7 @@ def test_external_data_goes_along(server: Server, tmp_path: Path) -> None:
 
 
 def test_several_targets_make_an_overview_and_a_report_each(server: Server, tmp_path: Path) -> None:
-    several = ("--backend", "whitelist", "--backend", "onnxruntime", "--option", "whitelist.profile=edgesam")
-    done = server.submit(SAM, *several, "--out", tmp_path)
+    done = server.submit(SAM, *SEVERAL, "--out", tmp_path)
     assert done.returncode == 1, done.stderr
     assert "compiles for 1 of 2 targets" in done.stdout
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["1-whitelist", "2-onnxruntime"]
@@ -137,6 +139,22 @@ def test_a_mistake_is_one_sentence(server: Server, arguments: tuple[str | Path, 
     assert said in done.stderr
     assert done.stderr.count("\n") == 1
     assert done.stdout == ""
+
+
+@pytest.mark.parametrize("targets", [EDGESAM, SEVERAL])
+def test_what_is_wrong_with_the_model_is_a_mistake_as_in_run(
+    server: Server, tmp_path: Path, targets: tuple[str, ...]
+) -> None:
+    value = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 3]) for name in ("x", "y")]
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", value[:1], value[1:])
+    model = tmp_path / "dynamic.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), model)
+    there, here = server.submit(model, *targets), run(model, *targets)
+    assert (there.returncode, here.returncode) == (2, 2), there.stderr
+    sentence = here.stderr.splitlines()[-1].removeprefix("onnx-bisect: ")
+    assert "--input-shape x=1,3" in sentence
+    assert there.stderr.splitlines()[-1].endswith(sentence)
+    assert server.submit(model, *targets, "--input-shape", "x=1,3").returncode in (0, 1)
 
 
 def test_ctrl_c_cancels_the_job(server: Server, tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from onnxbisect_db import deliveries, endpoints, events, jobs, lifecycle, probes
 from onnxbisect_db.database import Database
 from onnxbisect_db.errors import IdempotencyError, JobStateError, LostTurnError, UnknownModelError
 from onnxbisect_db.jobs import Filter, NewJob, NewTarget
-from onnxbisect_db.states import JobState, Stage
+from onnxbisect_db.states import Fault, JobState, Stage
 from onnxbisect_db.tables import Job, Label
 
 
@@ -225,6 +225,18 @@ def test_what_a_state_does_not_allow_is_said(
     before(database, job)
     with pytest.raises(JobStateError, match=says), database.transaction() as session:
         change(session, job.id, "")
+
+
+def test_a_failed_search_remembers_whose_it_is_until_it_is_retried(database: Database) -> None:
+    job = new_job(database, "x", "y")
+    for search, fault in zip(job.searches, (Fault.REQUEST, Fault.SERVICE), strict=True):
+        turn = take(database, search.id, Stage.PREPARE)
+        with database.transaction() as session:
+            searches.fail(session, turn, "it was not to be", fault)
+    assert [search.fault for search in read(database, job).searches] == ["request", "service"]
+    with database.transaction() as session:
+        lifecycle.retry(session, job.id, "")
+    assert [search.fault for search in read(database, job).searches] == [None, None]
 
 
 def test_a_retried_job_begins_anew_and_owes_nothing_to_its_past(database: Database) -> None:

@@ -15,7 +15,7 @@ from worlds import chain, monotone, universe
 
 from onnxbisect.answer import Answer
 from onnxbisect.diagnosis import Diagnosis
-from onnxbisect.errors import ModelError
+from onnxbisect.errors import BackendUnusableError, ModelError, OnnxBisectError, OptionError
 from onnxbisect.search import plan
 from onnxbisect.unitset import UnitSet
 from onnxbisect.verdict import Status
@@ -26,7 +26,7 @@ from onnxbisect_cli.verdict_base import InMemoryVerdictBase
 from onnxbisect_db import lifecycle, reconcile, records
 from onnxbisect_db.database import Database
 from onnxbisect_db.probes import MOST_LOSSES
-from onnxbisect_db.states import JobState, ProbeState, Stage
+from onnxbisect_db.states import Fault, JobState, ProbeState, Stage
 from onnxbisect_db.tables import Event, Job, Probe
 from onnxbisect_worker.asking import probe
 from onnxbisect_worker.coordinating import advance
@@ -214,14 +214,23 @@ def test_a_compiler_that_is_killed_from_outside_is_started_again(crank: NewCrank
 
 
 @pytest.mark.parametrize(
-    "refusal", [ModelError("The file is no ONNX model."), HostLostError("It was given up after 9 seconds.")]
+    ("refusal", "fault"),
+    [
+        (ModelError("The file is no ONNX model."), Fault.REQUEST),
+        (OptionError("The model has no input 'x'."), Fault.REQUEST),
+        (BackendUnusableError("The licence has run out."), Fault.SERVICE),
+        (HostLostError("It was given up after 9 seconds."), Fault.SERVICE),
+    ],
 )
-def test_a_model_that_cannot_be_read_fails_the_job_with_a_sentence(crank: NewCrank, refusal: ModelError) -> None:
+def test_a_model_that_cannot_be_read_fails_the_job_with_a_sentence(
+    crank: NewCrank, refusal: OnnxBisectError, fault: Fault
+) -> None:
     it = crank(fails_on(0b100))
     it.compiler.refusal = refusal
     job = it.job()
     it.run(job)
     assert (it.read(job).state, it.read(job).problem) == (JobState.FAILED, str(refusal))
+    assert it.read(job).searches[0].fault == fault
 
 
 def test_culprits_are_told_once_each(crank: NewCrank) -> None:

@@ -4,11 +4,11 @@ import logging
 
 from sqlalchemy.orm import Session
 
-from onnxbisect.errors import OnnxBisectError
+from onnxbisect.errors import ModelError, OnnxBisectError, OptionError
 from onnxbisect_db import plans, searches
 from onnxbisect_db.errors import LostTurnError
 from onnxbisect_db.searches import Turn
-from onnxbisect_db.states import Stage
+from onnxbisect_db.states import Fault, Stage
 from onnxbisect_worker.hold import Hold
 from onnxbisect_worker.place import Place
 from onnxbisect_worker.prepared import Prepared
@@ -33,7 +33,7 @@ def prepare(place: Place, search_id: str) -> None:
                 prepared = host.prepare()
             stored = place.service.files.put([prepared.to_bytes()])
         except OnnxBisectError as error:
-            give_up(place, turn, hold, str(error))
+            give_up(place, turn, hold, error)
             return
         try:
             again = hold.write(lambda session: _prepared(session, turn, prepared, stored.sha256))
@@ -43,7 +43,7 @@ def prepare(place: Place, search_id: str) -> None:
         place.ring_search(search_id, Stage.SEARCH, turn.backend)
 
 
-def give_up(place: Place, turn: Turn, hold: Hold, problem: str) -> None:
+def give_up(place: Place, turn: Turn, hold: Hold, error: OnnxBisectError) -> None:
     """The host said that it cannot be gone on with, unless we killed it ourselves: then it said nothing."""
     try:
         if hold.lost:
@@ -51,8 +51,9 @@ def give_up(place: Place, turn: Turn, hold: Hold, problem: str) -> None:
         elif hold.ended:
             hold.write(lambda session: searches.release(session, turn))
         else:
-            log.warning("search %s: %s", turn.search_id, problem)
-            hold.write(lambda session: searches.fail(session, turn, problem))
+            fault = Fault.REQUEST if isinstance(error, ModelError | OptionError) else Fault.SERVICE
+            log.warning("search %s: %s", turn.search_id, error)
+            hold.write(lambda session: searches.fail(session, turn, str(error), fault))
     except LostTurnError:
         log.info("search %s: somebody else has it", turn.search_id)
 

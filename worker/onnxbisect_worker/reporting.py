@@ -41,7 +41,7 @@ def write_report(place: Place, search_id: str) -> None:
         try:
             verdict, report, files = _stored(place, turn, hold, Path(folder))
         except OnnxBisectError as error:
-            give_up(place, turn, hold, str(error))
+            give_up(place, turn, hold, error)
             return
         try:
             hold.write(lambda session: searches.finish(session, turn, verdict=verdict, report=report, files=files))

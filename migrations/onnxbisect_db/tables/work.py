@@ -125,6 +125,8 @@ class Search(Rung, Base):
     stage: Mapped[str] = mapped_column(String(16), default=Stage.PREPARE)
     verdict: Mapped[str | None] = mapped_column(String(16))
     problem: Mapped[str] = mapped_column(default="")
+    #: Whose it is that it failed; None where it did not, or before revision 0003.
+    fault: Mapped[str | None] = mapped_column(String(16))
     identity: Mapped[str | None] = mapped_column(String(64))
     tool: Mapped[str] = mapped_column(default="")
     version: Mapped[str] = mapped_column(default="")
