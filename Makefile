@@ -7,7 +7,7 @@ RUN := .venv/bin
 COMPILERS ?= --all
 PRODUCTION := $(CURDIR)/tests/production:$(CURDIR)/tests/worker:$(CURDIR)/tests/db
 
-.PHONY: demo test check setup compilers topology bench clean
+.PHONY: demo test check setup compilers topology chaos bench clean
 # The decoder does not compile, which is exit status 1 and what the demo shows.
 demo: setup
 	$(RUN)/onnx-bisect run examples/sam_decoder.onnx --backend whitelist --option profile=edgesam --out out || { test $$? -eq 1 && test -f out/report.html; }
@@ -42,6 +42,10 @@ bench: setup
 # the production topology of docker-compose.yml as plain processes, until Ctrl-C
 topology: setup
 	PYTHONPATH=$(PRODUCTION) $(RUN)/python -m topology
+
+# half an hour: 200 jobs while everything is killed; docs/reliability.md gets its numbers
+chaos: setup
+	PYTHONPATH=$(PRODUCTION) $(RUN)/python benchmarks/chaos.py --write docs/reliability.md
 
 clean:
 	rm -rf .uv .venv build dist

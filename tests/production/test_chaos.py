@@ -1,0 +1,14 @@
+"""Nothing is lost when anything dies: a small storm; `make chaos` is the large one."""
+
+from pathlib import Path
+
+import pytest
+from chaos_run import Run
+
+
+@pytest.mark.timeout(600)
+def test_every_job_ends_right_whatever_is_killed_meanwhile(tmp_path: Path) -> None:
+    result = Run(folder=tmp_path, jobs=12, seed=7, kill_every=3, seconds=300)()
+    assert not result.complaints, "\n".join(result.complaints)
+    assert result.killed.total() > 3
+    assert result.killed["FLUSHALL"] == 1
