@@ -44,6 +44,8 @@ class TensorValues:
         self._inputs = Inputs(model.proto.graph, given, count)
         self._computation = Computation(model, self._inputs, memory_limit)
         self._memory_limit = memory_limit
+        #: Inputs of other names are not the model's tensors: a target had them added to its probes.
+        self._own = {name for node in model.proto.graph.node for name in (*node.input, *node.output)}
         self._left = kept_bytes
         self._kept: dict[str, Values] = {}
         self._made_up: dict[str, None] = {}
@@ -105,7 +107,7 @@ class TensorValues:
     def _invent(self, value: onnx.ValueInfoProto, number: int) -> np.ndarray | None:
         if not value.type.HasField("tensor_type") or is_unbound(value.type):
             return None
-        if value.name not in self._too_large:
+        if value.name not in self._too_large and value.name in self._own:
             self._made_up[value.name] = None
         return feed(value, Fill.RANDOM, number)
 
