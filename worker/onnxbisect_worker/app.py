@@ -64,7 +64,8 @@ def make_app(settings: Settings) -> Celery:
         worker_redirect_stdouts=False,
         worker_send_task_events=False,
         worker_enable_remote_control=False,
-        worker_cancel_long_running_tasks_on_connection_loss=False,
+        # only for tasks that are acknowledged late, of which there are none; without it celery warns at each loss
+        worker_cancel_long_running_tasks_on_connection_loss=True,
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,
         broker_transport_options=_transport(settings),
