@@ -1,7 +1,6 @@
 """The chaos run: jobs for a topology whose parts are killed meanwhile, and what came of it."""
 
 import random
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -89,7 +88,7 @@ class Run:
         try:
             made = self._ask(going, wanted, texts)
             self.say(f"{len(made)} jobs are asked for")
-            ended = self._wait(database, began)
+            ended = self._wait(database, began, _Regrets(going.url, made, texts))
         finally:
             monkey.stop()
         self.result.seconds = time.monotonic() - began
@@ -129,34 +128,19 @@ class Run:
                         if time.monotonic() > patience:
                             raise
                         time.sleep(1)
-            if want.cancel_after is not None:
-                timer = threading.Timer(want.cancel_after, self._cancel, (going.url, texts[want.tenant], job))
-                timer.start()
-                timer.join()
             return job
 
         with ThreadPoolExecutor(_CLIENTS) as pool:
             return dict(zip(pool.map(ask, wanted), wanted, strict=True))
 
-    @staticmethod
-    def _cancel(url: str, token: str, job: str) -> None:
-        """What has ended by itself cannot be cancelled; whoever is away is asked again."""
-        headers = {"Authorization": f"Bearer {token}"}
-        for _ in range(60):
-            try:
-                status = httpx2.post(f"{url}/v1/jobs/{job}/cancel", headers=headers, timeout=30).status_code
-            except httpx2.TransportError:
-                time.sleep(1)
-            else:
-                if status < 500:
-                    return
-
-    def _wait(self, database: Database, began: float) -> bool:
+    def _wait(self, database: Database, began: float, regrets: "_Regrets") -> bool:
         """Until all jobs have ended. False, with complaints, where that takes too long."""
         told = 0.0
         while True:
             with database.session() as session:
-                states = Counter(session.scalars(select(Job.state)))
+                rows = {job.id: job.state for job in session.scalars(select(Job))}
+            states = Counter(rows.values())
+            regrets.see({job_id for job_id, state in rows.items() if state == JobState.RUNNING})
             going = {state: count for state, count in states.items() if not JobState(state).ended}
             now = time.monotonic() - began
             if not going:
@@ -185,6 +169,31 @@ class Run:
                 held = (Delivery.id.in_(waiting), Delivery.lease_until.is_(None))
                 session.execute(update(Delivery).where(*held).values(due_at=Delivery.created_at, ring_at=None))
             time.sleep(2)
+
+
+class _Regrets:
+    """Cancels those that are not wanted any more, so many seconds after they began."""
+
+    def __init__(self, url: str, made: Mapping[str, Wanted], texts: Mapping[str, str]) -> None:
+        self._url = url
+        self._left = {job_id: want for job_id, want in made.items() if want.cancel_after is not None}
+        self._texts = texts
+        self._began: dict[str, float] = {}
+
+    def see(self, running: set[str]) -> None:
+        for job_id in running & self._left.keys():
+            began = self._began.setdefault(job_id, time.monotonic())
+            want = self._left[job_id]
+            if time.monotonic() - began >= (want.cancel_after or 0) and self._cancelled(job_id, want):
+                del self._left[job_id]
+
+    def _cancelled(self, job_id: str, want: Wanted) -> bool:
+        """False where the API is away: it is asked again. What has ended by itself cannot be cancelled."""
+        headers = {"Authorization": f"Bearer {self._texts[want.tenant]}"}
+        try:
+            return httpx2.post(f"{self._url}/v1/jobs/{job_id}/cancel", headers=headers, timeout=30).status_code < 500
+        except httpx2.TransportError:
+            return False
 
 
 def _tenants(database: Database, names: set[str], url: str) -> tuple[dict[str, str], dict[str, str]]:
