@@ -98,6 +98,7 @@ class DressingTable(_Table):
     unwritten_defaults: tuple[str, ...] = ()
     constants_as_initializers: bool = False
     covered: tuple[str, ...] = ()
+    folds: bool = True
 
 
 class VersionCommand(_Table):
@@ -143,6 +144,7 @@ class Definition(_Table):
     dynamic_shapes: bool = False
     #: The newest versions of the format that it reads.
     newest_ir: int | None = None
+    newer_unfolded: bool = False
     newest_opset: int | None = None
     #: Where the texts and lists of this file come from; for its reader.
     source: str = ""

@@ -89,6 +89,7 @@ class TomlBackend:
             weights_matter=it.weights_matter,
             dynamic_shapes=it.dynamic_shapes,
             newest_ir=it.newest_ir,
+            newer_unfolded=it.newer_unfolded,
             newest_opset=it.newest_opset,
         )
 

@@ -286,16 +286,16 @@ def test_the_description_is_what_the_file_says(tmp_path: Path) -> None:
     text = shell(
         "",
         'version = "1.2"\ntool = "T"\nops = ["Conv", "v::X"]\nweights_matter = true\ndynamic_shapes = true\n'
-        "newest_opset = 15\n",
+        "newest_opset = 15\nnewer_unfolded = true\n",
     )
-    text += '[dressing]\nsafe_names = true\ninput_dtypes = ["float"]\n'
+    text += '[dressing]\nsafe_names = true\nfolds = false\ninput_dtypes = ["float"]\n'
 
     it = backend(tmp_path, text).describe()
 
     assert (it.tool, it.version, it.weights_matter, it.dynamic_shapes) == ("T", "1.2", True, True)
-    assert (it.newest_ir, it.newest_opset) == (None, 15)
+    assert (it.newest_ir, it.newest_opset, it.newer_unfolded) == (None, 15, True)
     assert it.ops == {"Conv", "v::X"}
-    assert it.dressing.safe_names
+    assert (it.dressing.safe_names, it.dressing.folds) == (True, False)
     assert it.dressing.input_dtypes == {"float"}
     assert not it.dressing.self_contained
 
