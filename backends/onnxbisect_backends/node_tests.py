@@ -103,6 +103,8 @@ class NodeTest:
         for entry in model.opset_import:
             if entry.domain in ("", "ai.onnx"):
                 entry.version = opset
+        if not any(entry.domain in ("", "ai.onnx") for entry in model.opset_import):
+            model.opset_import.add(domain="", version=opset)  # as every real model has it, whatever its ops
         model.ir_version = max(_OLDEST_IR, helper.find_min_ir_version_for(list(model.opset_import), True))
         inputs = list(graph.input)
         constant, one_output = self._shape(form)
@@ -177,4 +179,4 @@ def _versions(op: str, domain: str) -> tuple[int, ...]:
 
 
 def _opset(model: onnx.ModelProto) -> int:
-    return max((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=1)
+    return max((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=USUAL_OPSET)

@@ -149,6 +149,8 @@ def _answers(sweep: Sweep, tests: Sequence[NodeTest], description: Description, 
             asked.ops |= {test.op for test, _ in posed}
             shown.begin(f"tests {left[0].place + 1} to {left[-1].place + 1} of each op, {form}", len(posed))
             verdicts = sweep.ask([model for _, model in posed], shown.answered)
+            if sweep.stopped:
+                return asked
             passed = set()
             for (test, model), verdict in zip(posed, verdicts, strict=True):
                 if verdict is not None and (verdict.passed or verdict.failed):

@@ -278,3 +278,10 @@ def test_a_refused_op_is_quoted_by_words_that_name_it(named: tuple[str, ...], sa
     ]
     profile = measured_profile("mine", answers, DESCRIPTION, Manners(), source="a test", tests=9, asked=OPS)
     assert profile.refused["Softmax"] == says
+
+
+def test_ops_of_other_domains_are_asked_about_in_models_that_have_an_opset_as_all_do() -> None:
+    test = next(test for test in node_tests() if test.op == "ai.onnx.ml::Binarizer")
+    model = test.question(Form.USUAL, opset=19)
+    assert model is not None
+    assert {entry.domain: entry.version for entry in model.opset_import}[""] == 19
