@@ -412,6 +412,15 @@ def test_more_workers_need_fewer_rounds_and_come_to_the_same_diagnosis():
     assert many.rounds * 2 < one.rounds
 
 
+@given(st.data(), dags(), st.sampled_from(LOGS), st.sampled_from([2, 4, 16]))
+@settings(max_examples=200, deadline=None)
+def test_the_number_of_workers_changes_no_word_about_a_culprit(data, graph, kind, width):
+    rule = data.draw(structural_rules(graph))
+    log = logger(kind, graph, minimal_failing_sets(len(graph), rule))
+    alone, together = World(graph, rule, log).diagnose(), World(graph, rule, log).diagnose(width)
+    assert together.diagnosis.culprits == alone.diagnosis.culprits
+
+
 def test_what_a_dtype_drags_along_is_asked_with_it():
     """Unit 3 takes no cut at its input, so unit 2 comes with it, and what is bad is still told apart."""
     graph = replace(chain([0, 1, 2, 3, 4, 5]), needs={3: 1 << 2})

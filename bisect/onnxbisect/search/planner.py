@@ -4,11 +4,12 @@ A pure function: it is replayed after every verdict, never resumed, so that any 
 crank and a crash loses nothing but the calls that were under way.
 """
 
+from onnxbisect.diagnosis import Diagnosis
 from onnxbisect.search.conclude import conclude
 from onnxbisect.search.oracle import Oracle
 from onnxbisect.search.plan import Ask, Plan, Verdicts
 from onnxbisect.search.search import Search
-from onnxbisect.unitset import UnitSet
+from onnxbisect.unitset import UnitSet, is_subset
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Status, Verdict
 
@@ -26,10 +27,53 @@ def plan(universe: Universe, verdicts: Verdicts, width: int = 1, *, recheck: boo
     search, oracle = _replay(universe, verdicts, recheck)
     diagnosis = conclude(universe, oracle, search, recheck)
     asks = list(oracle.wanted.values())
+    if not asks:
+        if oracle.flaky:
+            return Plan(asks=(), diagnosis=diagnosis, expected=0.0)
+        return _last_word(universe, verdicts, diagnosis, recheck)
     expected = 0.0 if search.finished else len(asks) + search.locator.surprise
-    if asks and len(asks) < width:
+    if len(asks) < width:
         asks += _speculate(universe, verdicts, asks, width - len(asks), recheck)
     return Plan(asks=tuple(asks), diagnosis=diagnosis, expected=expected)
+
+
+def _last_word(universe: Universe, verdicts: Verdicts, diagnosis: Diagnosis, recheck: bool) -> Plan:
+    """The diagnosis of the search that asks one question at a time, where it names the same culprits.
+
+    Workers that would idle ask what may turn out pointless, and answers kept from other models come unasked. What is
+    known steers the search, so its evidence would be another one for every number of workers. What the one-by-one
+    search would have asked besides is asked, too. The culprits say what the answers will be, so all of that comes
+    together.
+    """
+    known: dict[UnitSet, tuple[Verdict, ...]] = {}
+    missing: list[Ask] = []
+    while True:
+        search, oracle = _replay(universe, known, recheck)
+        if not oracle.wanted:
+            break
+        ask = next(iter(oracle.wanted.values()))
+        answers = verdicts.get(ask.units, ())
+        if ask.attempt < len(answers):
+            answer = answers[ask.attempt]
+        else:
+            missing.append(ask)
+            answer = Verdict(status=Status.FAIL if _holds_a_culprit(ask.units, diagnosis) else Status.PASS)
+        known[ask.units] = (*known.get(ask.units, ()), answer)
+    if missing:
+        return Plan(asks=tuple(missing), diagnosis=diagnosis, expected=float(len(missing)))
+    one_by_one = conclude(universe, oracle, search, recheck)
+    agreed = _named(one_by_one) == _named(diagnosis)
+    return Plan(asks=(), diagnosis=one_by_one if agreed else diagnosis, expected=0.0)
+
+
+def _holds_a_culprit(units: UnitSet, diagnosis: Diagnosis) -> bool:
+    return any(is_subset(place, units) for culprit in diagnosis.culprits for place in culprit.occurrences)
+
+
+def _named(diagnosis: Diagnosis) -> list[object]:
+    """What a diagnosis says, without what it rests on."""
+    culprits = [(it.units, it.occurrences, it.kind, it.certainty) for it in diagnosis.culprits]
+    return [diagnosis.verdict, diagnosis.certificate.status, diagnosis.needs_context, culprits]
 
 
 def _replay(universe: Universe, verdicts: Verdicts, recheck: bool) -> tuple[Search, Oracle]:
