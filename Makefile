@@ -7,7 +7,7 @@ RUN := .venv/bin
 COMPILERS ?= --all
 PRODUCTION := $(CURDIR)/tests/production:$(CURDIR)/tests/worker:$(CURDIR)/tests/db
 
-.PHONY: demo test check setup compilers topology chaos bench clean
+.PHONY: demo test check setup compilers topology chaos bench bench-service clean
 # The decoder does not compile, which is exit status 1 and what the demo shows.
 demo: setup
 	$(RUN)/onnx-bisect run examples/sam_decoder.onnx --backend whitelist --option profile=edgesam --out out || { test $$? -eq 1 && test -f out/report.html; }
@@ -29,7 +29,7 @@ $(UV):
 	.uv/bin/pip install --quiet --disable-pip-version-check uv==0.13.8
 
 .venv/.synced: $(UV) pyproject.toml uv.lock
-	$(UV) sync --locked --quiet --python $(PYTHON)
+	$(UV) sync --locked --quiet --compile-bytecode --python $(PYTHON)
 	touch $@
 
 compilers: setup
@@ -38,6 +38,10 @@ compilers: setup
 bench: setup
 	$(UV) sync --locked --quiet --group bench
 	$(RUN)/python benchmarks/calls.py --write docs/benchmarks.md
+
+# six minutes, in which the machine should do nothing else
+bench-service: setup
+	PYTHONPATH=$(PRODUCTION) $(RUN)/python benchmarks/service.py --write docs/service-load.md
 
 # the production topology of docker-compose.yml as plain processes, until Ctrl-C
 topology: setup

@@ -1,0 +1,152 @@
+"""The service under load: redis, PostgreSQL, API and workers on this machine, as they are installed for a team.
+
+    python benchmarks/service.py [--quick] [--write docs/service-load.md]
+
+`make bench-service` writes the document, in less than six minutes on a machine that does nothing else.
+"""
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from platform import python_version
+
+import busy
+import queueing
+import starting
+import tables
+import turns
+import uploads
+from installed import Installed, installed
+
+_MB = 1e6
+_HANDS = 8
+
+
+def main() -> None:
+    """Measure everything, then write; a table is never made of two runs."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="little of everything; never for the document")
+    parser.add_argument("--only", action="append", choices=PARTS, metavar="PART", help=f"of {', '.join(PARTS)}")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="put the tables into this document")
+    given = parser.parse_args()
+    if given.write and (given.quick or given.only):
+        parser.error("--write is for the whole benchmark: leave --quick and --only out")
+    document = given.write.read_text() if given.write else ""
+    found = {}
+    for name, part in PARTS.items():
+        if given.only is None or name in given.only:
+            began, load = time.monotonic(), os.getloadavg()[0]
+            with installed(slots=str(_HANDS)) as here:
+                found[name] = part(here, given.quick)
+            took = time.monotonic() - began
+            found[name] += f"\n\n*{took:.0f} s; load average when it began: {load:.1f} on {os.cpu_count()} cores.*"
+    found["machine"] = f"Python {python_version()}, {os.cpu_count()} cores."
+    if given.write:
+        given.write.write_text(tables.fill(document, found))
+        print(f"wrote {given.write}", file=sys.stderr)
+    else:
+        print("\n\n".join(f"{name}\n\n{block}" for name, block in found.items()))
+
+
+def _start(here: Installed, quick: bool) -> str:
+    starts = starting.measure(here, times=2 if quick else 5)
+    rows = [
+        (words, f"{min(it.seconds for it in starts[name]):.2f}", f"{min(it.cpu for it in starts[name]):.2f}", limit)
+        for name, words, limit in (
+            ("fresh", "on a fresh data folder, everything in one process", "3"),
+            ("again", "on a data folder that is there", "3"),
+            ("api", "the API alone, with redis and PostgreSQL", "-"),
+        )
+    ]
+    return tables.table(("start of `onnx-bisect serve`", "until it answers, s", "of them CPU", "limit, s"), rows)
+
+
+def _upload(here: Installed, quick: bool) -> str:
+    it = uploads.measure(here, 1 << 26 if quick else 1 << 30, times=1 if quick else 3)
+    more = (it.most - it.idle) / _MB
+    rows = [
+        ("upload, MB/s", f"{it.speed(it.uploads):.0f}", "-", "-"),
+        ("the disk alone, MB/s", f"{it.speed(it.writes):.0f}", "-", "-"),
+        ("SHA-256 alone, MB/s", f"{it.speed(it.digests):.0f}", "-", "-"),
+        ("upload / disk", f"{it.ratio:.2f}", "≥ 0.6", tables.holds(-it.ratio, -0.6)),
+        ("memory of the API before, MB", f"{it.idle / _MB:.0f}", "-", "-"),
+        ("and more while it takes them, MB", f"{more:.1f}", "< 100", tables.holds(more, 100)),
+        ("at most together, MB", f"{it.most / _MB:.0f}", "< 100", tables.holds(it.most / _MB, 100)),
+    ]
+    return tables.table((f"{it.size >> 20} MiB, {len(it.uploads)} times", "", "limit", "holds"), rows)
+
+
+def _busy(here: Installed, quick: bool) -> str:
+    it = busy.measure(here, jobs=6 if quick else 50, hands=_HANDS, seconds=240)
+    share = 100 * it.in_hand
+    rows = [
+        ("jobs, all of them right", it.jobs, "-", "-"),
+        ("probes answered", it.probes, "-", "-"),
+        ("of them compiled", it.compiled, "-", "-"),
+        ("from the first worker's start to the last report, s", f"{it.seconds:.1f}", "-", "-"),
+        ("slots with work in hand, %", f"{share:.1f}", "≥ 90", tables.holds(-share, -90)),
+        ("with a probe", f"{100 * it.asking:.1f}", "-", "-"),
+        ("in the compiler itself", f"{100 * it.compiling:.1f}", "-", "-"),
+        *((f"CPU for each probe: {name}, ms", f"{ms:.1f}", "-", "-") for name, ms in it.cpu.items()),
+        ("reads of a job meanwhile, a second", f"{it.reads.per_second:.1f}", "-", "-"),
+        ("answered within, ms, p50 / p99", f"{it.reads.at(0.5):.0f} / {it.reads.at(0.99):.0f}", "-", "-"),
+        (
+            "reads of a job, over 4 connections, when nothing else runs, a second",
+            f"{it.alone.per_second:.0f}",
+            "-",
+            "-",
+        ),
+        ("answered within, ms, p50 / p99", f"{it.alone.at(0.5):.0f} / {it.alone.at(0.99):.0f}", "-", "-"),
+    ]
+    return tables.table((f"{it.jobs} jobs, {it.hands} slots", "", "limit", "holds"), rows)
+
+
+def _turns(here: Installed, quick: bool) -> str:
+    sizes, counts = ((100, 1000), (10, 100)) if quick else ((100, 1000, 10_000), (10, 100, 1000))
+    rows = [
+        (it.nodes, it.probes, f"{it.turn:.0f}", f"{it.read:.0f}", f"{it.plan:.0f}")
+        for nodes in sizes
+        for it in turns.measure(here, nodes, counts, times=3)
+    ]
+    return tables.table(("nodes", "answers", "CPU of a turn, ms", "reading the answers", "the planner"), rows)
+
+
+def _queue(here: Installed, quick: bool) -> str:
+    sizes = ((1000, 100), (10_000, 1000)) if quick else ((1000, 20), (10_000, 200), (100_000, 2000))
+    rows = []
+    for count, each in sizes:
+        it = queueing.measure(here, f"queue-{count}", count, each, claims=50 if quick else 200)
+        rows.append(
+            (
+                f"{it.probes} of {it.jobs} jobs",
+                f"{it.claim(0.5):.1f} / {it.claim(0.99):.1f}",
+                f"{it.answer(0.5):.1f} / {it.answer(0.99):.1f}",
+                f"{1000 * max(it.new_plans):.0f}",
+                f"{1000 * max(it.same_plans):.0f}",
+                f"{1000 * it.reconcile:.0f}",
+            )
+        )
+    head = (
+        "probes",
+        "claim, ms, p50 / p99",
+        "answer, ms, p50 / p99",
+        "plan, all new, ms",
+        "same plan, ms",
+        "reconcile, ms",
+    )
+    return tables.table(head, rows)
+
+
+PARTS: dict[str, Callable[[Installed, bool], str]] = {
+    "start": _start,
+    "upload": _upload,
+    "busy": _busy,
+    "turns": _turns,
+    "queue": _queue,
+}
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,166 @@
+"""What a turn of a search costs, by the number of nodes and of answers that it sees."""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+import generate
+import simulated
+from generate import Generated
+from installed import Installed
+from onnxbisect.job import Target
+from onnxbisect.search import plan
+from onnxbisect.search.plan import Ask
+from onnxbisect.unitset import UnitSet
+from onnxbisect.verdict import Verdict
+from onnxbisect.verdict_json import to_json
+from onnxbisect_backends.contract import Description
+from onnxbisect_db import jobs, models, records, searches, workers
+from onnxbisect_db.database import now
+from onnxbisect_db.jobs import NewJob, NewTarget
+from onnxbisect_db.states import ProbeState, Stage
+from onnxbisect_db.tables import Probe, Search
+from onnxbisect_db.workers import Presence
+from onnxbisect_worker.coordinating import advance
+from onnxbisect_worker.model_client import ModelHosts
+from onnxbisect_worker.order import Order
+from onnxbisect_worker.place import Place
+from onnxbisect_worker.prepared import Prepared
+from simulated import Log
+
+_BACKEND = "simulated"
+_LEASE = 600.0
+_HANDS = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Turns:
+    """Milliseconds of a turn with so many answers: all of it, and of that reading the answers, and the planner."""
+
+    nodes: int
+    probes: int
+    turn: float
+    read: float
+    plan: float
+
+
+def measure(here: Installed, nodes: int, counts: Sequence[int], times: int) -> Iterator[Turns]:
+    """A search that is asked on with eight workers; measured where it has that many answers."""
+    # Refused are so many that the search goes on for long enough.
+    generated = generate.singles(nodes, m=nodes // 2, k=min(nodes // 10, 100), seed=0)
+    place = Place(service=here.service, hosts=ModelHosts(here.service.settings, here.service.files), worker="benchmark")
+    search_id = _asking(here, generated)
+    asked: list[tuple[Ask, Verdict]] = []
+    verdicts: dict[UnitSet, list[Verdict]] = {}
+    compiler = simulated.compiler_of(generated, Log.OPAQUE)
+    stored = 0
+    for count in counts:
+        while len(asked) < count:
+            step = plan(generated.universe, verdicts, 32)
+            if not step.asks:
+                return
+            for ask in step.asks[: count - len(asked)]:
+                verdict = compiler(ask.units)
+                verdicts.setdefault(ask.units, []).append(verdict)
+                asked.append((ask, verdict))
+        _answered(here, search_id, asked[stored:])
+        stored = len(asked)
+        yield _measured(here, place, search_id, generated, verdicts, times)
+
+
+def _measured(
+    here: Installed,
+    place: Place,
+    search_id: str,
+    generated: Generated,
+    verdicts: dict[UnitSet, list[Verdict]],
+    times: int,
+) -> Turns:
+    advance(place, search_id)  # what follows finds its questions queued already, as most turns do
+    turns, reads, plans = [], [], []
+    for _ in range(times):
+        began = time.process_time()
+        advance(place, search_id)
+        turns.append(time.process_time() - began)
+        began = time.process_time()
+        with here.service.database.session() as session:
+            answers = records.answered(session, search_id)
+        reads.append(time.process_time() - began)
+        began = time.process_time()
+        plan(generated.universe, verdicts, _HANDS)
+        plans.append(time.process_time() - began)
+    return Turns(
+        nodes=len(generated.universe),
+        probes=len(answers),
+        turn=1000 * min(turns),
+        read=1000 * min(reads),
+        plan=1000 * min(plans),
+    )
+
+
+def _asking(here: Installed, generated: Generated) -> str:
+    """A search that is prepared, of a worker with eight hands."""
+    prepared = Prepared(
+        target=Target(backend=_BACKEND, tool="simulated", version="1", options={}),
+        description=Description(tool="simulated", version="1"),
+        universe=generated.universe,
+        identity=sha256(str(len(generated.universe)).encode()).hexdigest(),
+    )
+    stored = here.service.files.put([prepared.to_bytes()])
+    database = here.service.database
+
+    def make(session: Session) -> str:
+        models.keep(session, tenant="", sha256=stored.sha256, name="generated.onnx", size=1)
+        wanted = NewJob(model_sha256=stored.sha256, targets=(NewTarget(backend=_BACKEND),), request=Order().to_json())
+        return jobs.create(session, wanted, tenant="").job.searches[0].id
+
+    search_id = database.run(make)
+    presence = Presence(id="benchmark", backends=(_BACKEND,), slots=_HANDS)
+    database.run(lambda session: workers.joined(session, presence))
+    turn = database.run(lambda session: searches.claim(session, search_id, Stage.PREPARE, seconds=_LEASE))
+    assert turn is not None
+    with database.transaction() as session:
+        searches.prepared(
+            session,
+            turn,
+            identity=prepared.identity,
+            tool="simulated",
+            version="1",
+            universe=stored.sha256,
+            units=len(generated.universe),
+        )
+        searches.release(session, turn)
+    return search_id
+
+
+def _answered(here: Installed, search_id: str, asked: Sequence[tuple[Ask, Verdict]]) -> None:
+    """As if workers had answered."""
+    with here.service.database.transaction() as session:
+        search = session.get_one(Search, search_id)
+        known = {
+            (probe.units_sha256, probe.attempt): probe
+            for probe in session.scalars(select(Probe).where(Probe.search_id == search_id))
+        }
+        for ask, verdict in asked:
+            units = f"{ask.units:x}"
+            digest = sha256(units.encode()).hexdigest()
+            probe = known.get((digest, ask.attempt))
+            if probe is None:
+                probe = Probe(
+                    search_id=search_id,
+                    units=units,
+                    units_sha256=digest,
+                    attempt=ask.attempt,
+                    why=ask.why,
+                    created_at=now(session),
+                )
+                session.add(probe)
+            probe.state = ProbeState.DONE
+            probe.verdict = to_json(verdict)
+            probe.key = digest
+            probe.started_at = probe.ended_at = now(session)
+            search.calls += 1
