@@ -61,7 +61,6 @@ def running(*, durable: bool = False) -> Iterator[str]:
                 stderr=log,
                 user=user,
                 cwd=folder,
-                start_new_session=True,  # Ctrl-C is not for it
             )
         try:
             _wait(server, folder)

@@ -27,10 +27,7 @@ class RedisServer:
 
     def start(self) -> None:
         argv = [self.program, "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--dir", self.folder]
-        quiet = subprocess.DEVNULL
-        self.process = subprocess.Popen(
-            argv, stdout=quiet, stderr=quiet, start_new_session=True
-        )  # Ctrl-C is not for it
+        self.process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         give_up = time.monotonic() + 30
         while True:
             try:
