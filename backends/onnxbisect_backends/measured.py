@@ -11,7 +11,7 @@ from onnxbisect.report.text import clip, plural, uncoloured
 from onnxbisect.verdict import Verdict
 from onnxbisect_backends.contract import Description
 from onnxbisect_backends.factors import Use, factors_of, limits
-from onnxbisect_backends.node_tests import Form
+from onnxbisect_backends.node_tests import NODE, Form
 from onnxbisect_backends.profiles import OpSupport, Profile, RefusedVariant, Report
 from onnxbisect_backends.scope import Scope, enter
 from onnxbisect_backends.simulate import Rules, refusals
@@ -68,7 +68,9 @@ def measured_profile(
     for answer in sorted(answers, key=lambda it: (it.op, it.test, list(Form).index(it.form))):
         if answer.verdict.passed or answer.verdict.failed:
             by_op.setdefault(answer.op, []).append(answer)
-    supported = {op: _support(of_op) for op, of_op in by_op.items() if any(it.verdict.passed for it in of_op)}
+    supported = {
+        op: _support(of_op, unanswered) for op, of_op in by_op.items() if any(it.verdict.passed for it in of_op)
+    }
     settled = {answer.op for of_op in by_op.values() for answer in of_op if answer.test not in unanswered}
     refused = {op: _words(_likeliest(by_op[op])) for op in by_op if op in settled and op not in supported}
     nothing = OpSupport(note="Not measured: of no test is there an answer in every form.")
@@ -109,7 +111,7 @@ def disagreements(profile: Profile, answers: Sequence[Measured]) -> list[Measure
     ]
 
 
-def _support(answers: Sequence[Measured]) -> OpSupport:
+def _support(answers: Sequence[Measured], unanswered: frozenset[str]) -> OpSupport:
     scopes = [_scope(answer.model) for answer in answers]
     uses = [
         Use(factors=factors_of(node, scope), passed=answer.verdict.passed, message=_words(answer))
@@ -124,8 +126,8 @@ def _support(answers: Sequence[Measured]) -> OpSupport:
         spelling = next((it for it in spellings if it is not None and it not in fine), None)
         if spelling is not None:
             refuses.setdefault(spelling, uses[index].message)
-    tests = {answer.test for answer in answers}
     passed = {answer.test for answer in answers if answer.verdict.passed}
+    tests = passed | {answer.test for answer in answers} - unanswered
     return OpSupport(
         constraints=tuple(constraints),
         refuses=tuple(RefusedVariant(variant=spelling, message=refuses[spelling]) for spelling in sorted(refuses)),
@@ -155,7 +157,7 @@ def _likeliest(answers: Sequence[Measured]) -> Measured:
 
 
 def _refusal(by_op: Mapping[str, Sequence[Measured]], refused: Mapping[str, str]) -> str:
-    """The compiler's usual words for an op that it refuses, with `{op}` in the op's place."""
-    said = Counter(words.replace(op, "{op}") for op, words in refused.items() if op in words)
+    """The compiler's usual words for an op that it refuses, with `{op}` and `{node}` where these are named."""
+    said = Counter(words.replace(op, "{op}").replace(NODE, "{node}") for op, words in refused.items() if op in words)
     usual = [words for words, count in said.most_common(1) if count > 1]
     return usual[0] if usual else "{op} is refused"

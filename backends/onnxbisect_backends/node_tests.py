@@ -22,6 +22,9 @@ from onnxbisect_backends.older_form import older_form
 #: The opset that exporters write today; tests of newer ones are asked there wherever their node exists in it.
 USUAL_OPSET = 20
 
+#: What the node of every question is called.
+NODE = "the_node"
+
 #: Values of attributes that have another name in opsets before this one; onnx.checker does not look at them.
 _FORMER_NAMES = {("GridSample", "mode"): (20, {b"linear": b"bilinear", b"cubic": b"bicubic"})}
 
@@ -119,7 +122,7 @@ class NodeTest:
         kept = [value for place, value in enumerate(inputs) if place not in constant]
         del graph.input[:]
         graph.input.extend(kept)
-        graph.node[0].name = "the_node"
+        graph.node[0].name = NODE
         for attribute in graph.node[0].attribute:
             until, former = _FORMER_NAMES.get((graph.node[0].op_type, attribute.name), (0, {}))
             if opset < until and attribute.s in former:

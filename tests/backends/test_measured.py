@@ -121,6 +121,28 @@ def test_an_op_is_refused_where_one_of_its_tests_failed_in_every_form() -> None:
         assert not [note for note in profile.notes if "otherwise" in note]
 
 
+def test_a_test_that_some_form_of_is_unanswered_has_not_failed() -> None:
+    answers = measured(
+        (node("Elu", (F, (2,))), PASS), (node("Elu", (D, (3,))), fail()), (node("Elu", (D, (4,))), fail())
+    )
+    profile = measured_profile(
+        "mine",
+        answers,
+        DESCRIPTION,
+        Manners(),
+        source="a test",
+        tests=9,
+        asked=OPS,
+        unanswered=frozenset({"test_1"}),
+    )
+    assert (profile.ops["Elu"].node_tests, profile.ops["Elu"].failed_tests) == ("1/2", ("test_2",))
+
+
+def test_a_refusal_is_quoted_without_what_this_op_and_node_are_called() -> None:
+    refused = [(node(op, (F, (2,))), fail(f"No lowering for the_node, type {op}")) for op in ("Elu", "Selu")]
+    assert profile_of(*refused).refusal == "No lowering for {node}, type {op}"
+
+
 def test_a_profile_reads_back_as_it_was_written() -> None:
     profile = profile_of(
         (node("Elu", (F, (2,))), PASS),
