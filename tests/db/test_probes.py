@@ -157,10 +157,11 @@ def test_a_host_that_dies_counts_like_a_worker_that_vanishes(database: Database,
         mine = claimed(database)
         with database.transaction() as session:
             assert not probes.lost(session, zombie, "late news")
-            assert probes.lost(session, mine, "it ate all memory.") is (losses == MOST_LOSSES - 1)
+            assert probes.lost(session, mine, "it ate all memory.", "half a l") is (losses == MOST_LOSSES - 1)
     assert claim(database) is None
     with database.session() as session:
         [record] = records.answered(session, job.searches[0].id)
+        assert records.log(session, mine.probe_id, "") == "half a l"
     assert (record.verdict.status, record.verdict.kind) == (Status.UNRESOLVED, Kind.CRASH)
     assert record.verdict.message.endswith("it ate all memory.")
 

@@ -123,7 +123,8 @@ class Monkey:
 
     def _named(self, *marks: str) -> list[int]:
         going = self._topology.processes()
-        return [pid for pid, command in going.items() if _is_one(command, marks)]
+        # a compiler's supervisor is told the command on standard input, and has it not in its own
+        return [pid for pid, command in going.items() if any(mark in command for mark in marks)]
 
     def _pool(self) -> list[int]:
         found = []
@@ -134,8 +135,3 @@ class Monkey:
             except OSError:
                 continue
         return found
-
-
-def _is_one(command: str, marks: Iterable[str]) -> bool:
-    # a supervisor is told its compiler's command on standard input, not in its own
-    return any(mark in command for mark in marks)

@@ -133,11 +133,7 @@ def test_a_worker_of_a_container_says_that_it_is_alive(service: Topology) -> Non
 
 
 def compilers(service: Topology) -> list[str]:
-    return [
-        command
-        for command in service.processes().values()
-        if "stand_in_compiler.py" in command and "supervise" not in command
-    ]
+    return [command for command in service.processes().values() if "stand_in_compiler.py" in command]
 
 
 def ended(client: httpx2.Client, job: str, seconds: float = 200) -> dict[str, Any]:

@@ -43,7 +43,7 @@ class Part:
     def start(self) -> None:
         with self.log.open("ab") as log:
             argv = [str(PROGRAM), *self.arguments]
-            # Ctrl-C is for who started all of this, and ends the parts in their order
+            # Ctrl-C is for who started all of this, and tells the parts
             self.process = subprocess.Popen(
                 argv,
                 env=dict(self.environment),
@@ -142,13 +142,9 @@ class Topology:
                 told = command + (entry / "environ").read_bytes() + os.fsencode((entry / "cwd").readlink())
             except OSError:  # ended, or nobody's
                 continue
-            if marker in told and int(entry.name) not in (os.getpid(), self._redis_pid):
+            if marker in told and int(entry.name) != os.getpid():
                 found[int(entry.name)] = command.replace(b"\0", b" ").decode(errors="replace")
         return found
-
-    @property
-    def _redis_pid(self) -> int | None:
-        return self.redis.process.pid if self.redis.process is not None else None
 
     def stop(self) -> dict[str, int]:
         """Exit statuses of all that ran, told to stop at once."""
