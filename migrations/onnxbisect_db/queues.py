@@ -73,6 +73,14 @@ def waiting(session: Session, backend: str) -> bool:
     return session.scalars(found).one_or_none() is not None
 
 
+def wanted_elsewhere(session: Session, backend: str, search_id: str, *, most: int) -> int:
+    """How many questions of other searches wait for the backend, counted up to `most`, but for speculative ones."""
+    others = (Search.backend == backend, Search.stage == Stage.SEARCH, Search.id != search_id)
+    waiting = (Probe.state == ProbeState.QUEUED, Probe.speculative.is_(False))
+    found = select(Probe.id).join(Search, Search.id == Probe.search_id).where(*others, *waiting).limit(most).subquery()
+    return session.scalars(select(func.count()).select_from(found)).one()
+
+
 def best(session: Session, queue: Queue) -> tuple[str, str] | None:
     """The ids of the next job to serve and of its best probe, from a locked queue."""
     if queue.at_most is not None and running(session, queue.backend) >= queue.at_most:

@@ -114,3 +114,21 @@ def test_bounds_of_queues(database: Database) -> None:
     limit(database, None)
     with database.session() as session:
         assert queues.limits(session) == {}
+
+
+def test_what_other_searches_want_is_counted_as_far_as_it_matters(database: Database) -> None:
+    mine = asking(database, [1, 2]).searches[0].id
+    others = asking(database, [1, 2, 3])
+    speculating = new_job(database).searches[0].id
+    prepare(database, speculating)
+    plan(database, speculating, asks([1], speculative=True))
+    asking(database, [1, 2, 3], "another")
+
+    def wanted(most: int) -> int:
+        with database.session() as session:
+            return queues.wanted_elsewhere(session, NPU, mine, most=most)
+
+    assert (wanted(100), wanted(2)) == (3, 2)
+    taken = [claimed(database) for _ in range(3)]
+    assert any(claim.job_id == others.id for claim in taken)
+    assert wanted(100) == 3 - sum(claim.job_id == others.id for claim in taken)

@@ -23,11 +23,12 @@ from onnxbisect_backends.probing.culprit_files import OWN_FILE
 from onnxbisect_backends.probing.prober import Asked
 from onnxbisect_cli.driver import Driver
 from onnxbisect_cli.verdict_base import InMemoryVerdictBase
-from onnxbisect_db import lifecycle, reconcile, records
+from onnxbisect_db import lifecycle, reconcile, records, workers
 from onnxbisect_db.database import Database
 from onnxbisect_db.probes import MOST_LOSSES
 from onnxbisect_db.states import Fault, JobState, ProbeState, Stage
 from onnxbisect_db.tables import Event, Job, Probe
+from onnxbisect_db.workers import Presence
 from onnxbisect_worker.asking import probe
 from onnxbisect_worker.coordinating import advance
 from onnxbisect_worker.hosting import HostLostError
@@ -307,6 +308,34 @@ def test_a_worker_takes_no_more_probes_than_it_has_slots(crank: NewCrank) -> Non
     with Compiling(it, lambda: probe(place, NPU)):
         assert not probe(place, NPU)
         assert it.compiler.asked.total() == 1
+
+
+def test_a_search_speculates_only_for_hands_that_nobody_else_wants(crank: NewCrank) -> None:
+    it = crank(fails_on(0b1000_0000, 0b10, count=12))
+    place = it.place()
+    with it.database.transaction() as session:
+        workers.joined(session, Presence(id="w", backends=(NPU,), slots=4))
+
+    def questions(job: Job) -> int:
+        """As many as are queued after the job's first answer."""
+        [search] = job.searches
+        prepare(place, search.id)
+        advance(place, search.id)
+        assert probe(place, NPU)
+        advance(place, search.id)
+        with it.database.session() as session:
+            queued = select(Probe).where(Probe.search_id == search.id, Probe.state == ProbeState.QUEUED)
+            return len(session.scalars(queued).all())
+
+    alone = it.job()
+    assert questions(alone) > 1
+    with it.database.session() as session:
+        wanted = select(Probe).where(Probe.state == ProbeState.QUEUED, Probe.speculative.is_(False))
+        waiting = len(session.scalars(wanted).all())
+    with it.database.transaction() as session:
+        workers.seen(session, Presence(id="w", backends=(NPU,), slots=waiting))
+    other = it.job(model="other")
+    assert questions(other) == 1
 
 
 def asking(crank: NewCrank) -> tuple[Crank, Job, Place]:

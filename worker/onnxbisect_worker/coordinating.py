@@ -45,8 +45,16 @@ class _Known:
     in_hand: set[tuple[UnitSet, int]]
     #: None where no worker of the backend is known.
     free: int | None
+    #: Questions of other searches that these hands will take first.
+    elsewhere: int
     calls_left: int | None
     out_of_time: bool
+
+    @property
+    def width(self) -> int:
+        """For how many hands to plan: those that have a question of this search, and those that would idle."""
+        idle = max((self.free or 0) - self.elsewhere, 0)
+        return min(max(len(self.in_hand) + idle, 1), _WIDEST)
 
     @property
     def spent(self) -> bool:
@@ -95,8 +103,7 @@ def _turn(place: Place, turn: Turn, hold: Hold, prepared: Prepared) -> Stage | N
     order = Order.from_json(turn.request)
     with place.service.database.session() as session:
         known = _known(session, turn, order)
-    width = min(max(len(known.in_hand) + (known.free or 0), 1), _WIDEST)
-    step = plan(prepared.universe, known.verdicts(), width, recheck=order.recheck)
+    step = plan(prepared.universe, known.verdicts(), known.width, recheck=order.recheck)
     asks = known.affordable(step.asks)
     if not step.asks and not known.spent:
         try:
@@ -142,6 +149,7 @@ def _known(session: Session, turn: Turn, order: Order) -> _Known:
         answers=records.answered(session, turn.search_id),
         in_hand=in_hand,
         free=free,
+        elsewhere=queues.wanted_elsewhere(session, turn.backend, turn.search_id, most=free) if free else 0,
         calls_left=calls_left,
         out_of_time=lasts is not None and now(session) >= turn.started_at + lasts,
     )
