@@ -22,6 +22,7 @@ from onnxbisect_worker import logs
 from onnxbisect_worker.app import make_app
 from onnxbisect_worker.celery_bell import CeleryBell
 from onnxbisect_worker.embedded import Embedded
+from onnxbisect_worker.secrecy import keep_secrets
 from onnxbisect_worker.service import Service, open_service
 from onnxbisect_worker.settings import Settings
 
@@ -32,6 +33,7 @@ _BACKLOG = 2048
 
 def serve(settings: Settings) -> None:
     """Until a signal ends it. OptionError where the address is taken, SchemaError where the tables are not ours."""
+    keep_secrets()
     logs.configure(settings)
     service = open_service(settings, CeleryBell(make_app(settings)))
     with closing(service), _listening(settings) as listening:

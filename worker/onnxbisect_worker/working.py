@@ -27,6 +27,7 @@ from onnxbisect_worker.model_client import ModelHosts
 from onnxbisect_worker.place import Place
 from onnxbisect_worker.presence import Attendance, worker_id
 from onnxbisect_worker.reconciling import Reconciler
+from onnxbisect_worker.secrecy import keep_secrets
 from onnxbisect_worker.service import Service, open_service
 from onnxbisect_worker.settings import Settings
 from onnxbisect_worker.tasks import Opened, install
@@ -51,6 +52,7 @@ def work(settings: Settings, *, backends: Sequence[str] = (), control: bool = Fa
         raise OptionError("A worker needs something to do: name the backends whose compilers are here, or --control.")
     for backend in backends:
         registry.find(backend)
+    keep_secrets()
     logs.configure(settings)
     app = make_app(settings)
     service = _opened(settings, app)
