@@ -193,8 +193,9 @@ def answer(
 
 
 def give_back(session: Session, claim: Claim, *, spent: bool = False) -> bool:
-    """Not answered, and not for want of trying: the worker stops, or, `spent`, the search has no time left, which its
-    coordinator is to see: the caller rings for it. False where it is not this worker's any more.
+    """Not answered, and not for want of trying: the worker stops, or, `spent`, the search has no time left. Then nobody
+    takes it again before the coordinator has seen that: the caller rings for it. False where it is not this worker's
+    any more.
     """
     held = _held(session, claim)
     if held is None:
@@ -202,6 +203,7 @@ def give_back(session: Session, claim: Claim, *, spent: bool = False) -> bool:
     _, search, probe = held
     _put_back(probe)
     if spent:
+        probe.state = ProbeState.DROPPED
         searches.mark_stale(search, now(session))
     return True
 

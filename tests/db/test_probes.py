@@ -175,6 +175,17 @@ def test_a_probe_given_back_for_want_of_time_wakes_its_coordinator(database: Dat
     assert read(database, job).searches[0].stale
 
 
+def test_for_want_of_time_a_probe_is_not_taken_again_and_again(database: Database) -> None:
+    """With no coordinator about, workers would go round and round, and leave two events each time."""
+    search = asking(database, [1]).searches[0].id
+    mine = claimed(database)
+    with database.transaction() as session:
+        probes.give_back(session, mine, spent=True)
+    assert claim(database) is None
+    assert plan(database, search, asks([1])) == 1  # there was time after all
+    assert claimed(database).probe_id == mine.probe_id
+
+
 def test_a_probe_that_could_not_be_cut_was_no_call(database: Database) -> None:
     job = asking(database, [1, 2])
     mine = claimed(database)
