@@ -127,7 +127,8 @@ def _drop_old_jobs(session: Session, retention: Retention) -> int:
         return 0
     ended = [state for state in JobState if state.ended]
     old = select(Job.id).where(Job.state.in_(ended), Job.ended_at < now(session) - retention.jobs)
-    ids = list(session.scalars(old.order_by(Job.id).limit(_AT_A_TIME)))
+    # locked: who retries one of them now comes before this or after it
+    ids = list(session.scalars(old.order_by(Job.id).limit(_AT_A_TIME).with_for_update(skip_locked=True)))
     _delete(session, ids)
     return len(ids)
 

@@ -4,12 +4,13 @@ import os
 import time
 from datetime import timedelta
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from service import FAIL, MODEL, Clock, answer, asking, claim, claimed, end, new_job, read, take
 from sqlalchemy import func, select
 
-from onnxbisect_db import jobs, models, probes, retention, searches, uploads, verdicts
+from onnxbisect_db import jobs, lifecycle, models, probes, retention, searches, uploads, verdicts
 from onnxbisect_db.database import Database
 from onnxbisect_db.files import Files
 from onnxbisect_db.retention import Retention
@@ -128,6 +129,21 @@ def test_old_jobs_go_and_what_they_taught_stays(database: Database, files: Files
     clock.forward(86400 * 20)
     retention.sweep(database, files, Retention(jobs=timedelta(days=3)))
     assert read(database, running).state == "running"
+
+
+def test_an_old_job_that_is_retried_at_that_moment_stays(database: Database, files: Files, clock: Clock) -> None:
+    job = new_job(database)
+    with database.transaction() as session:
+        lifecycle.cancel(session, job.id, "")
+    clock.forward(86400 * 4)
+    sweep = Thread(target=retention.sweep, args=(database, files, Retention(jobs=timedelta(days=3))))
+    with database.transaction() as session:
+        lifecycle.retry(session, job.id, "")
+        session.flush()
+        sweep.start()
+        sweep.join(1)  # it may have to wait for this transaction
+    sweep.join()
+    assert read(database, job).state == "queued"
 
 
 def test_old_models_go_unless_a_job_has_them(database: Database, files: Files, clock: Clock) -> None:
