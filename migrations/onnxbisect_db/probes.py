@@ -4,7 +4,7 @@ A claim has a number. Whoever comes with an older one was given up for dead: ano
 nothing that the first one says is written any more.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -64,9 +64,17 @@ class Named:
     known: Answer | None = None
 
 
-def claim(session: Session, backend: str, *, worker: str, seconds: float, at_most: int | None = None) -> Claim | None:
+def claim(
+    session: Session,
+    backend: str,
+    *,
+    worker: str,
+    seconds: float,
+    at_most: int | None = None,
+    warm: Collection[str] = (),
+) -> Claim | None:
     """Take the next probe of a backend for so many seconds; None where none is waiting, or the worker has `at_most` of
-    them in hand.
+    them in hand. `warm` are universes whose models the caller has in memory.
     """
     queue = queues.locked(session, backend)
     bells.heeded(queue)
@@ -74,7 +82,7 @@ def claim(session: Session, backend: str, *, worker: str, seconds: float, at_mos
         return None
     # The choice is made before the job is locked, and may be gone by then; a queue in such motion is worth a few tries.
     for _ in range(5):
-        chosen = queues.best(session, queue)
+        chosen = queues.best(session, queue, warm)
         if chosen is None:
             return None
         job = lifecycle.locked(session, chosen[0])

@@ -2,17 +2,25 @@
 
 Questions that are wanted come before speculative ones, those only serve workers that would idle. Then a job's priority
 counts; among equals, the job that has the fewest probes running; then the one that has waited longest. So a small job
-is not stuck behind a large one.
+is not stuck behind a large one. Among those with as few, a worker prefers one whose model it has in memory, since
+reading a model takes longer than many answers, unless another one has waited for too long.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
-from sqlalchemy import ColumnElement, Select, and_, bindparam, func, or_, select
+from sqlalchemy import ColumnElement, Select, and_, bindparam, case, func, or_, select
 from sqlalchemy.orm import Session, aliased
 
+from onnxbisect_db.columns import Moment
+from onnxbisect_db.database import now
 from onnxbisect_db.insertion import insert
 from onnxbisect_db.states import ProbeState, Stage
 from onnxbisect_db.tables import Job, Probe, Queue, Search
+
+#: After how long a job is served by whoever comes, though he must read its model first.
+PATIENCE = timedelta(seconds=10)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,13 +89,16 @@ def wanted_elsewhere(session: Session, backend: str, search_id: str, *, most: in
     return session.scalars(select(func.count()).select_from(found)).one()
 
 
-def best(session: Session, queue: Queue) -> tuple[str, str] | None:
-    """The ids of the next job to serve and of its best probe, from a locked queue."""
+def best(session: Session, queue: Queue, warm: Collection[str] = ()) -> tuple[str, str] | None:
+    """The ids of the next job to serve and of its best probe, from a locked queue, for a worker that has the models of
+    the `warm` universes in memory.
+    """
     if queue.at_most is not None and running(session, queue.backend) >= queue.at_most:
         return None
+    overdue = now(session) - PATIENCE if warm else datetime.max.replace(tzinfo=UTC)
     for speculative in (False, True):
         kind = {"backend": queue.backend, "speculative": speculative}
-        found = session.execute(_SEARCH_TO_SERVE, kind).one_or_none()
+        found = session.execute(_SEARCH_TO_SERVE, {**kind, "warm": list(warm), "overdue": overdue}).one_or_none()
         if found is not None:
             job_id, search_id = found
             return job_id, session.scalars(_BEST_PROBE, {**kind, "search": search_id}).one()
@@ -111,6 +122,8 @@ def _search_to_serve() -> Select[str, str]:
         .subquery()
     )
     waiting = select(Probe.id).where(Probe.search_id == Search.id, _free())
+    overdue = func.coalesce(Job.served_at, Job.created_at) <= bindparam("overdue", type_=Moment())
+    at_hand = or_(Search.universe.in_(bindparam("warm", expanding=True)), overdue)
     return (
         select(Search.job_id, Search.id)
         .join(Job, Job.id == Search.job_id)
@@ -119,6 +132,7 @@ def _search_to_serve() -> Select[str, str]:
         .order_by(
             Job.priority.desc(),
             func.coalesce(busy.c.probes, 0),
+            case((at_hand, 0), else_=1),
             Job.served_at.nulls_first(),
             Job.id,
             Search.ordinal,

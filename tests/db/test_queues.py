@@ -1,8 +1,10 @@
 """Which probe is next: what is wanted first, then priority, then fairness between jobs, and never more than allowed."""
 
+from itertools import pairwise
+
 from service import NPU, Clock, answer, asking, asks, claim, claimed, new_job, plan, prepare
 
-from onnxbisect_db import queues
+from onnxbisect_db import probes, queues
 from onnxbisect_db.database import Database
 
 
@@ -132,3 +134,53 @@ def test_what_other_searches_want_is_counted_as_far_as_it_matters(database: Data
     taken = [claimed(database) for _ in range(3)]
     assert any(claim.job_id == others.id for claim in taken)
     assert wanted(100) == 3 - sum(claim.job_id == others.id for claim in taken)
+
+
+def test_a_worker_takes_what_it_has_in_memory_unless_another_job_has_waited_for_too_long(
+    database: Database, clock: Clock
+) -> None:
+    made = [new_job(database) for _ in range(3)]
+    for job, universe in zip(made, "xyz", strict=True):
+        prepare(database, job.searches[0].id, universe=universe * 64)
+        plan(database, job.searches[0].id, asks(range(1, 9)))
+    served = []
+    for _ in range(14):
+        clock.forward(1)
+        mine = database.run(lambda session: probes.claim(session, NPU, worker="w", seconds=30, warm=["y" * 64]))
+        assert mine is not None
+        served.append([job.id for job in made].index(mine.job_id))
+        answer(database, mine)
+    assert served[:8] == [1] * 8  # then it has no more
+    assert sorted(set(served[8:])) == [0, 2]
+
+
+def test_who_has_waited_for_too_long_is_served_whatever_is_in_memory(database: Database, clock: Clock) -> None:
+    cold, warm = new_job(database), new_job(database)
+    for job, universe in ((cold, "x"), (warm, "y")):
+        prepare(database, job.searches[0].id, universe=universe * 64)
+        plan(database, job.searches[0].id, asks(range(1, 99)))
+    served = []
+    for _ in range(40):
+        clock.forward(1)
+        mine = database.run(lambda session: probes.claim(session, NPU, worker="w", seconds=30, warm=["y" * 64]))
+        assert mine is not None
+        served.append(mine.job_id)
+        answer(database, mine)
+    turns = [number for number, job_id in enumerate(served) if job_id == cold.id]
+    assert 3 <= len(turns) <= 5
+    assert all(later - earlier <= queues.PATIENCE.total_seconds() for earlier, later in pairwise(turns))
+
+
+def test_memory_is_no_excuse_for_a_job_with_more_probes_running_or_less_priority(database: Database) -> None:
+    warm, cold = new_job(database), new_job(database)
+    first = new_job(database, priority=1)
+    for job, universe in ((warm, "y"), (cold, "x"), (first, "z")):
+        prepare(database, job.searches[0].id, universe=universe * 64)
+        plan(database, job.searches[0].id, asks([1] if job is first else range(1, 9)))
+
+    def taken() -> str:
+        mine = database.run(lambda session: probes.claim(session, NPU, worker="w", seconds=30, warm=["y" * 64]))
+        assert mine is not None
+        return mine.job_id
+
+    assert [taken() for _ in range(5)] == [first.id, warm.id, cold.id, warm.id, cold.id]

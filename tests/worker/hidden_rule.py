@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -149,6 +149,9 @@ class HiddenRuleHosts:
     @contextmanager
     def lent(self, case: Case) -> Iterator[HiddenRuleHost]:
         yield HiddenRuleHost(self._compiler, case)
+
+    def warm(self) -> Collection[str]:
+        return ()
 
     def close(self) -> None:
         pass

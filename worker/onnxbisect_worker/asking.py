@@ -30,9 +30,10 @@ def probe(place: Place, backend: str) -> bool:
     if place.stopping.is_set():
         return False
     settings = place.service.settings
+    warm = place.hosts.warm()
     claim = place.service.database.run(
         lambda session: probes.claim(
-            session, backend, worker=place.worker, seconds=settings.lease_seconds, at_most=settings.slots
+            session, backend, worker=place.worker, seconds=settings.lease_seconds, at_most=settings.slots, warm=warm
         )
     )
     if claim is None:

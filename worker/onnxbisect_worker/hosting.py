@@ -4,7 +4,7 @@ A host is such a process: it has one model before one target, and does one thing
 then it was only a host.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -81,6 +81,9 @@ class Hosts(Protocol):
         """A host for the case, nobody else's while the context lasts. It starts, and reads the model, when it is first
         asked for anything.
         """
+
+    def warm(self) -> Collection[str]:
+        """SHA-256 of what was prepared, of the hosts that wait for a question: they need not read their models."""
 
     def close(self) -> None:
         """End all of them."""

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from threading import Lock
@@ -39,6 +39,12 @@ class ModelHosts:
             yield host
         finally:
             self._take_back(host)
+
+    def warm(self) -> Collection[str]:
+        """See `Hosts.warm`."""
+        with self._lock:
+            self._drop_forked()
+            return {host.case.prepared for host in self._idle if host.case.prepared is not None and host.usable}
 
     def close(self) -> None:
         """See `Hosts.close`. Those that are lent are killed; their borrowers give them back."""
