@@ -7,7 +7,7 @@ import pytest
 from callers import Callers
 from given import NET, done, refusing_exp, report_on, running, uploaded
 from report_factory import single
-from service import new_job
+from scenes import new_job
 
 from onnxbisect_api.badge_svg import Badge, Colour
 from onnxbisect_db import lifecycle, tokens

@@ -5,7 +5,7 @@ from typing import Any
 from callers import Callers
 from given import NET, done, finish, refusing_exp, report_on, running
 from report_factory import single
-from service import new_job, prepare, take
+from scenes import new_job, prepare, take
 
 from onnxbisect_db import searches
 from onnxbisect_db.columns import new_id

@@ -11,7 +11,7 @@ from callers import Callers
 from given import done, finish, refusing_exp, running
 from httpx2 import Client, Response, TimeoutException
 from live import served
-from service import answer, claimed
+from scenes import answer, claimed
 
 from onnxbisect_api.routes import events as route
 from onnxbisect_api.watch import Watch

@@ -1,6 +1,6 @@
 """A probe in the hands of workers, and which one is next."""
 
-from service import (
+from scenes import (
     FAIL,
     IDENTITY,
     LEASE,

@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from service import NPU, Clock, answer, asking, asks, claim, claimed, new_job, plan, prepare
+from scenes import NPU, Clock, answer, asking, asks, claim, claimed, new_job, plan, prepare
 
 from onnxbisect_db import probes, queues
 from onnxbisect_db.database import Database

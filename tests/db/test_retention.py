@@ -7,7 +7,7 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
-from service import FAIL, MODEL, Clock, answer, asking, claim, claimed, end, new_job, read, take
+from scenes import FAIL, MODEL, Clock, answer, asking, claim, claimed, end, new_job, read, take
 from sqlalchemy import func, select
 
 from onnxbisect_db import jobs, lifecycle, models, probes, retention, searches, uploads, verdicts
