@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from report_factory import chain, job_of, single
-from service import asks, new_job, plan, prepare, read, take
+from scenes import asks, new_job, plan, prepare, read, take
 
 from onnxbisect.diagnosis import Certificate, Culprit
 from onnxbisect.model.model import Model

@@ -5,7 +5,7 @@ from typing import Any
 
 from callers import Callers
 from given import running
-from service import claimed
+from scenes import claimed
 from sqlalchemy import update
 
 from onnxbisect_db import workers

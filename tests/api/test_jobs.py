@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from callers import Callers
 from given import done, finish, refusing_exp, running, uploaded
-from service import new_job, take
+from scenes import new_job, take
 from starlette.testclient import TestClient
 
 from onnxbisect_api.job_request import JobRequest

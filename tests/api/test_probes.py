@@ -2,7 +2,7 @@
 
 from callers import Callers
 from given import refusing_exp, running
-from service import FAIL, answer, claimed
+from scenes import FAIL, answer, claimed
 from starlette.testclient import TestClient
 
 from onnxbisect.answer import Answer

@@ -8,7 +8,7 @@ import pytest
 from callers import Callers
 from given import LOG, NET, ONNX, done, finish, refusing_exp, report_on, running
 from report_factory import HOSTILE, chain, single
-from service import new_job, prepare, read, take
+from scenes import new_job, prepare, read, take
 
 from onnxbisect.report.document import schema
 from onnxbisect.report.files import FORMS

@@ -8,7 +8,7 @@ from pathlib import Path
 import postgres_server
 import psycopg
 import pytest
-from service import Clock
+from scenes import Clock
 
 from onnxbisect_db.database import Database
 from onnxbisect_db.tables import Base

@@ -4,7 +4,7 @@ import threading
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from service import MODEL, PASS, Clock, answer, asking, claimed, new_job, read
+from scenes import MODEL, PASS, Clock, answer, asking, claimed, new_job, read
 from sqlalchemy import update
 from sqlalchemy.exc import DBAPIError, InvalidRequestError
 from sqlalchemy.orm import Session

@@ -1,6 +1,6 @@
 """Numbers that say when nothing moves."""
 
-from service import Clock, answer, asking, claimed
+from scenes import Clock, answer, asking, claimed
 
 from onnxbisect_db import deliveries, endpoints, gauges, reconcile
 from onnxbisect_db.database import Database

@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule, run_state_machine_as_test
-from service import FAIL, LEASE, PASS, UNSURE, Clock, answer, asking, claim
+from scenes import FAIL, LEASE, PASS, UNSURE, Clock, answer, asking, claim
 
 from onnxbisect_db import probes, records
 from onnxbisect_db.database import Database

@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from service import (
+from scenes import (
     FAIL,
     MODEL,
     NPU,

@@ -1,6 +1,6 @@
 """What was asked, page by page."""
 
-from service import answer, asking, claimed
+from scenes import answer, asking, claimed
 
 from onnxbisect_db import questions
 from onnxbisect_db.database import Database

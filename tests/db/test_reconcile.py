@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 import pytest
-from service import LEASE, NPU, Clock, answer, asking, claim, claimed, end, new_job, plan, prepare, read, take
+from scenes import LEASE, NPU, Clock, answer, asking, claim, claimed, end, new_job, plan, prepare, read, take
 from sqlalchemy import update
 
 from onnxbisect_db import endpoints, leases, workers

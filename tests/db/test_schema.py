@@ -11,7 +11,7 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.operations import Operations
 from alembic.script import ScriptDirectory
-from service import asking, read
+from scenes import asking, read
 from sqlalchemy import create_engine, text
 
 from onnxbisect_db import schema

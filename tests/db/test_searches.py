@@ -1,7 +1,7 @@
 """Turns of a search, and what a coordinator writes in them."""
 
 import pytest
-from service import (
+from scenes import (
     FAIL,
     IDENTITY,
     LEASE,

@@ -6,7 +6,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 
-from service import (
+from scenes import (
     FAIL,
     LEASE,
     NPU,

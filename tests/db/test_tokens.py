@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 import pytest
-from service import Clock
+from scenes import Clock
 from sqlalchemy import text
 
 from onnxbisect_db import tokens

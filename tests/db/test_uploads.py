@@ -1,7 +1,7 @@
 """What a tenant has uploaded: models and other files, found again by whoever uploaded them and nobody else."""
 
 import pytest
-from service import MODEL, Clock, asking, new_job
+from scenes import MODEL, Clock, asking, new_job
 
 from onnxbisect_db import lifecycle, models, uploads
 from onnxbisect_db.database import Database

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from service import FAIL, PASS, UNSURE
+from scenes import FAIL, PASS, UNSURE
 
 from onnxbisect.verdict import Hints, Kind, Status, Table, Verdict
 from onnxbisect.verdict_json import from_json, to_json

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from service import Clock, asking, end, new_job, prepare
+from scenes import Clock, asking, end, new_job, prepare
 from sqlalchemy import event, select
 
 from onnxbisect_db import deliveries, endpoints, jobs, lifecycle, retention

@@ -1,6 +1,6 @@
 """Who is there, and how many hands there are."""
 
-from service import Clock
+from scenes import Clock
 
 from onnxbisect_db import workers
 from onnxbisect_db.database import Database

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import postgres_server
 import psycopg
 import pytest
-from service import Clock
+from scenes import Clock
 
 from onnxbisect_db.database import Database
 from onnxbisect_db.tables import Base

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hidden_rule import Compiler, HiddenRuleHosts
-from service import Clock
+from scenes import Clock
 
 from onnxbisect_db import jobs, models
 from onnxbisect_db.database import Database

@@ -20,7 +20,7 @@ from onnxbisect.verdict import Hints, Kind, Status, Verdict
 from onnxbisect_backends.contract import Description
 from onnxbisect_backends.probing.prober import Asked
 from onnxbisect_db.answered import Answered
-from onnxbisect_worker.hosting import Case, HostLostError, Written
+from onnxbisect_worker.hosting import Case, HostKilledError, HostLostError, Written
 from onnxbisect_worker.prepared import Prepared
 
 
@@ -38,6 +38,8 @@ class Compiler:
     go: Event = field(default_factory=Event)
     #: Compilers that are still to be killed from outside.
     shot: int = 0
+    #: Hosts that are still to be killed from outside while they read or report.
+    hosts_shot: int = 0
     #: Why the model cannot be read.
     refusal: OnnxBisectError | None = None
     #: Questions that are out of time, whatever is left.
@@ -83,6 +85,7 @@ class HiddenRuleHost:
 
     def prepare(self) -> Prepared:
         self._wait()
+        self._be_shot()
         if self._compiler.refusal is not None:
             raise self._compiler.refusal
         target = Target(backend=self._case.backend, tool="tool", version="1", options=dict(self._case.options))
@@ -106,11 +109,19 @@ class HiddenRuleHost:
             return Asked(answer=None, compiled=True, engine_seconds=0.0)
         return Asked(answer=self._compiler.answer(units), compiled=True, engine_seconds=0.01)
 
+    def _be_shot(self) -> None:
+        with self._compiler.lock:
+            self._compiler.hosts_shot -= 1
+            if self._compiler.hosts_shot >= 0:
+                raise HostKilledError("The process that had the model was killed by SIGKILL.")
+
     def unseen(self, answers: Sequence[Answered]) -> list[UnitSet]:
+        self._be_shot()
         own = {it.units for it in answers if it.verdict.failed and it.file_sha256 == self._compiler.file(it.units)}
         return [culprit.units for culprit in self._diagnosis(answers).culprits if culprit.units not in own]
 
     def report(self, answers: Sequence[Answered], stats: Stats, logs: Mapping[str, str], folder: Path) -> Written:
+        self._be_shot()
         diagnosis = self._diagnosis(answers)
         files = {}
         for culprit in diagnosis.culprits:

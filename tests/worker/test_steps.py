@@ -9,7 +9,7 @@ from threading import Thread
 import pytest
 from crank import NPU, Crank
 from hidden_rule import Compiler, culprits_of
-from service import LEASE, Clock
+from scenes import LEASE, Clock
 from sqlalchemy import select
 from worlds import chain, monotone, universe
 
@@ -201,6 +201,30 @@ def test_what_kills_its_host_is_unresolved_and_the_job_goes_on(crank: NewCrank) 
     with it.database.session() as session:
         [poison, *_] = [it for it in records.answered(session, job.searches[0].id) if it.units == 0b100]
     assert "killed by signal 9" in poison.verdict.message
+
+
+@pytest.mark.parametrize("stage", [Stage.PREPARE, Stage.SEARCH, Stage.REPORT])
+def test_a_host_that_is_killed_from_outside_is_started_again(crank: NewCrank, stage: Stage) -> None:
+    it = crank(fails_on(0b100))
+    job = it.job()
+    while stage != it.read(job).searches[0].stage:
+        for step in (prepare, advance):
+            step(it.place(), job.searches[0].id)
+        probe(it.place(), NPU)
+    it.compiler.hosts_shot = searches.MOST_LOSSES - 1
+    it.run(job)
+    assert it.compiler.hosts_shot < 0
+    assert it.report(job)["culprits"] == found_locally(fails_on(0b100))
+
+
+def test_a_model_that_kills_every_host_is_given_up(crank: NewCrank) -> None:
+    it = crank(fails_on(0b100))
+    it.compiler.hosts_shot = 99
+    job = it.job()
+    it.run(job)
+    assert it.read(job).state == JobState.FAILED
+    assert "killed by SIGKILL" in it.read(job).problem
+    assert it.compiler.hosts_shot == 99 - searches.MOST_LOSSES
 
 
 def test_a_compiler_that_is_killed_from_outside_is_started_again(crank: NewCrank) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from service import Clock
+from scenes import Clock
 from webhook_receiver import Receiver, dripping, saying
 
 from onnxbisect_db import deliveries, endpoints, jobs, models

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from service import Clock, asking, end, new_job
+from scenes import Clock, asking, end, new_job
 from sqlalchemy import select
 from standardwebhooks import Webhook, WebhookVerificationError
 from webhook_receiver import Receiver, dripping, saying

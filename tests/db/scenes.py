@@ -1,0 +1,131 @@
+"""What tests of the database begin from: a clock, a job, a search that asks."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from onnxbisect.answer import Answer
+from onnxbisect.search.plan import Ask
+from onnxbisect.unitset import UnitSet
+from onnxbisect.verdict import Kind, Status, Verdict
+from onnxbisect_db import jobs, models, plans, probes, searches
+from onnxbisect_db.database import Database
+from onnxbisect_db.jobs import NewJob, NewTarget
+from onnxbisect_db.probes import Claim
+from onnxbisect_db.searches import Turn
+from onnxbisect_db.states import Stage
+from onnxbisect_db.tables import Job
+
+MODEL = "a" * 64
+UNIVERSE = "b" * 64
+IDENTITY = "c" * 64
+REPORT = "d" * 64
+LEASE = 30.0
+NPU = "npu"
+
+PASS = Answer(verdict=Verdict(status=Status.PASS, seconds=1.5), log="compiled\n")
+FAIL = Answer(
+    verdict=Verdict(status=Status.FAIL, kind=Kind.UNSUPPORTED, fingerprint="no <op>", message="no Sin"),
+    file_sha256="f" * 64,
+    log="no Sin\n",
+)
+UNSURE = Answer(verdict=Verdict(status=Status.UNRESOLVED, kind=Kind.TIMEOUT, message="it took too long"))
+
+
+@dataclass
+class Clock:
+    """Time as the test has it."""
+
+    at: datetime = field(default_factory=lambda: datetime(2026, 1, 1, tzinfo=UTC))
+
+    def __call__(self) -> datetime:
+        return self.at
+
+    def forward(self, seconds: float) -> None:
+        self.at += timedelta(seconds=seconds)
+
+
+def asks(units: Iterable[UnitSet], *, speculative: bool = False) -> list[Ask]:
+    return [Ask(units=each, attempt=0, why=f"units {each:x}", speculative=speculative) for each in units]
+
+
+def new_job(database: Database, *backends: str, tenant: str = "", key: str | None = None, **wanted: Any) -> Job:
+    """A job on these backends; on one, called NPU, where none is named."""
+    targets = tuple(NewTarget(backend=backend) for backend in backends or (NPU,))
+    model = wanted.pop("model_sha256", MODEL)
+
+    def make(session: Any) -> Job:
+        models.keep(session, tenant=tenant, sha256=model, name="net.onnx", size=10)
+        request = NewJob(model_sha256=model, targets=targets, **wanted)
+        return jobs.create(session, request, tenant=tenant, idempotency_key=key).job
+
+    return database.run(make)
+
+
+def take(database: Database, search_id: str, stage: Stage, seconds: float = LEASE) -> Turn:
+    turn = database.run(lambda session: searches.claim(session, search_id, stage, seconds=seconds))
+    assert turn is not None
+    return turn
+
+
+def prepare(database: Database, search_id: str, universe: str = UNIVERSE, identity: str = IDENTITY) -> None:
+    turn = take(database, search_id, Stage.PREPARE)
+    with database.transaction() as session:
+        searches.prepared(session, turn, identity=identity, tool="t", version="1", universe=universe, units=9)
+        assert searches.release(session, turn)
+
+
+def plan(database: Database, search_id: str, wanted: list[Ask], **found: Any) -> int:
+    """One turn of the coordinator, which wants these."""
+    turn = take(database, search_id, Stage.SEARCH)
+    with database.transaction() as session:
+        new = plans.save(session, turn, wanted, expected=5.0, culprits=found)
+        searches.release(session, turn)
+    return new
+
+
+def asking(database: Database, units: Iterable[UnitSet] = (1, 2, 3), *backends: str, **wanted: Any) -> Job:
+    """A job whose searches ask about these units."""
+    job = new_job(database, *backends, **wanted)
+    for search in job.searches:
+        prepare(database, search.id)
+        plan(database, search.id, asks(units))
+    return job
+
+
+def claim(database: Database, backend: str = NPU, worker: str = "w") -> Claim | None:
+    return database.run(lambda session: probes.claim(session, backend, worker=worker, seconds=LEASE))
+
+
+def claimed(database: Database, backend: str = NPU, worker: str = "w") -> Claim:
+    found = claim(database, backend, worker)
+    assert found is not None
+    return found
+
+
+def answer(database: Database, claim: Claim, given: Answer = PASS, key: str | None = None) -> bool:
+    def write(session: Any) -> bool:
+        if key is not None:
+            assert probes.named(session, claim, key).mine
+        return probes.answer(session, claim, given)
+
+    return database.run(write)
+
+
+def end(database: Database, search_id: str, verdict: Status = Status.PASS) -> None:
+    """From asking to the report, and over."""
+    turn = take(database, search_id, Stage.SEARCH)
+    with database.transaction() as session:
+        searches.searched(session, turn)
+        searches.release(session, turn)
+    turn = take(database, search_id, Stage.REPORT)
+    with database.transaction() as session:
+        searches.finish(session, turn, verdict=verdict, report=REPORT, files={})
+
+
+def read(database: Database, job: Job) -> Job:
+    with database.session() as session:
+        found = jobs.get(session, job.id, job.tenant)
+    assert found is not None
+    return found
