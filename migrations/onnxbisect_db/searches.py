@@ -105,6 +105,24 @@ def release(session: Session, turn: Turn) -> bool:
     return search.stale
 
 
+def lost(session: Session, turn: Turn, what: str) -> bool:
+    """The task lives, and what it worked with has died: that counts like a task that vanished. `what` tells it in a
+    sentence. True where it is let go of, and the caller rings for it again; else it was the last time.
+    """
+    job, search = held(session, turn)
+    at = now(session)
+    search.losses += 1
+    if search.losses >= MOST_LOSSES:
+        search.fault = Fault.SERVICE
+        _end(session, job, search, JobState.FAILED, f"it was given up, {MOST_LOSSES} times in a row: {what}", at)
+        return False
+    search.lease_until = None
+    search.stale = True
+    bells.heeded(search)
+    bells.rung(search, at)
+    return True
+
+
 def mark_stale(search: Search, at: datetime) -> None:
     """Something has changed that the coordinator must see; the caller rings for it."""
     if not search.stale:

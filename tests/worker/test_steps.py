@@ -23,7 +23,7 @@ from onnxbisect_backends.probing.culprit_files import OWN_FILE
 from onnxbisect_backends.probing.prober import Asked
 from onnxbisect_cli.driver import Driver
 from onnxbisect_cli.verdict_base import InMemoryVerdictBase
-from onnxbisect_db import lifecycle, reconcile, records, workers
+from onnxbisect_db import lifecycle, reconcile, records, searches, workers
 from onnxbisect_db.database import Database
 from onnxbisect_db.probes import MOST_LOSSES
 from onnxbisect_db.states import Fault, JobState, ProbeState, Stage

@@ -26,10 +26,11 @@ from onnxbisect_db.states import Stage
 from onnxbisect_db.tables import Search
 from onnxbisect_worker.findings import found
 from onnxbisect_worker.hold import Hold
-from onnxbisect_worker.hosting import HostLostError
+from onnxbisect_worker.hosting import HostKilledError, HostLostError
 from onnxbisect_worker.order import Order
 from onnxbisect_worker.place import Place
 from onnxbisect_worker.prepared import Prepared
+from onnxbisect_worker.preparing import begin_again
 
 #: Speculation costs a replay of the planner for every question or two.
 _WIDEST = 32
@@ -108,8 +109,11 @@ def _turn(place: Place, turn: Turn, hold: Hold, prepared: Prepared) -> Stage | N
     if not step.asks and not known.spent:
         try:
             asks = _own_files(place, turn, hold, known, step)
-        except HostLostError:  # killed, since this process stops
-            hold.write(lambda session: searches.release(session, turn))
+        except HostLostError as error:
+            if isinstance(error, HostKilledError) and not hold.ended:
+                begin_again(place, turn, hold, error)
+            else:  # killed, since this process stops
+                hold.write(lambda session: searches.release(session, turn))
             return None
     # What is still in hand then was only speculation, unless it ate up the budget: then it is to be waited for.
     over = not asks and not (known.spent and known.in_hand)
@@ -166,7 +170,7 @@ def _own_files(place: Place, turn: Turn, hold: Hold, known: _Known, step: Plan) 
         with place.hosts.lent(place.case(turn)) as host, hold.over(host):
             unseen = host.unseen(known.answers)
     except OnnxBisectError as error:
-        if hold.ended:
+        if hold.ended or isinstance(error, HostKilledError):
             raise
         log.warning("search %s: its culprits' own files are not asked about: %s", turn.search_id, error)
         return []

@@ -15,7 +15,7 @@ from threading import Lock
 from typing import IO, Any, cast
 
 from onnxbisect_worker.held_folders import hold, remove, remove_held
-from onnxbisect_worker.hosting import HostLostError
+from onnxbisect_worker.hosting import HostKilledError, HostLostError
 
 #: Seconds in which a process must be gone that was told to end; then it is killed, and the kernel tells its compilers.
 _PATIENCE = 0.7
@@ -77,7 +77,9 @@ class HostProcess:
         self.tell(request)
         line = self._line()
         if not line.endswith(b"\n"):
-            raise HostLostError(self._obituary())
+            what = self._obituary()
+            shot = not self._ended and self._process.returncode == -signal.SIGKILL
+            raise HostKilledError(what) if shot else HostLostError(what)
         answer: dict[str, Any] = json.loads(line)
         return answer
 

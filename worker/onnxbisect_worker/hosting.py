@@ -23,6 +23,10 @@ class HostLostError(OnnxBisectError):
     """The process that had the model is gone: killed, crashed, out of memory or out of time. The text is a sentence."""
 
 
+class HostKilledError(HostLostError):
+    """Somebody shot it, or the kernel for want of memory: another one may well come to an end."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Case:
     """A stored model before a target. `files` are those of its external data: location to SHA-256.

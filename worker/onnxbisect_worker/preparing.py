@@ -10,6 +10,7 @@ from onnxbisect_db.errors import LostTurnError
 from onnxbisect_db.searches import Turn
 from onnxbisect_db.states import Fault, Stage
 from onnxbisect_worker.hold import Hold
+from onnxbisect_worker.hosting import HostKilledError
 from onnxbisect_worker.place import Place
 from onnxbisect_worker.prepared import Prepared
 
@@ -44,18 +45,28 @@ def prepare(place: Place, search_id: str) -> None:
 
 
 def give_up(place: Place, turn: Turn, hold: Hold, error: OnnxBisectError) -> None:
-    """The host said that it cannot be gone on with, unless we killed it ourselves: then it said nothing."""
+    """The host said that it cannot be gone on with, unless it was killed: then it said nothing."""
     try:
         if hold.lost:
             log.info("search %s: not wanted any more", turn.search_id)
         elif hold.ended:
             hold.write(lambda session: searches.release(session, turn))
+        elif isinstance(error, HostKilledError):
+            begin_again(place, turn, hold, error)
         else:
             fault = Fault.REQUEST if isinstance(error, ModelError | OptionError) else Fault.SERVICE
             log.warning("search %s: %s", turn.search_id, error)
             hold.write(lambda session: searches.fail(session, turn, str(error), fault))
     except LostTurnError:
         log.info("search %s: somebody else has it", turn.search_id)
+
+
+def begin_again(place: Place, turn: Turn, hold: Hold, error: HostKilledError) -> None:
+    """The host was killed, and not by us: somebody is to take the turn again. LostTurnError where somebody has it."""
+    what = str(error)
+    log.warning("search %s: %s", turn.search_id, what)
+    if hold.write(lambda session: searches.lost(session, turn, what)):
+        place.ring_search(turn.search_id, turn.stage, turn.backend)
 
 
 def _prepared(session: Session, turn: Turn, prepared: Prepared, sha256: str) -> bool:
