@@ -81,7 +81,12 @@ class Run:
         wanted = list(orders(self.jobs, chance))
         texts, secrets = _tenants(database, {want.tenant for want in wanted}, receiver.url)
         monkey = Monkey(
-            going, receiver, random.Random(self.seed), seconds=self.kill_every, flush_after=max(self.jobs // 8, 3)
+            going,
+            database,
+            receiver,
+            random.Random(self.seed),
+            seconds=self.kill_every,
+            flush_after=max(self.jobs // 8, 3),
         )
         began = time.monotonic()
         monkey.start()
