@@ -11,6 +11,8 @@ from onnxbisect_cli.arguments import Format
 app = typer.Typer(rich_markup_mode=None)
 token_app = typer.Typer(rich_markup_mode=None, no_args_is_help=True, help="Who may use the service.")
 app.add_typer(token_app, name="token")
+webhook_app = typer.Typer(rich_markup_mode=None, no_args_is_help=True, help="What became of webhooks' messages.")
+app.add_typer(webhook_app, name="webhook")
 
 #: What `run` takes, too.
 BackendNames = Annotated[
@@ -173,3 +175,25 @@ def revoke_token_command(
     from onnxbisect_cli import service_tokens
 
     service_tokens.revoke(token_id, tenant=tenant)
+
+
+@webhook_app.command("log")
+def webhook_log_command(
+    tenant: Tenant = "",
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Messages of each endpoint, the newest first.")] = 20,
+) -> None:
+    """List messages to webhooks and what came of them."""
+    from onnxbisect_cli import service_webhooks
+
+    service_webhooks.show(tenant, limit)
+
+
+@webhook_app.command("redeliver")
+def redeliver_command(
+    message_id: Annotated[str, typer.Argument(metavar="ID")],
+    tenant: Tenant = "",
+) -> None:
+    """Send a message again, from the beginning of the schedule; it keeps its id."""
+    from onnxbisect_cli import service_webhooks
+
+    service_webhooks.redeliver(message_id, tenant=tenant)

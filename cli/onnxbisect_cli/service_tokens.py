@@ -1,7 +1,6 @@
 """`onnx-bisect token …`: who may use the service. It works on the database, so whoever can run it is the operator."""
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
 from rich.console import Console
@@ -10,18 +9,16 @@ from rich.table import Table
 
 from onnxbisect.errors import OptionError
 from onnxbisect.report.text import clean
+from onnxbisect_cli.own_database import own_database
 from onnxbisect_db import tokens
-from onnxbisect_db.database import Database
-from onnxbisect_db.errors import SchemaError
 from onnxbisect_db.states import Scope
 from onnxbisect_db.tables import Token
-from onnxbisect_worker.settings import load_settings
 
 
 def create(name: str, *, tenant: str, scopes: Iterable[Scope], days: float | None) -> None:
     """Print a new token, and nothing else, to standard output: it is nowhere else."""
     expires_at = None if days is None else datetime.now(UTC) + timedelta(days=days)
-    with _database() as database:
+    with own_database() as database:
         issued = database.run(
             lambda session: tokens.issue(session, tenant=tenant, name=name, scopes=scopes, expires_at=expires_at)
         )
@@ -30,7 +27,7 @@ def create(name: str, *, tenant: str, scopes: Iterable[Scope], days: float | Non
 
 def show(tenant: str) -> None:
     """The tenant's tokens, without their secrets."""
-    with _database() as database, database.session() as session:
+    with own_database() as database, database.session() as session:
         found = tokens.listed(session, tenant)
     table = Table(box=None, pad_edge=False)
     for column in ("id", "name", "scopes", "made", "last used", "state"):
@@ -43,7 +40,7 @@ def show(tenant: str) -> None:
 
 def revoke(token_id: str, *, tenant: str) -> None:
     """From now on the token is good for nothing; OptionError where there is none of that id."""
-    with _database() as database:
+    with own_database() as database:
         revoked = database.run(lambda session: tokens.revoke(session, token_id, tenant))
     if revoked is None:
         raise OptionError(f"There is no token {token_id}: 'onnx-bisect token list' shows them.")
@@ -56,14 +53,3 @@ def _state(token: Token) -> str:
         return "good"
     over = token.expires_at <= datetime.now(UTC)
     return f"{'expired on' if over else 'good until'} {token.expires_at:%Y-%m-%d}"
-
-
-@contextmanager
-def _database() -> Iterator[Database]:
-    database = Database(load_settings().database)
-    try:
-        if not database.is_current():
-            raise SchemaError("The database has no tables of this version: run 'onnx-bisect migrate' first.")
-        yield database
-    finally:
-        database.close()

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 from command_line import Shell
 
-from onnxbisect_db import tokens
+from onnxbisect_db import deliveries, endpoints, tokens
 from onnxbisect_db.database import Database
+from onnxbisect_db.deliveries import Try
 from onnxbisect_db.states import Scope
 from onnxbisect_db.tables import Token
 
@@ -55,6 +56,33 @@ def test_a_token_is_made_listed_and_revoked(shell: Shell, data: Path) -> None:
     assert shell.call("token", "revoke", token.id).code == 0
     assert token_of(data, text) is None
     assert "revoked" in shell.call("token", "list").out
+
+
+def test_a_message_that_was_given_up_is_shown_and_sent_again(shell: Shell, data: Path) -> None:
+    shell.call("migrate")
+    database = Database(f"sqlite:///{data / 'onnx-bisect.sqlite'}")
+    with database.transaction() as session:
+        endpoint = endpoints.add(session, tenant="a", url="https://ci.example/hook")
+        message = deliveries.ping(session, endpoint)
+    refused = Try(status=410, milliseconds=3, problem="It is \x1b[31mgone.")
+    with database.transaction() as session:
+        sending = deliveries.claim(session, message.id, seconds=30)
+        assert sending is not None
+        assert deliveries.record(session, sending, refused)
+        assert endpoints.enable(session, endpoint.id, "a")
+    shown = " ".join(shell.call("webhook", "log", "--tenant", "a").out.split())
+    assert "failed" in shown
+    assert "\x1b" not in shown
+    assert "https" not in shell.call("webhook", "log").out  # another tenant's
+    assert shell.call("webhook", "redeliver", message.id, "--tenant", "a").code == 0
+    with database.transaction() as session:
+        again = deliveries.claim(session, message.id, seconds=30)
+    assert again is not None
+    assert again.id == message.id
+    database.close()
+    unknown = shell.call("webhook", "redeliver", message.id)
+    assert unknown.code == 2
+    assert message.id in unknown.sentence()
 
 
 def test_what_cannot_be_done_is_said(shell: Shell) -> None:

@@ -1,0 +1,48 @@
+"""`onnx-bisect webhook …`: what came of the messages, and sending one again. Like `token` it works on the database."""
+
+from collections.abc import Iterator
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from sqlalchemy.orm import Session
+
+from onnxbisect.errors import OptionError
+from onnxbisect.report.text import clean
+from onnxbisect_cli.own_database import own_database
+from onnxbisect_db import deliveries, endpoints
+from onnxbisect_db.tables import Delivery, Endpoint
+
+
+def show(tenant: str, limit: int) -> None:
+    """The newest messages of each of the tenant's endpoints, and what came of the last try."""
+    table = Table(box=None, pad_edge=False)
+    for column in ("message", "to", "of", "made", "state", "tries", "last"):
+        table.add_column(column, overflow="fold")
+    with own_database() as database, database.session() as session:
+        for endpoint, delivery in _messages(session, tenant, limit):
+            made = f"{delivery.created_at:%Y-%m-%d %H:%M}"
+            said = (delivery.type, made, delivery.state, str(len(delivery.tries)), escape(clean(_last(delivery))))
+            table.add_row(delivery.id, escape(clean(endpoint.url)), *said)
+    Console().print(table)
+
+
+def redeliver(delivery_id: str, *, tenant: str) -> None:
+    """The message is due now, with its own id; OptionError where there is none of that id."""
+    with own_database() as database:
+        found = database.run(lambda session: deliveries.redeliver(session, delivery_id, tenant))
+    if found is None:
+        raise OptionError(f"There is no message {delivery_id}: 'onnx-bisect webhook log' shows them.")
+
+
+def _messages(session: Session, tenant: str, limit: int) -> Iterator[tuple[Endpoint, Delivery]]:
+    for endpoint in endpoints.listed(session, tenant):
+        for delivery in deliveries.listed(session, endpoint.id, limit=limit):
+            yield endpoint, delivery
+
+
+def _last(delivery: Delivery) -> str:
+    if not delivery.tries:
+        return ""
+    last = delivery.tries[-1]
+    return last["problem"] or str(last["status"])
