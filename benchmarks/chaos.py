@@ -7,6 +7,7 @@ writes docs/reliability.md. It takes about half an hour on two cores; `--jobs 20
 
 import argparse
 import os
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -66,4 +67,7 @@ def _verdict(result: Result) -> str:
 
 
 if __name__ == "__main__":
+    # whoever ends it, nothing is left behind
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     main()

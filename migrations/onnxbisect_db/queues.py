@@ -20,7 +20,7 @@ from onnxbisect_db.states import ProbeState, Stage
 from onnxbisect_db.tables import Job, Probe, Queue, Search
 
 #: After how long a job is served by whoever comes, though he must read its model first.
-PATIENCE = timedelta(seconds=10)
+PATIENCE = timedelta(seconds=30)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +122,7 @@ def _search_to_serve() -> Select[str, str]:
         .subquery()
     )
     waiting = select(Probe.id).where(Probe.search_id == Search.id, _free())
-    overdue = func.coalesce(Job.served_at, Job.created_at) <= bindparam("overdue", type_=Moment())
+    overdue = func.coalesce(Job.served_at, Search.started_at) <= bindparam("overdue", type_=Moment())
     at_hand = or_(Search.universe.in_(bindparam("warm", expanding=True)), overdue)
     return (
         select(Search.job_id, Search.id)
