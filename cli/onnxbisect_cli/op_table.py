@@ -185,8 +185,11 @@ def _source(backend: Backend, description: Description) -> str:
 
 
 def _say(profile: Profile, output: Path, calls: int) -> None:
-    ops = len(profile.ops) - ("Constant" in profile.ops)
-    print(f"{output}: {plural(ops, 'op')} supported, {len(profile.refused)} refused; {plural(calls, 'compiler call')}")
+    supported = sum(bool(support.node_tests) for support in profile.ops.values())
+    unknown_ops = sum(not support.node_tests for op, support in profile.ops.items() if op != "Constant")
+    found = f"{plural(supported, 'op')} supported, {len(profile.refused)} refused"
+    found += f", {unknown_ops} not measured" if unknown_ops else ""
+    print(f"{output}: {found}; {plural(calls, 'compiler call')}")
     for note in profile.notes:
         print(f"  {clip(note, 300)}")
 

@@ -25,6 +25,7 @@ COUNTS = {
     "pulsar2-m57": 95,
     "qnn-2.7.0-measured": 122,
     "rknn-2.1.0": 89,
+    "rknn-2.3.2-measured": 120,
     "tpu-mlir-1.30.2": 129,
     "tpu-mlir-1.8.1": 109,
 }
