@@ -216,7 +216,9 @@ def _counted(database: Database, receiver: Receiver) -> dict[str, int]:
         states = Counter(session.scalars(select(Job.state)))
         targets, turns = session.execute(select(func.count(), func.sum(Search.turn))).one()
         done = Probe.state == ProbeState.DONE
-        answered, cached = session.execute(select(func.count(), func.count().filter(Probe.cached)).where(done)).one()
+        answered, cached, recalled = session.execute(
+            select(func.count(), func.count().filter(Probe.cached), func.count().filter(Probe.claims == 0)).where(done)
+        ).one()
         claims, losses = session.execute(select(func.sum(Probe.claims), func.sum(Probe.losses))).one()
         tries = [len(delivery.tries) for delivery in session.scalars(select(Delivery))]
     return {
@@ -225,7 +227,8 @@ def _counted(database: Database, receiver: Receiver) -> dict[str, int]:
         "targets": targets,
         "turns of coordinators": turns or 0,
         "questions answered": answered,
-        "of these known already": cached,
+        "of these known already, so not compiled": cached,
+        "of these taken over at once from an earlier job": recalled,
         "times that a worker took one": claims or 0,
         "times that one was lost with its worker, host or compiler": losses or 0,
         "webhook messages": len(tries),
