@@ -21,7 +21,6 @@ from onnxbisect_db.states import Scope
 from onnxbisect_worker import logs
 from onnxbisect_worker.app import make_app
 from onnxbisect_worker.celery_bell import CeleryBell
-from onnxbisect_worker.embedded import Embedded
 from onnxbisect_worker.secrecy import keep_secrets
 from onnxbisect_worker.service import Service, open_service
 from onnxbisect_worker.settings import Settings
@@ -82,6 +81,8 @@ class _Server(uvicorn.Server):
 
 
 def _with_workers(service: Service) -> Lifespan[FastAPI]:
+    from onnxbisect_worker.embedded import Embedded  # which brings a whole worker into memory
+
     embedded = Embedded(service)
 
     @asynccontextmanager

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 
 import onnx
-from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema
 
 from onnxbisect.model.scopes import domain_of, walk
 
@@ -47,6 +46,9 @@ def _is_opaque(
 @cache
 def _ort_operators() -> frozenset[tuple[str, str]]:
     """Operators that onnxruntime has beyond the standard."""
+    # here, since whoever only writes of models, as the API does, needs no runtime in memory
+    from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema
+
     return frozenset((op.domain, op.name) for op in get_all_operator_schema() if op.domain.startswith("com.microsoft"))
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 
 #: Seconds after which a run is ended: a Loop may have been told to go on for ever.
 _SECONDS = 300.0
@@ -20,6 +19,8 @@ class Session:
     """
 
     def __init__(self, model: onnx.ModelProto, folder: Path) -> None:
+        import onnxruntime as ort  # here, for whoever reads models and runs none
+
         options = ort.SessionOptions()
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
         # Nodes that only look at a tensor run as soon as it is there, so that it can be freed.
@@ -40,6 +41,8 @@ class Session:
     def run(self, names: Sequence[str], feeds: Mapping[str, np.ndarray]) -> list[Any]:
         """The named outputs, in order."""
         self.timed_out = False
+        import onnxruntime as ort
+
         options = ort.RunOptions()
 
         def end() -> None:
