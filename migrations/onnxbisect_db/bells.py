@@ -10,13 +10,14 @@ from sqlalchemy import ColumnElement, or_
 
 from onnxbisect_db.tables import Rung
 
-_FIRST = timedelta(seconds=10)
+#: How long the first ring is waited for.
+FIRST = timedelta(seconds=10)
 _LONGEST = timedelta(minutes=10)
 
 
 def rung(row: Rung, at: datetime) -> None:
     """The caller rings for this row as soon as the transaction is committed."""
-    row.ring_at = at + min(_FIRST * 2 ** min(row.rings, 10), _LONGEST)
+    row.ring_at = at + min(FIRST * 2 ** min(row.rings, 10), _LONGEST)
     row.rings += 1
 
 
@@ -24,6 +25,14 @@ def heeded(row: Rung) -> None:
     """Somebody came; what waits from now on is rung for at once."""
     row.ring_at = None
     row.rings = 0
+
+
+def last_rung(row: Rung) -> datetime | None:
+    """When it was rung, None where it was heeded since."""
+    if row.ring_at is None or not row.rings:
+        return None
+    waits: timedelta = min(FIRST * 2 ** min(row.rings - 1, 10), _LONGEST)
+    return row.ring_at - waits
 
 
 def due(table: type[Rung], at: datetime) -> ColumnElement[bool]:

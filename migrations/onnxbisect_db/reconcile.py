@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TypeVar
 
-from sqlalchemy import ColumnElement, and_, or_, select
+from sqlalchemy import ColumnElement, and_, func, or_, select, update
 from sqlalchemy.orm import Session
 
 from onnxbisect_db import bells, deliveries, leases, lifecycle, probes, queues, workers
@@ -50,6 +50,7 @@ def reconcile(database: Database, holder: str) -> Bells | None:
     _each(database, _expired_probes, probes.expire)
     _each(database, _unclosed_jobs, _close)
     database.run(workers.forget)
+    database.run(_hurry)
     return Bells(
         searches=tuple(bell for bell in _each(database, _waiting_searches, _ring) if bell is not None),
         probes=database.run(_ring_queues),
@@ -90,6 +91,25 @@ def _waiting_searches(session: Session) -> list[str]:
     at = now(session)
     waiting = select(Search.id).where(Search.stage != Stage.OVER, bells.due(Search, at), _wants_a_turn(at))
     return list(session.scalars(waiting.order_by(Search.id).limit(_AT_A_TIME)))
+
+
+def _hurry(session: Session) -> None:
+    """Where a backend has hands free, nothing that is to be prepared waits behind others: its ring was lost, and is not
+    waited for any longer than the first one. One for each hand, the oldest first.
+    """
+    at = now(session)
+    reading = (Search.stage == Stage.PREPARE, Search.lease_until > at)
+    counted = select(Search.backend, func.count()).where(*reading).group_by(Search.backend)
+    busy = {backend: count for backend, count in session.execute(counted)}  # noqa: C416 - dict() of rows has no types
+    lengths = queues.lengths(session)
+    for backend, hands in workers.slots(session).items():
+        running = lengths[backend].running if backend in lengths else 0
+        free = hands - running - busy.get(backend, 0)
+        waiting = (Search.stage == Stage.PREPARE, Search.backend == backend, Search.lease_until.is_(None))
+        for search in session.scalars(select(Search).where(*waiting).order_by(Search.id).limit(max(free, 0))):
+            rung = bells.last_rung(search)
+            if rung is not None and at - rung >= bells.FIRST:
+                session.execute(update(Search).where(Search.id == search.id).values(ring_at=None))
 
 
 def _wants_a_turn(at: datetime) -> ColumnElement[bool]:

@@ -67,6 +67,22 @@ def test_a_worker_that_joins_is_rung_for_what_has_long_waited(database: Database
     assert found.probes == {NPU: 2}
 
 
+def test_where_hands_are_free_a_lost_ring_is_not_waited_for(database: Database, clock: Clock) -> None:
+    waiting = [new_job(database).searches[0].id for _ in range(3)]
+    for _ in range(6):
+        clock.forward(700)
+        bells(database)
+    database.run(lambda session: workers.seen(session, Presence(id="host", backends=(NPU,), slots=2)))
+    clock.forward(5)
+    assert bells(database) == Bells()
+    clock.forward(5)
+    assert [bell.search_id for bell in bells(database).searches] == waiting[:2]
+    assert bells(database) == Bells()
+    take(database, waiting[0], Stage.PREPARE)
+    clock.forward(10)
+    assert [bell.search_id for bell in bells(database).searches] == waiting[1:2]
+
+
 def test_probes_of_a_dead_worker_are_rung_again(database: Database, clock: Clock) -> None:
     asking(database, [1])
     lost = claimed(database)
