@@ -107,11 +107,13 @@ def _busy(here: Installed, quick: bool) -> str:
 def _turns(here: Installed, quick: bool) -> str:
     sizes, counts = ((100, 1000), (10, 100)) if quick else ((100, 1000, 10_000), (10, 100, 1000))
     rows = [
-        (it.nodes, it.probes, f"{it.turn:.0f}", f"{it.read:.0f}", f"{it.plan:.0f}")
+        (it.nodes, it.probes, f"{it.turn:.0f}", f"{it.read:.0f}", f"{it.plan:.0f}", f"{it.alone:.0f}")
         for nodes in sizes
         for it in turns.measure(here, nodes, counts, times=3)
     ]
-    return tables.table(("nodes", "answers", "CPU of a turn, ms", "reading the answers", "the planner"), rows)
+    return tables.table(
+        ("nodes", "answers", "CPU of a turn, ms", "reading the answers", "planner, 8 idle hands", "none idle"), rows
+    )
 
 
 def _queue(here: Installed, quick: bool) -> str:

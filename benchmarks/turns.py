@@ -35,6 +35,8 @@ from simulated import Log
 _BACKEND = "simulated"
 _LEASE = 600.0
 _HANDS = 8
+#: How long the way to a number of answers may take.
+_PATIENCE = 40.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,10 +48,14 @@ class Turns:
     turn: float
     read: float
     plan: float
+    #: What the planner takes when others want all free hands, so that it need not speculate.
+    alone: float
 
 
 def measure(here: Installed, nodes: int, counts: Sequence[int], times: int) -> Iterator[Turns]:
-    """A search that is asked on with eight workers; measured where it has that many answers."""
+    """A search that is asked on with eight workers; measured where it has that many answers, unless the search ends
+    before, or is slow to come there.
+    """
     # Refused are so many that the search goes on for long enough.
     generated = generate.singles(nodes, m=nodes // 2, k=min(nodes // 10, 100), seed=0)
     place = Place(service=here.service, hosts=ModelHosts(here.service.settings, here.service.files), worker="benchmark")
@@ -57,11 +63,11 @@ def measure(here: Installed, nodes: int, counts: Sequence[int], times: int) -> I
     asked: list[tuple[Ask, Verdict]] = []
     verdicts: dict[UnitSet, list[Verdict]] = {}
     compiler = simulated.compiler_of(generated, Log.OPAQUE)
-    stored = 0
+    stored, give_up = 0, time.monotonic() + _PATIENCE
     for count in counts:
         while len(asked) < count:
             step = plan(generated.universe, verdicts, 32)
-            if not step.asks:
+            if not step.asks or time.monotonic() > give_up:
                 return
             for ask in step.asks[: count - len(asked)]:
                 verdict = compiler(ask.units)
@@ -81,7 +87,7 @@ def _measured(
     times: int,
 ) -> Turns:
     advance(place, search_id)  # what follows finds its questions queued already, as most turns do
-    turns, reads, plans = [], [], []
+    turns, reads, plans, alone = [], [], [], []
     for _ in range(times):
         began = time.process_time()
         advance(place, search_id)
@@ -93,12 +99,16 @@ def _measured(
         began = time.process_time()
         plan(generated.universe, verdicts, _HANDS)
         plans.append(time.process_time() - began)
+        began = time.process_time()
+        plan(generated.universe, verdicts)
+        alone.append(time.process_time() - began)
     return Turns(
         nodes=len(generated.universe),
         probes=len(answers),
         turn=1000 * min(turns),
         read=1000 * min(reads),
         plan=1000 * min(plans),
+        alone=1000 * min(alone),
     )
 
 
