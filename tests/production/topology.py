@@ -157,6 +157,9 @@ class Topology:
         return {part.name: part.ended() for part in going}
 
     def kill_leftovers(self) -> None:
+        for part in self.parts:
+            if part.process is not None:
+                part.kill()
         for pid in self.processes():
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
