@@ -28,6 +28,7 @@ COUNTS = {
     "rknn-2.3.2-measured": 120,
     "tpu-mlir-1.30.2": 129,
     "tpu-mlir-1.8.1": 109,
+    "tpu-mlir-1.8.1-measured": 106,
 }
 
 SCHEMAS = [schema for schema in onnx.defs.get_all_schemas_with_history() if schema.domain == ""]
