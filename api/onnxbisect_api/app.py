@@ -20,6 +20,7 @@ from onnxbisect_api.routes import (
     events,
     files,
     health,
+    job_forms,
     jobs,
     models,
     probes,
@@ -31,6 +32,8 @@ from onnxbisect_api.watch import Watch
 from onnxbisect_worker.service import Service
 
 _UPLOADS = frozenset({"/v1/models", "/v1/files"})
+#: Forms are uploads here, and all else is a document.
+_FORMS = frozenset({"/v1/jobs"})
 _DESCRIPTION = "Finds every part of an ONNX model that an NPU compiler refuses, and proves that nothing else is wrong."
 
 
@@ -50,10 +53,10 @@ def create_app(service: Service, *, lifespan: Lifespan[FastAPI] | None = None) -
     app.state.metrics = Metrics(service.database)
     app.state.watch = Watch(service.database)
     problems.install(app)
-    for module in (models, files, jobs, reports, probes, events, backends, compare, badge, tokens, webhooks):
+    for module in (models, files, job_forms, jobs, reports, probes, events, backends, compare, badge, tokens, webhooks):
         app.include_router(module.router, prefix="/v1")
     app.include_router(health.router)
-    app.add_middleware(BodyLimit, uploads=_UPLOADS)
+    app.add_middleware(BodyLimit, uploads=_UPLOADS, forms=_FORMS)
     app.add_middleware(SecurityHeaders)
     app.add_middleware(MeasuredRequests, metrics=app.state.metrics)
     app.openapi = lambda: _described(app)  # type: ignore[method-assign] # the documented way to extend it

@@ -2,12 +2,14 @@
 
 from collections.abc import Collection
 
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from onnxbisect_api.problems import Problem, answer
 
-_LIMIT = 1 << 20
-_DETAIL = f"A request's body may have {_LIMIT:,} bytes here: models are uploaded with PUT /v1/models."
+#: The most that a document may have.
+DOCUMENT_BYTES = 1 << 20
+_DETAIL = f"A request's body may have {DOCUMENT_BYTES:,} bytes here: models are uploaded with PUT /v1/models."
 
 
 class BodyLimit:
@@ -16,17 +18,18 @@ class BodyLimit:
     The framework's own limit would answer in plain text.
     """
 
-    def __init__(self, app: ASGIApp, *, uploads: Collection[str]) -> None:
+    def __init__(self, app: ASGIApp, *, uploads: Collection[str], forms: Collection[str]) -> None:
         self._app = app
         self._uploads = uploads
+        self._forms = forms
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See ASGI."""
-        if scope["type"] != "http" or scope["path"] in self._uploads:
+        if scope["type"] != "http" or self._is_upload(scope):
             await self._app(scope, receive, send)
             return
         told = dict(scope["headers"]).get(b"content-length", b"0")
-        if told.isdigit() and int(told) > _LIMIT:
+        if told.isdigit() and int(told) > DOCUMENT_BYTES:
             await answer(413, _DETAIL)(scope, receive, send)
             return
         size = 0
@@ -35,8 +38,16 @@ class BodyLimit:
             nonlocal size
             message = await receive()
             size += len(message.get("body", b""))
-            if size > _LIMIT:
+            if size > DOCUMENT_BYTES:
                 raise Problem(413, _DETAIL)
             return message
 
         await self._app(scope, received, send)
+
+    def _is_upload(self, scope: Scope) -> bool:
+        return scope["path"] in self._uploads or (scope["path"] in self._forms and is_form(scope))
+
+
+def is_form(scope: Scope) -> bool:
+    """Whether the request says that its body is a form with files."""
+    return Headers(scope=scope).get("content-type", "").lower().startswith("multipart/form-data")

@@ -66,10 +66,9 @@ class WebhookRequest(_Request):
         return tuple(sorted({EventType(event) for event in self.events}))
 
 
-class JobRequest(_Request):
-    """A model, which was uploaded before, on one or more targets."""
+class JobTerms(_Request):
+    """What is asked of a model, on one or more targets."""
 
-    model: _Sha256 = Field(description="SHA-256 of an uploaded model, as `PUT /v1/models` answered")
     targets: tuple[TargetRequest, ...] = Field(min_length=1, max_length=32)
     input_shapes: dict[_InputName, _Dimensions] = Field(
         default={},
@@ -92,6 +91,12 @@ class JobRequest(_Request):
     webhook: Annotated[str, Field(max_length=2000)] | WebhookRequest | None = Field(
         default=None, description="a URL that hears of this job; the answer has the secret that signs, once"
     )
+
+
+class JobRequest(JobTerms):
+    """The same, of a model that was uploaded before."""
+
+    model: _Sha256 = Field(description="SHA-256 of an uploaded model, as `PUT /v1/models` answered")
 
 
 def _typed(value: object) -> object:

@@ -1,10 +1,12 @@
 """A form with a model and the files of its external data, read as it comes: `model` once, `data` for each file.
 
 A part's file name is what the model says about it: its own name for `model`, the location of the data for `data`.
+A small document may come with them, in a field of its own.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from python_multipart import MultipartParser
 from python_multipart.exceptions import FormParserError
@@ -34,10 +36,30 @@ class Form:
         return self.model.size + sum(stored.size for stored in self.data.values())
 
 
+class _Part(Protocol):
+    """Where the bytes of a part go."""
+
+    def write(self, chunk: bytes) -> None:
+        """Some of them."""
+
+    def seal(self) -> object:
+        """That was all of them."""
+
+
+class Document(_Part, Protocol):
+    """A field that is text and no file. What it raises ends the upload."""
+
+    @property
+    def field(self) -> str:
+        """Its name."""
+
+
 class ModelForm:
     """See `receiving.Sink`: takes the body of a form of type multipart/form-data, and keeps every file unfinished."""
 
-    def __init__(self, content_type: str, begin: Callable[[], Unfinished], room: Room) -> None:
+    def __init__(
+        self, content_type: str, begin: Callable[[], Unfinished], room: Room, document: Document | None = None
+    ) -> None:
         boundary = parse_options_header(content_type)[1].get(b"boundary")
         if not content_type.lower().startswith("multipart/form-data") or not boundary:
             raise Problem(415, "Send a form of type multipart/form-data, or the ONNX file alone with PUT.")
@@ -47,7 +69,9 @@ class ModelForm:
         self._size = 0
         self._header = self._value = b""
         self._disposition = ""
-        self._current: Unfinished | None = None
+        self._document = document
+        self._document_came = False
+        self._current: _Part | None = None
         self._ended = False
         self._model: tuple[str, Unfinished] | None = None
         self._data: dict[str, Unfinished] = {}
@@ -65,6 +89,8 @@ class ModelForm:
             raise _broken()
         if self._model is None:
             raise Problem(422, "The form has no file in the field 'model': the ONNX file belongs there.")
+        if self._document is not None and not self._document_came:
+            raise Problem(422, f"The form has no field '{self._document.field}': a JSON document belongs there.")
         demand_tree(self._data)
         name, model = self._model
         return Form(name=name, model=model.seal(), data={at: file.seal() for at, file in self._data.items()})
@@ -85,8 +111,8 @@ class ModelForm:
     def _take_model(self, name: str) -> None:
         if self._model is not None:
             raise Problem(422, "The form has two files in the field 'model': data of the model belongs in 'data'.")
-        self._current = self._begin()
-        self._model = (name, self._current)
+        model = self._current = self._begin()
+        self._model = (name, model)
 
     def _take_data(self, location: str) -> None:
         demand_location(location)
@@ -95,6 +121,12 @@ class ModelForm:
         if len(self._data) >= _MOST_FILES:
             raise Problem(422, f"The form has more than {_MOST_FILES:,} data files: export all tensors into one.")
         self._current = self._data[location] = self._begin()
+
+    def _take_document(self, document: Document) -> None:
+        if self._document_came:
+            raise Problem(422, f"The form has two fields '{document.field}'.")
+        self._document_came = True
+        self._current = document
 
     # What the parser tells.
 
@@ -121,8 +153,14 @@ class ModelForm:
         """The part's bytes follow."""
         options = parse_options_header(self._disposition)[1]
         field = options.get(b"name", b"").decode("utf-8", "replace")
+        if self._document is not None and field == self._document.field:
+            self._take_document(self._document)
+            return
         if field not in (_MODEL, _DATA) or b"filename" not in options:
-            raise Problem(422, f"The form has a field {clip(field, 50)!r}: it takes files in 'model' and 'data' only.")
+            also = "" if self._document is None else f", and a document in '{self._document.field}'"
+            raise Problem(
+                422, f"The form has a field {clip(field, 50)!r}: it takes files in 'model' and 'data' only{also}."
+            )
         name = options[b"filename"].decode("utf-8", "replace")
         if field == _MODEL:
             self._take_model(name)
@@ -131,9 +169,10 @@ class ModelForm:
 
     def on_part_data(self, data: bytes, start: int, end: int) -> None:
         """Some of them."""
-        self._size += end - start
-        self._room.demand(self._size)
         assert self._current is not None, "the parser tells of a part's headers first"  # noqa: S101
+        if isinstance(self._current, Unfinished):  # documents are not kept
+            self._size += end - start
+            self._room.demand(self._size)
         self._current.write(data[start:end])
 
     def on_part_end(self) -> None:

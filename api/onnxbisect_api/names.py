@@ -1,8 +1,10 @@
-"""What names things in addresses: ids of rows, and SHA-256 of files. Anything else names nothing, and is a 404."""
+"""What names things: in addresses ids of rows and SHA-256 of files, where anything else names nothing and is a 404; and
+the key that a client gives to a request.
+"""
 
 from typing import Annotated
 
-from fastapi import Path
+from fastapi import Header, Path
 
 UUID_PATTERN = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
 SHA256_PATTERN = "^[0-9a-f]{64}$"
@@ -10,3 +12,14 @@ SHA256_PATTERN = "^[0-9a-f]{64}$"
 #: A parameter of this type is a part of the path.
 RowId = Annotated[str, Path(pattern=UUID_PATTERN)]
 Sha256 = Annotated[str, Path(pattern=SHA256_PATTERN)]
+
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        min_length=1,
+        max_length=255,
+        pattern="^[!-~]+$",
+        description="the same key within a day makes the job once, and answers with it again",
+    ),
+]

@@ -23,6 +23,8 @@ from onnxbisect_db.states import Scope
 
 _LIMIT = 210 << 20
 _BLOCK = os.urandom(1 << 20)
+_JOB = b'--b\r\nContent-Disposition: form-data; name="job"\r\n\r\n{"targets": [{"backend": "onnxruntime"}]}\r\n'
+_DATA = b'--b\r\nContent-Disposition: form-data; name="data"; filename="w"\r\n\r\n'
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads a process's peak memory from /proc")
 
@@ -70,13 +72,14 @@ def until(holds: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def send(server: Served, token: str, body: Iterator[bytes], method: str = "PUT", **headers: str) -> tuple[int, bytes]:
+def send(
+    server: Served, token: str, body: Iterator[bytes], asks: str = "PUT /v1/models", **headers: str
+) -> tuple[int, bytes]:
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=120)
     try:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         connection.request(
-            method,
-            "/v1/models",
+            *asks.split(),
             body=body,
             headers={"Authorization": f"Bearer {token}", **named},
             encode_chunked="Content-Length" not in named,
@@ -87,37 +90,38 @@ def send(server: Served, token: str, body: Iterator[bytes], method: str = "PUT",
         connection.close()
 
 
-def begun(server: Served, token: str, head: str, body: bytes = b"") -> socket.socket:
+def begun(server: Served, token: str, head: str, body: bytes = b"", asks: str = "PUT /v1/models") -> socket.socket:
     """A request as it looks on the wire, of which more may come."""
     connection = socket.create_connection(("127.0.0.1", server.port), timeout=60)
     authorization = f"Host: x\r\nAuthorization: Bearer {token}\r\n"
-    connection.sendall(f"PUT /v1/models HTTP/1.1\r\n{authorization}{head}\r\n\r\n".encode() + body)
+    connection.sendall(f"{asks} HTTP/1.1\r\n{authorization}{head}\r\n\r\n".encode() + body)
     return connection
 
 
-@pytest.mark.parametrize("form", [False, True])
-def test_a_large_upload_takes_little_memory(server: Served, folder: Path, token: str, form: bool) -> None:
+@pytest.mark.parametrize(
+    ("asks", "head"), [("PUT /v1/models", b""), ("POST /v1/models", _DATA), ("POST /v1/jobs", _JOB + _DATA)]
+)
+def test_a_large_upload_takes_little_memory(server: Served, folder: Path, token: str, asks: str, head: bytes) -> None:
     size = 200 << 20
-    head = b'--b\r\nContent-Disposition: form-data; name="data"; filename="w"\r\n\r\n'
     foot = b'\r\n--b\r\nContent-Disposition: form-data; name="model"; filename="m"\r\n\r\nonnx\r\n--b--\r\n'
 
     def body() -> Iterator[bytes]:
-        yield head if form else b""
+        yield head
         for _ in range(size >> 20):
             yield _BLOCK
-        yield foot if form else b""
+        yield foot if head else b""
 
-    length = size + (len(head) + len(foot) if form else 0)
+    length = size + (len(head) + len(foot) if head else 0)
     before = server.forget_peak()
     status, _ = send(
         server,
         token,
         body(),
-        "POST" if form else "PUT",
+        asks,
         Content_Length=str(length),
         Content_Type="multipart/form-data; boundary=b",
     )
-    assert status == 201
+    assert status == (202 if "jobs" in asks else 201)
     assert server.peak_memory() - before < 40 << 20
     assert sum(path.stat().st_size for path in (folder / "files").glob("??/*")) >= size
     assert unfinished(folder) == []
@@ -155,6 +159,16 @@ def test_an_upload_that_breaks_off_leaves_nothing(server: Served, folder: Path, 
     if "chunked" in head:
         body = f"{len(body):x}\r\n".encode() + body
     connection = begun(server, token, head, body)
+    until(lambda: [path.stat().st_size > 0 for path in unfinished(folder)] == [True])
+    connection.close()
+    until(lambda: unfinished(folder) == [])
+    assert list((folder / "files").glob("??/*")) == []
+    assert "Traceback" not in server.log.read_text()
+
+
+def test_a_job_s_form_that_breaks_off_leaves_nothing(server: Served, folder: Path, token: str) -> None:
+    head = "Content-Type: multipart/form-data; boundary=b\r\nContent-Length: 9999999"
+    connection = begun(server, token, head, _JOB + _DATA + b"x" * 3_000_000, "POST /v1/jobs")
     until(lambda: [path.stat().st_size > 0 for path in unfinished(folder)] == [True])
     connection.close()
     until(lambda: unfinished(folder) == [])

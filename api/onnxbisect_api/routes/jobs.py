@@ -4,28 +4,26 @@ import time
 from collections.abc import Callable
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
 
-from onnxbisect_api import targets
+from onnxbisect_api import job_form
 from onnxbisect_api.access import Caller, Contributor, Reader, Submitter
 from onnxbisect_api.addresses import TheAddresses
-from onnxbisect_api.job_request import BackendName, JobRequest, WebhookRequest
+from onnxbisect_api.job_making import accepted, made, ring
+from onnxbisect_api.job_request import BackendName, JobRequest
 from onnxbisect_api.job_view import JobView, SubmittedView, job_view
 from onnxbisect_api.labels import TheLabels
-from onnxbisect_api.names import SHA256_PATTERN, RowId
+from onnxbisect_api.names import SHA256_PATTERN, IdempotencyKey, RowId
 from onnxbisect_api.pages import Paged
-from onnxbisect_api.problems import Problem, missing
+from onnxbisect_api.problems import missing
 from onnxbisect_api.service import TheService
 from onnxbisect_api.watch import TheWatch
-from onnxbisect_db import endpoints, jobs, lifecycle, retention, workers
-from onnxbisect_db.jobs import Created, Filter, NewJob
-from onnxbisect_db.reconcile import SearchBell
-from onnxbisect_db.states import JobState, Scope, Stage
+from onnxbisect_db import jobs, lifecycle, retention, workers
+from onnxbisect_db.jobs import Filter
+from onnxbisect_db.states import JobState
 from onnxbisect_db.tables import Job
-from onnxbisect_worker import outbound
-from onnxbisect_worker.order import Order
 from onnxbisect_worker.service import Service
 
 router = APIRouter(tags=["jobs"])
@@ -33,21 +31,11 @@ router = APIRouter(tags=["jobs"])
 #: How long one request may wait for a job to end, and how often it is looked whether anybody still listens.
 _LONGEST_WAIT = 60.0
 _LISTENS_SECONDS = 1.0
-_LATER = {"Retry-After": "60"}
-
-IdempotencyKey = Annotated[
-    str | None,
-    Header(
-        alias="Idempotency-Key",
-        min_length=1,
-        max_length=255,
-        pattern="^[!-~]+$",
-        description="the same key within a day makes the job once, and answers with it again",
-    ),
-]
 
 
-@router.post("/jobs", status_code=202, summary="Diagnose a model on one or more targets")
+@router.post(
+    "/jobs", status_code=202, summary="Diagnose a model on one or more targets", openapi_extra=job_form.DESCRIBED
+)
 def submit(
     wanted: JobRequest,
     service: TheService,
@@ -57,27 +45,12 @@ def submit(
     idempotency_key: IdempotencyKey = None,
 ) -> SubmittedView:
     """The job waits for workers that have the compilers. Watch it with `GET /v1/jobs/{id}?wait=60`, with
-    `/v1/jobs/{id}/events`, or have a webhook tell.
+    `/v1/jobs/{id}/events`, or have a webhook tell. A form brings the model itself, instead of its SHA-256.
     """
-    with service.database.session() as session:
-        offered = workers.slots(session)
-    new = _new_job(wanted, service, caller, offered)
-
-    def make(session: Session) -> tuple[Created, str | None]:
-        created = jobs.create(session, new, tenant=caller.tenant, idempotency_key=idempotency_key)
-        if created.new and jobs.going(session, caller.tenant) > service.settings.tenant_jobs:
-            raise Problem(
-                429, f"{service.settings.tenant_jobs} jobs wait or run already: let some end, or cancel them.", _LATER
-            )
-        endpoint = endpoints.of_job(session, created.job.id)
-        return created, None if endpoint is None else endpoint.secrets[0]
-
-    created, secret = service.database.run(make)
-    if created.new:
-        _ring(service, created.job)
-    view = job_view(created.job, addresses, offered)
+    terms = accepted(wanted, service, caller)
+    view = made(terms, wanted.model, service, caller, addresses, idempotency_key=idempotency_key)
     response.headers["Location"] = view.url
-    return SubmittedView(**dict(view), webhook_secret=secret)
+    return view
 
 
 @router.get("/jobs", summary="List jobs, the newest first")
@@ -138,7 +111,7 @@ def retry(job_id: RowId, service: TheService, caller: Submitter, addresses: TheA
     with service.database.session() as session:
         job = jobs.get(session, job_id, caller.tenant)
     if job is not None:
-        _ring(service, job)
+        ring(service, job)
     return view
 
 
@@ -151,36 +124,6 @@ def delete(job_id: RowId, service: TheService, caller: Submitter) -> None:
     if unneeded is None:
         raise missing("job")
     retention.discard(service.files, unneeded)
-
-
-def _new_job(wanted: JobRequest, service: Service, caller: Caller, offered: dict[str, int]) -> NewJob:
-    settings = service.settings
-    if wanted.priority > 0 and Scope.ADMIN not in caller.scopes:
-        raise Problem(403, "A priority above 0 puts a job before everybody's: it needs a token with the scope 'admin'.")
-    if wanted.seconds is not None and wanted.seconds > settings.compile_seconds:
-        raise Problem(422, f"One compile may take {settings.compile_seconds:g} seconds here at most.")
-    webhook = WebhookRequest(url=wanted.webhook) if isinstance(wanted.webhook, str) else wanted.webhook
-    complaint = None if webhook is None else outbound.complaint(webhook.url, settings.webhook_allow)
-    if complaint is not None:
-        raise Problem(422, complaint)
-    order = Order(
-        input_shapes=wanted.input_shapes,
-        seconds=wanted.seconds,
-        budget_calls=wanted.budget.calls,
-        budget_seconds=wanted.budget.seconds,
-        recheck=wanted.recheck,
-        calibration=wanted.calibration,
-    )
-    return NewJob(
-        model_sha256=wanted.model,
-        targets=targets.checked(wanted.targets, offered),
-        request=order.to_json(),
-        files=tuple(sorted(set(wanted.calibration.values()))),
-        labels=wanted.labels,
-        priority=wanted.priority,
-        webhook=None if webhook is None else webhook.url,
-        webhook_events=() if webhook is None else webhook.types,
-    )
 
 
 def _read(service: Service, caller: Caller, addresses: TheAddresses, job_id: str) -> tuple[Job, JobView]:
@@ -201,9 +144,3 @@ def _changed(
     if service.database.run(lambda session: change(session, job_id, caller.tenant)) is None:
         raise missing("job")
     return _read(service, caller, addresses, job_id)[1]
-
-
-def _ring(service: Service, job: Job) -> None:
-    for search in job.searches:
-        bell = SearchBell(search_id=search.id, stage=Stage.PREPARE, backend=search.backend)
-        service.bell.search(bell)

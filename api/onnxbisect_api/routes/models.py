@@ -1,18 +1,20 @@
 """Models: uploaded once, named by their SHA-256, and there for the tenant that uploaded them and nobody else."""
 
+from collections.abc import Callable
 from datetime import datetime
 from email.message import Message
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, Field
+from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
 
-from onnxbisect.report.text import clip
 from onnxbisect_api import cursors
 from onnxbisect_api.access import Contributor, Reader, Submitter
 from onnxbisect_api.addresses import Addresses, TheAddresses
-from onnxbisect_api.model_form import ModelForm
+from onnxbisect_api.model_form import Form
+from onnxbisect_api.model_upload import note, note_form, receive_form
 from onnxbisect_api.names import Sha256
 from onnxbisect_api.pages import Paged
 from onnxbisect_api.problems import missing
@@ -25,7 +27,6 @@ from onnxbisect_worker.service import Service
 
 router = APIRouter(tags=["models"])
 
-_NAME_CHARACTERS = 200
 _RAW = {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}, "required": True}
 _FORM = {
     "content": {
@@ -87,7 +88,13 @@ async def put(
     def finish() -> UploadedView:
         room(service, caller.tenant).demand(file.seal().size)
         stored = file.finish()
-        return _keep(service, caller.tenant, addresses, stored.sha256, said, stored.size, None)
+        return _keep(
+            service,
+            caller.tenant,
+            addresses,
+            stored.sha256,
+            lambda session: note(session, caller.tenant, stored.sha256, said, stored.size, None),
+        )
 
     with quota_named(left):
         return _answered(response, await receive(request, file, finish))
@@ -105,19 +112,12 @@ async def post(
     """A form: the ONNX file in the field `model`, each file of its data in a field `data`, whose file name is the
     location that the model has for it, such as `weights/a.bin`.
     """
-    left = await run_in_threadpool(room, service, caller.tenant)
-    form = ModelForm(
-        request.headers.get("content-type", ""), lambda: service.files.begin(limit=service.settings.upload_bytes), left
-    )
 
-    def finish() -> UploadedView:
-        came = form.sealed()
-        room(service, caller.tenant).demand(came.size)
-        form.finish()
-        data = {location: stored.sha256 for location, stored in came.data.items()}
-        return _keep(service, caller.tenant, addresses, came.model.sha256, came.name, came.size, data)
+    def keep(came: Form) -> UploadedView:
+        sha256 = came.model.sha256
+        return _keep(service, caller.tenant, addresses, sha256, lambda session: note_form(session, caller.tenant, came))
 
-    return _answered(response, await receive(request, form, finish))
+    return _answered(response, await receive_form(request, service, caller.tenant, keep))
 
 
 @router.get("/models", summary="List models, the newest first")
@@ -160,12 +160,11 @@ def delete(sha256: Sha256, service: TheService, caller: Submitter) -> None:
 
 
 def _keep(
-    service: Service, tenant: str, addresses: Addresses, sha256: str, name: str, size: int, data: dict[str, str] | None
+    service: Service, tenant: str, addresses: Addresses, sha256: str, noted: Callable[[Session], Model]
 ) -> UploadedView:
-    shown_name = clip(name.replace("\\", "/").rpartition("/")[2].strip() or "model.onnx", _NAME_CHARACTERS)
     with service.database.transaction() as session:
         new = models.get(session, sha256, tenant) is None
-        model = models.keep(session, tenant=tenant, sha256=sha256, name=shown_name, size=size, files=data)
+        model = noted(session)
     return UploadedView(**dict(_view(model, addresses)), new=new)
 
 

@@ -1,0 +1,86 @@
+"""A job and its model in one form: how the requests that have one are told from others, and the document in it."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from pydantic import ValidationError
+from starlette.routing import Match
+from starlette.types import Scope
+
+from onnxbisect_api.body import DOCUMENT_BYTES, is_form
+from onnxbisect_api.job_making import Accepted
+from onnxbisect_api.job_request import JobTerms
+from onnxbisect_api.problems import Problem
+
+_FIELD = "job"
+
+#: The form beside the document, for the OpenAPI description of the operation that takes both.
+DESCRIBED: dict[str, Any] = {
+    "requestBody": {
+        "content": {
+            "multipart/form-data": {
+                "schema": {
+                    "type": "object",
+                    "required": [_FIELD, "model"],
+                    "properties": {
+                        _FIELD: {
+                            "type": "string",
+                            "contentMediaType": "application/json",
+                            "description": "the same document, without `model`",
+                            "examples": [json.dumps({"targets": [{"backend": "onnxruntime"}]})],
+                        },
+                        "model": {"type": "string", "format": "binary", "description": "the ONNX file"},
+                        "data": {
+                            "type": "array",
+                            "items": {"type": "string", "format": "binary"},
+                            "description": "its external data: each file's name is its location in the model",
+                        },
+                    },
+                }
+            }
+        }
+    }
+}
+
+
+class FormRoute(APIRoute):
+    """Takes requests with a form, and leaves others to the next route at its address."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """See `starlette.routing.Route`."""
+        return super().matches(scope) if is_form(scope) else (Match.NONE, {})
+
+
+class JobDocument:
+    """See `model_form.Document`: what is asked of the form's model. `accept` raises where it cannot be."""
+
+    field = _FIELD
+
+    def __init__(self, accept: Callable[[JobTerms], Accepted]) -> None:
+        self._accept = accept
+        self._text = bytearray()
+        self._accepted: Accepted | None = None
+
+    def write(self, chunk: bytes) -> None:
+        """Some of its text."""
+        if len(self._text) + len(chunk) > DOCUMENT_BYTES:
+            raise Problem(413, f"The field '{_FIELD}' may have {DOCUMENT_BYTES:,} bytes here.")
+        self._text += chunk
+
+    def seal(self) -> None:
+        """That was all of it."""
+        try:
+            terms = JobTerms.model_validate_json(bytes(self._text))
+        except ValidationError as error:
+            found = error.errors(include_url=False, include_context=False, include_input=False)
+            raise RequestValidationError([{**each, "loc": ("body", _FIELD, *each["loc"])} for each in found]) from None
+        self._accepted = self._accept(terms)
+
+    @property
+    def accepted(self) -> Accepted:
+        """What it asks for, once it has come."""
+        assert self._accepted is not None, "a form without its document is none"  # noqa: S101
+        return self._accepted

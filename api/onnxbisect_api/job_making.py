@@ -1,0 +1,110 @@
+"""What a client asks for made a job: looked at, kept, and rung for. However its model came, this is the one way."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sqlalchemy.orm import Session
+
+from onnxbisect_api import targets
+from onnxbisect_api.access import Caller
+from onnxbisect_api.addresses import Addresses
+from onnxbisect_api.job_request import JobTerms, WebhookRequest
+from onnxbisect_api.job_view import SubmittedView, job_view
+from onnxbisect_api.problems import Problem
+from onnxbisect_db import endpoints, jobs, workers
+from onnxbisect_db.jobs import Created, NewJob, NewTarget
+from onnxbisect_db.reconcile import SearchBell
+from onnxbisect_db.states import Scope, Stage
+from onnxbisect_db.tables import Job
+from onnxbisect_worker import outbound
+from onnxbisect_worker.order import Order
+from onnxbisect_worker.service import Service
+
+_LATER = {"Retry-After": "60"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Accepted:
+    """Terms that can be met, whatever the model. `offered` has the slots of each backend, as they were counted."""
+
+    terms: JobTerms
+    targets: tuple[NewTarget, ...]
+    webhook: WebhookRequest | None
+    offered: dict[str, int]
+
+    def of(self, model_sha256: str) -> NewJob:
+        """The job on this model."""
+        terms = self.terms
+        order = Order(
+            input_shapes=terms.input_shapes,
+            seconds=terms.seconds,
+            budget_calls=terms.budget.calls,
+            budget_seconds=terms.budget.seconds,
+            recheck=terms.recheck,
+            calibration=terms.calibration,
+        )
+        return NewJob(
+            model_sha256=model_sha256,
+            targets=self.targets,
+            request=order.to_json(),
+            files=tuple(sorted(set(terms.calibration.values()))),
+            labels=terms.labels,
+            priority=terms.priority,
+            webhook=None if self.webhook is None else self.webhook.url,
+            webhook_events=() if self.webhook is None else self.webhook.types,
+        )
+
+
+def accepted(terms: JobTerms, service: Service, caller: Caller) -> Accepted:
+    """A problem or an OptionError where no model could make a job of these terms."""
+    settings = service.settings
+    if terms.priority > 0 and Scope.ADMIN not in caller.scopes:
+        raise Problem(403, "A priority above 0 puts a job before everybody's: it needs a token with the scope 'admin'.")
+    if terms.seconds is not None and terms.seconds > settings.compile_seconds:
+        raise Problem(422, f"One compile may take {settings.compile_seconds:g} seconds here at most.")
+    webhook = WebhookRequest(url=terms.webhook) if isinstance(terms.webhook, str) else terms.webhook
+    complaint = None if webhook is None else outbound.complaint(webhook.url, settings.webhook_allow)
+    if complaint is not None:
+        raise Problem(422, complaint)
+    with service.database.session() as session:
+        offered = workers.slots(session)
+    return Accepted(terms=terms, targets=targets.checked(terms.targets, offered), webhook=webhook, offered=offered)
+
+
+def made(
+    wanted: Accepted,
+    model_sha256: str,
+    service: Service,
+    caller: Caller,
+    addresses: Addresses,
+    *,
+    idempotency_key: str | None,
+    first: Callable[[Session], object] | None = None,
+) -> SubmittedView:
+    """The job, or the one that the same key and request made before. What is done `first` is done with it or not at
+    all.
+    """
+    new = wanted.of(model_sha256)
+
+    def make(session: Session) -> tuple[Created, str | None]:
+        if first is not None:
+            first(session)
+        created = jobs.create(session, new, tenant=caller.tenant, idempotency_key=idempotency_key)
+        if created.new and jobs.going(session, caller.tenant) > service.settings.tenant_jobs:
+            raise Problem(
+                429, f"{service.settings.tenant_jobs} jobs wait or run already: let some end, or cancel them.", _LATER
+            )
+        endpoint = endpoints.of_job(session, created.job.id)
+        return created, None if endpoint is None else endpoint.secrets[0]
+
+    created, secret = service.database.run(make)
+    if created.new:
+        ring(service, created.job)
+    return SubmittedView(**dict(job_view(created.job, addresses, wanted.offered)), webhook_secret=secret)
+
+
+def ring(service: Service, job: Job) -> None:
+    """Wake workers for the job's searches."""
+    for search in job.searches:
+        bell = SearchBell(search_id=search.id, stage=Stage.PREPARE, backend=search.backend)
+        service.bell.search(bell)

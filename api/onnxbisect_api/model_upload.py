@@ -1,0 +1,55 @@
+"""Models that are uploaded: received whole, and noted as the tenant's."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from sqlalchemy.orm import Session
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+
+from onnxbisect.report.text import clip
+from onnxbisect_api.model_form import Document, Form, ModelForm
+from onnxbisect_api.receiving import receive
+from onnxbisect_api.room import room
+from onnxbisect_db import models
+from onnxbisect_db.tables import Model
+from onnxbisect_worker.service import Service
+
+_NAME_CHARACTERS = 200
+
+T = TypeVar("T")
+
+
+async def receive_form(
+    request: Request, service: Service, tenant: str, keep: Callable[[Form], T], *, document: Document | None = None
+) -> T:
+    """The request's form, its files in their places, and what `keep` makes of it. A document is read as soon as it has
+    come: what is wrong with it ends the upload.
+    """
+    left = await run_in_threadpool(room, service, tenant)
+    form = ModelForm(
+        request.headers.get("content-type", ""),
+        lambda: service.files.begin(limit=service.settings.upload_bytes),
+        left,
+        document,
+    )
+
+    def finish() -> T:
+        came = form.sealed()
+        room(service, tenant).demand(came.size)
+        form.finish()
+        return keep(came)
+
+    return await receive(request, form, finish)
+
+
+def note_form(session: Session, tenant: str, came: Form) -> Model:
+    """The form's model is the tenant's."""
+    data = {location: stored.sha256 for location, stored in came.data.items()}
+    return note(session, tenant, came.model.sha256, came.name, came.size, data)
+
+
+def note(session: Session, tenant: str, sha256: str, name: str, size: int, data: dict[str, str] | None) -> Model:
+    """A model whose files are in place is the tenant's. The name is for reading only."""
+    shown = clip(name.replace("\\", "/").rpartition("/")[2].strip() or "model.onnx", _NAME_CHARACTERS)
+    return models.keep(session, tenant=tenant, sha256=sha256, name=shown, size=size, files=data)

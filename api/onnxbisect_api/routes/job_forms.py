@@ -1,0 +1,43 @@
+"""Jobs that come with their model. `routes.jobs` describes the form, and has all else."""
+
+from fastapi import APIRouter, Request, Response
+
+from onnxbisect_api.access import Contributor
+from onnxbisect_api.addresses import TheAddresses
+from onnxbisect_api.job_form import FormRoute, JobDocument
+from onnxbisect_api.job_making import accepted, made
+from onnxbisect_api.job_view import SubmittedView
+from onnxbisect_api.model_form import Form
+from onnxbisect_api.model_upload import note_form, receive_form
+from onnxbisect_api.names import IdempotencyKey
+from onnxbisect_api.service import TheService
+
+router = APIRouter(route_class=FormRoute, include_in_schema=False)
+
+
+@router.post("/jobs", status_code=202)
+async def submit(
+    request: Request,
+    service: TheService,
+    caller: Contributor,
+    addresses: TheAddresses,
+    response: Response,
+    idempotency_key: IdempotencyKey = None,
+) -> SubmittedView:
+    """As with the SHA-256 of an uploaded model: the model is kept with the job, or neither is."""
+    document = JobDocument(lambda terms: accepted(terms, service, caller))
+
+    def keep(came: Form) -> SubmittedView:
+        return made(
+            document.accepted,
+            came.model.sha256,
+            service,
+            caller,
+            addresses,
+            idempotency_key=idempotency_key,
+            first=lambda session: note_form(session, caller.tenant, came),
+        )
+
+    view = await receive_form(request, service, caller.tenant, keep, document=document)
+    response.headers["Location"] = view.url
+    return view
