@@ -66,8 +66,12 @@ def test_cancelling_ends_the_compiler_within_two_seconds(it: Installation) -> No
         job = it.submit(MODEL, {**DENY, "delay": "600"})
         while not running_probes(it):
             time.sleep(0.05)
+        hosts = set(it.processes())
         it.service.database.run(lambda session: lifecycle.cancel(session, job.id, ""))
-        assert it.gone(2)
+        give_up = time.monotonic() + 2
+        while hosts <= set(it.processes()):  # the one that compiles; another may be idle, and stay warm
+            assert time.monotonic() < give_up
+            time.sleep(0.05)
         assert it.read(job).state == JobState.CANCELLED
 
 
