@@ -244,11 +244,13 @@ def _repeated(ids: Iterator[str]) -> int:
 def _tracebacks(going: Topology) -> Counter[str]:
     found: Counter[str] = Counter()
     for part in going.parts:
-        inside = False
-        for line in going.log(part).splitlines():
-            if line.startswith("Traceback "):
-                inside = True
-            elif inside and line and not line.startswith((" ", "\t")):
+        inside, indent = False, ""
+        for logged in going.log(part).splitlines():
+            if logged.lstrip().startswith("Traceback "):
+                inside, indent = True, logged[: -len(logged.lstrip())]  # the service's own are indented
+                continue
+            line = logged.removeprefix(indent)
+            if inside and line and not line.startswith((" ", "\t")):
                 found[f"{part.name}: {line[:160]}"] += 1
                 inside = False
     return found

@@ -14,8 +14,12 @@ _CHATTY = ("celery.worker.strategy", "celery.app.trace", "alembic")
 
 class _Text(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        text = super().format(record)
-        return "\n".join(clean(line) for line in text.split("\n")) if record.exc_info else clean(text)
+        first, *traceback = super().format(record).split("\n")
+        # Indented: what an exception says may have lines of its own, which would look like others.
+        return "\n".join([first, *(f"    {clean(line)}" for line in traceback)])
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 # logging's own name
+        return clean(super().formatMessage(record))
 
 
 class _Json(logging.Formatter):
