@@ -94,7 +94,8 @@ def test_a_second_ctrl_c_does_not_wait(shell: Shell) -> None:
             process.communicate(timeout=30)
         finally:
             process.kill()
-    assert process.returncode == 130
+    # shells report both as 130: where the second one comes as Python ends, nobody is left to catch it
+    assert process.returncode in (130, -signal.SIGINT)
     give_up = time.monotonic() + 5
     while survivors(shell.folder) and time.monotonic() < give_up:
         time.sleep(0.05)
