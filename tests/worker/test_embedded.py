@@ -65,7 +65,7 @@ def test_cancelling_ends_the_compiler_within_two_seconds(tmp_path: Path) -> None
     # with one slot there is one host, that which compiles: a second one may be idle, and would stay warm
     with closing(Installation.at(tmp_path, slots="1")) as it, embedded(it):
         job = it.submit(MODEL, {**DENY, "delay": "600"})
-        while not running_probes(it):
+        while not compiling(it):
             time.sleep(0.05)
         it.service.database.run(lambda session: lifecycle.cancel(session, job.id, ""))
         assert it.gone(2)
@@ -106,6 +106,13 @@ def test_a_queue_in_memory_is_for_one_process_alone(it: Installation, tmp_path: 
     shared = Installation.at(tmp_path / "shared", redis_url="redis://127.0.0.1:1/0")
     with closing(shared), pytest.raises(OptionError, match="onnx-bisect worker"):
         Embedded(shared.service)
+
+
+def compiling(it: Installation) -> bool:
+    """Whether a host has read the model, cut a probe and said what it is: the next that it does is to compile it."""
+    named = (Probe.state == ProbeState.RUNNING, Probe.key.is_not(None))
+    with it.service.database.session() as session:
+        return session.scalars(select(Probe.id).where(*named)).first() is not None
 
 
 def running_probes(it: Installation) -> int:
