@@ -2,13 +2,11 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib import resources
 from typing import Any
-
-import jinja2
 
 from onnxbisect.report import words
 from onnxbisect.report.markdown import code, table
+from onnxbisect.report.rendering import environment
 from onnxbisect.report.terminal import aligned
 from onnxbisect.report.text import clean, clip, duration, plural
 
@@ -159,26 +157,17 @@ def markdown(overview: Mapping[str, Any], link: Callable[[str, str], str] = _bes
 
 def html(overview: Mapping[str, Any], link: Callable[[str, str], str] = _beside) -> str:
     """One file that opens offline, without scripts; links to the reports of the targets, as `link` says."""
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, finalize=_shown, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.globals |= {
+    made = environment()
+    made.globals |= {
         "asked": asked,
-        "clip": clip,
         "headline": headline,
         "link": link,
-        "plural": plural,
         "rows": rows,
         "states": _STATES,
         "summary": summary,
     }
-    source = resources.files("onnxbisect.report").joinpath("overview.html.j2").read_text("utf-8")
-    return environment.from_string(source).render(doc=overview)
+    return made.get_template("overview.html.j2").render(doc=overview)
 
 
 def _cells(line: Line, targets: int) -> tuple[str, ...]:
     return (line.ops, str(line.places), line.first, *(line.cell(target) for target in range(targets)))
-
-
-def _shown(value: object) -> object:
-    return clean(value) if type(value) is str else value
