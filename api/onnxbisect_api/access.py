@@ -1,4 +1,4 @@
-"""Who calls, and what he may: `Authorization: Bearer obk_…`.
+"""Who calls, and what he may: `Authorization: Bearer obk_…`, or the cookie of a browser that has logged in.
 
 A parameter of type `Reader`, `Submitter` or `Admin` makes an operation need that scope, and is the caller; with
 `Contributor`, a submitter, it counts as an upload. What belongs to another tenant is not there for the caller: look for
@@ -13,6 +13,7 @@ from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from onnxbisect_api.failures import Failures
+from onnxbisect_api.origin import demand_own_page
 from onnxbisect_api.problems import Problem
 from onnxbisect_api.rates import Counters, rate
 from onnxbisect_db import tokens
@@ -20,6 +21,8 @@ from onnxbisect_db.states import Scope
 from onnxbisect_db.tables import Token
 from onnxbisect_worker.service import Service
 
+#: Holds the token of whoever logged in to the status page.
+COOKIE = "onnxbisect_token"
 _CHALLENGE = "WWW-Authenticate"
 _REALM = 'Bearer realm="onnx-bisect"'
 _scheme = HTTPBearer(
@@ -69,10 +72,13 @@ class Door:
 
 
 def _token(request: Request, credentials: _Credentials) -> Token:
-    if credentials is None:
+    text = credentials.credentials if credentials is not None else request.cookies.get(COOKIE)
+    if not text:
         raise Problem(401, "This needs a token, as in `Authorization: Bearer obk_…`.", {_CHALLENGE: _REALM})
+    if credentials is None:
+        demand_own_page(request)
     door: Door = request.app.state.door
-    token = door.token(credentials.credentials, request.client.host if request.client is not None else "")
+    token = door.token(text, request.client.host if request.client is not None else "")
     if token is None:
         said = {_CHALLENGE: f'{_REALM}, error="invalid_token"'}
         raise Problem(401, "The token is unknown, expired or revoked: ask an admin for a new one.", said)

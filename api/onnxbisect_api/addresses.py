@@ -18,6 +18,10 @@ class Addresses:
         """A job."""
         return f"{self._root}/v1/jobs/{job_id}"
 
+    def page(self, job_id: str) -> str:
+        """A job, for people."""
+        return f"{self._root}/jobs/{job_id}"
+
     def model(self, sha256: str) -> str:
         """A model."""
         return f"{self._root}/v1/models/{sha256}"

@@ -28,6 +28,8 @@ from onnxbisect_api.routes import (
     tokens,
     webhooks,
 )
+from onnxbisect_api.site import home, session, static
+from onnxbisect_api.site.problem_page import problem_page
 from onnxbisect_api.watch import Watch
 from onnxbisect_worker.service import Service
 
@@ -52,10 +54,12 @@ def create_app(service: Service, *, lifespan: Lifespan[FastAPI] | None = None) -
     app.state.door = Door(service)
     app.state.metrics = Metrics(service.database)
     app.state.watch = Watch(service.database)
-    problems.install(app)
+    problems.install(app, problem_page)
     for module in (models, files, job_forms, jobs, reports, probes, events, backends, compare, badge, tokens, webhooks):
         app.include_router(module.router, prefix="/v1")
     app.include_router(health.router)
+    for page in (static, session, home):
+        app.include_router(page.router, include_in_schema=False)
     app.add_middleware(BodyLimit, uploads=_UPLOADS, forms=_FORMS)
     app.add_middleware(SecurityHeaders)
     app.add_middleware(MeasuredRequests, metrics=app.state.metrics)

@@ -48,6 +48,7 @@ class JobView(BaseModel):
 
     id: str
     url: str
+    page: str = Field(description="the same for people, in a browser that has logged in")
     state: JobState
     verdict: Status | None
     problem: str = Field(description="why it failed, as a sentence")
@@ -74,6 +75,7 @@ def job_view(job: Job, addresses: Addresses, offered: Mapping[str, int]) -> JobV
     return JobView(
         id=job.id,
         url=url,
+        page=addresses.page(job.id),
         state=JobState(job.state),
         verdict=_status(job.verdict),
         problem=job.problem,

@@ -1,7 +1,7 @@
 """Every error is `application/problem+json` (RFC 9457), with a sentence in `detail` that helps."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -86,8 +86,22 @@ def responses() -> dict[int | str, dict[str, Any]]:
     }
 
 
-def install(app: FastAPI) -> None:
-    """Make every error of the application a problem."""
+#: How an error is told where a person asks: a page, or None for a problem document.
+Pages = Callable[[Request, int, str], Response | None]
+
+
+def install(app: FastAPI, pages: Pages) -> None:
+    """Make every error of the application a problem, or a page."""
+
+    def told(
+        request: Request,
+        status: int,
+        detail: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        errors: list[Mistake] | None = None,
+    ) -> Response:
+        return pages(request, status, detail) or answer(status, detail, headers=headers, errors=errors)
 
     @app.exception_handler(HTTPException)
     def _http(request: Request, error: HTTPException) -> Response:
@@ -96,30 +110,30 @@ def install(app: FastAPI) -> None:
         said = error.detail
         if not isinstance(error, Problem) and error.status_code in _DETAILS:
             said = _DETAILS[error.status_code].format(method=request.method)
-        return answer(error.status_code, said, headers=error.headers)
+        return told(request, error.status_code, said, headers=error.headers)
 
     @app.exception_handler(RequestValidationError)
     def _invalid(request: Request, error: RequestValidationError) -> Response:
         found = [_mistake(each) for each in error.errors()]
         if all(mistake.where.startswith("path.") for mistake in found):
-            return answer(404, _DETAILS[404])
+            return told(request, 404, _DETAILS[404])
         more = f" ({len(found) - 1} more in `errors`)" if len(found) > 1 else ""
-        return answer(_REFUSED, f"{found[0].where}: {found[0].problem}{more}.", errors=found)
+        return told(request, _REFUSED, f"{found[0].where}: {found[0].problem}{more}.", errors=found)
 
     @app.exception_handler(OnnxBisectError)
     def _own(request: Request, error: OnnxBisectError) -> Response:
-        return answer(_STATUSES.get(type(error), _REFUSED), str(error))
+        return told(request, _STATUSES.get(type(error), _REFUSED), str(error))
 
     @app.exception_handler(DataError)
     def _unstorable(request: Request, error: DataError) -> Response:
-        return answer(_REFUSED, "The request has a text or a number that cannot be stored.")
+        return told(request, _REFUSED, "The request has a text or a number that cannot be stored.")
 
     @app.exception_handler(PoolTimeoutError)
     @app.exception_handler(InterfaceError)
     @app.exception_handler(OperationalError)
     def _database(request: Request, error: Exception) -> Response:
         _LOG.error("the database failed: %s", error, exc_info=error)
-        return answer(503, _UNAVAILABLE, headers={"Retry-After": "5"})
+        return told(request, 503, _UNAVAILABLE, headers={"Retry-After": "5"})
 
     @app.exception_handler(ClientDisconnect)
     def _gone(request: Request, error: ClientDisconnect) -> Response:
@@ -128,7 +142,7 @@ def install(app: FastAPI) -> None:
     @app.exception_handler(Exception)
     def _unexpected(request: Request, error: Exception) -> Response:
         # The server logs the error itself; nothing of it is the caller's business.
-        return answer(500, "This is a mistake of the service, and in its log: please report it.")
+        return told(request, 500, "This is a mistake of the service, and in its log: please report it.")
 
 
 def _mistake(error: Mapping[str, Any]) -> Mistake:

@@ -73,7 +73,9 @@ class _Server(uvicorn.Server):
             return
         print(f"onnx-bisect is at {self._url}", flush=True)
         if self._token is not None:
-            print(f"token: {self._token.read_text().strip()} (kept in {self._token})", flush=True)
+            token = self._token.read_text().strip()
+            print(f"token: {token} (kept in {self._token})", flush=True)
+            print(f"log in: {self._url}/login#{token}", flush=True)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._watch.end()

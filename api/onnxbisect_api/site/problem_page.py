@@ -1,0 +1,20 @@
+"""Mistakes as pages, at the addresses that are pages."""
+
+from http import HTTPStatus
+
+from fastapi import Request, Response
+
+from onnxbisect_api.site.rendering import page
+from onnxbisect_api.site.session import to_login
+
+#: What programs ask for; they want a problem document.
+_FOR_PROGRAMS = ("/v1/", "/static/", "/metrics", "/livez", "/readyz", "/openapi.json")
+
+
+def problem_page(request: Request, status: int, detail: str) -> Response | None:
+    """None where no person is asking."""
+    if request.url.path.startswith(_FOR_PROGRAMS):
+        return None
+    if status == 401:
+        return to_login(request)
+    return page(request, "problem.html.j2", None, status=status, title=HTTPStatus(status).phrase, detail=detail)

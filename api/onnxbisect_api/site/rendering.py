@@ -1,0 +1,74 @@
+"""Pages from templates, with the headers that keep what is in them from doing anything."""
+
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any
+
+import jinja2
+from fastapi import Request
+from fastapi.responses import HTMLResponse
+
+from onnxbisect.report.rendering import environment
+from onnxbisect_api.access import Caller
+from onnxbisect_api.site.static import address
+from onnxbisect_db.states import Scope
+
+#: Nothing but our own scripts, styles and addresses; forms go nowhere else, and no other page may frame these.
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+
+
+def page(
+    request: Request,
+    name: str,
+    caller: Caller | None,
+    *,
+    status: int = 200,
+    headers: dict[str, str] | None = None,
+    **what: Any,
+) -> HTMLResponse:
+    """The template `name`, or a fragment, with `what` in it. `caller` decides what the navigation offers."""
+    scopes = caller.scopes if caller is not None else frozenset()
+    content = (
+        _templates()
+        .get_template(name)
+        .render(
+            here=request.url.path,
+            caller=caller,
+            may_submit=bool(scopes & {Scope.SUBMIT, Scope.ADMIN}),
+            may_administer=Scope.ADMIN in scopes,
+            **what,
+        )
+    )
+    # lone surrogates cannot be UTF-8, and names of nodes may have them
+    return HTMLResponse(
+        content.encode("utf-8", "backslashreplace"),
+        status,
+        {"Content-Security-Policy": POLICY, **(headers or {})},
+    )
+
+
+def fragment(name: str, **what: Any) -> str:
+    """A template as text: what goes into an event."""
+    return _templates().get_template(name).render(**what)
+
+
+def age(moment: datetime | None) -> str:
+    """`12 s ago`, `3 h ago`, `2 days ago`; empty where it has not been."""
+    if moment is None:
+        return ""
+    seconds = max((datetime.now(UTC) - moment).total_seconds(), 0)
+    for size, name in ((86_400, "day"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            count = int(seconds // size)
+            return f"{count} {name}{'s' if name == 'day' and count != 1 else ''} ago"
+    return f"{int(seconds)} s ago"
+
+
+@cache
+def _templates() -> jinja2.Environment:
+    made = environment(jinja2.PackageLoader("onnxbisect_api.site"))
+    made.globals |= {"static": address, "age": age}
+    return made

@@ -1,0 +1,73 @@
+"""Logging in with a token, which the browser then keeps in a cookie that no script can read."""
+
+from typing import Annotated
+from urllib.parse import quote, unquote, urlsplit
+
+from fastapi import APIRouter, Form, Query, Request, Response
+from fastapi.responses import RedirectResponse
+
+from onnxbisect_api.access import COOKIE, Door
+from onnxbisect_api.origin import demand_own_page
+from onnxbisect_api.problems import Problem
+from onnxbisect_api.site.rendering import page
+
+router = APIRouter()
+
+_THIRTY_DAYS = 30 * 86_400
+_HOME = "/jobs"
+_WRONG = "This token is unknown, expired or revoked."
+
+
+@router.get("/login")
+def login_page(request: Request, onward: Annotated[str, Query(alias="next", max_length=4000)] = _HOME) -> Response:
+    """Where whoever is not logged in ends up."""
+    return page(request, "login.html.j2", None, onward=_local(onward), complaint="")
+
+
+@router.post("/login")
+def login(
+    request: Request,
+    token: Annotated[str, Form(max_length=200)],
+    onward: Annotated[str, Form(alias="next", max_length=4000)] = _HOME,
+) -> Response:
+    """Back to where he was going."""
+    demand_own_page(request)
+    door: Door = request.app.state.door
+    text = token.strip()
+    try:
+        good = door.token(text, request.client.host if request.client is not None else "") is not None
+        complaint = _WRONG
+    except Problem as problem:  # too many wrong ones
+        good, complaint = False, problem.detail
+    if not good:
+        return page(request, "login.html.j2", None, status=401, onward=_local(onward), complaint=complaint)
+    answer = RedirectResponse(_local(onward), 303)
+    answer.set_cookie(
+        COOKIE, text, max_age=_THIRTY_DAYS, httponly=True, samesite="lax", secure=request.url.scheme == "https"
+    )
+    return answer
+
+
+@router.post("/logout")
+def logout(request: Request) -> Response:
+    """Forgets the cookie; the token stays good."""
+    demand_own_page(request)
+    answer = RedirectResponse("/login", 303)
+    answer.delete_cookie(COOKIE, httponly=True, samesite="lax")
+    return answer
+
+
+def to_login(request: Request) -> Response:
+    """For a request without a good token: log in, and come back if it was for a page."""
+    if request.headers.get("hx-request"):  # a part of a page: the whole of it goes
+        return Response(status_code=401, headers={"HX-Redirect": "/login"})
+    was = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    onward = was if request.method == "GET" else _HOME
+    return RedirectResponse(f"/login?next={quote(onward, safe='')}", 303)
+
+
+def _local(onward: str) -> str:
+    """An address of ours, whatever was asked for: no other host, and no scheme that a browser would run."""
+    parts = urlsplit(onward)
+    plain = onward.startswith("/") and not onward.startswith(("//", "/\\")) and onward.isprintable()
+    return onward if plain and not parts.netloc and not unquote(onward).startswith("//") else _HOME

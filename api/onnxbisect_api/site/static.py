@@ -1,0 +1,66 @@
+"""Scripts and styles, at addresses that change with them, so that browsers may keep them for ever."""
+
+import hashlib
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from importlib.resources.abc import Traversable
+
+from fastapi import APIRouter, Response
+
+from onnxbisect.report.rendering import stylesheet
+from onnxbisect_api.problems import missing
+
+router = APIRouter()
+
+_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+_FOR_EVER = "public, max-age=31536000, immutable"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _File:
+    content: bytes
+    media_type: str
+    version: str
+
+
+def address(name: str) -> str:
+    """Where a file of this folder is; KeyError where there is none."""
+    return f"/static/{_files()[name].version}/{name}"
+
+
+@router.get("/static/{version}/{name:path}")
+def static(version: str, name: str) -> Response:
+    """An old version's address answers with what is there now, and is not kept."""
+    file = _files().get(name)
+    if file is None:
+        raise missing("file")
+    kept = _FOR_EVER if version == file.version else "no-cache"
+    return Response(file.content, media_type=file.media_type, headers={"Cache-Control": kept})
+
+
+@cache
+def _files() -> dict[str, _File]:
+    found = dict(_below(resources.files("onnxbisect_api.site").joinpath("static"), ""))
+    found["report.css"] = stylesheet().encode()
+    return {name: _file(name, content) for name, content in found.items() if _type(name) is not None}
+
+
+def _below(folder: Traversable, prefix: str) -> list[tuple[str, bytes]]:
+    found: list[tuple[str, bytes]] = []
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            found += _below(entry, f"{prefix}{entry.name}/")
+        else:
+            found.append((f"{prefix}{entry.name}", entry.read_bytes()))
+    return found
+
+
+def _file(name: str, content: bytes) -> _File:
+    media_type = _type(name)
+    assert media_type is not None  # noqa: S101 - others are left out
+    return _File(content=content, media_type=media_type, version=hashlib.sha256(content).hexdigest()[:12])
+
+
+def _type(name: str) -> str | None:
+    return next((media_type for ending, media_type in _TYPES.items() if name.endswith(ending)), None)

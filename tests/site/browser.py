@@ -1,0 +1,98 @@
+"""Real Chromium before a real `onnx-bisect serve`. A page that logs an error or breaks its own policy fails its test."""
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+#: Without a sandbox since tests may run as root; without what would call home.
+_ARGUMENTS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+_BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Installation:
+    """A service with its workers, as `serve` starts it."""
+
+    url: str
+    token: str
+
+    def client(self) -> httpx2.Client:
+        """For what a test wants to be there beforehand."""
+        return httpx2.Client(base_url=self.url, headers={"Authorization": f"Bearer {self.token}"}, timeout=60)
+
+
+#: `look(path, dark=False, width=1280, scripts=True)`: a page that has logged in.
+Look = Callable[..., Page]
+
+
+@pytest.fixture(scope="session")
+def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
+    folder = tmp_path_factory.mktemp("served")
+    command = [str(Path(sys.executable).with_name("onnx-bisect")), "serve", "--port", "0", "--data", str(folder)]
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+    try:
+        assert process.stdout is not None
+        url = re.search(r"http://\S+", process.stdout.readline())
+        token = re.search(r"obk_\S+", process.stdout.readline())
+        assert url is not None and token is not None, (folder / "log").read_text()
+        yield Installation(url=url[0], token=token[0])
+    finally:
+        process.terminate()
+        process.communicate(timeout=30)
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    path = next((found for name in _BROWSERS if (found := shutil.which(name))), None)
+    if path is None:
+        pytest.skip("no Chromium is installed")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=list(_ARGUMENTS))
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def look(chromium: Browser, installation: Installation) -> Iterator[Look]:
+    """See `Look`. What any of its pages complained of fails the test at its end."""
+    complaints: list[str] = []
+    contexts = []
+
+    def open_page(path: str, *, dark: bool = False, width: int = 1280, scripts: bool = True, **options: Any) -> Page:
+        context = chromium.new_context(
+            base_url=installation.url,
+            color_scheme="dark" if dark else "light",
+            viewport={"width": width, "height": 900},
+            java_script_enabled=scripts,
+            **options,
+        )
+        contexts.append(context)
+        context.add_cookies([{"name": "onnxbisect_token", "value": installation.token, "url": installation.url}])
+        page = context.new_page()
+        page.on("console", lambda said: complaints.append(said.text) if said.type in ("error", "warning") else None)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.goto(path)
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert not complaints
