@@ -1,4 +1,4 @@
-"""Real Chromium before a real `onnx-bisect serve`. A page that logs an error or breaks its own policy fails its test."""
+"""Real Chromium before a real `onnx-bisect serve`. A page that logs an error or breaks its policy fails its test."""
 
 import re
 import shutil
@@ -52,7 +52,8 @@ def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installat
         assert process.stdout is not None
         url = re.search(r"http://\S+", process.stdout.readline())
         token = re.search(r"obk_\S+", process.stdout.readline())
-        assert url is not None and token is not None, (folder / "log").read_text()
+        assert url is not None, (folder / "log").read_text()
+        assert token is not None
         yield Installation(url=url[0], token=token[0])
     finally:
         process.terminate()

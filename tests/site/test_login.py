@@ -6,7 +6,7 @@ from playwright.sync_api import Browser
 
 
 def test_without_a_token_every_page_leads_to_the_login_and_back(callers: Callers) -> None:
-    answer = callers.nobody().get("/jobs?state=done", follow_redirects=False)
+    answer = callers.nobody().get("/jobs?state=done", headers={"accept": "text/html"}, follow_redirects=False)
     assert answer.status_code == 303
     assert answer.headers["location"] == "/login?next=%2Fjobs%3Fstate%3Ddone"
 

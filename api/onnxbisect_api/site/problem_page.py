@@ -7,13 +7,13 @@ from fastapi import Request, Response
 from onnxbisect_api.site.rendering import page
 from onnxbisect_api.site.session import to_login
 
-#: What programs ask for; they want a problem document.
-_FOR_PROGRAMS = ("/v1/", "/static/", "/metrics", "/livez", "/readyz", "/openapi.json")
+#: Here a browser asks for a script of ours, which wants a problem document as any program does.
+_REST = "/v1/"
 
 
 def problem_page(request: Request, status: int, detail: str) -> Response | None:
     """None where no person is asking."""
-    if request.url.path.startswith(_FOR_PROGRAMS):
+    if request.url.path.startswith(_REST) or "text/html" not in request.headers.get("accept", ""):
         return None
     if status == 401:
         return to_login(request)
