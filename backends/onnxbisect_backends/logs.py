@@ -5,8 +5,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
-import onnx.defs
-
 from onnxbisect.fingerprint import fingerprint, headline, plain
 from onnxbisect.verdict import Hints, Kind
 
@@ -121,6 +119,8 @@ def op_names(text: str) -> Iterable[str]:
 @cache
 def _spellings() -> dict[str, str]:
     """ONNX's own ops by their names in lower case, which no two of them share."""
+    import onnx.defs  # memory that a process which only knows backends by name, such as the API, does without
+
     schemas = onnx.defs.get_all_schemas_with_history()
     return {schema.name.lower(): schema.name for schema in schemas if schema.domain in ("", "ai.onnx")}
 

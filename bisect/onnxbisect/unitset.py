@@ -5,13 +5,16 @@ which are hashable as they are: the planner replays thousands of set operations 
 """
 
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 UnitSet = int
 
 _FEW = 64
+_DIGITS = bytes.maketrans(b"\x00\x01", b"01")
 
 
 def of(units: Iterable[int]) -> UnitSet:
@@ -22,9 +25,11 @@ def of(units: Iterable[int]) -> UnitSet:
         for unit in chosen:
             few |= 1 << unit
         return few
-    flags = np.zeros(max(chosen) + 1, np.bool_)
-    flags[chosen] = True
-    return int.from_bytes(np.packbits(flags, bitorder="little").tobytes(), "little")
+    highest = max(chosen)
+    flags = bytearray(highest + 1)
+    for unit in chosen:
+        flags[highest - unit] = 1
+    return int(flags.translate(_DIGITS), 2)
 
 
 def full(count: int) -> UnitSet:
@@ -45,8 +50,10 @@ def members(units: UnitSet) -> Iterator[int]:
     return reversed(few)
 
 
-def indices(units: UnitSet) -> NDArray[np.intp]:
+def indices(units: UnitSet) -> "NDArray[np.intp]":
     """The members as an array, for what is done with thousands of them at once."""
+    import numpy as np  # 12 MB, which a process that only counts sets, such as the API, does without
+
     content = np.frombuffer(units.to_bytes((units.bit_length() + 7) // 8, "little"), np.uint8)
     return np.flatnonzero(np.unpackbits(content, bitorder="little"))
 

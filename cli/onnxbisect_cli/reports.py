@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from onnxbisect.errors import OptionError
-from onnxbisect.report import FORMAT, schema
+from onnxbisect.report.document import FORMAT, schema
 from onnxbisect.report.files import FORMS
 from onnxbisect.report.terminal import lines
 from onnxbisect_cli.arguments import Format

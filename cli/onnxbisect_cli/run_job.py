@@ -6,7 +6,7 @@ from tempfile import TemporaryFile
 
 from onnxbisect.errors import OptionError
 from onnxbisect.job import Job
-from onnxbisect.report import document
+from onnxbisect.report.document import document
 from onnxbisect.report.files import culprit_dirs, write
 from onnxbisect.report.text import plural
 from onnxbisect.verdict import Status

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from onnxbisect.errors import BackendUnusableError, OptionError
-from onnxbisect.report import document
+from onnxbisect.report.document import document
 from onnxbisect.report.files import put
 from onnxbisect.report.overview import Asked, Subject, overview
 from onnxbisect.report.overview_forms import html, lines, markdown

@@ -9,7 +9,7 @@ from scenes import asks, new_job, plan, prepare, read, take
 
 from onnxbisect.diagnosis import Certificate, Culprit
 from onnxbisect.model.model import Model
-from onnxbisect.report import document
+from onnxbisect.report.document import document
 from onnxbisect.report.files import culprit_dirs
 from onnxbisect.verdict import Status
 from onnxbisect_db import models, searches

@@ -6,8 +6,8 @@ from onnx import helper
 
 from onnxbisect.diagnosis import Certificate, CertificateStatus, Culprit, CulpritKind
 from onnxbisect.model.model import Model
-from onnxbisect.report import document
 from onnxbisect.report.compare import compare
+from onnxbisect.report.document import document
 from onnxbisect.unitset import of
 
 from .report_factory import chain, culprit, job_of, single

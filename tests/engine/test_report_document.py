@@ -16,7 +16,7 @@ from onnxbisect.diagnosis import (
     Evidence,
     NeedsContext,
 )
-from onnxbisect.report import document, schema
+from onnxbisect.report.document import document, schema
 from onnxbisect.report.ranges import indices, spell
 from onnxbisect.unitset import members, of
 from onnxbisect.verdict import Status

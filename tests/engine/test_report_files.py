@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from onnxbisect.report import culprit_dir_name, document
+from onnxbisect.report.culprits import culprit_dir_name
+from onnxbisect.report.document import document
 from onnxbisect.report.files import FORMS, culprit_dirs, write
 
 from .report_factory import HOSTILE, chain, job_of, single

@@ -14,7 +14,7 @@ from onnx import helper
 
 from onnxbisect.diagnosis import Certainty, CulpritKind
 from onnxbisect.preflight.finding import Finding, Severity
-from onnxbisect.report import document, schema
+from onnxbisect.report.document import document, schema
 from onnxbisect.report.gitlab import gitlab
 from onnxbisect.report.html import html
 from onnxbisect.report.junit import junit

@@ -9,7 +9,7 @@ import pytest
 
 from onnxbisect.diagnosis import Certainty, Culprit, CulpritKind
 from onnxbisect.model.model import Model
-from onnxbisect.report import document
+from onnxbisect.report.document import document
 from onnxbisect.report.overview import Asked, Subject, overview, schema
 from onnxbisect.report.overview_forms import html, lines, markdown
 from onnxbisect.unitset import of

@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 
 from onnxbisect.diagnosis import Certificate, CertificateStatus, CulpritKind
-from onnxbisect.report import document, schema
+from onnxbisect.report.document import document, schema
 from onnxbisect.report.html import html
 from onnxbisect.report.markdown import markdown
 from onnxbisect.report.terminal import lines

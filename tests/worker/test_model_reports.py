@@ -16,7 +16,7 @@ from jsonschema import validate
 from onnx import TensorProto, helper, numpy_helper
 
 from onnxbisect.errors import OptionError
-from onnxbisect.report import schema
+from onnxbisect.report.document import schema
 from onnxbisect_backends import registry
 from onnxbisect_backends.probing.inquiry import inquire
 from onnxbisect_backends.probing.intake import Intake

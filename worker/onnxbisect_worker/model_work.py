@@ -10,7 +10,7 @@ from onnxbisect.answer import Answer
 from onnxbisect.diagnosis import Diagnosis
 from onnxbisect.errors import BackendUnusableError, OnnxBisectError, OptionError
 from onnxbisect.job import ProbeRecord, Stats
-from onnxbisect.report import document
+from onnxbisect.report.document import document
 from onnxbisect.report.files import culprit_dirs, put
 from onnxbisect.search import plan
 from onnxbisect.unitset import UnitSet
