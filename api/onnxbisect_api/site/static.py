@@ -1,4 +1,7 @@
-"""Scripts and styles, at addresses that change with them, so that browsers may keep them for ever."""
+"""Scripts and styles, at addresses that change with them, so that browsers may keep them for ever.
+
+All of them share one version: a module that imports `./neighbour.js` asks for it at its own version.
+"""
 
 import hashlib
 from dataclasses import dataclass
@@ -21,29 +24,46 @@ _FOR_EVER = "public, max-age=31536000, immutable"
 class _File:
     content: bytes
     media_type: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Folder:
+    files: dict[str, _File]
     version: str
 
 
 def address(name: str) -> str:
     """Where a file of this folder is; KeyError where there is none."""
-    return f"/static/{_files()[name].version}/{name}"
+    folder = _folder()
+    if name not in folder.files:
+        raise KeyError(name)
+    return f"/static/{folder.version}/{name}"
 
 
 @router.get("/static/{version}/{name:path}")
 def static(version: str, name: str) -> Response:
     """An old version's address answers with what is there now, and is not kept."""
-    file = _files().get(name)
+    folder = _folder()
+    file = folder.files.get(name)
     if file is None:
         raise missing("file")
-    kept = _FOR_EVER if version == file.version else "no-cache"
+    kept = _FOR_EVER if version == folder.version else "no-cache"
     return Response(file.content, media_type=file.media_type, headers={"Cache-Control": kept})
 
 
 @cache
-def _files() -> dict[str, _File]:
+def _folder() -> _Folder:
     found = dict(_below(resources.files("onnxbisect_api.site").joinpath("static"), ""))
     found["report.css"] = stylesheet().encode()
-    return {name: _file(name, content) for name, content in found.items() if _type(name) is not None}
+    files = {
+        name: _File(content=content, media_type=media_type)
+        for name, content in sorted(found.items())
+        if (media_type := _type(name)) is not None
+    }
+    digest = hashlib.sha256()
+    for name, file in files.items():
+        digest.update(f"{name} {len(file.content)} ".encode() + file.content)
+    return _Folder(files=files, version=digest.hexdigest()[:12])
 
 
 def _below(folder: Traversable, prefix: str) -> list[tuple[str, bytes]]:
@@ -54,12 +74,6 @@ def _below(folder: Traversable, prefix: str) -> list[tuple[str, bytes]]:
         else:
             found.append((f"{prefix}{entry.name}", entry.read_bytes()))
     return found
-
-
-def _file(name: str, content: bytes) -> _File:
-    media_type = _type(name)
-    assert media_type is not None  # noqa: S101 - others are left out
-    return _File(content=content, media_type=media_type, version=hashlib.sha256(content).hexdigest()[:12])
 
 
 def _type(name: str) -> str | None:
