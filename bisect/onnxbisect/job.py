@@ -1,13 +1,16 @@
 """A finished (or ended) job as values: everything that a report is made from."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from onnxbisect.diagnosis import Diagnosis
-from onnxbisect.model.model import Model
-from onnxbisect.preflight.finding import Finding
 from onnxbisect.unitset import UnitSet
 from onnxbisect.verdict import Verdict
+
+if TYPE_CHECKING:
+    # both bring onnx along, which readers of reports do without
+    from onnxbisect.model.model import Model
+    from onnxbisect.preflight.finding import Finding
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,9 +58,9 @@ class Stats:
 class Job:
     """One model on one target, diagnosed."""
 
-    model: Model
+    model: "Model"
     target: Target
     diagnosis: Diagnosis
     probes: tuple[ProbeRecord, ...]
-    preflight: tuple[Finding, ...]
+    preflight: "tuple[Finding, ...]"
     stats: Stats

@@ -5,6 +5,7 @@ import http.client
 import os
 import shutil
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -256,3 +257,10 @@ def test_a_request_that_is_cancelled_leaves_the_sink_to_nobody() -> None:
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(cancelled())
     assert sink.did == ["wrote 1048576", "abandoned"]
+
+
+def test_a_process_that_only_takes_uploads_has_no_onnx_in_memory() -> None:
+    """It is there from the first question about backends on; models are read by others."""
+    program = "import sys, onnxbisect_api.app; print({'onnx', 'onnxruntime', 'numpy'} & set(sys.modules))"
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert told.stdout == "set()\n"

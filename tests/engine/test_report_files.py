@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from onnxbisect.report.culprits import culprit_dir_name
 from onnxbisect.report.document import document
 from onnxbisect.report.files import FORMS, culprit_dirs, write
+from onnxbisect.report.names import culprit_dir_name
 
 from .report_factory import HOSTILE, chain, job_of, single
 

@@ -7,7 +7,7 @@ version, which says the same in other words. So a culprit is looked for in three
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any
 
-from onnxbisect.report.culprits import LISTED
+from onnxbisect.report.ranges import LISTED
 
 #: The value of `format`; a change that breaks readers counts the number up.
 FORMAT = "onnx-bisect/compare@1"

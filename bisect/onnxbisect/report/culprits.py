@@ -7,24 +7,18 @@ from typing import Any
 from onnxbisect.diagnosis import Certainty, Culprit, CulpritKind, NeedsContext
 from onnxbisect.job import Job
 from onnxbisect.report.facts import Facts
+from onnxbisect.report.names import culprit_dir_name
 from onnxbisect.report.origin import Origin, origin
-from onnxbisect.report.ranges import spell
+from onnxbisect.report.ranges import LISTED, spell
 from onnxbisect.report.records import Records
 from onnxbisect.report.surroundings import surroundings
 from onnxbisect.report.text import slug
 from onnxbisect.unitset import UnitSet, members, size
 from onnxbisect.verdict import Status
 
-#: Longer node lists are given by `units` alone.
-LISTED = 50
 _ORIGINS = 20
 _VARIANTS = 6
 _EXAMPLES = 3
-
-
-def culprit_dir_name(number: int, ops: list[str]) -> str:
-    """Where culprit `number` (the first is 1) is kept below `culprits/`: `02-ReduceMean-BatchNormalization`."""
-    return f"{number:02d}-{slug('-'.join(ops))}"
 
 
 class Entries:

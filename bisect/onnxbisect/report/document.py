@@ -7,10 +7,10 @@ from typing import Any
 from onnxbisect.diagnosis import Certainty
 from onnxbisect.job import Job, ProbeRecord
 from onnxbisect.report import words
-from onnxbisect.report.culprits import LISTED, Entries, op_name
+from onnxbisect.report.culprits import Entries, op_name
 from onnxbisect.report.optable import op_table
 from onnxbisect.report.partition import pieces
-from onnxbisect.report.ranges import spell
+from onnxbisect.report.ranges import LISTED, spell
 from onnxbisect.report.records import Records
 from onnxbisect.report.states import States, states
 from onnxbisect.report.tables import tables

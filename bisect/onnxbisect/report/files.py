@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from onnxbisect.report.culprits import culprit_dir_name
 from onnxbisect.report.gitlab import gitlab
 from onnxbisect.report.html import html
 from onnxbisect.report.junit import junit
 from onnxbisect.report.markdown import culprit_readme, markdown
+from onnxbisect.report.names import culprit_dir_name
 from onnxbisect.report.sarif import sarif
 
 #: File name and writer of every form.

@@ -5,12 +5,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import resources
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from onnxbisect.model.model import Model
 from onnxbisect.report.ranges import indices
 from onnxbisect.unitset import UnitSet, is_subset, members, of
 from onnxbisect.verdict import Status
+
+if TYPE_CHECKING:
+    from onnxbisect.model.model import Model  # brings onnx along, which readers of reports do without
+
 
 #: The value of `format`; a change that breaks readers counts the number up.
 FORMAT = "onnx-bisect/overview@1"
@@ -26,7 +29,7 @@ class Subject:
     names: Sequence[str]
 
     @classmethod
-    def of(cls, model: Model) -> "Subject":
+    def of(cls, model: "Model") -> "Subject":
         """From the model itself."""
         nodes = model.proto.graph.node
         names = tuple(nodes[unit.node].name for unit in model.units)

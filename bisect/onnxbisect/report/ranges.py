@@ -4,6 +4,9 @@ from collections.abc import Iterator
 
 from onnxbisect.unitset import UnitSet, members
 
+#: Longer lists of nodes are given as ranges alone.
+LISTED = 50
+
 
 def spell(units: UnitSet) -> str:
     """The set as ascending, inclusive ranges of unit indices; empty text for the empty set."""
