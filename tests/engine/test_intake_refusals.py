@@ -57,6 +57,19 @@ def test_a_model_that_is_cut_off(tmp_path: Path) -> None:
     assert "not an ONNX model" in refusal(written(tmp_path, content[: len(content) // 2]))
 
 
+@pytest.mark.parametrize(
+    "text", ["\ud800".encode("utf-8", "surrogatepass"), "节点".encode("gbk")], ids=["surrogate", "gbk"]
+)
+@pytest.mark.parametrize("where", ["NODE", "TENSOR", "WEIGHT"])
+def test_names_that_are_not_utf_8(tmp_path: Path, text: bytes, where: str) -> None:
+    node = helper.make_node("Add", ["x", "WEIGHT"], ["TENSOR"], "NODE")
+    weight = helper.make_tensor("WEIGHT", TensorProto.FLOAT, [1], [1.0])
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in ("x", "TENSOR")]
+    model = helper.make_model(helper.make_graph([node], "g", values[:1], values[1:], [weight]))
+    content = model.SerializeToString().replace(where.encode(), text.ljust(len(where)))
+    assert f"{text.ljust(len(where))!r}, which is not UTF-8" in refusal(written(tmp_path, content))
+
+
 def test_a_model_without_nodes(tmp_path: Path) -> None:
     assert "no nodes" in refusal(written(tmp_path, "g (float[2] x) => (float[2] x) { }"))
 

@@ -4,6 +4,8 @@ import hashlib
 from pathlib import Path
 
 import onnx
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
 
 from onnxbisect.errors import ModelError
 from onnxbisect.model.external import locations
@@ -33,9 +35,31 @@ def read(path: Path) -> tuple[onnx.ModelProto, str]:
         raise ModelError(f"{path} imports no operator set, so its ops have no meaning. Export it again.")
     if not proto.graph.node:
         raise ModelError(f"{path} has no nodes: there is nothing that a compiler could refuse.")
+    if (text := _undecodable(proto)) is not None:
+        raise ModelError(
+            f"{path} has the name {text!r}, which is not UTF-8 as ONNX demands. Export it with other names."
+        )
     for file in locations(proto, path.parent):
         _hash_file(digest, file)
     return proto, digest.hexdigest()
+
+
+def _undecodable(message: Message) -> bytes | None:
+    """A text that is not UTF-8: protobuf hands it out as bytes, and takes those nowhere."""
+    if isinstance(message, onnx.TensorProto):  # to list its fields would copy the weights
+        named: object = message.name
+        return named if isinstance(named, bytes) else None
+    for field, value in message.ListFields():
+        values = value if field.is_repeated else [value]
+        if field.type == FieldDescriptor.TYPE_STRING and field.name != "doc_string":
+            found = next((text for text in values if isinstance(text, bytes)), None)
+        elif field.type == FieldDescriptor.TYPE_MESSAGE:
+            found = next((text for inner in values if (text := _undecodable(inner)) is not None), None)
+        else:
+            continue
+        if found is not None:
+            return found
+    return None
 
 
 def _bytes(path: Path) -> bytes:
