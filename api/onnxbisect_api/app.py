@@ -29,6 +29,7 @@ from onnxbisect_api.routes import (
     webhooks,
 )
 from onnxbisect_api.site import home, session, static
+from onnxbisect_api.site import jobs as jobs_page
 from onnxbisect_api.site.problem_page import problem_page
 from onnxbisect_api.watch import Watch
 from onnxbisect_worker.service import Service
@@ -58,7 +59,7 @@ def create_app(service: Service, *, lifespan: Lifespan[FastAPI] | None = None) -
     for module in (models, files, job_forms, jobs, reports, probes, events, backends, compare, badge, tokens, webhooks):
         app.include_router(module.router, prefix="/v1")
     app.include_router(health.router)
-    for page in (static, session, home):
+    for page in (static, session, home, jobs_page):
         app.include_router(page.router, include_in_schema=False)
     app.add_middleware(BodyLimit, uploads=_UPLOADS, forms=_FORMS)
     app.add_middleware(SecurityHeaders)

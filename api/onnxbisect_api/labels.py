@@ -1,12 +1,29 @@
 """Labels in addresses: `label=repo:net&label=branch:main`."""
 
 import re
+from collections.abc import Iterable
 from typing import Annotated
 
 from fastapi import Depends, Query
 
 from onnxbisect_api.job_request import LABEL_NAME, ONE_LINE
 from onnxbisect_api.problems import Problem
+
+#: Neither of the two marks can be in a name.
+_PARTS = re.compile(r"([^:=]*)([:=]?)(.*)", re.DOTALL)
+
+
+def read(texts: Iterable[str]) -> dict[str, str]:
+    """What `name:value` or `name=value` say, each once."""
+    found = {}
+    for text in texts:
+        name, mark, value = _PARTS.fullmatch(text).groups()  # type: ignore[union-attr] # it matches any text
+        if not mark or not value or not re.fullmatch(LABEL_NAME, name) or not re.fullmatch(ONE_LINE, value):
+            raise Problem(422, "A label is written as name:value, as in label=repo:net.")
+        if name in found:
+            raise Problem(422, f"The label '{name}' is asked for twice.")
+        found[name] = value
+    return found
 
 
 def _labels(
@@ -15,15 +32,7 @@ def _labels(
         Query(max_length=8, description="name:value; several must all be there", examples=["repo:net"]),
     ] = None,
 ) -> dict[str, str]:
-    found = {}
-    for text in label or ():
-        name, colon, value = text.partition(":")
-        if not colon or not value or not re.fullmatch(LABEL_NAME, name) or not re.fullmatch(ONE_LINE, value):
-            raise Problem(422, "A label is written as name:value, as in label=repo:net.")
-        if name in found:
-            raise Problem(422, f"The label '{name}' is asked for twice.")
-        found[name] = value
-    return found
+    return read(label or ())
 
 
 #: A parameter of this type are the labels that are asked for.

@@ -29,9 +29,16 @@ class Page:
 
     def next_is(self, after: str | None) -> None:
         """Say in the `Link` header where it goes on; nothing where this is the last page."""
-        if after is not None:
-            url = self._request.url.include_query_params(after=after)
-            self._response.headers["Link"] = f'<{url.path}?{url.query}>; rel="next"'
+        address = self.address(after)
+        if address is not None:
+            self._response.headers["Link"] = f'<{address}>; rel="next"'
+
+    def address(self, after: str | None) -> str | None:
+        """Where it goes on after this id; None where this is the last page."""
+        if after is None:
+            return None
+        url = self._request.url.include_query_params(after=after)
+        return f"{url.path}?{url.query}"
 
 
 #: A parameter of this type makes an operation answer in pages.

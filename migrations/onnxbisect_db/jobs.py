@@ -7,9 +7,10 @@ from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import Select, func, select, update
+from sqlalchemy import Select, func, or_, select, update
 from sqlalchemy.orm import Session, selectinload
 
+from onnxbisect.verdict import Status
 from onnxbisect_db import bells, endpoints, events, uploads
 from onnxbisect_db.columns import new_id
 from onnxbisect_db.database import now
@@ -50,10 +51,14 @@ class NewJob:
 
 @dataclass(frozen=True, kw_only=True)
 class Filter:
-    """Which jobs to list; what is None does not matter."""
+    """Which jobs to list; what is None does not matter. `text` is a part of the model's name, in capitals or not, or
+    the beginning of its SHA-256 or of the job's id.
+    """
 
     state: JobState | None = None
+    verdict: Status | None = None
     model_sha256: str | None = None
+    text: str | None = None
     backend: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
 
@@ -152,8 +157,13 @@ def listed(
         found = found.where(Job.id < after)
     if wanted.state is not None:
         found = found.where(Job.state == wanted.state)
+    if wanted.verdict is not None:
+        found = found.where(Job.verdict == wanted.verdict)
     if wanted.model_sha256 is not None:
         found = found.where(Job.model_sha256 == wanted.model_sha256)
+    if wanted.text is not None:
+        begins = [column.startswith(wanted.text.lower(), autoescape=True) for column in (Job.model_sha256, Job.id)]
+        found = found.where(or_(Job.model_name.icontains(wanted.text, autoescape=True), *begins))
     if wanted.backend is not None:
         found = found.where(Job.searches.any(Search.backend == wanted.backend))
     for name, value in wanted.labels.items():

@@ -1,0 +1,118 @@
+"""The list of jobs: found by what they are about, brought up to date while they run, compared two at a time."""
+
+from typing import Annotated
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import RedirectResponse
+from pydantic import BeforeValidator
+
+from onnxbisect.verdict import Status
+from onnxbisect_api import labels
+from onnxbisect_api.access import Reader
+from onnxbisect_api.addresses import TheAddresses
+from onnxbisect_api.job_request import ONE_LINE, BackendName
+from onnxbisect_api.job_view import JobView, job_view
+from onnxbisect_api.names import UUID_PATTERN
+from onnxbisect_api.pages import Paged
+from onnxbisect_api.problems import Problem
+from onnxbisect_api.service import TheService
+from onnxbisect_api.site.rendering import page
+from onnxbisect_db import jobs, workers
+from onnxbisect_db.jobs import Filter
+from onnxbisect_db.states import JobState
+
+router = APIRouter()
+
+# A form sends its empty fields, too.
+_Said = BeforeValidator(lambda value: value or None)
+#: What a job has come to: its verdict where it has one.
+_Outcome = Annotated[Status | JobState | None, _Said]
+_Text = Annotated[str | None, _Said, Query(max_length=200, pattern=ONE_LINE)]
+_Label = Annotated[str, Query(max_length=400)]
+
+
+@router.get("/jobs")
+def listed(
+    request: Request,
+    service: TheService,
+    caller: Reader,
+    addresses: TheAddresses,
+    paged: Paged,
+    state: _Outcome = None,
+    text: _Text = None,
+    target: Annotated[BackendName | None, _Said] = None,
+    label: Annotated[list[_Label], Query(max_length=9)] = [],  # noqa: B006 - FastAPI copies it
+) -> Response:
+    """The newest first. A script that asks for the rows anew gets nothing but these."""
+    try:
+        wanted, complaint = labels.read(each for each in label if each), ""
+    except Problem as problem:
+        wanted, complaint = {}, problem.detail
+    sought = Filter(
+        state=state if isinstance(state, JobState) else None,
+        verdict=state if isinstance(state, Status) else None,
+        text=text,
+        backend=target,
+        labels=wanted,
+    )
+    with service.database.session() as session:
+        found = jobs.listed(session, caller.tenant, sought, after=paged.after, limit=paged.limit)
+        offered = workers.slots(session)
+    shown = [job_view(job, addresses, offered) for job in found.jobs]
+    part = "_jobs.html.j2" if request.headers.get("hx-request") else "jobs.html.j2"
+    return page(
+        request,
+        part,
+        caller,
+        jobs=shown,
+        going=any(not job.state.ended for job in shown),
+        # Those that one may ask for: what is offered, and what is asked for already.
+        backends=sorted({*offered, *(view.backend for job in shown for view in job.targets), *filter(None, [target])}),
+        state=state,
+        text=text or "",
+        target=target,
+        labels=wanted,
+        complaint=complaint,
+        typed=" ".join(label) if complaint else "",
+        narrowed=bool(state or text or target or wanted),
+        query=request.url.query,
+        root=(service.settings.public_url or str(request.base_url)).rstrip("/"),
+        next=paged.address(found.after),
+        first=paged.after is None,
+        without=lambda name: _address(text, state, target, {key: wanted[key] for key in wanted if key != name}),
+        labelled=lambda name, value: _address(text, state, target, {**wanted, name: value}),
+        progress=_progress,
+        culprits=_culprits,
+    )
+
+
+@router.get("/jobs/compare")
+def compare(
+    caller: Reader,
+    job: Annotated[list[Annotated[str, Query(pattern=UUID_PATTERN)]], Query(max_length=100)] = [],  # noqa: B006
+) -> Response:
+    """To the comparison of the two that are ticked, the older one first."""
+    if len(job) != 2:
+        raise Problem(422, f"Tick two jobs to compare: {len(job)} are ticked.")
+    older, newer = sorted(job)
+    return RedirectResponse(f"/compare?{urlencode({'a': older, 'b': newer})}", 303)
+
+
+def _address(text: str | None, state: str | None, target: str | None, wanted: dict[str, str]) -> str:
+    """The list with these filters."""
+    said = [(name, value) for name, value in (("text", text), ("state", state), ("target", target)) if value]
+    said += [("label", f"{name}:{value}") for name, value in wanted.items()]
+    return f"/jobs?{urlencode(said)}" if said else "/jobs"
+
+
+def _progress(job: JobView) -> tuple[int, int]:
+    """Compiler calls so far, and how many there will probably be."""
+    calls = sum(target.calls for target in job.targets)
+    left = sum(target.expected for target in job.targets if not target.state.ended)
+    return calls, calls + round(left)
+
+
+def _culprits(job: JobView) -> list[str]:
+    """The ops of each culprit that stands, as `Div + Erf`."""
+    return [" + ".join(culprit["ops"]) for target in job.targets for culprit in target.culprits]
