@@ -4,14 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from sqlalchemy import delete, select, update
+from sqlalchemy import delete, func, select, update
 from sqlalchemy.orm import Session
 
 from onnxbisect_db import queues
 from onnxbisect_db.database import now
 from onnxbisect_db.insertion import insert
-from onnxbisect_db.states import Stage
-from onnxbisect_db.tables import Queue, Search, Worker
+from onnxbisect_db.states import ProbeState, Stage
+from onnxbisect_db.tables import Probe, Queue, Search, Worker
 
 #: A worker tells of itself every 20 seconds or so.
 ALIVE = timedelta(seconds=60)
@@ -79,6 +79,12 @@ def slots(session: Session) -> dict[str, int]:
             for backend in worker.backends:
                 found[backend] = found.get(backend, 0) + worker.slots
     return found
+
+
+def busy(session: Session) -> dict[str, int]:
+    """By worker, how many probes it has in hand."""
+    held = select(Probe.worker, func.count()).where(Probe.state == ProbeState.RUNNING).group_by(Probe.worker)
+    return dict(session.execute(held).all())
 
 
 def forget(session: Session) -> None:

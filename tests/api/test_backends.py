@@ -5,7 +5,7 @@ from typing import Any
 
 from callers import Callers
 from given import running
-from scenes import claimed
+from scenes import answer, claimed
 from sqlalchemy import update
 
 from onnxbisect_db import workers
@@ -45,6 +45,17 @@ def test_workers_tell_what_they_have_and_what_they_cannot_use(callers: Callers, 
         ("host-1", True, 2),
         ("host-2", False, 1),
     ]
+
+
+def test_a_worker_is_busy_with_what_it_has_in_hand(callers: Callers, service: Service) -> None:
+    with service.database.transaction() as session:
+        for name in ("host-1", "host-2"):
+            workers.joined(session, Presence(id=name, backends=("npu",), slots=4))
+    running(service, [1, 2, 3])
+    answer(service.database, claimed(service.database, worker="host-1"))
+    claimed(service.database, worker="host-1")
+    present = callers.reader().get("/v1/workers").json()
+    assert [(worker["id"], worker["busy"]) for worker in present] == [("host-1", 1), ("host-2", 0)]
 
 
 def test_an_admin_bounds_a_queue(callers: Callers, service: Service) -> None:
