@@ -1,15 +1,21 @@
 """What a search has learnt: for the coordinator that replays it, for reports, and for the page."""
 
+from dataclasses import dataclass
+
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from onnxbisect.unitset import UnitSet
+from onnxbisect.verdict import Status
 from onnxbisect.verdict_json import from_json
 from onnxbisect_db import verdicts
 from onnxbisect_db.answered import Answered
 from onnxbisect_db.states import ProbeState
 from onnxbisect_db.tables import Job, Probe, Search
 from onnxbisect_db.verdicts import Question
+
+#: Databases bound the length of a list.
+_AT_A_TIME = 500
 
 
 def answered(session: Session, search_id: str) -> list[Answered]:
@@ -20,6 +26,29 @@ def answered(session: Session, search_id: str) -> list[Answered]:
         .order_by(Probe.ended_at, Probe.id)
     )
     return [_answered(probe) for probe in session.scalars(mine)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Passed:
+    """All units that were in a probe that passed, and the ids of the answers that this was read from."""
+
+    units: UnitSet = 0
+    answers: frozenset[str] = frozenset()
+
+
+def passed(session: Session, search_id: str, before: Passed | None = None) -> Passed:
+    """As of now. What was known `before` is not read again: sets of units are long where models are large."""
+    mine = (Probe.search_id == search_id, Probe.state == ProbeState.DONE)
+    answers = frozenset(session.scalars(select(Probe.id).where(*mine)))
+    if before is None or not before.answers <= answers:  # a retry has begun anew
+        before = Passed()
+    new = sorted(answers - before.answers)
+    units = before.units
+    for first in range(0, len(new), _AT_A_TIME):
+        few = Probe.id.in_(new[first : first + _AT_A_TIME])
+        for text in session.scalars(select(Probe.units).where(few, Probe.verdict["status"].as_string() == Status.PASS)):
+            units |= int(text, 16)
+    return Passed(units=units, answers=answers)
 
 
 def in_hand(session: Session, search_id: str) -> set[tuple[UnitSet, int]]:

@@ -4,7 +4,8 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
-from onnxbisect.diagnosis import Certainty, Culprit, Diagnosis
+from onnxbisect.diagnosis import Certainty, Culprit, CulpritKind, Diagnosis
+from onnxbisect.report.ranges import spell
 from onnxbisect.report.text import clip
 from onnxbisect.unitset import members, size
 from onnxbisect.universe import Universe
@@ -29,10 +30,16 @@ def _name(culprit: Culprit) -> str:
 
 def _words(universe: Universe, culprit: Culprit) -> dict[str, Any]:
     units = list(members(culprit.units))[:_SHOWN]
+    places = 0
+    if culprit.kind is not CulpritKind.CAPACITY:  # of which no unit is to blame
+        for occurrence in culprit.occurrences or (culprit.units,):
+            places |= occurrence
     return {
         "ops": [clip(universe.op[unit], 80) for unit in units],
         "nodes": [clip(name, 200) for unit in units for name in universe.names[unit][:1]],
         "size": size(culprit.units),
+        "units": spell(culprit.units),
+        "places": spell(places),
         "occurrences": len(culprit.occurrences),
         "kind": culprit.kind.value,
         "certainty": culprit.certainty.value,
