@@ -1,5 +1,6 @@
 """The list of jobs: found by what they are about, brought up to date while they run, compared two at a time."""
 
+from collections import Counter
 from typing import Annotated
 from urllib.parse import urlencode
 
@@ -113,6 +114,7 @@ def _progress(job: JobView) -> tuple[int, int]:
     return calls, calls + round(left)
 
 
-def _culprits(job: JobView) -> list[str]:
-    """The ops of each culprit that stands, as `Div + Erf`."""
-    return [" + ".join(culprit["ops"]) for target in job.targets for culprit in target.culprits]
+def _culprits(job: JobView) -> dict[str, int]:
+    """How many culprits stand of each kind, as `Div + Erf`; the most frequent first."""
+    kinds = Counter(" + ".join(culprit["ops"]) for target in job.targets for culprit in target.culprits)
+    return dict(kinds.most_common())
