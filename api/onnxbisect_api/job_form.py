@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
@@ -55,14 +55,29 @@ class FormRoute(APIRoute):
 
 
 class JobDocument:
-    """See `model_form.Document`: what is asked of the form's model. `accept` raises where it cannot be."""
+    """See `model_form.Texts`: what is asked of the form's model. `accept` raises where it cannot be."""
 
-    field = _FIELD
+    told = f"a document in '{_FIELD}'"
 
     def __init__(self, accept: Callable[[JobTerms], Accepted]) -> None:
         self._accept = accept
         self._text = bytearray()
+        self._came = False
         self._accepted: Accepted | None = None
+
+    def begin(self, field: str, file_name: str) -> Self | None:
+        """See `Texts.begin`."""
+        if field != _FIELD:
+            return None
+        if self._came:
+            raise Problem(422, f"The form has two fields '{_FIELD}'.")
+        self._came = True
+        return self
+
+    def demand_all(self) -> None:
+        """See `Texts.demand_all`."""
+        if not self._came:
+            raise Problem(422, f"The form has no field '{_FIELD}': a JSON document belongs there.")
 
     def write(self, chunk: bytes) -> None:
         """Some of its text."""

@@ -1,7 +1,7 @@
 """A form with a model and the files of its external data, read as it comes: `model` once, `data` for each file.
 
 A part's file name is what the model says about it: its own name for `model`, the location of the data for `data`.
-A small document may come with them, in a field of its own.
+Fields that are text and no file may come with them.
 """
 
 from collections.abc import Callable
@@ -36,7 +36,7 @@ class Form:
         return self.model.size + sum(stored.size for stored in self.data.values())
 
 
-class _Part(Protocol):
+class Part(Protocol):
     """Where the bytes of a part go."""
 
     def write(self, chunk: bytes) -> None:
@@ -46,19 +46,31 @@ class _Part(Protocol):
         """That was all of them."""
 
 
-class Document(_Part, Protocol):
-    """A field that is text and no file. What it raises ends the upload."""
+class Texts(Protocol):
+    """The fields that are text and no file. What it raises ends the upload."""
 
-    @property
-    def field(self) -> str:
-        """Its name."""
+    #: How the sentence on a field that nobody knows tells of these.
+    told: str
+
+    def begin(self, field: str, file_name: str) -> Part | None:
+        """Where the bytes of this field go; None where it is no text."""
+
+    def demand_all(self) -> None:
+        """The form is whole."""
+
+
+class NoModel(Problem):
+    """A form that is whole, and has no model."""
+
+    def __init__(self) -> None:
+        super().__init__(422, "The form has no file in the field 'model': the ONNX file belongs there.")
 
 
 class ModelForm:
     """See `receiving.Sink`: takes the body of a form of type multipart/form-data, and keeps every file unfinished."""
 
     def __init__(
-        self, content_type: str, begin: Callable[[], Unfinished], room: Room, document: Document | None = None
+        self, content_type: str, begin: Callable[[], Unfinished], room: Room, texts: Texts | None = None
     ) -> None:
         boundary = parse_options_header(content_type)[1].get(b"boundary")
         if not content_type.lower().startswith("multipart/form-data") or not boundary:
@@ -69,9 +81,8 @@ class ModelForm:
         self._size = 0
         self._header = self._value = b""
         self._disposition = ""
-        self._document = document
-        self._document_came = False
-        self._current: _Part | None = None
+        self._texts = texts
+        self._current: Part | None = None
         self._ended = False
         self._model: tuple[str, Unfinished] | None = None
         self._data: dict[str, Unfinished] = {}
@@ -88,9 +99,9 @@ class ModelForm:
         if not self._ended:
             raise _broken()
         if self._model is None:
-            raise Problem(422, "The form has no file in the field 'model': the ONNX file belongs there.")
-        if self._document is not None and not self._document_came:
-            raise Problem(422, f"The form has no field '{self._document.field}': a JSON document belongs there.")
+            raise NoModel
+        if self._texts is not None:
+            self._texts.demand_all()
         demand_tree(self._data)
         name, model = self._model
         return Form(name=name, model=model.seal(), data={at: file.seal() for at, file in self._data.items()})
@@ -122,12 +133,6 @@ class ModelForm:
             raise Problem(422, f"The form has more than {_MOST_FILES:,} data files: export all tensors into one.")
         self._current = self._data[location] = self._begin()
 
-    def _take_document(self, document: Document) -> None:
-        if self._document_came:
-            raise Problem(422, f"The form has two fields '{document.field}'.")
-        self._document_came = True
-        self._current = document
-
     # What the parser tells.
 
     def on_part_begin(self) -> None:
@@ -153,15 +158,16 @@ class ModelForm:
         """The part's bytes follow."""
         options = parse_options_header(self._disposition)[1]
         field = options.get(b"name", b"").decode("utf-8", "replace")
-        if self._document is not None and field == self._document.field:
-            self._take_document(self._document)
+        name = options.get(b"filename", b"").decode("utf-8", "replace")
+        text = None if self._texts is None else self._texts.begin(field, name)
+        if text is not None:
+            self._current = text
             return
         if field not in (_MODEL, _DATA) or b"filename" not in options:
-            also = "" if self._document is None else f", and a document in '{self._document.field}'"
+            also = "" if self._texts is None else f", and {self._texts.told}"
             raise Problem(
                 422, f"The form has a field {clip(field, 50)!r}: it takes files in 'model' and 'data' only{also}."
             )
-        name = options[b"filename"].decode("utf-8", "replace")
         if field == _MODEL:
             self._take_model(name)
         else:
@@ -170,7 +176,7 @@ class ModelForm:
     def on_part_data(self, data: bytes, start: int, end: int) -> None:
         """Some of them."""
         assert self._current is not None, "the parser tells of a part's headers first"  # noqa: S101
-        if isinstance(self._current, Unfinished):  # documents are not kept
+        if isinstance(self._current, Unfinished):  # texts are not kept
             self._size += end - start
             self._room.demand(self._size)
         self._current.write(data[start:end])

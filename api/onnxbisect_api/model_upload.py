@@ -8,7 +8,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
 from onnxbisect.report.text import clip
-from onnxbisect_api.model_form import Document, Form, ModelForm
+from onnxbisect_api.model_form import Form, ModelForm, Texts
 from onnxbisect_api.receiving import receive
 from onnxbisect_api.room import room
 from onnxbisect_db import models
@@ -21,17 +21,17 @@ T = TypeVar("T")
 
 
 async def receive_form(
-    request: Request, service: Service, tenant: str, keep: Callable[[Form], T], *, document: Document | None = None
+    request: Request, service: Service, tenant: str, keep: Callable[[Form], T], *, texts: Texts | None = None
 ) -> T:
-    """The request's form, its files in their places, and what `keep` makes of it. A document is read as soon as it has
-    come: what is wrong with it ends the upload.
+    """The request's form, its files in their places, and what `keep` makes of it. Texts are looked at as soon as they
+    have come: what is wrong with them may end the upload.
     """
     left = await run_in_threadpool(room, service, tenant)
     form = ModelForm(
         request.headers.get("content-type", ""),
         lambda: service.files.begin(limit=service.settings.upload_bytes),
         left,
-        document,
+        texts,
     )
 
     def finish() -> T:

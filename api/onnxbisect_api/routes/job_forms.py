@@ -38,6 +38,6 @@ async def submit(
             first=lambda session: note_form(session, caller.tenant, came),
         )
 
-    view = await receive_form(request, service, caller.tenant, keep, document=document)
+    view = await receive_form(request, service, caller.tenant, keep, texts=document)
     response.headers["Location"] = view.url
     return view
