@@ -11,6 +11,7 @@ from typing import Any
 from onnxbisect.report.gitlab import gitlab
 from onnxbisect.report.html import html
 from onnxbisect.report.junit import junit
+from onnxbisect.report.links import CulpritLinks, Link, Links
 from onnxbisect.report.markdown import culprit_readme, markdown
 from onnxbisect.report.names import culprit_dir_name
 from onnxbisect.report.sarif import sarif
@@ -25,7 +26,9 @@ FORMS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "gitlab-codequality.json": gitlab,
 }
 _CULPRIT_DIR = re.compile(r"\d{2,}-[A-Za-z0-9-]+")
-_CULPRIT_FILES = ("model.onnx", "model.data", "compiler.log", "README.md")
+_REPRODUCING = ("model.onnx", "model.data")
+_LOG = "compiler.log"
+_CULPRIT_FILES = (*_REPRODUCING, _LOG, "README.md")
 
 
 def culprit_dirs(document: Mapping[str, Any]) -> tuple[str, ...]:
@@ -55,8 +58,10 @@ def write(
             written.append(put(out_dir / folder / Path(name).name, content))
         readme = culprit_readme(document, number).encode("utf-8", "backslashreplace")
         written.append(put(out_dir / folder / "README.md", readme))
+    beside = Links(culprits={number: _beside(out_dir, folder) for number, folder in enumerate(folders, 1)})
     for name, form in FORMS.items():
-        written.append(put(out_dir / name, form(document).encode("utf-8", "backslashreplace")))
+        text = html(document, beside) if form is html else form(document)
+        written.append(put(out_dir / name, text.encode("utf-8", "backslashreplace")))
     return tuple(written)
 
 
@@ -72,6 +77,17 @@ def put(path: Path, content: Path | bytes) -> Path:
     finally:
         partial.unlink(missing_ok=True)
     return path
+
+
+def _beside(out_dir: Path, folder: str) -> CulpritLinks:
+    """Links to what is there."""
+    log = f"{folder}/{_LOG}"
+    return CulpritLinks(
+        files=tuple(
+            Link(text=name, href=f"{folder}/{name}") for name in _REPRODUCING if (out_dir / folder / name).exists()
+        ),
+        log=log if (out_dir / log).exists() else "",
+    )
 
 
 def _forget(culprits: Path, current: set[str]) -> None:

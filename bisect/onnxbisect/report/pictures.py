@@ -8,6 +8,7 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
+from onnxbisect.report import extent
 from onnxbisect.report.ranges import indices
 from onnxbisect.report.text import clean, clip, clip_left
 
@@ -41,7 +42,7 @@ def strip(document: Mapping[str, Any]) -> Markup:
         for index in indices(text):
             state[index] = name
     number: dict[int, int] = {}
-    for position, culprit in enumerate(document["culprits"], 1):
+    for position, culprit in enumerate(document["culprits"][: extent.CULPRITS], 1):
         for text in culprit["occurrence_units"]:
             for index in indices(text):
                 number.setdefault(index, position)

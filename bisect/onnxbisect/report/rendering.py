@@ -1,14 +1,18 @@
 """How templates become HTML, here and on the status page: all text is shown as text, whatever it says."""
 
+import re
 from importlib import resources
 
 import jinja2
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
-from onnxbisect.report import words
+from onnxbisect.report import extent, words
 from onnxbisect.report.pictures import strip, surroundings
 from onnxbisect.report.tables import summary
 from onnxbisect.report.text import clean, clip, clip_left, duration, plural
+
+#: What `onnxbisect.report.records` calls a probe.
+_PROBE = re.compile(r"\bp[0-9a-f]{10}\b")
 
 
 def environment(*loaders: jinja2.BaseLoader) -> jinja2.Environment:
@@ -25,6 +29,8 @@ def environment(*loaders: jinja2.BaseLoader) -> jinja2.Environment:
         "clip": clip,
         "clip_left": clip_left,
         "duration": duration,
+        "extent": extent,
+        "linked": _linked,
         "plural": plural,
         "strip": strip,
         "stylesheet": Markup(stylesheet()),  # noqa: S704 - our own file
@@ -38,6 +44,11 @@ def environment(*loaders: jinja2.BaseLoader) -> jinja2.Environment:
 def stylesheet() -> str:
     """What all these pages look like."""
     return resources.files("onnxbisect.report").joinpath("templates", "report.css").read_text("utf-8")
+
+
+def _linked(sentence: str) -> Markup:
+    """A sentence of our own, in which every probe leads to its row."""
+    return Markup(_PROBE.sub(r'<a href="#\g<0>">\g<0></a>', str(escape(clean(sentence)))))  # noqa: S704 - escaped
 
 
 def _shown(value: object) -> object:

@@ -33,6 +33,11 @@ def tool(document: Mapping[str, Any]) -> str:
     return " ".join(part for part in (about["tool"], about["version"]) if part)
 
 
+def outcome(document: Mapping[str, Any]) -> str:
+    """The verdict as the first thing that is read."""
+    return {"pass": "Compiles", "fail": "Does not compile"}.get(document["verdict"], "Unresolved")
+
+
 def headline(verdict: str, model: str, backend: str, certain: int) -> str:
     """The answer in one sentence; `certain` counts the culprits that are established."""
     match verdict:
@@ -66,6 +71,26 @@ def certificate(
     return (
         f"proven: with {plural(removed, 'unit')} taken out, which breaks up {them}, "
         f"the other {rest}, so nothing else is wrong"
+    )
+
+
+def meaning(document: Mapping[str, Any]) -> str:
+    """What it is worth that a certificate is proven, or bounded, to somebody who sees one for the first time."""
+    certificate = document["certificate"]
+    if certificate["status"] != "proven":
+        return (
+            "the list may be incomplete. A culprit that is not marked as suspected or flaky does fail, in real "
+            "compiles; but the rest of the model was not seen to compile, so there may be more. What is missing is "
+            "said at the top."
+        )
+    if document["verdict"] == "pass":
+        return "the list is complete, and empty. The whole model was compiled, and passed."
+    if not document["culprits"]:
+        return "the list is complete, and empty."
+    rest = "The rest of the model was compiled without them, and passed. " if certificate["probes"] else ""
+    return (
+        "the list is complete. Each culprit was compiled on its own and failed. "
+        f"{rest}So once these are dealt with, nothing else stands in the way."
     )
 
 
