@@ -28,6 +28,7 @@ from onnxbisect_api.routes import (
     tokens,
     webhooks,
 )
+from onnxbisect_api.site import backends as backends_page
 from onnxbisect_api.site import home, session, static
 from onnxbisect_api.site import jobs as jobs_page
 from onnxbisect_api.site.problem_page import problem_page
@@ -59,7 +60,7 @@ def create_app(service: Service, *, lifespan: Lifespan[FastAPI] | None = None) -
     for module in (models, files, job_forms, jobs, reports, probes, events, backends, compare, badge, tokens, webhooks):
         app.include_router(module.router, prefix="/v1")
     app.include_router(health.router)
-    for page in (static, session, home, jobs_page):
+    for page in (static, session, home, jobs_page, backends_page):
         app.include_router(page.router, include_in_schema=False)
     app.add_middleware(BodyLimit, uploads=_UPLOADS, forms=_FORMS)
     app.add_middleware(SecurityHeaders)

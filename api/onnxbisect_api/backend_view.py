@@ -29,6 +29,7 @@ class BackendWorkerView(BaseModel):
 
     id: str
     takes: bool = Field(description="whether it takes probes of this backend")
+    usable: bool | None = Field(description="whether the tool works there; null until the worker has seen")
     says: str = Field(description="the tool and its version, or why it cannot be used there")
 
 
@@ -46,8 +47,8 @@ class BackendView(BaseModel):
 
     @property
     def usable(self) -> bool:
-        """Whether anybody takes its probes now."""
-        return any(worker.takes for worker in self.workers)
+        """Whether anybody takes its probes now, and nothing is known against the tool there."""
+        return any(worker.takes and worker.usable is not False for worker in self.workers)
 
 
 class WorkerView(BaseModel):
@@ -57,6 +58,7 @@ class WorkerView(BaseModel):
     alive: bool
     backends: list[str]
     tools: dict[str, str] = Field(description="by backend, the tool and its version, or why it cannot be used there")
+    unusable: list[str] = Field(description="backends whose tool does not work there")
     slots: int = Field(description="compiles that it runs at a time")
     busy: int = Field(description="probes that it has in hand")
     started_at: datetime
@@ -72,6 +74,7 @@ def worker_views(session: Session) -> list[WorkerView]:
             alive=worker.seen_at > since,
             backends=worker.backends,
             tools=worker.tools,
+            unusable=worker.unusable or [],
             slots=worker.slots,
             busy=busy.get(worker.id, 0),
             started_at=worker.started_at,
@@ -123,7 +126,12 @@ def _view(
             for option in options
         ],
         workers=[
-            BackendWorkerView(id=worker.id, takes=name in worker.backends, says=worker.tools.get(name, ""))
+            BackendWorkerView(
+                id=worker.id,
+                takes=name in worker.backends,
+                usable=name not in (worker.unusable or ()) if name in worker.tools else None,
+                says=worker.tools.get(name, ""),
+            )
             for worker in living
             if name in worker.backends or name in worker.tools
         ],

@@ -20,12 +20,15 @@ _FORGOTTEN = timedelta(days=1)
 
 @dataclass(frozen=True, kw_only=True)
 class Presence:
-    """What a worker says: `tools` has for each backend its tool and version, or the sentence why it cannot be used."""
+    """What a worker says: `tools` has for each backend its tool and version, or the sentence why it cannot be used, and
+    `unusable` names those.
+    """
 
     id: str
     backends: tuple[str, ...]
     slots: int
     tools: Mapping[str, str] = field(default_factory=dict)
+    unusable: frozenset[str] = frozenset()
 
 
 def joined(session: Session, presence: Presence) -> None:
@@ -45,6 +48,7 @@ def seen(session: Session, presence: Presence) -> None:
     said = {
         "backends": sorted(presence.backends),
         "tools": dict(presence.tools),
+        "unusable": sorted(presence.unusable),
         "slots": presence.slots,
         "seen_at": at,
     }

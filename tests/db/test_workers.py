@@ -6,7 +6,13 @@ from onnxbisect_db import workers
 from onnxbisect_db.database import Database
 from onnxbisect_db.workers import Presence
 
-A = Presence(id="a", backends=("qnn", "rknn"), slots=2, tools={"qnn": "qairt 2.31", "rknn": "not installed"})
+A = Presence(
+    id="a",
+    backends=("qnn", "rknn"),
+    slots=2,
+    tools={"qnn": "qairt 2.31", "rknn": "not installed"},
+    unusable=frozenset({"rknn"}),
+)
 B = Presence(id="b", backends=("qnn",), slots=1)
 
 
@@ -45,5 +51,5 @@ def test_what_a_worker_says_last_counts(database: Database, clock: Clock) -> Non
         workers.seen(session, Presence(id="a", backends=("rknn",), slots=4))
     with database.session() as session:
         [worker] = workers.listed(session)
-        assert (worker.backends, worker.slots, worker.tools) == (["rknn"], 4, {})
+        assert (worker.backends, worker.slots, worker.tools, worker.unusable) == (["rknn"], 4, {}, [])
         assert (worker.seen_at - worker.started_at).total_seconds() == 5

@@ -1,6 +1,7 @@
 """Everything in one process: what `onnx-bisect serve` starts."""
 
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -90,14 +91,18 @@ def test_it_tells_what_compilers_it_has(it: Installation) -> None:
     with embedded(it):
         give_up = time.monotonic() + 60
         tools: dict[str, str] = {}
+        unusable: list[str] = []
         while not tools:
             assert time.monotonic() < give_up
             with it.service.database.session() as session:
-                tools = {name: words for row in workers.listed(session) for name, words in row.tools.items()}
+                for row in workers.listed(session):
+                    tools, unusable = row.tools, row.unusable or []
             time.sleep(0.05)
     assert tools["onnxruntime"].startswith("onnxruntime 1.")
     assert tools["whitelist"] != ""
     assert tools.keys() >= {"pulsar2", "tpu-mlir", "qnn", "rknn"}
+    assert not {"onnxruntime", "whitelist"} & set(unusable)
+    assert ("acuity" in unusable) == (shutil.which("pegasus") is None)
 
 
 def test_a_queue_in_memory_is_for_one_process_alone(it: Installation, tmp_path: Path) -> None:

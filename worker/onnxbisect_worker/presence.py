@@ -87,12 +87,16 @@ class Attendance:
             self._wake.clear()
 
     def _look(self) -> None:
-        tools = self._tools()
-        self._presence = replace(self._presence, tools=tools)
+        said = self._said()
+        tools = {name: words for name, (_, words) in said.items()}
+        unusable = frozenset(name for name, (usable, _) in said.items() if not usable)
+        self._presence = replace(self._presence, tools=tools, unusable=unusable)
         self._wake.set()
 
-    def _tools(self) -> Mapping[str, str]:
-        """Asked in a process of its own: compilers are slow to start, and some of them crash while they do."""
+    def _said(self) -> Mapping[str, tuple[bool, str]]:
+        """Whether each backend can be used, and what it says. Asked in a process of its own: compilers are slow to start,
+        and some of them crash while they do.
+        """
         argv = [sys.executable, "-m", "onnxbisect_worker.tools", *self._presence.backends]
         with subprocess.Popen(argv, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, start_new_session=True) as asking:
             self._asking = asking
@@ -103,8 +107,8 @@ class Attendance:
                 said, _ = asking.communicate()
             finally:
                 self._asking = None
-        found: dict[str, str] = {}
+        found = {}
         for line in said.splitlines():
-            name, words = json.loads(line)
-            found[name] = words
-        return {name: found.get(name, "It did not say what it is.") for name in self._presence.backends}
+            name, usable, words = json.loads(line)
+            found[name] = (bool(usable), str(words))
+        return {name: found.get(name, (False, "It did not say what it is.")) for name in self._presence.backends}

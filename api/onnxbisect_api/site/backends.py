@@ -1,0 +1,70 @@
+"""Compilers and workers: what can be asked now, by whom, and how much waits for it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import APIRouter, Form, Request, Response
+from fastapi.responses import RedirectResponse
+
+from onnxbisect_api.access import Admin, Reader
+from onnxbisect_api.backend_view import BackendView, backend_views, worker_views
+from onnxbisect_api.job_request import BackendName
+from onnxbisect_api.problems import Problem, missing
+from onnxbisect_api.service import TheService
+from onnxbisect_api.site.rendering import page
+from onnxbisect_db import queues
+
+router = APIRouter()
+
+_MOST = 100_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Row:
+    """A backend, with what its workers say: workers that say the same are named together."""
+
+    backend: BackendView
+    tools: Sequence[tuple[str, Sequence[str]]]
+    refusals: Sequence[tuple[str, Sequence[str]]]
+
+
+@router.get("/backends")
+def backends(request: Request, service: TheService, caller: Reader) -> Response:
+    """Those that can be asked come first; scripts ask for the page again and take its tables."""
+    with service.database.session() as session:
+        views, workers = backend_views(session), worker_views(session)
+    rows = [_row(view) for view in sorted(views, key=lambda view: (not view.usable, view.name))]
+    return page(
+        request,
+        "backends.html.j2",
+        caller,
+        rows=rows,
+        usable=sum(view.usable for view in views),
+        queued=sum(view.queued for view in views),
+        running=sum(view.running for view in views),
+        workers=sorted(workers, key=lambda worker: (not worker.alive, worker.id)),
+    )
+
+
+@router.post("/backends/{name}")
+def bound(name: BackendName, service: TheService, caller: Admin, at_most: Annotated[str, Form()] = "") -> Response:
+    """Bounds how many probes of it run at a time; an empty field takes the bound away."""
+    text = at_most.strip()
+    if text and not (text.isascii() and text.isdigit() and len(text) <= len(str(_MOST)) and int(text) <= _MOST):
+        raise Problem(422, f"How many may run at a time is a number from 0 to {_MOST}, or empty for no bound.")
+    with service.database.session() as session:
+        if name not in {view.name for view in backend_views(session)}:
+            raise missing("backend")
+    service.database.run(lambda session: queues.limit(session, name, int(text) if text else None))
+    return RedirectResponse("/backends", 303)
+
+
+def _row(view: BackendView) -> _Row:
+    takes: dict[str, list[str]] = {}
+    refuses: dict[str, list[str]] = {}
+    for worker in view.workers:
+        (takes if worker.takes and worker.usable is not False else refuses).setdefault(worker.says, []).append(
+            worker.id
+        )
+    return _Row(backend=view, tools=list(takes.items()), refusals=list(refuses.items()))
