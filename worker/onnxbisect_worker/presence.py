@@ -94,8 +94,8 @@ class Attendance:
         self._wake.set()
 
     def _said(self) -> Mapping[str, tuple[bool, str]]:
-        """Whether each backend can be used, and what it says. Asked in a process of its own: compilers are slow to start,
-        and some of them crash while they do.
+        """Whether each backend can be used, and what it says. Asked in a process of its own: compilers are slow to
+        start, and some of them crash while they do.
         """
         argv = [sys.executable, "-m", "onnxbisect_worker.tools", *self._presence.backends]
         with subprocess.Popen(argv, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, start_new_session=True) as asking:
