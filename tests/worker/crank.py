@@ -17,7 +17,7 @@ from onnxbisect_db.jobs import NewJob, NewTarget
 from onnxbisect_db.reconcile import reconcile
 from onnxbisect_db.states import JobState, Stage
 from onnxbisect_db.tables import Job
-from onnxbisect_worker.asking import probe
+from onnxbisect_worker.asking import probes_in_turn
 from onnxbisect_worker.bell import SilentBell, ring_all
 from onnxbisect_worker.coordinating import advance
 from onnxbisect_worker.order import Order
@@ -93,7 +93,7 @@ class Crank:
             for _ in range(chance.choice([0, 1, 1, 2])):
                 place = chance.choice(places)
                 if isinstance(ring, str):
-                    probe(place, ring)
+                    probes_in_turn(place, ring, seconds=0)
                 else:
                     STEPS[ring.stage](place, ring.search_id)
         return bool(heard)

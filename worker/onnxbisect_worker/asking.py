@@ -1,6 +1,7 @@
-"""One probe in the hands of a worker: claimed, named, compiled, answered."""
+"""A probe in the hands of a worker: claimed, named, compiled, answered; and then the next one."""
 
 import logging
+import time
 from datetime import timedelta
 
 from sqlalchemy.orm import Session
@@ -19,14 +20,27 @@ from onnxbisect_worker.hosting import Host
 from onnxbisect_worker.order import Order
 from onnxbisect_worker.place import Place
 
+#: A ring on the way through the queue leaves a slot empty for as long as a short compile takes.
+_STINT_SECONDS = 1.0
+
 log = logging.getLogger(__name__)
 
 
-def probe(place: Place, backend: str) -> bool:
-    """Take one probe of the backend, the next by right. False where there was none to take.
+def probes_in_turn(place: Place, backend: str, *, seconds: float = _STINT_SECONDS) -> None:
+    """Take probes of the backend, one after the other, while there are any; none is begun after so many seconds.
 
-    One for each ring, and then a ring for the next: whatever else waits for this worker gets its turn in between.
+    Then comes a ring for the next, so that whatever else waits for this worker gets its turn in between.
     """
+    until = time.monotonic() + seconds
+    while probe(place, backend):
+        if time.monotonic() >= until:
+            if not place.stopping.is_set() and _more(place, backend):
+                place.service.bell.probes(backend, 1)
+            return
+
+
+def probe(place: Place, backend: str) -> bool:
+    """Take one probe of the backend, the next by right. False where there was none to take."""
     if place.stopping.is_set():
         return False
     settings = place.service.settings
@@ -43,8 +57,6 @@ def probe(place: Place, backend: str) -> bool:
         answered = _ask(place, claim, hold)
     if answered:
         place.ring_search(claim.search_id, Stage.SEARCH, backend)
-    if not place.stopping.is_set() and _more(place, backend):
-        place.service.bell.probes(backend, 1)
     return True
 
 

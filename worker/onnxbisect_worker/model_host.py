@@ -29,6 +29,8 @@ from onnxbisect_worker.host_messages import Setup, answered_from_json, asked_to_
 from onnxbisect_worker.hosting import HostLostError
 from onnxbisect_worker.model_work import ModelWork
 
+#: What compiles lets those go first who find work for it, and who answer requests.
+_NICE = 5
 #: Seconds in which compiles must have died, once nobody waits for them; their supervisors go on killing without us.
 _PATIENCE = 0.4
 
@@ -58,11 +60,14 @@ def main() -> None:
 
 
 def _settle() -> None:
-    """Signals as in a program that a shell starts, whatever the worker does with them; no core files; first to go."""
+    """Signals as in a program that a shell starts, whatever the worker does with them; no core files; the last to
+    be served, and the first to go.
+    """
     for number in (signal.SIGALRM, signal.SIGTERM, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    os.nice(_NICE)
     with suppress(OSError):  # where the machine runs out of memory, a host goes before its worker
         Path("/proc/self/oom_score_adj").write_text("400")
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from celery import Celery
 
 from onnxbisect_worker.app import ADVANCE, DELIVER, PREPARE, PROBE, REPORT
-from onnxbisect_worker.asking import probe as ask_next
+from onnxbisect_worker.asking import probes_in_turn
 from onnxbisect_worker.coordinating import advance as advance_search
 from onnxbisect_worker.place import Place
 from onnxbisect_worker.preparing import prepare as prepare_search
@@ -20,7 +20,7 @@ def install(app: Celery, place: Callable[[], Place]) -> None:
         prepare_search(place(), search_id)
 
     def probe(backend: str) -> None:
-        ask_next(place(), backend)
+        probes_in_turn(place(), backend)
 
     def advance(search_id: str) -> None:
         advance_search(place(), search_id)
