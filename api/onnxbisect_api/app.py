@@ -11,6 +11,7 @@ from onnxbisect_api import problems
 from onnxbisect_api.access import Door
 from onnxbisect_api.body import BodyLimit
 from onnxbisect_api.headers import SecurityHeaders
+from onnxbisect_api.known import Known
 from onnxbisect_api.metrics import MeasuredRequests, Metrics
 from onnxbisect_api.problems import Mistake, ProblemDocument
 from onnxbisect_api.routes import (
@@ -25,19 +26,22 @@ from onnxbisect_api.routes import (
     models,
     probes,
     reports,
+    shared,
+    states,
     tokens,
     webhooks,
 )
 from onnxbisect_api.site import backends as backends_page
-from onnxbisect_api.site import home, session, static
+from onnxbisect_api.site import home, netron, new, session, static
 from onnxbisect_api.site import jobs as jobs_page
 from onnxbisect_api.site.problem_page import problem_page
+from onnxbisect_api.unit_names import Names
 from onnxbisect_api.watch import Watch
 from onnxbisect_worker.service import Service
 
 _UPLOADS = frozenset({"/v1/models", "/v1/files"})
 #: Forms are uploads here, and all else is a document.
-_FORMS = frozenset({"/v1/jobs"})
+_FORMS = frozenset({"/v1/jobs", "/new"})
 _DESCRIPTION = "Finds every part of an ONNX model that an NPU compiler refuses, and proves that nothing else is wrong."
 
 
@@ -56,11 +60,28 @@ def create_app(service: Service, *, lifespan: Lifespan[FastAPI] | None = None) -
     app.state.door = Door(service)
     app.state.metrics = Metrics(service.database)
     app.state.watch = Watch(service.database)
+    app.state.known = Known()
+    app.state.names = Names(service.files)
     problems.install(app, problem_page)
-    for module in (models, files, job_forms, jobs, reports, probes, events, backends, compare, badge, tokens, webhooks):
+    for module in (
+        models,
+        files,
+        job_forms,
+        jobs,
+        reports,
+        shared,
+        probes,
+        states,
+        events,
+        backends,
+        compare,
+        badge,
+        tokens,
+        webhooks,
+    ):
         app.include_router(module.router, prefix="/v1")
     app.include_router(health.router)
-    for page in (static, session, home, jobs_page, backends_page):
+    for page in (static, session, home, jobs_page, new, backends_page, netron):
         app.include_router(page.router, include_in_schema=False)
     app.add_middleware(BodyLimit, uploads=_UPLOADS, forms=_FORMS)
     app.add_middleware(SecurityHeaders)

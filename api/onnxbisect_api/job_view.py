@@ -8,6 +8,7 @@ from pydantic import BaseModel, Field
 
 from onnxbisect.verdict import Status
 from onnxbisect_api.addresses import Addresses
+from onnxbisect_api.culprit_files import address_of
 from onnxbisect_db.states import Fault, JobState
 from onnxbisect_db.tables import Job, Search
 
@@ -114,16 +115,10 @@ def _target(search: Search, url: str, offered: Mapping[str, int]) -> TargetView:
         expected=search.expected,
         culprits=list(search.found.values()),
         report=f"{url}/report?target={number}" if search.report is not None else None,
-        files={path: _file(url, path, number) for path in search.files},
+        files={path: address_of(url, path, number) for path in search.files},
         started_at=search.started_at,
         ended_at=search.ended_at,
     )
-
-
-def _file(url: str, path: str, number: int) -> str:
-    """`culprits/02-Exp/model.onnx` is at `culprits/2/model.onnx`."""
-    culprit, _, name = path.removeprefix("culprits/").partition("/")
-    return f"{url}/culprits/{int(culprit.partition('-')[0])}/{name}?target={number}"
 
 
 def _lack(search: Search, offered: Mapping[str, int]) -> str:

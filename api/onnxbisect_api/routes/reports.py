@@ -1,22 +1,21 @@
 """What a job has found: its reports in every form, and the culprits' files."""
 
 import json
-import re
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request, Response
-from starlette.responses import FileResponse
 
 from onnxbisect.report.files import FORMS
 from onnxbisect.report.overview import Asked, Subject, overview
 from onnxbisect.report.overview_forms import html, markdown
 from onnxbisect_api.access import Reader
+from onnxbisect_api.culprit_files import FileName, file_of, stored
 from onnxbisect_api.etags import tag_of, unchanged
 from onnxbisect_api.forms import Form, accepted
 from onnxbisect_api.found import document_of, job_of, report_of, search_of
 from onnxbisect_api.names import RowId
-from onnxbisect_api.problems import Problem, missing
+from onnxbisect_api.problems import Problem
 from onnxbisect_api.service import TheService
 from onnxbisect_db.states import JobState
 from onnxbisect_db.tables import Job, Search
@@ -25,6 +24,7 @@ from onnxbisect_worker.service import Service
 router = APIRouter(tags=["reports"])
 
 TargetNumber = Annotated[int | None, Query(ge=1, le=32, description="which of several targets, from 1")]
+CulpritNumber = Annotated[int, Path(ge=1, le=99_999, description="as the report counts culprits, from 1")]
 
 _TEXT: dict[str, Any] = {"schema": {"type": "string"}}
 _JSON: dict[str, Any] = {"schema": {"type": ["object", "array"]}}
@@ -35,7 +35,7 @@ _REPORT: dict[int | str, dict[str, Any]] = {
     },
     304: {"description": "The client has it"},
 }
-_FILE: dict[int | str, dict[str, Any]] = {
+FILE: dict[int | str, dict[str, Any]] = {
     200: {"description": "The file", "content": {"application/octet-stream": _TEXT, "text/plain": _TEXT}},
     304: {"description": "The client has it"},
 }
@@ -68,7 +68,7 @@ def report(
     if (same := unchanged(request, headers)) is not None:
         return same
     if form is Form.JSON:
-        return _file(service, sha256, form.media_type, headers)
+        return stored(service, sha256, form.media_type, headers)
     return _written(FORMS[form.file_name](document_of(service, sha256)), form, headers)
 
 
@@ -76,12 +76,12 @@ def report(
     "/jobs/{job_id}/culprits/{number}/{name}",
     summary="A file that reproduces a culprit, or says what the compiler said",
     response_class=Response,
-    responses=_FILE,
+    responses=FILE,
 )
 def culprit_file(
     job_id: RowId,
-    number: Annotated[int, Path(ge=1, le=99_999, description="as the report counts culprits, from 1")],
-    name: Literal["model.onnx", "model.data", "compiler.log"],
+    number: CulpritNumber,
+    name: FileName,
     request: Request,
     service: TheService,
     caller: Reader,
@@ -90,16 +90,12 @@ def culprit_file(
     """`model.data` is beside `model.onnx` where that has external data."""
     with service.database.session() as session:
         search = search_of(job_of(session, job_id, caller), target)
-    report_of(search)
-    place = re.compile(rf"culprits/{number:02d}-[^/]*/{re.escape(name)}")
-    sha256 = next((sha256 for path, sha256 in search.files.items() if place.fullmatch(path)), None)
-    if sha256 is None:
-        raise missing("file of this culprit")
+    sha256 = file_of(search, number, name)
     is_log = name.endswith(".log")
     placed = "inline" if is_log else "attachment"
     headers = {"ETag": f'"{sha256}"', "Content-Disposition": f'{placed}; filename="{name}"'}
     media_type = "text/plain" if is_log else "application/octet-stream"
-    return unchanged(request, headers) or _file(service, sha256, media_type, headers)
+    return unchanged(request, headers) or stored(service, sha256, media_type, headers)
 
 
 _OVERVIEWS: Mapping[Form, Callable[[Mapping[str, Any], Callable[[str, str], str]], str]] = {
@@ -141,14 +137,6 @@ def _asked(label: str, search: Search, service: Service) -> Asked:
     if search.report is None:
         return Asked(label=label, backend=search.backend, reason=search.problem or search.state, ended=ended)
     return Asked(label=label, backend=search.backend, report=document_of(service, search.report))
-
-
-def _file(service: Service, sha256: str, media_type: str, headers: Mapping[str, str]) -> Response:
-    try:
-        path = service.files.path(sha256)
-    except FileNotFoundError:  # the job was deleted since it was read
-        raise missing("job") from None
-    return FileResponse(path, media_type=media_type, headers=dict(headers))
 
 
 def _written(text: str, form: Form, headers: Mapping[str, str]) -> Response:

@@ -1,0 +1,44 @@
+"""The files that a job keeps of a culprit, as answers."""
+
+import re
+from collections.abc import Mapping
+from typing import Literal
+
+from starlette.responses import FileResponse
+
+from onnxbisect_api.found import report_of
+from onnxbisect_api.problems import missing
+from onnxbisect_db.tables import Search
+from onnxbisect_worker.service import Service
+
+FileName = Literal["model.onnx", "model.data", "compiler.log"]
+
+
+def file_of(search: Search, number: int, name: FileName) -> str:
+    """SHA-256 of a file of the culprit with this number, the first being 1."""
+    report_of(search)
+    place = re.compile(rf"culprits/{number:02d}-[^/]*/{re.escape(name)}")
+    sha256: str | None = next((sha256 for path, sha256 in search.files.items() if place.fullmatch(path)), None)
+    if sha256 is None:
+        raise missing("file of this culprit")
+    return sha256
+
+
+def address_of(job_url: str, path: str, target: int) -> str:
+    """Where a file is that goes with a report: `culprits/02-Exp/model.onnx` is at `culprits/2/model.onnx`."""
+    culprit, _, name = path.removeprefix("culprits/").partition("/")
+    return f"{job_url}/culprits/{number_of(culprit)}/{name}?target={target}"
+
+
+def number_of(folder: str) -> int:
+    """Of the culprit in `02-Exp`: 2."""
+    return int(folder.partition("-")[0])
+
+
+def stored(service: Service, sha256: str, media_type: str, headers: Mapping[str, str]) -> FileResponse:
+    """A stored file as an answer."""
+    try:
+        path = service.files.path(sha256)
+    except FileNotFoundError:  # the job was deleted since it was read
+        raise missing("job") from None
+    return FileResponse(path, media_type=media_type, headers=dict(headers))

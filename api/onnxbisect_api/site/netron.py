@@ -1,0 +1,61 @@
+"""`/jobs/{id}/culprits/{number}/netron`: a culprit's model in Netron, with what that means said first."""
+
+from typing import Annotated
+from urllib.parse import urlencode, urljoin, urlsplit
+
+from fastapi import APIRouter, Query, Request, Response
+
+from onnxbisect.report.names import culprit_dir_name
+from onnxbisect_api import tickets
+from onnxbisect_api.access import Reader
+from onnxbisect_api.addresses import TheAddresses
+from onnxbisect_api.culprit_files import file_of
+from onnxbisect_api.found import document_of, job_of, report_of, search_of
+from onnxbisect_api.names import RowId
+from onnxbisect_api.problems import missing
+from onnxbisect_api.routes.reports import CulpritNumber
+from onnxbisect_api.routes.shared import NETRON, what
+from onnxbisect_api.service import TheService
+from onnxbisect_api.site.rendering import page
+
+router = APIRouter()
+
+_HERE = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+@router.get("/jobs/{job_id}/culprits/{number}/netron")
+def netron(
+    request: Request,
+    job_id: RowId,
+    number: CulpritNumber,
+    service: TheService,
+    caller: Reader,
+    addresses: TheAddresses,
+    target: Annotated[int, Query(ge=1, le=32)] = 1,
+) -> Response:
+    """A page between, since the address that Netron gets is good without a token; each visit makes a new one."""
+    with service.database.session() as session:
+        search = search_of(job_of(session, job_id, caller), target)
+        file_of(search, number, "model.onnx")
+        ticket = tickets.issue(session, caller, what(job_id, target, number))
+    culprits = document_of(service, report_of(search))["culprits"]
+    if number > len(culprits):
+        raise missing("culprit")
+    # where no public address is set, the one that was asked is the best guess
+    root = urljoin(str(request.base_url), addresses.job(job_id))
+    shared = f"{root}/culprits/{number}/shared/model.onnx?{urlencode({'target': target, 'ticket': ticket})}"
+    parts = urlsplit(shared)
+    name = f"{culprit_dir_name(number, culprits[number - 1]['ops'])}.onnx"
+    loads = parts.scheme == "https" or parts.hostname in _HERE
+    return page(
+        request,
+        "netron.html.j2",
+        caller,
+        file_name=name,
+        number=number,
+        job_page=f"/jobs/{job_id}?target={target}#c{number}",
+        download=f"/v1/jobs/{job_id}/culprits/{number}/model.onnx?target={target}",
+        onward=f"{NETRON}/?{urlencode({'url': shared, 'identifier': name})}" if loads else "",
+        local=parts.hostname in _HERE,
+        host=parts.netloc,
+    )

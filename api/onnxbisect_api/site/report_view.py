@@ -1,0 +1,49 @@
+"""What templates need to show reports on a page of the service: `_report.html.j2` and `_overview.html.j2`."""
+
+from typing import Any
+
+from onnxbisect.report.links import CulpritLinks, Link, Links
+from onnxbisect_api.culprit_files import address_of, number_of
+from onnxbisect_api.forms import Form
+from onnxbisect_db.tables import Job, Search
+
+_FORMS = {
+    Form.JSON: "JSON",
+    Form.MD: "Markdown",
+    Form.HTML: "HTML file",
+    Form.JUNIT: "JUnit",
+    Form.SARIF: "SARIF",
+    Form.GITLAB: "GitLab Code Quality",
+}
+
+
+def report_view(job: Job, search: Search, document: dict[str, Any]) -> dict[str, Any]:
+    """Of one target; `document` is `found.document_of` its report."""
+    return {"doc": document, "links": _links(job, search)}
+
+
+def _links(job: Job, search: Search) -> Links:
+    target = search.ordinal + 1
+    url = f"/v1/jobs/{job.id}"
+    culprits: dict[int, dict[str, str]] = {}
+    for path in search.files:
+        folder, _, name = path.removeprefix("culprits/").partition("/")
+        culprits.setdefault(number_of(folder), {})[name] = address_of(url, path, target)
+    return Links(
+        culprits={number: _culprit(job, target, number, files) for number, files in culprits.items()},
+        forms=tuple(
+            Link(text=text, href=f"{url}/report?target={target}&format={form}") for form, text in _FORMS.items()
+        ),
+        probes=f"/jobs/{job.id}/probes?target={target}",
+    )
+
+
+def _culprit(job: Job, target: int, number: int, files: dict[str, str]) -> CulpritLinks:
+    names = [name for name in ("model.onnx", "model.data") if name in files]
+    netron = f"/jobs/{job.id}/culprits/{number}/netron?target={target}"
+    return CulpritLinks(
+        files=tuple(Link(text=f"Download {name}", href=files[name]) for name in names),
+        log=files.get("compiler.log", ""),
+        graph="#graph",
+        viewers=(Link(text="Open in Netron", href=netron),) if names else (),
+    )

@@ -1,0 +1,44 @@
+"""Addresses that answer without a token, for a while: for programs elsewhere that a person lets have one file.
+
+A ticket names the token that it was made with, and when it ends, and seals both together with what it is for. It ends
+with that token, too, and tells nothing of it.
+"""
+
+from datetime import timedelta
+
+from sqlalchemy.orm import Session
+
+from onnxbisect_api.access import Caller
+from onnxbisect_api.problems import Problem
+from onnxbisect_db import tokens
+from onnxbisect_db.database import now
+from onnxbisect_db.states import Scope
+from onnxbisect_db.tables import Token
+
+#: How long a ticket is good.
+GOOD_FOR = timedelta(hours=1)
+_REFUSED = "This address is not good, or not any more: open it again from the page of the job."
+
+
+def issue(session: Session, caller: Caller, what: str) -> str:
+    """A ticket for `what`, which is one line."""
+    until = int((now(session) + GOOD_FOR).timestamp())
+    token = session.get_one(Token, caller.token_id)
+    return f"{token.id}.{until}.{tokens.seal(token, _sealed(what, until))}"
+
+
+def holder(session: Session, what: str, ticket: str) -> Caller:
+    """Who let it be seen; a 403 where the ticket is for something else, or not good any more."""
+    token_id, _, rest = ticket.partition(".")
+    until, _, seal = rest.partition(".")
+    if not (until.isascii() and until.isdigit() and len(until) <= 12) or int(until) <= now(session).timestamp():
+        raise Problem(403, _REFUSED)
+    token = tokens.sealed(session, token_id, _sealed(what, int(until)), seal)
+    if token is None or not tokens.allows(token, Scope.READ):
+        raise Problem(403, _REFUSED)
+    return Caller(tenant=token.tenant, token_id=token.id, scopes=frozenset({Scope.READ}))
+
+
+def _sealed(what: str, until: int) -> str:
+    """No other text that is sealed begins like this."""
+    return f"ticket\n{until}\n{what}"
