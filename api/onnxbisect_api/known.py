@@ -1,0 +1,105 @@
+"""What is known of each unit of a target: from its report, and until that is there from the answers so far."""
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from threading import Lock
+from typing import Any
+
+from pydantic import BaseModel, Field
+from sqlalchemy.orm import Session
+
+from onnxbisect.diagnosis import Certainty
+from onnxbisect.report.ranges import indices, spell
+from onnxbisect.unitset import UnitSet, full, of
+from onnxbisect_db import records
+from onnxbisect_db.records import Passed
+from onnxbisect_db.tables import Search
+
+#: A set of ten thousand units is a kilobyte; two thousand ids of answers are a hundred.
+_KEPT = 64
+
+
+class CulpritUnits(BaseModel):
+    """Which units a culprit is."""
+
+    number: int = Field(description="as the report counts culprits, or until then as they are found, from 1")
+    units: str = Field(description="the one that was asked about")
+    places: str = Field(description="all units of all its occurrences")
+    name: str = Field(description="its ops")
+
+
+class StatesView(BaseModel):
+    """The states of all units as ranges of their numbers, such as `3,5-7`; every unit is in one of them."""
+
+    units: int = Field(description="how many there are; 0 until the model is read")
+    states: dict[str, str] = Field(description="by pass, culprit, suspected, needs_context, unknown")
+    culprits: list[CulpritUnits]
+    final: bool = Field(description="whether this is the report's")
+
+
+class Known:
+    """Remembers which answers it has read: a large model's are megabytes. Threads may share it."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._passed: OrderedDict[str, Passed] = OrderedDict()
+
+    def passed(self, session: Session, search: Search) -> UnitSet:
+        """All units that were in a probe that passed."""
+        with self._lock:
+            before = self._passed.get(search.id)
+        now = records.passed(session, search.id, before)
+        with self._lock:
+            self._passed[search.id] = now
+            self._passed.move_to_end(search.id)
+            while len(self._passed) > _KEPT:
+                self._passed.popitem(last=False)
+        return now.units
+
+
+def so_far(search: Search, passed: UnitSet) -> StatesView:
+    """As `onnxbisect.report.states` sorts units, by what can be said before the search is over."""
+    culprit = suspected = 0
+    for found in search.found.values():
+        places = of(indices(found.get("places", "")))
+        if found.get("certainty") == Certainty.CONFIRMED:
+            culprit |= places
+        else:
+            suspected |= places
+    suspected &= ~culprit
+    passing = passed & ~(culprit | suspected)
+    return StatesView(
+        units=search.units,
+        states={
+            "culprit": spell(culprit),
+            "suspected": spell(suspected),
+            "needs_context": "",
+            "pass": spell(passing),
+            "unknown": spell(full(search.units) & ~(culprit | suspected | passing)),
+        },
+        culprits=[
+            CulpritUnits(number=number, units=found.get("units", ""), places=found.get("places", ""), name=_name(found))
+            for number, found in enumerate(search.found.values(), 1)
+        ],
+        final=False,
+    )
+
+
+def of_report(document: Mapping[str, Any]) -> StatesView:
+    """What a report says."""
+    units = document["units"]
+    return StatesView(
+        units=len(units["names"]),
+        states=units["states"],
+        culprits=[
+            CulpritUnits(
+                number=number, units=found["units"], places=",".join(found["occurrence_units"]), name=_name(found)
+            )
+            for number, found in enumerate(document["culprits"], 1)
+        ],
+        final=True,
+    )
+
+
+def _name(found: Mapping[str, Any]) -> str:
+    return " + ".join(found["ops"][:8])

@@ -1,0 +1,33 @@
+"""What is known of every unit of a target, for whoever draws it."""
+
+from fastapi import APIRouter, Request, Response
+
+from onnxbisect_api.access import Reader
+from onnxbisect_api.etags import tag_of, unchanged
+from onnxbisect_api.found import document_of, job_of, search_of
+from onnxbisect_api.known import Known, StatesView, of_report, so_far
+from onnxbisect_api.names import RowId
+from onnxbisect_api.routes.reports import TargetNumber
+from onnxbisect_api.service import TheService
+
+router = APIRouter(tags=["reports"])
+
+
+@router.get(
+    "/jobs/{job_id}/states",
+    summary="What is known of every unit of a target",
+    response_model=StatesView,
+    responses={304: {"description": "The client has it"}},
+)
+def states(
+    job_id: RowId, request: Request, service: TheService, caller: Reader, target: TargetNumber = None
+) -> Response:
+    """While the search goes on, from the answers so far; then the report's."""
+    known: Known = request.app.state.known
+    with service.database.session() as session:
+        search = search_of(job_of(session, job_id, caller), target)
+        passed = known.passed(session, search) if search.report is None else 0
+    view = so_far(search, passed) if search.report is None else of_report(document_of(service, search.report))
+    text = view.model_dump_json()
+    headers = {"ETag": tag_of(text)}
+    return unchanged(request, headers) or Response(text, media_type="application/json", headers=headers)

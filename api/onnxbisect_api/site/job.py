@@ -1,0 +1,61 @@
+"""A job's page: what is wrong, where and why, or how far the search is."""
+
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+
+from onnxbisect_api.access import Reader
+from onnxbisect_api.addresses import TheAddresses
+from onnxbisect_api.found import document_of
+from onnxbisect_api.names import RowId
+from onnxbisect_api.service import TheService
+from onnxbisect_api.site.rendering import page
+from onnxbisect_api.site.situation import Situation, situation
+from onnxbisect_api.unit_names import Names
+
+router = APIRouter()
+
+#: Which of several targets; what browsers send of an empty field counts as none.
+Target = Annotated[int | None, Query(ge=1, le=32)]
+
+
+@router.get("/jobs/{job_id}")
+def shown(
+    job_id: RowId,
+    request: Request,
+    service: TheService,
+    caller: Reader,
+    addresses: TheAddresses,
+    target: Target = None,
+) -> Response:
+    """One target, or of several the overview."""
+    names: Names = request.app.state.names
+    now = situation(service, request.app.state.known, caller, addresses, job_id, target)
+    document = None
+    if now.search is not None and now.search.report is not None:
+        document = document_of(service, now.search.report)
+    return page(
+        request,
+        "job.html.j2",
+        caller,
+        **now.content(),
+        shape=now.shape,
+        document=document,
+        drawn=_drawn(now, names),
+        server_time=datetime.now(UTC),
+    )
+
+
+def _drawn(now: Situation, names: Names) -> dict[str, Any] | None:
+    """What the strip draws of a report, as far as it is known; None where that is nothing."""
+    if now.search is None or now.search.universe is None or now.states is None:
+        return None
+    try:
+        called = names.of(now.search.universe)
+    except FileNotFoundError:  # the job was deleted since it was read
+        return None
+    return {
+        "units": {"names": called.names, "ops": called.ops, "states": now.states.states},
+        "culprits": [{"occurrence_units": [culprit.places]} for culprit in now.states.culprits],
+    }

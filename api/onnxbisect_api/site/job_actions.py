@@ -1,0 +1,33 @@
+"""What can be done to a job from its page: forms that work without scripts, and lead back."""
+
+from fastapi import APIRouter, Response
+from fastapi.responses import RedirectResponse
+
+from onnxbisect_api.access import Submitter
+from onnxbisect_api.addresses import TheAddresses
+from onnxbisect_api.names import RowId
+from onnxbisect_api.routes import jobs
+from onnxbisect_api.service import TheService
+
+router = APIRouter()
+
+
+@router.post("/jobs/{job_id}/cancel")
+def cancel(job_id: RowId, service: TheService, caller: Submitter, addresses: TheAddresses) -> Response:
+    """See the operation of this name."""
+    jobs.cancel(job_id, service, caller, addresses)
+    return RedirectResponse(f"/jobs/{job_id}", 303)
+
+
+@router.post("/jobs/{job_id}/retry")
+def retry(job_id: RowId, service: TheService, caller: Submitter, addresses: TheAddresses) -> Response:
+    """See the operation of this name."""
+    jobs.retry(job_id, service, caller, addresses)
+    return RedirectResponse(f"/jobs/{job_id}", 303)
+
+
+@router.post("/jobs/{job_id}/delete")
+def delete(job_id: RowId, service: TheService, caller: Submitter) -> Response:
+    """See the operation of this name. Its page is gone, so this leads to the list."""
+    jobs.delete(job_id, service, caller)
+    return RedirectResponse("/jobs", 303)

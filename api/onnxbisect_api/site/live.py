@@ -1,0 +1,122 @@
+"""A job's page while the job goes on: the parts of it that change, as they change.
+
+Every message has all of a part, so whoever comes again after a cut needs nothing of what he missed.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.sse import KEEPALIVE_COMMENT, EventSourceResponse, format_sse_event
+from starlette.concurrency import run_in_threadpool
+
+from onnxbisect_api.access import Caller, Reader
+from onnxbisect_api.addresses import Addresses, TheAddresses
+from onnxbisect_api.known import Known
+from onnxbisect_api.names import RowId
+from onnxbisect_api.problems import Problem
+from onnxbisect_api.service import TheService
+from onnxbisect_api.site.job import Target
+from onnxbisect_api.site.rendering import fragment
+from onnxbisect_api.site.situation import situation
+from onnxbisect_api.watch import TheWatch, Watch
+from onnxbisect_db.states import Scope
+from onnxbisect_worker.service import Service
+
+router = APIRouter()
+
+#: However much happens, the page changes twice a second at most.
+_PAUSE_SECONDS = 0.5
+#: Proxies close what is silent for longer; and a worker that comes is no event of the job.
+_HEARTBEAT_SECONDS = 15.0
+_RETRY_MILLISECONDS = 1000
+_UNBUFFERED = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Place:
+    """What a listener looks at."""
+
+    service: Service
+    known: Known
+    caller: Caller
+    addresses: Addresses
+    job_id: str
+    target: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Look:
+    """As it was after so many events."""
+
+    events: int
+    shape: str
+    going: bool
+    html: str
+    states: str
+
+
+@router.get("/jobs/{job_id}/stream")
+async def stream(
+    job_id: RowId,
+    request: Request,
+    service: TheService,
+    caller: Reader,
+    addresses: TheAddresses,
+    watch: TheWatch,
+    shape: Annotated[str, Query(max_length=20)],
+    target: Target = None,
+) -> Response:
+    """Markup for htmx; `verdicts` with what is known of the units; `anew` where the page of this `shape` is to be
+    loaded again, and `over` where it stays as it is.
+    """
+    place = _Place(
+        service=service,
+        known=request.app.state.known,
+        caller=caller,
+        addresses=addresses,
+        job_id=job_id,
+        target=target,
+    )
+    first = await run_in_threadpool(_look, place)
+    return EventSourceResponse(_told(place, watch, first, shape), headers=_UNBUFFERED)
+
+
+async def _told(place: _Place, watch: Watch, look: _Look, shape: str) -> AsyncIterator[bytes]:
+    yield format_sse_event(retry=_RETRY_MILLISECONDS)
+    html = states = ""
+    while look.shape == shape:
+        if look.states != states:
+            states = look.states
+            yield format_sse_event(data_str=states, event="verdicts")
+        if look.html != html:
+            html = look.html
+            yield format_sse_event(data_str=html)
+        if not look.going:
+            yield format_sse_event(data_str="", event="over")
+            return
+        await asyncio.sleep(_PAUSE_SECONDS)
+        if not await watch.past(place.job_id, look.events, seconds=_HEARTBEAT_SECONDS):
+            if watch.ended:
+                return
+            yield KEEPALIVE_COMMENT
+        try:
+            look = await run_in_threadpool(_look, place)
+        except Problem:  # it was deleted
+            break
+    yield format_sse_event(data_str="", event="anew")
+
+
+def _look(place: _Place) -> _Look:
+    now = situation(place.service, place.known, place.caller, place.addresses, place.job_id, place.target)
+    may_submit = bool(place.caller.scopes & {Scope.SUBMIT, Scope.ADMIN})
+    return _Look(
+        events=now.row.events,
+        shape=now.shape,
+        going=now.going,
+        html=fragment("_job_changes.html.j2", **now.content(), may_submit=may_submit),
+        states="" if now.states is None else json.dumps(now.states.model_dump(), separators=(",", ":")),
+    )

@@ -1,0 +1,105 @@
+"""How far a search is, as its page tells it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from onnxbisect.report.text import duration
+from onnxbisect.unitset import size
+from onnxbisect.verdict_json import from_json
+from onnxbisect_db import questions
+from onnxbisect_db.states import Stage
+from onnxbisect_db.tables import Probe, Search
+
+_ANSWERS = 10
+#: Before so many calls nobody can say how long the rest takes.
+_CALLS = 3
+_STEPS = {Stage.PREPARE: "Read the model", Stage.SEARCH: "Ask the compiler", Stage.REPORT: "Write the report"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """A question that a worker has in hand."""
+
+    size: int
+    why: str
+    worker: str
+    since: datetime | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Said:
+    """An answer. `seconds` is None where it was known already."""
+
+    probe_id: str
+    verdict: str
+    size: int
+    why: str
+    message: str
+    seconds: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """Calls are compiles; `expected` ones are probably left, and that takes about `left`, empty where it is too early
+    to say.
+    """
+
+    steps: tuple[tuple[str, bool], ...]
+    calls: int
+    expected: int
+    waiting: int
+    left: str
+    since: datetime | None
+    asking: tuple[Asked, ...]
+    answers: tuple[Said, ...]
+    culprits: tuple[Mapping[str, Any], ...]
+
+
+def progress(session: Session, search: Search) -> Progress:
+    """Of a search that is not over."""
+    lately = questions.lately(session, search.id, answers=_ANSWERS)
+    return Progress(
+        steps=tuple((name, search.started_at is not None and stage == search.stage) for stage, name in _STEPS.items()),
+        calls=search.calls,
+        expected=round(search.expected),
+        waiting=lately.waiting,
+        left=_left(search, lately.since),
+        since=search.started_at,
+        asking=tuple(map(_asked, lately.in_hand)),
+        answers=tuple(map(_said, lately.answers)),
+        culprits=tuple(search.found.values()),
+    )
+
+
+def lasting(since: datetime) -> str:
+    """How long it has been; scripts go on counting."""
+    return duration(max(int((datetime.now(UTC) - since).total_seconds()), 0))
+
+
+def _left(search: Search, since: datetime | None) -> str:
+    """At the pace so far, however many workers made it."""
+    if since is None or search.stage != Stage.SEARCH or search.calls < _CALLS or search.expected < 1:
+        return ""
+    pace = (datetime.now(UTC) - since).total_seconds() / search.calls
+    return duration(max(round(pace * search.expected), 1))
+
+
+def _asked(probe: Probe) -> Asked:
+    return Asked(size=size(int(probe.units, 16)), why=probe.why, worker=probe.worker, since=probe.started_at)
+
+
+def _said(probe: Probe) -> Said:
+    assert probe.verdict is not None  # noqa: S101 - answers have one
+    verdict = from_json(probe.verdict)
+    return Said(
+        probe_id=probe.id,
+        verdict=verdict.status.value,
+        size=size(int(probe.units, 16)),
+        why=probe.why,
+        message=verdict.message,
+        seconds=None if probe.cached else verdict.seconds,
+    )

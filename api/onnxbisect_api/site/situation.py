@@ -1,0 +1,119 @@
+"""How a job stands, for its page: the job, the target that is looked at, and what is known of its units."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from onnxbisect.diagnosis import Certainty
+from onnxbisect.report import words
+from onnxbisect.report.text import plural
+from onnxbisect.verdict import Status
+from onnxbisect_api.access import Caller
+from onnxbisect_api.addresses import Addresses
+from onnxbisect_api.found import job_of, search_of
+from onnxbisect_api.job_view import JobView, TargetView, job_view
+from onnxbisect_api.known import Known, StatesView, so_far
+from onnxbisect_api.site.progress import Progress, lasting, progress
+from onnxbisect_db import workers
+from onnxbisect_db.states import JobState, Stage
+from onnxbisect_db.tables import Job, Search
+from onnxbisect_worker.service import Service
+
+
+@dataclass(frozen=True, kw_only=True)
+class Situation:
+    """Without `search` and `target` it is the overview of several targets; with `progress` the target's search goes
+    on, and `states` are there once its model is read.
+    """
+
+    row: Job
+    job: JobView
+    search: Search | None
+    target: TargetView | None
+    progress: Progress | None
+    states: StatesView | None
+
+    @property
+    def shape(self) -> str:
+        """Which parts the page has: where this changes, the page is loaded anew."""
+        if self.target is None:
+            return "ended" if self.job.state.ended else "going"
+        if self.progress is None:
+            return "over"
+        return "asking" if self.states is not None else "reading"
+
+    @property
+    def going(self) -> bool:
+        """Whether anything on the page may change by itself."""
+        return not self.job.state.ended
+
+    def content(self) -> dict[str, Any]:
+        """What the templates of the head and of the live part take."""
+        return {
+            "job": self.job,
+            "target": self.target,
+            "progress": self.progress,
+            "sentence": _of_job(self.job) if self.target is None else _of_target(self.job, self.target, self.search),
+            "asked": self.asked,
+            "going": self.going,
+            "lasting": lasting,
+        }
+
+    @staticmethod
+    def asked(target: TargetView) -> str:
+        """What the target is: `whitelist (profile=edgesam)`."""
+        return words.target({"target": {"backend": target.backend, "options": target.options}})
+
+
+def situation(
+    service: Service, known: Known, caller: Caller, addresses: Addresses, job_id: str, number: int | None
+) -> Situation:
+    """As it is now; a 404 where there is no such job or target."""
+    with service.database.session() as session:
+        job = job_of(session, job_id, caller)
+        view = job_view(job, addresses, workers.slots(session))
+        if number is None and len(job.searches) > 1:
+            return Situation(row=job, job=view, search=None, target=None, progress=None, states=None)
+        search = search_of(job, number)
+        over = search.stage == Stage.OVER
+        return Situation(
+            row=job,
+            job=view,
+            search=search,
+            target=view.targets[search.ordinal],
+            progress=None if over else progress(session, search),
+            states=None if over or not search.units else so_far(search, known.passed(session, search)),
+        )
+
+
+def _of_target(job: JobView, target: TargetView, search: Search | None) -> str:
+    if target.state is JobState.DONE and target.verdict is not None:
+        certain = sum(culprit.get("certainty") == Certainty.CONFIRMED for culprit in target.culprits)
+        return _sentence(words.headline(target.verdict, job.model.name, Situation.asked(target), certain))
+    if target.state is JobState.FAILED:
+        return _sentence(target.problem)
+    if target.state is JobState.CANCELLED:
+        return f"It was cancelled after {plural(target.calls, 'compiler call')}."
+    if target.problem:  # what it waits for
+        return _sentence(target.problem)
+    if target.state is JobState.QUEUED:
+        return "It waits for a worker that is free."
+    stage = search.stage if search is not None else Stage.PREPARE
+    if stage == Stage.PREPARE:
+        return "The model is being read."
+    found = plural(len(target.culprits), "culprit")
+    return f"{found} found; the report is being written." if stage == Stage.REPORT else f"{found} found so far."
+
+
+def _of_job(job: JobView) -> str:
+    ended = sum(target.state.ended for target in job.targets)
+    if not job.state.ended:
+        return f"{ended} of {len(job.targets)} targets have ended."
+    if job.state is not JobState.DONE:
+        return _sentence(job.problem)
+    fine = sum(target.verdict is Status.PASS for target in job.targets)
+    return f"{job.model.name} compiles for {fine} of {len(job.targets)} targets."
+
+
+def _sentence(text: str) -> str:
+    text = text.strip().rstrip(".")
+    return f"{text[:1].upper()}{text[1:]}." if text else ""

@@ -1,0 +1,41 @@
+// A job's page while the job goes on. htmx swaps what changes; here are the strip, the seconds, and the page anew where
+// it gets other parts.
+
+import { recolour } from "./strip.js";
+
+const stream = document.getElementById("stream");
+const strip = document.getElementById("strip");
+const skew = Date.now() - Date.parse(stream.dataset.now);
+
+stream.addEventListener("verdicts", ({ detail }) => {
+  const states = JSON.parse(detail.data);
+  if (strip) recolour(strip, states);
+  document.dispatchEvent(new CustomEvent("states", { detail: states }));
+});
+
+// What somebody is about to confirm is not taken from under his hand.
+function anew() {
+  const menu = document.querySelector(".menu[open]");
+  if (menu) menu.addEventListener("toggle", anew, { once: true });
+  else location.reload();
+}
+stream.addEventListener("anew", anew);
+stream.addEventListener("htmx:sse:error", ({ detail }) => {
+  if ([401, 403, 404].includes(detail.status)) anew(); // deleted, or logged out: the page says which
+});
+
+// As `duration` of the report writes it.
+function lasting(seconds) {
+  if (seconds < 60) return `${seconds} s`;
+  const two = (number) => String(number).padStart(2, "0");
+  if (seconds < 3600) return `${Math.floor(seconds / 60)} min ${two(seconds % 60)} s`;
+  return `${Math.floor(seconds / 3600)} h ${two(Math.floor((seconds % 3600) / 60))} min`;
+}
+
+setInterval(() => {
+  for (const time of document.querySelectorAll("[data-since]")) {
+    const seconds = Math.max(Math.floor((Date.now() - skew - Date.parse(time.dataset.since)) / 1000), 0);
+    const text = lasting(seconds);
+    if (time.textContent !== text) time.textContent = text;
+  }
+}, 1000);
