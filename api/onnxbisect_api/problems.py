@@ -86,6 +86,13 @@ def responses() -> dict[int | str, dict[str, Any]]:
     }
 
 
+def told(error: OnnxBisectError | Problem) -> tuple[int, str]:
+    """The status of an error that is raised on purpose, and its sentence."""
+    if isinstance(error, Problem):
+        return error.status_code, error.detail
+    return _STATUSES.get(type(error), _REFUSED), str(error)
+
+
 #: How an error is told where a person asks: a page, or None for a problem document.
 Pages = Callable[[Request, int, str], Response | None]
 
@@ -93,7 +100,7 @@ Pages = Callable[[Request, int, str], Response | None]
 def install(app: FastAPI, pages: Pages) -> None:
     """Make every error of the application a problem, or a page."""
 
-    def told(
+    def answered(
         request: Request,
         status: int,
         detail: str,
@@ -110,30 +117,30 @@ def install(app: FastAPI, pages: Pages) -> None:
         said = error.detail
         if not isinstance(error, Problem) and error.status_code in _DETAILS:
             said = _DETAILS[error.status_code].format(method=request.method)
-        return told(request, error.status_code, said, headers=error.headers)
+        return answered(request, error.status_code, said, headers=error.headers)
 
     @app.exception_handler(RequestValidationError)
     def _invalid(request: Request, error: RequestValidationError) -> Response:
         found = [_mistake(each) for each in error.errors()]
         if all(mistake.where.startswith("path.") for mistake in found):
-            return told(request, 404, _DETAILS[404])
+            return answered(request, 404, _DETAILS[404])
         more = f" ({len(found) - 1} more in `errors`)" if len(found) > 1 else ""
-        return told(request, _REFUSED, f"{found[0].where}: {found[0].problem}{more}.", errors=found)
+        return answered(request, _REFUSED, f"{found[0].where}: {found[0].problem}{more}.", errors=found)
 
     @app.exception_handler(OnnxBisectError)
     def _own(request: Request, error: OnnxBisectError) -> Response:
-        return told(request, _STATUSES.get(type(error), _REFUSED), str(error))
+        return answered(request, *told(error))
 
     @app.exception_handler(DataError)
     def _unstorable(request: Request, error: DataError) -> Response:
-        return told(request, _REFUSED, "The request has a text or a number that cannot be stored.")
+        return answered(request, _REFUSED, "The request has a text or a number that cannot be stored.")
 
     @app.exception_handler(PoolTimeoutError)
     @app.exception_handler(InterfaceError)
     @app.exception_handler(OperationalError)
     def _database(request: Request, error: Exception) -> Response:
         _LOG.error("the database failed: %s", error, exc_info=error)
-        return told(request, 503, _UNAVAILABLE, headers={"Retry-After": "5"})
+        return answered(request, 503, _UNAVAILABLE, headers={"Retry-After": "5"})
 
     @app.exception_handler(ClientDisconnect)
     def _gone(request: Request, error: ClientDisconnect) -> Response:
@@ -142,7 +149,7 @@ def install(app: FastAPI, pages: Pages) -> None:
     @app.exception_handler(Exception)
     def _unexpected(request: Request, error: Exception) -> Response:
         # The server logs the error itself; nothing of it is the caller's business.
-        return told(request, 500, "This is a mistake of the service, and in its log: please report it.")
+        return answered(request, 500, "This is a mistake of the service, and in its log: please report it.")
 
 
 def _mistake(error: Mapping[str, Any]) -> Mistake:

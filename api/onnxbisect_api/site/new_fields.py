@@ -1,0 +1,184 @@
+"""The fields of the page that makes a job: what was typed, what it asks for, and which field is wrong."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from onnxbisect.errors import OptionError
+from onnxbisect.report.text import clip
+from onnxbisect_api import labels
+from onnxbisect_api.body import DOCUMENT_BYTES
+from onnxbisect_api.job_request import JobTerms, TargetRequest
+from onnxbisect_api.model_form import Part
+from onnxbisect_api.problems import Problem
+
+#: By field, a sentence. Under "" what no field is to blame for.
+Complaints = Mapping[str, str]
+
+_OPTION = "option"
+_FILES = ("model", "data")
+_NAMED = re.compile(r"[Tt]he option '([^']+)'")
+
+
+def option_field(backend: str, option: str) -> str:
+    """The name of an option's field. Neither name of a backend has a colon."""
+    return f"{_OPTION}:{backend}:{option}"
+
+
+class Typed:
+    """What was typed. As `model_form.Texts` it takes the fields of a form that brings files, too."""
+
+    told = "the texts of the page"
+
+    def __init__(self, pairs: Iterable[tuple[str, str]] = ()) -> None:
+        self._values: dict[str, list[str]] = {}
+        self._size = 0
+        for name, value in pairs:
+            self.add(name, value)
+
+    def one(self, name: str) -> str:
+        """The field's text; empty where it did not come."""
+        return self._values.get(name, [""])[-1].strip()
+
+    def all(self, name: str) -> list[str]:
+        """Of a field that comes several times."""
+        return self._values.get(name, [])
+
+    def add(self, name: str, value: str) -> None:
+        """A field that came."""
+        self._values.setdefault(name, []).append(value)
+
+    def count(self, size: int) -> None:
+        """So many bytes more: texts are small."""
+        self._size += size
+        if self._size > DOCUMENT_BYTES:
+            raise Problem(413, f"All that is typed may have {DOCUMENT_BYTES:,} bytes.")
+
+    def begin(self, field: str, file_name: str) -> Part | None:
+        """See `Texts.begin`. Where no file is chosen, a browser sends one without a name."""
+        return None if field in _FILES and file_name else _Text(self, field)
+
+    def demand_all(self) -> None:
+        """See `Texts.demand_all`: none has to come."""
+
+
+class _Text:
+    """See `model_form.Part`: one field on its way."""
+
+    def __init__(self, typed: Typed, field: str) -> None:
+        self._typed = typed
+        self._field = field
+        self._text = bytearray()
+        typed.count(len(field))
+
+    def write(self, chunk: bytes) -> None:
+        self._typed.count(len(chunk))
+        self._text += chunk
+
+    def seal(self) -> None:
+        if self._field not in _FILES or self._text:
+            self._typed.add(self._field, self._text.decode("utf-8", "replace"))
+
+
+class FieldsError(Exception):
+    """Some fields cannot be as they are."""
+
+    def __init__(self, complaints: Complaints) -> None:
+        super().__init__(complaints)
+        self.complaints = complaints
+
+
+def terms(typed: Typed, options: Mapping[str, Mapping[str, str]], check: Callable[[TargetRequest], object]) -> JobTerms:
+    """What the fields ask for; FieldsError with all that is wrong.
+
+    `options` has the defaults of each backend's options; `check` raises OptionError for a target that cannot be.
+    """
+    complaints: dict[str, str] = {}
+    document = {
+        "targets": [_target(typed, name, options.get(name, {})) for name in dict.fromkeys(typed.all("backend"))],
+        "input_shapes": _read(typed, "input_shapes", _shapes, complaints),
+        "budget": _said({"calls": typed.one("budget_calls"), "seconds": typed.one("budget_seconds")}),
+        "labels": _read(typed, "labels", labels.read, complaints),
+        "recheck": bool(typed.one("recheck")),
+        **_said({"seconds": typed.one("seconds")}),
+    }
+    if not document["targets"]:
+        complaints["backend"] = "Choose at least one compiler."
+    try:
+        read = JobTerms.model_validate(document)
+    except ValidationError as error:
+        for each in error.errors(include_url=False, include_context=False, include_input=False):
+            complaints.setdefault(_field(each["loc"], document), _sentence(each["msg"]))
+        raise FieldsError(complaints) from None
+    for target in read.targets:
+        try:
+            check(target)
+        except OptionError as error:
+            field = _blamed(target, str(error)) if target.backend in options else "backend"
+            complaints.setdefault(field, str(error))
+    if complaints:
+        raise FieldsError(complaints)
+    return read
+
+
+def _target(typed: Typed, backend: str, defaults: Mapping[str, str]) -> dict[str, Any]:
+    """Options that are as they are anyway are not spoken of."""
+    given = {name: typed.one(option_field(backend, name)) for name in defaults}
+    options = {name: value for name, value in given.items() if value not in ("", defaults[name])}
+    return {"backend": backend, "options": options}
+
+
+def _read(
+    typed: Typed, field: str, reader: Callable[[Iterable[str]], Mapping[str, Any]], complaints: dict[str, str]
+) -> Mapping[str, Any]:
+    """A field with something on each line."""
+    try:
+        return reader(line.strip() for line in typed.one(field).splitlines() if line.strip())
+    except (OptionError, Problem) as error:
+        complaints[field] = error.detail if isinstance(error, Problem) else str(error)
+        return {}
+
+
+def _shapes(lines: Iterable[str]) -> dict[str, list[int]]:
+    """`x=1,3,224,224` on each line."""
+    found: dict[str, list[int]] = {}
+    for line in lines:
+        name, _, dimensions = line.rpartition("=")
+        if not name or not re.fullmatch(r"\d{1,19}(\s*[,x]\s*\d{1,19})*", dimensions.strip()):
+            raise OptionError(f"A shape is written as NAME=1,3,224,224 on its own line, unlike {clip(line, 60)!r}.")
+        if name.strip() in found:
+            raise OptionError(f"The input {clip(name.strip(), 60)!r} has two shapes.")
+        found[name.strip()] = [int(each) for each in re.split("[,x]", dimensions)]
+    return found
+
+
+def _said(values: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in values.items() if value}
+
+
+def _field(location: tuple[int | str, ...], document: Mapping[str, Any]) -> str:
+    """The field that a part of the document comes from."""
+    match location:
+        case ("targets", int(number), "options", str(option), *_):
+            return option_field(document["targets"][number]["backend"], option)
+        case ("targets", *_):
+            return "backend"
+        case ("budget", str(name), *_):
+            return f"budget_{name}"
+        case (str(name), *_):
+            return name
+    return ""
+
+
+def _blamed(target: TargetRequest, sentence: str) -> str:
+    """The option that a sentence names, if it is of this target; else the target."""
+    named = _NAMED.search(sentence)
+    known = named is not None and named[1] in target.options
+    return option_field(target.backend, named[1]) if known and named is not None else f"backend:{target.backend}"
+
+
+def _sentence(message: str) -> str:
+    said = message.removeprefix("Value error, ").removesuffix(".").replace("Input should", "This should")
+    return f"{said}."

@@ -1,0 +1,111 @@
+// Uploads a model as soon as it is chosen, while the rest is filled in. The form then goes without the file.
+
+import { chosen, dropped } from "./picked.js";
+import { upload } from "./upload.js";
+
+const at = (id) => document.getElementById(id);
+const form = at("new");
+const drop = at("drop");
+const files = at("file");
+let going = null; // the upload
+let waits = false; // whether the form is to be sent when it is over
+
+at("how").hidden = false;
+at("with-data").hidden = true;
+files.multiple = true;
+
+function megabytes(count) {
+  return (count / 1e6).toFixed(count < 1e7 ? 1 : 0);
+}
+
+function show(part) {
+  at("upload").hidden = part !== "upload";
+  drop.querySelector(".files").hidden = part === "upload";
+  at("how").hidden = part === "upload";
+}
+
+function over() {
+  going = null;
+  show("choice");
+  files.value = "";
+  at("waits").textContent = "";
+}
+
+async function take(picking) {
+  at("upload-problem").textContent = "";
+  at("upload-said").textContent = "";
+  try {
+    await send(await picking);
+  } catch (problem) {
+    over();
+    waits = false;
+    at("upload-problem").textContent = problem.message;
+  }
+}
+
+async function send(picked) {
+  going?.cancel();
+  at("upload-name").textContent = picked.model.name;
+  at("upload-progress").value = 0;
+  at("upload-amount").textContent = "";
+  show("upload");
+  const begun = performance.now();
+  const mine = upload(picked, (sent, all) => {
+    at("upload-progress").value = all ? sent / all : 0;
+    const left = ((performance.now() - begun) / 1000) * (all / sent - 1);
+    const soon = sent === all ? "being checked" : left > 2 ? `${Math.round(left)} s left` : "";
+    at("upload-amount").textContent = [`${megabytes(sent)} of ${megabytes(all)} MB`, soon].filter(Boolean).join(", ");
+  });
+  going = mine;
+  const model = await mine.done;
+  if (going !== mine) return; // another one was chosen
+  over();
+  if (model === null) waits = false;
+  else uploaded(model);
+}
+
+function uploaded(model) {
+  const list = at("model");
+  let option = [...list.options].find((each) => each.value === model.sha256);
+  if (!option) {
+    option = new Option("", model.sha256);
+    list.add(option, 1);
+  }
+  option.textContent = `${model.name} · ${megabytes(model.size)} MB · uploaded now · ${model.sha256.slice(0, 10)}`;
+  option.selected = true;
+  list.closest(".field").hidden = false;
+  at("upload-said").textContent = `${model.name} is uploaded.`;
+  if (waits) form.requestSubmit();
+}
+
+files.addEventListener("change", () => {
+  if (files.files.length) take((async () => chosen(files.files))());
+});
+at("upload-cancel").addEventListener("click", () => {
+  waits = false;
+  going?.cancel();
+});
+
+// The whole page takes a drop: a browser would leave it for the file.
+for (const type of ["dragover", "drop", "dragleave"]) {
+  document.addEventListener(type, (event) => {
+    if (type !== "dragleave") event.preventDefault();
+    drop.classList.toggle("over", type === "dragover");
+    if (type === "drop" && event.dataTransfer.items.length) take(dropped(event.dataTransfer));
+  });
+}
+
+form.addEventListener("submit", (event) => {
+  if (going) {
+    event.preventDefault();
+    waits = true;
+    at("waits").textContent = "The job is made once the model is here.";
+    return;
+  }
+  form.enctype = "application/x-www-form-urlencoded";
+  files.disabled = at("data").disabled = at("submit").disabled = true;
+});
+window.addEventListener("pageshow", () => {
+  waits = false;
+  files.disabled = at("data").disabled = at("submit").disabled = false;
+});

@@ -1,0 +1,194 @@
+"""A new job from the page: what is typed makes the job that REST makes, and what is wrong is said beside its field."""
+
+import hashlib
+import re
+from typing import Any
+
+import pytest
+from callers import Callers
+from given import uploaded
+from starlette.testclient import TestClient
+
+from onnxbisect_api.site.new_fields import FieldsError, Typed, terms
+from onnxbisect_db import workers
+from onnxbisect_db.workers import Presence
+from onnxbisect_worker.service import Service
+from onnxbisect_worker.settings import Settings
+
+ONNX = b"an onnx file, as far as the API knows"
+SHA256 = hashlib.sha256(ONNX).hexdigest()
+
+
+@pytest.fixture
+def client(callers: Callers) -> TestClient:
+    client = callers.submitter()
+    client.headers["accept"] = "text/html"
+    client.follow_redirects = False
+    return client
+
+
+def job_at(client: TestClient, location: str) -> dict[str, Any]:
+    """The job whose page an answer led to."""
+    found: dict[str, Any] = client.get(f"/v1{location}").json()
+    return found
+
+
+def complaint(text: str, field: str) -> str:
+    """What the page says beside a field, which is marked."""
+    assert f'aria-describedby="wrong-{field}"' in text
+    found = re.search(f'id="wrong-{field}" role="alert">([^<]*)<', text)
+    assert found is not None
+    return found[1]
+
+
+def test_compilers_are_offered_with_their_options_and_whether_anybody_has_them(
+    client: TestClient, service: Service
+) -> None:
+    with service.database.transaction() as session:
+        workers.joined(session, Presence(id="host", backends=("iree",), slots=1, tools={"iree": "IREE 3.13.0"}))
+    ready, waiting = client.get("/new").text.split("others that no worker has now")
+    assert "IREE 3.13.0" in ready
+    assert re.search(r'name="option:iree:backend">\s*<option selected>llvm-cpu</option><option>vmvx', ready)
+    assert 'value="vela"' not in ready
+    assert 'name="option:vela:accelerator" type="text"' in waiting
+    assert "option:vela:converter" not in waiting  # a program of the worker's machine
+
+
+def test_what_is_typed_makes_the_job(client: TestClient, service: Service) -> None:
+    answer = client.post(
+        "/new",
+        data={
+            "model": uploaded(service),
+            "backend": ["onnxruntime", "whitelist"],
+            "option:onnxruntime:optimization": "enable_all",  # as it is anyway
+            "option:whitelist:profile": "edgesam",
+            "option:whitelist:max_nodes": " 9 ",
+            "option:whitelist:ops": "",
+            "option:iree:backend": "vmvx",  # not ticked
+            "input_shapes": "x=1,3,224,224\r\na=b=2\r\n",
+            "labels": "repo:net\nbranch=main",
+            "budget_calls": "100",
+            "budget_seconds": "",
+            "seconds": "30",
+            "recheck": "yes",
+        },
+    )
+    assert answer.status_code == 303, answer.text
+    job = job_at(client, answer.headers["location"])
+    assert [(target["backend"], target["options"]) for target in job["targets"]] == [
+        ("onnxruntime", {}),
+        ("whitelist", {"profile": "edgesam", "max_nodes": "9"}),
+    ]
+    asked = job["request"]
+    assert asked["input_shapes"] == {"x": [1, 3, 224, 224], "a=b": [2]}
+    assert (asked["budget_calls"], asked["budget_seconds"], asked["seconds"], asked["recheck"]) == (100, None, 30, True)
+    assert job["labels"] == {"repo": "net", "branch": "main"}
+
+
+@pytest.mark.parametrize(
+    ("typed", "field", "says"),
+    [
+        ({"backend": []}, "backend", "at least one"),
+        ({"model": ""}, "model", "Choose a model"),
+        ({"model": "f" * 64}, "model", "upload it first"),
+        ({"backend": "nowhere"}, "backend", "nowhere"),
+        ({"backend": "whitelist"}, "backend:whitelist", "profile"),
+        (
+            {"backend": "whitelist", "option:whitelist:ops": "Conv", "option:whitelist:max_nodes": "many"},
+            "option:whitelist:max_nodes",
+            "many",
+        ),
+        ({"backend": "qnn", "option:qnn:soc_model": "x" * 5000}, "option:qnn:soc_model", "4096"),
+        ({"input_shapes": "x: 1, 3"}, "input_shapes", "NAME=1,3,224,224"),
+        ({"input_shapes": "x=1\nx=2"}, "input_shapes", "two shapes"),
+        ({"labels": "net"}, "labels", "name:value"),
+        ({"budget_calls": "0"}, "budget_calls", "greater than"),
+        ({"budget_seconds": "soon"}, "budget_seconds", "number"),
+        ({"seconds": "-1"}, "seconds", "greater than 0"),
+    ],
+)
+def test_what_is_wrong_is_said_beside_its_field(
+    client: TestClient, service: Service, typed: dict[str, Any], field: str, says: str
+) -> None:
+    answer = client.post("/new", data={"model": uploaded(service), "backend": "onnxruntime", "labels": "a:b", **typed})
+    assert answer.status_code == 422
+    assert says in complaint(answer.text, field)
+    assert client.get("/v1/jobs").json() == []
+
+
+def test_all_that_is_wrong_is_said_at_once_and_all_that_is_typed_stays() -> None:
+    typed = Typed([("backend", "a"), ("labels", "net"), ("seconds", "x"), ("input_shapes", "x")])
+    with pytest.raises(FieldsError) as refused:
+        terms(typed, {}, lambda target: target)
+    assert set(refused.value.complaints) == {"labels", "seconds", "input_shapes"}
+
+
+def test_what_was_typed_is_shown_again_as_text(client: TestClient, service: Service) -> None:
+    model, hostile = uploaded(service, name="<img onerror=x>.onnx"), "<script>x</script>\u202e"
+    answer = client.post("/new", data={"model": model, "backend": "qnn", "labels": hostile, "seconds": '"><b>'})
+    assert f'<option value="{model}" selected>&lt;img' in answer.text
+    assert "<script>x" not in answer.text
+    assert "<b>" not in answer.text.split("Search</legend>")[1]
+    assert 'value="qnn" checked' in answer.text
+
+
+def form(*fields: tuple[str, str], data: dict[str, bytes] | None = None, onnx: bytes | None = ONNX) -> list[Any]:
+    """What a browser without scripts sends."""
+    model = ("net.onnx", onnx) if onnx is not None else ("", b"")
+    files = [("data", (name, content)) for name, content in (data or {"": b""}).items()]
+    return [("model", model), *files, *((name, (None, text.encode())) for name, text in fields)]
+
+
+def test_without_scripts_the_form_brings_the_file(client: TestClient) -> None:
+    fields = (("model", ""), ("backend", "onnxruntime"), ("labels", "repo:net"))
+    answer = client.post("/new", files=form(*fields, data={"w.bin": b"w"}))
+    assert answer.status_code == 303, answer.text
+    job = job_at(client, answer.headers["location"])
+    assert (job["model"], job["labels"]) == ({"sha256": SHA256, "name": "net.onnx"}, {"repo": "net"})
+    assert set(client.get(f"/v1/models/{SHA256}").json()["files"]) == {"w.bin"}
+
+
+def test_without_scripts_a_model_that_is_here_may_be_chosen(client: TestClient, service: Service) -> None:
+    model = uploaded(service)
+    answer = client.post("/new", files=form(("model", model), ("backend", "onnxruntime"), onnx=None))
+    assert job_at(client, answer.headers["location"])["model"]["sha256"] == model
+
+
+def test_an_upload_is_not_lost_on_a_wrong_field(client: TestClient) -> None:
+    answer = client.post("/new", files=form(("backend", "onnxruntime"), ("seconds", "x")))
+    assert answer.status_code == 422
+    assert complaint(answer.text, "seconds")
+    assert f'<option value="{SHA256}" selected>net.onnx' in answer.text
+
+
+def test_a_form_with_more_text_than_anybody_types_is_refused(client: TestClient) -> None:
+    answer = client.post("/new", files=form(("labels", "x" * (1 << 20))))
+    assert answer.status_code == 413
+    plain = client.post("/new", data={"labels": "x" * (1 << 20)})
+    assert plain.status_code == 413
+
+
+class TestBounds:
+    @pytest.fixture
+    def settings(self, settings: Settings) -> Settings:
+        return settings.model_copy(update={"upload_bytes": 10, "compile_seconds": 60.0, "tenant_jobs": 1})
+
+    def test_a_file_that_is_too_large_is_said_beside_the_file(self, client: TestClient) -> None:
+        answer = client.post("/new", files=form(("backend", "onnxruntime")))
+        assert answer.status_code == 413
+        assert "larger than 10 bytes" in complaint(answer.text, "model")
+
+    def test_what_no_field_is_to_blame_for_is_said_above(self, client: TestClient, service: Service) -> None:
+        model = uploaded(service)
+        slow = client.post("/new", data={"model": model, "backend": "onnxruntime", "seconds": "100"})
+        assert (slow.status_code, "60 seconds" in slow.text) == (422, True)
+        asked = [client.post("/new", data={"model": model, "backend": "onnxruntime"}) for _ in range(2)]
+        assert [each.status_code for each in asked] == [303, 429]
+        assert "1 jobs wait or run already" in asked[1].text
+
+
+def test_a_reader_is_told_that_he_cannot(callers: Callers) -> None:
+    reader = callers.reader()
+    for answer in (reader.get("/new", headers={"accept": "text/html"}), reader.post("/new", data={})):
+        assert answer.status_code == 403
+        assert "scope" in answer.text
