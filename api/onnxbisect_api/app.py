@@ -31,10 +31,8 @@ from onnxbisect_api.routes import (
     tokens,
     webhooks,
 )
-from onnxbisect_api.site import backends as backends_page
-from onnxbisect_api.site import home, job, job_actions, live, netron, new, session, static
-from onnxbisect_api.site import jobs as jobs_page
 from onnxbisect_api.site.problem_page import problem_page
+from onnxbisect_api.site.routers import ROUTERS as PAGES
 from onnxbisect_api.unit_names import Names
 from onnxbisect_api.watch import Watch
 from onnxbisect_worker.service import Service
@@ -81,8 +79,8 @@ def create_app(service: Service, *, lifespan: Lifespan[FastAPI] | None = None) -
     ):
         app.include_router(module.router, prefix="/v1")
     app.include_router(health.router)
-    for page in (static, session, home, jobs_page, job, job_actions, live, new, backends_page, netron):
-        app.include_router(page.router, include_in_schema=False)
+    for router in PAGES:
+        app.include_router(router, include_in_schema=False)
     app.add_middleware(BodyLimit, uploads=_UPLOADS, forms=_FORMS)
     app.add_middleware(SecurityHeaders)
     app.add_middleware(MeasuredRequests, metrics=app.state.metrics)

@@ -8,6 +8,7 @@ import inspect
 import json
 import logging
 import pickle
+import re
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,7 @@ from sqlalchemy import text
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
+from onnxbisect_api.site.routers import ROUTERS
 from onnxbisect_db import jobs, models, retention, tokens
 from onnxbisect_db.columns import new_id
 from onnxbisect_db.files import Files
@@ -181,6 +183,7 @@ _OPEN = {
     "/livez",  # orchestrators have no tokens
     "/readyz",  # neither
     "/v1/badge.svg",  # pictures in pages: signed addresses (tests/api/test_badge.py)
+    "/v1/jobs/{job_id}/culprits/{number}/shared/model.onnx",  # for Netron: signed too (tests/site/test_netron.py)
 }
 
 
@@ -196,6 +199,22 @@ def test_13_every_operation_needs_a_token(callers: Callers) -> None:
             assert client.request(method, address, json={}).status_code == 401, (method, path)
     routes = {route.path for route in callers.app.routes if isinstance(route, Route)}
     assert routes <= {"/openapi.json", "/livez", "/readyz", "/metrics"}, "not in the description, so not tested here"
+
+
+#: Pages for those who have not logged in, and what these pages are made of.
+_OPEN_PAGES = {"/", "/login", "/logout", "/static/{version}/{name:path}"}
+
+
+def test_13_every_page_needs_a_token(callers: Callers) -> None:
+    """Those of the status page are not in the description."""
+    client = callers.nobody()
+    pages = [route for router in ROUTERS for route in router.routes if isinstance(route, Route)]
+    hidden = {(method, page.path) for page in pages for method in page.methods or () if page.path not in _OPEN_PAGES}
+    assert len(hidden) > 10
+    for method, path in hidden:
+        address = re.sub(r"{[^}]*}", new_id(), path)
+        answer = client.request(method, address, headers={"Origin": "http://service.test"})
+        assert answer.status_code == 401, (method, path)
 
 
 def test_13_what_is_anothers_is_not_there(callers: Callers, service: Service) -> None:
