@@ -93,6 +93,27 @@ def test_variants_of_one_op_are_one_line_for_people() -> None:
     assert sum("Exp" in line for line in lines(found)) == 1
 
 
+def test_every_op_has_what_each_target_says_of_it() -> None:
+    gone = Asked(label="c", backend="c", reason="c is not installed.")
+    found = table(target("a", single(MODEL, [1])), target("b", single(MODEL, [1, 3]), single(MODEL, [2])), gone)
+    assert {row["op"]: [tuple(cell.values()) for cell in row["cells"].values()] for row in found["ops"]} == {
+        "Exp": [("mixed", 1), ("fail", 2), ("unknown", 0)],
+        "Relu": [("pass", 0), ("pass", 0), ("unknown", 0)],
+        "Tanh": [("pass", 0), ("mixed", 1), ("unknown", 0)],
+    }
+    shown = html(found).partition("Ops by target")[2]
+    places = [shown.index(f"<code>{op}</code>") for op in ("Exp", "Tanh", "Relu")]
+    assert places == sorted(places)
+    assert "✗ 1 of 2" in shown
+
+
+def test_an_overview_of_before_has_no_ops() -> None:
+    found = table(target("a", single(MODEL, [1])), target("b"))
+    del found["ops"]
+    jsonschema.validate(found, schema())
+    assert "Ops by target" not in html(found)
+
+
 def test_links_go_where_the_reports_are() -> None:
     found = table(target("a", single(MODEL, [1])), target("b"))
     assert 'href="a/report.html"' in html(found)

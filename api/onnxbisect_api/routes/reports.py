@@ -7,7 +7,6 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from onnxbisect.report.files import FORMS
-from onnxbisect.report.overview import Asked, Subject, overview
 from onnxbisect.report.overview_forms import html, markdown
 from onnxbisect_api.access import Reader
 from onnxbisect_api.culprit_files import FileName, file_of, stored
@@ -15,10 +14,11 @@ from onnxbisect_api.etags import tag_of, unchanged
 from onnxbisect_api.forms import Form, accepted
 from onnxbisect_api.found import document_of, job_of, report_of, search_of
 from onnxbisect_api.names import RowId
+from onnxbisect_api.overviews import labelled, overview_of
 from onnxbisect_api.problems import Problem
 from onnxbisect_api.service import TheService
 from onnxbisect_db.states import JobState
-from onnxbisect_db.tables import Job, Search
+from onnxbisect_db.tables import Job
 from onnxbisect_worker.service import Service
 
 router = APIRouter(tags=["reports"])
@@ -114,29 +114,12 @@ def _overview(job: Job, form: Form, request: Request, service: Service) -> Respo
     headers = {"ETag": tag_of(*found, form), "Vary": "Accept", **form.headers}
     if (same := unchanged(request, headers)) is not None:
         return same
-    labels = {label_of(search, job): search for search in job.searches}
-    asked = [_asked(label, search, service) for label, search in labels.items()]
-    reports = [each.report for each in asked if each.report is not None]
-    if not reports:
+    made = overview_of(job, service)
+    if made is None:
         raise Problem(409, f"There is no report of any target: {job.problem}.")
-    numbers = {label: search.ordinal + 1 for label, search in labels.items()}
-    written = _OVERVIEWS[form](
-        overview(Subject.of_report(reports[0]), asked), lambda label, _: f"report?target={numbers[label]}&format={form}"
-    )
+    numbers = {label: search.ordinal + 1 for label, search in labelled(job).items()}
+    written = _OVERVIEWS[form](made, lambda label, _: f"report?target={numbers[label]}&format={form}")
     return _written(written, form, headers)
-
-
-def label_of(search: Search, job: Job) -> str:
-    """What a target is called among those of its job."""
-    alone = sum(other.backend == search.backend for other in job.searches) == 1
-    return search.backend if alone else f"{search.backend}-{search.ordinal + 1}"
-
-
-def _asked(label: str, search: Search, service: Service) -> Asked:
-    ended = search.state == JobState.CANCELLED
-    if search.report is None:
-        return Asked(label=label, backend=search.backend, reason=search.problem or search.state, ended=ended)
-    return Asked(label=label, backend=search.backend, report=document_of(service, search.report))
 
 
 def _written(text: str, form: Form, headers: Mapping[str, str]) -> Response:

@@ -3,8 +3,10 @@
 from typing import Any
 
 from onnxbisect.report.links import CulpritLinks, Link, Links
+from onnxbisect.report.overview_page import overview_page
 from onnxbisect_api.culprit_files import address_of, number_of
 from onnxbisect_api.forms import Form
+from onnxbisect_api.overviews import labelled
 from onnxbisect_db.tables import Job, Search
 
 _FORMS = {
@@ -20,6 +22,12 @@ _FORMS = {
 def report_view(job: Job, search: Search, document: dict[str, Any]) -> dict[str, Any]:
     """Of one target; `document` is `found.document_of` its report."""
     return {"doc": document, "links": _links(job, search)}
+
+
+def overview_view(job: Job, document: dict[str, Any]) -> dict[str, Any]:
+    """Of all targets; `document` is `overviews.overview_of` the job."""
+    numbers = {label: search.ordinal + 1 for label, search in labelled(job).items()}
+    return {"overview": overview_page(document, lambda label: f"/jobs/{job.id}?target={numbers[label]}")}
 
 
 def _links(job: Job, search: Search) -> Links:

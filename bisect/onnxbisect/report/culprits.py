@@ -7,7 +7,7 @@ from typing import Any
 from onnxbisect.diagnosis import Certainty, Culprit, CulpritKind, NeedsContext
 from onnxbisect.job import Job
 from onnxbisect.report.facts import Facts
-from onnxbisect.report.names import culprit_dir_name
+from onnxbisect.report.names import culprit_dir_name, op_name
 from onnxbisect.report.origin import Origin, origin
 from onnxbisect.report.ranges import LISTED, spell
 from onnxbisect.report.records import Records
@@ -175,8 +175,3 @@ class Entries:
             if labels:
                 return [{"what": label, "culprit": mine.get(label), "passes": theirs.get(label)} for label in labels]
         return []
-
-
-def op_name(domain: str, op_type: str) -> str:
-    """`Gather`, or `com.example::Twirl` outside the default domain."""
-    return op_type if domain in ("", "ai.onnx") else f"{domain}::{op_type}"

@@ -7,7 +7,8 @@ from typing import Any
 from onnxbisect.diagnosis import Certainty
 from onnxbisect.job import Job, ProbeRecord
 from onnxbisect.report import words
-from onnxbisect.report.culprits import Entries, op_name
+from onnxbisect.report.culprits import Entries
+from onnxbisect.report.names import op_name
 from onnxbisect.report.optable import op_table
 from onnxbisect.report.partition import pieces
 from onnxbisect.report.ranges import LISTED, spell

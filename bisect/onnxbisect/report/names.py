@@ -1,4 +1,4 @@
-"""What a culprit's folder is called."""
+"""What ops and the folders of culprits are called."""
 
 from collections.abc import Iterable
 
@@ -8,3 +8,8 @@ from onnxbisect.report.text import slug
 def culprit_dir_name(number: int, ops: Iterable[str]) -> str:
     """Where culprit `number` (the first is 1) is kept below `culprits/`: `02-ReduceMean-BatchNormalization`."""
     return f"{number:02d}-{slug('-'.join(ops))}"
+
+
+def op_name(domain: str, op_type: str) -> str:
+    """`Gather`, or `com.example::Twirl` outside the default domain."""
+    return op_type if domain in ("", "ai.onnx") else f"{domain}::{op_type}"

@@ -7,6 +7,7 @@ from functools import cached_property
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
+from onnxbisect.report.names import op_name
 from onnxbisect.report.ranges import indices
 from onnxbisect.unitset import UnitSet, is_subset, members, of
 from onnxbisect.verdict import Status
@@ -89,6 +90,7 @@ def overview(model: Subject, asked: Sequence[Asked]) -> dict[str, Any]:
         },
         "targets": [_target(it) for it in asked],
         "culprits": [_entry(model, row, asked) for row in rows],
+        "ops": _ops(asked),
     }
 
 
@@ -162,6 +164,27 @@ def _cell(row: _Row, places: Sequence[UnitSet], asked: Asked) -> dict[str, Any]:
     else:
         state = "passes" if passing == len(places) else "unknown"
     return {"state": state, "refused": refused, "passing": passing, "culprits": list(involved)}
+
+
+def _ops(asked: Sequence[Asked]) -> list[dict[str, Any]]:
+    """Each op of the model by target, by name."""
+    tables = {
+        it.label: {(row["domain"], row["op"]): row for row in (it.report["op_table"] if it.report else ())}
+        for it in asked
+    }
+    found = {op: row["nodes"] for table in tables.values() for op, row in table.items()}
+    return [
+        {
+            "op": op_name(*op),
+            "nodes": found[op],
+            "cells": {label: _verdict(table.get(op)) for label, table in tables.items()},
+        }
+        for op in sorted(found)
+    ]
+
+
+def _verdict(row: Mapping[str, Any] | None) -> dict[str, Any]:
+    return {"verdict": row["verdict"], "failing": row["failing"]} if row else {"verdict": "unknown", "failing": 0}
 
 
 def _units(text: str) -> UnitSet:

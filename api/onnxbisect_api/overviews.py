@@ -1,0 +1,33 @@
+"""The overview of a job with several targets, made from their reports."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from onnxbisect.report.overview import Asked, Subject, overview
+from onnxbisect_api.found import document_of
+from onnxbisect_db.states import JobState
+from onnxbisect_db.tables import Job, Search
+from onnxbisect_worker.service import Service
+
+
+def labelled(job: Job) -> Mapping[str, Search]:
+    """The targets by what they are called among each other."""
+    backends = [search.backend for search in job.searches]
+    return {
+        search.backend if backends.count(search.backend) == 1 else f"{search.backend}-{search.ordinal + 1}": search
+        for search in job.searches
+    }
+
+
+def overview_of(job: Job, service: Service) -> dict[str, Any] | None:
+    """The document; None where no target has a report."""
+    asked = [_asked(label, search, service) for label, search in labelled(job).items()]
+    reports = [each.report for each in asked if each.report is not None]
+    return overview(Subject.of_report(reports[0]), asked) if reports else None
+
+
+def _asked(label: str, search: Search, service: Service) -> Asked:
+    ended = search.state == JobState.CANCELLED
+    if search.report is None:
+        return Asked(label=label, backend=search.backend, reason=search.problem or search.state, ended=ended)
+    return Asked(label=label, backend=search.backend, report=document_of(service, search.report))

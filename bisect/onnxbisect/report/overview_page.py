@@ -1,0 +1,79 @@
+"""The overview as `_overview.html.j2` takes it, in a file and on the status page."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from onnxbisect.report.overview_lines import Line, asked, rows, state_name, summary
+
+_VERDICTS = {
+    "pass": "✓ compiles",
+    "fail": "✗ refused",
+    "needs_context": "✓ in context",
+    "unknown": "unknown",
+}
+_ORDER = ("fail", "mixed", "unknown", "needs_context", "pass")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TargetLine:
+    """One target; `href` leads to its report, and is empty where there is none."""
+
+    label: str
+    state: str
+    name: str
+    answer: str
+    asked: str
+    href: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpLine:
+    """One op. `cells` are what each target says of it: a verdict, and the same for people."""
+
+    op: str
+    nodes: int
+    cells: Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OverviewPage:
+    """What the page has."""
+
+    targets: Sequence[TargetLine]
+    culprits: Sequence[Line]
+    ops: Sequence[OpLine]
+
+
+def overview_page(overview: Mapping[str, Any], href: Callable[[str], str]) -> OverviewPage:
+    """`href` says where the report of a label is."""
+    return OverviewPage(
+        targets=[
+            TargetLine(
+                label=target["label"],
+                state=target["state"],
+                name=state_name(target),
+                answer=summary(target),
+                asked=asked(target),
+                href=href(target["label"]) if target["report"] else "",
+            )
+            for target in overview["targets"]
+        ],
+        culprits=rows(overview),
+        ops=_ops(overview),
+    )
+
+
+def _ops(overview: Mapping[str, Any]) -> list[OpLine]:
+    """What most targets refuse comes first."""
+    labels = [target["label"] for target in overview["targets"]]
+    lines = [
+        OpLine(op=row["op"], nodes=row["nodes"], cells=[_cell(row["cells"][label], row["nodes"]) for label in labels])
+        for row in overview.get("ops", ())  # servers of before it was there have none
+    ]
+    return sorted(lines, key=lambda line: sorted(_ORDER.index(verdict) for verdict, _ in line.cells))
+
+
+def _cell(cell: Mapping[str, Any], nodes: int) -> tuple[str, str]:
+    verdict = cell["verdict"]
+    return verdict, f"✗ {cell['failing']} of {nodes}" if verdict == "mixed" else _VERDICTS[verdict]
