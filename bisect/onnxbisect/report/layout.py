@@ -1,0 +1,217 @@
+"""Where the nodes and edges of a drawing are: rows from top to bottom, in pixels.
+
+Edges within a few rows find their way between the nodes. Those that go further run in lanes at the right side, one for
+each node that they come from: a mask that every layer of a network reads would else be as many lines through it all.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import isqrt
+
+from fast_sugiyama import from_edges
+
+from onnxbisect.report.layers import Edge, groups_of, holds_of, rows_of
+
+NODE_WIDTH, NODE_HEIGHT = 150, 34
+_GAP_X, _GAP_Y = 24, 40
+_STEP_X, _STEP_Y = NODE_WIDTH + _GAP_X, NODE_HEIGHT + _GAP_Y
+#: How much of a node's place an edge gets that passes by.
+_PASSING = 0.2
+_LANE = 12
+#: Edges over more rows than this are in lanes, and of the others the longest, where there are too many for each node.
+_FAR = 40
+_PASSING_EACH = 4
+
+#: x, y, x, y, … between an edge's ends.
+Bends = tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """Centres of the nodes, and for each edge where it bends between the lower side of one and the upper of another."""
+
+    x: tuple[int, ...]
+    y: tuple[int, ...]
+    bends: tuple[Bends, ...]
+    width: int
+    height: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Part:
+    """What hangs together, as if it were alone."""
+
+    x: Mapping[int, int]
+    y: Mapping[int, int]
+    bends: Mapping[Edge, Bends]
+    width: int
+    height: int
+
+
+def layout(count: int, edges: Sequence[Edge]) -> Layout:
+    """Of nodes `0 … count-1`. The same for the same edges, and fast for any: far edges cost nothing.
+
+    ValueError where the edges go in circles.
+    """
+    distinct = sorted(set(edges))
+    rows, groups = rows_of(count, distinct), groups_of(count, distinct)
+    near = _near(rows, distinct)
+    columns, paths = _columns(rows, groups, near)
+    nodes_of: dict[int, list[int]] = {}
+    for node, group in enumerate(groups):
+        nodes_of.setdefault(group, []).append(node)
+    edges_of: dict[int, list[Edge]] = {group: [] for group in nodes_of}
+    for edge in distinct:
+        edges_of[groups[edge[0]]].append(edge)
+    parts = [_part(nodes, edges_of[group], rows, columns, paths) for group, nodes in nodes_of.items()]
+    return _together(count, edges, parts, groups)
+
+
+def _near(rows: Sequence[int], edges: Sequence[Edge]) -> list[Edge]:
+    """The edges that are not for lanes."""
+    room = _PASSING_EACH * len(rows)
+    near = []
+    for edge in sorted(edges, key=lambda edge: (rows[edge[1]] - rows[edge[0]], edge)):
+        span = rows[edge[1]] - rows[edge[0]]
+        room -= span - 1
+        if span > _FAR or room < 0:
+            break
+        near.append(edge)
+    return sorted(near)
+
+
+def _columns(
+    rows: Sequence[int], groups: Sequence[int], near: Sequence[Edge]
+) -> tuple[dict[int, float], dict[Edge, list[float]]]:
+    """For each node its column, and for each near edge its columns in the rows that it passes.
+
+    Columns of one group are a whole number apart at least; edges keep a smaller distance.
+    """
+    columns = dict.fromkeys(range(len(rows)), 0.0)
+    paths: dict[Edge, list[float]] = {}
+    right: dict[int, float] = {}
+    holds = holds_of(rows, groups, near)
+    found = from_edges(
+        [*near, *holds],
+        vertex_spacing=1,
+        dummy_vertices=True,
+        dummy_size=_PASSING,
+        ranking_type="up",  # rows of longest paths, which the holds make ours
+        transpose=False,  # takes longer than all else, for few crossings less
+        check_layout=False,
+    )
+    placed = {node for edge in (*near, *holds) for node in edge}
+    for positions, _, _, links in found:
+        x = {int(vertex): float(place[0]) for vertex, place in positions}
+        group = groups[min(x)]
+        left = min(x.values())
+        shift = right.get(group, 0.0) - left
+        right[group] = max(x.values()) + shift + 1
+        columns |= {vertex: at + shift for vertex, at in x.items() if vertex in placed}
+        onward = {int(source): int(target) for source, target in links or () if source not in placed}
+        for source, target in links or ():
+            if source in placed and target not in placed:
+                path, at = [], int(target)
+                while at not in placed:
+                    path.append(x[at] + shift)
+                    at = onward[at]
+                paths[int(source), at] = path
+    return columns, paths
+
+
+def _part(
+    nodes: Sequence[int],
+    edges: Sequence[Edge],
+    rows: Sequence[int],
+    columns: Mapping[int, float],
+    paths: Mapping[Edge, Sequence[float]],
+) -> _Part:
+    used = [columns[node] for node in nodes] + [at for edge in edges for at in paths.get(edge, ())]
+    left = min(used)
+    x = _apart({node: round((columns[node] - left) * _STEP_X) + NODE_WIDTH // 2 for node in nodes}, rows)
+    y = {node: rows[node] * _STEP_Y + NODE_HEIGHT // 2 for node in nodes}
+    width = max(round((max(used) - left) * _STEP_X), max(x.values()) - NODE_WIDTH // 2) + NODE_WIDTH
+    height = max(y.values()) + NODE_HEIGHT // 2
+    bends: dict[Edge, Bends] = {}
+    far: list[Edge] = []
+    for edge in edges:
+        source, target = edge
+        if edge in paths:
+            path = [round((at - left) * _STEP_X) + NODE_WIDTH // 2 for at in paths[edge]]
+            bends[edge] = _passing(x[source], y[source], path, x[target])
+        elif rows[target] - rows[source] > 1:
+            far.append(edge)
+        else:
+            bends[edge] = ()
+    lanes = _lanes(rows, far)
+    for source, target in far:
+        lane = width + _LANE * (1 + lanes[source])
+        out, back = y[source] + _STEP_Y // 2, y[target] - _STEP_Y // 2
+        bends[source, target] = (x[source], out, lane, out, lane, back, x[target], back)
+    if far:
+        width += _LANE * (2 + max(lanes.values()))
+    return _Part(x=x, y=y, bends=bends, width=width, height=height)
+
+
+def _apart(x: Mapping[int, int], rows: Sequence[int]) -> dict[int, int]:
+    """Among ten thousands of nodes without any order, some pair comes out on the same place."""
+    apart: dict[int, int] = {}
+    end: dict[int, int] = {}
+    for node in sorted(x, key=lambda node: (x[node], node)):
+        apart[node] = max(x[node], end.get(rows[node], 0))
+        end[rows[node]] = apart[node] + NODE_WIDTH + 2
+    return apart
+
+
+def _passing(x: int, y: int, path: Sequence[int], end: int) -> Bends:
+    """Upright beside the nodes of each row that it passes, slanting between the rows only."""
+    bends: list[int] = []
+    columns = [x, *path, end]
+    for number, at in enumerate(path, 1):
+        middle = y + number * _STEP_Y
+        if columns[number - 1] != at:
+            bends += (at, middle - NODE_HEIGHT // 2)
+        if columns[number + 1] != at:
+            bends += (at, middle + NODE_HEIGHT // 2)
+    return tuple(bends)
+
+
+def _lanes(rows: Sequence[int], far: Sequence[Edge]) -> dict[int, int]:
+    """For each node that far edges come from its lane: nodes whose edges are beside each other have different ones."""
+    until: dict[int, int] = {}
+    for source, target in far:
+        until[source] = max(until.get(source, 0), rows[target])
+    lanes: dict[int, int] = {}
+    free: list[int] = []
+    for source in sorted(until, key=lambda source: (rows[source], source)):
+        lane = next((lane for lane, row in enumerate(free) if row <= rows[source]), len(free))
+        free[lane : lane + 1] = [until[source]]
+        lanes[source] = lane
+    return lanes
+
+
+def _together(count: int, edges: Sequence[Edge], parts: Sequence[_Part], groups: Sequence[int]) -> Layout:
+    """Parts below each other as long as they are not higher than the highest, or the whole not higher than wide."""
+    most = max(
+        max((part.height for part in parts), default=0),
+        isqrt(sum((part.width + _GAP_X) * (part.height + _GAP_Y) for part in parts)),
+    )
+    x, y = [0] * count, [0] * count
+    moved: dict[Edge, Bends] = {}
+    left = top = wide = height = 0
+    for part in parts:
+        if top and top + part.height > most:
+            left, top, wide = left + wide + _GAP_X, 0, 0
+        for node in part.x:
+            x[node], y[node] = part.x[node] + left, part.y[node] + top
+        for edge, bends in part.bends.items():
+            moved[edge] = tuple(at + (top if number % 2 else left) for number, at in enumerate(bends))
+        wide, height = max(wide, part.width), max(height, top + part.height)
+        top += part.height + _GAP_Y
+    return Layout(
+        x=tuple(x),
+        y=tuple(y),
+        bends=tuple(moved[edge] for edge in edges),
+        width=left + wide,
+        height=height,
+    )

@@ -1,0 +1,134 @@
+"""A model as something to be drawn: no tensor's content is in it, and all names are fit to be shown.
+
+It needs neither onnx nor numpy, so that pictures can be made where no model is read.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from onnxbisect.report.layout import layout
+from onnxbisect.unitset import UnitSet, members, of
+
+DRAWING = "onnx-bisect/graph@1"
+
+#: A name and a type such as `float[1,3,8,8]`, which is empty where it is not known.
+Tensor = Sequence[str]
+#: From a unit, to a unit, by which tensor.
+Link = tuple[int, int, int]
+#: A tensor of the model's own, and the units that read it or the one that makes it.
+End = tuple[int, Sequence[int]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Network:
+    """`names`, `ops`, `read`, `made` and `facts_of` are by unit.
+
+    The first tensors are those of `links`, `inputs` and `outputs`; behind them come weights and what nobody reads.
+    `read` and `made` are a unit's tensors in order. `facts` are lists of a label and a value, each of them for many
+    units; `facts_of` says which is whose.
+    """
+
+    names: Sequence[str]
+    ops: Sequence[str]
+    tensors: Sequence[Tensor]
+    links: Sequence[Link]
+    inputs: Sequence[End]
+    outputs: Sequence[End]
+    read: Sequence[Sequence[int]]
+    made: Sequence[Sequence[int]]
+    facts: Sequence[Sequence[Sequence[str]]]
+    facts_of: Sequence[int]
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @cached_property
+    def _neighbours(self) -> Sequence[Sequence[int]]:
+        beside: list[list[int]] = [[] for _ in self.names]
+        for source, target, _ in self.links:
+            beside[source].append(target)
+            beside[target].append(source)
+        return beside
+
+    def around(self, units: UnitSet, hops: int) -> UnitSet:
+        """The units, and all that are so many links away at most, in either direction."""
+        reached = set(members(units))
+        rim = reached
+        for _ in range(hops):
+            rim = {other for unit in rim for other in self._neighbours[unit]} - reached
+            if not rim:
+                break
+            reached = reached | rim
+        return of(reached)
+
+    def unit(self, unit: int) -> dict[str, Any]:
+        """All that is known of a unit: facts, what it reads and from whom, what it makes and for whom."""
+        sources = {tensor: source for source, target, tensor in self.links if target == unit}
+        targets: dict[int, list[int]] = {}
+        for source, target, tensor in self.links:
+            if source == unit:
+                targets.setdefault(tensor, []).append(target)
+        return {
+            "unit": unit,
+            "name": self.names[unit],
+            "op": self.ops[unit],
+            "facts": {fact[0]: fact[1] for fact in self.facts[self.facts_of[unit]]},
+            "inputs": [self._told(tensor) | {"from": sources.get(tensor)} for tensor in self.read[unit]],
+            "outputs": [self._told(tensor) | {"to": targets.get(tensor, [])} for tensor in self.made[unit]],
+        }
+
+    def _told(self, tensor: int) -> dict[str, Any]:
+        name, kind = self.tensors[tensor]
+        return {"tensor": name, "type": kind}
+
+
+def drawing(network: Network, units: UnitSet) -> dict[str, Any]:
+    """These units with what is between them, and of the model's inputs and outputs those that they touch, laid out.
+
+    `units`, `names`, `ops`, `x`, `y` are by node. `edges` are from a node, to a node, which of `tensors`, and the bends
+    x, y, x, y, …; `inputs` a name, a type, the nodes that read it, x, y, and the bends of the edge to each of these
+    nodes; `outputs` the same, with the node that makes it.
+    """
+    shown = list(members(units))
+    place = {unit: index for index, unit in enumerate(shown)}
+    links = [
+        (place[source], place[target], tensor)
+        for source, target, tensor in network.links
+        if source in place and target in place
+    ]
+    inputs, outputs = (
+        [(tensor, [place[unit] for unit in those if unit in place]) for tensor, those in ends]
+        for ends in (network.inputs, network.outputs)
+    )
+    if len(shown) < len(network):
+        inputs, outputs = ([end for end in ends if end[1]] for ends in (inputs, outputs))
+    first_output = len(shown) + len(inputs)
+    into = [(len(shown) + number, reader) for number, (_, readers) in enumerate(inputs) for reader in readers]
+    out = [(maker, first_output + number) for number, (_, makers) in enumerate(outputs) for maker in makers]
+    laid = layout(first_output + len(outputs), [*((source, target) for source, target, _ in links), *into, *out])
+    bends = iter(laid.bends)
+    numbers: dict[int, int] = {}
+    edges = [
+        [source, target, numbers.setdefault(tensor, len(numbers)), next(bends)] for source, target, tensor in links
+    ]
+    ends = [
+        [*network.tensors[tensor], those, laid.x[node], laid.y[node], [next(bends) for _ in those]]
+        for node, (tensor, those) in enumerate([*inputs, *outputs], len(shown))
+    ]
+    return {
+        "format": DRAWING,
+        "total": len(network),
+        "units": shown,
+        "names": [network.names[unit] for unit in shown],
+        "ops": [network.ops[unit] for unit in shown],
+        "x": laid.x[: len(shown)],
+        "y": laid.y[: len(shown)],
+        "width": laid.width,
+        "height": laid.height,
+        "edges": edges,
+        "tensors": [network.tensors[tensor] for tensor in numbers],
+        "inputs": ends[: len(inputs)],
+        "outputs": ends[len(inputs) :],
+    }
