@@ -1,5 +1,6 @@
 """Real Chromium before a real `onnx-bisect serve`. A page that logs an error or breaks its policy fails its test."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -23,6 +24,8 @@ _ARGUMENTS = (
     "--disable-component-update",
     "--disable-sync",
 )
+#: Compilers that tests bring.
+_PLUGIN = Path(__file__).with_name("plugin")
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
@@ -46,8 +49,10 @@ Look = Callable[..., Page]
 def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
     folder = tmp_path_factory.mktemp("served")
     command = [str(Path(sys.executable).with_name("onnx-bisect")), "serve", "--port", "0", "--data", str(folder)]
+    settings = {"ONNXBISECT_WEBHOOK_ALLOW": "127.0.0.1", "ONNXBISECT_SLOTS": "3", "PYTHONPATH": str(_PLUGIN)}
     with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+        environment = {**os.environ, **settings}
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment)
     try:
         assert process.stdout is not None
         url = re.search(r"http://\S+", process.stdout.readline())

@@ -2,5 +2,6 @@
 
 from api_fixtures import bell, callers, service, settings, tables
 from browser import chromium, installation, look
+from scenery import scene
 
-__all__ = ["bell", "callers", "chromium", "installation", "look", "service", "settings", "tables"]
+__all__ = ["bell", "callers", "chromium", "installation", "look", "scene", "service", "settings", "tables"]
