@@ -24,21 +24,17 @@ class Page:
     ) -> None:
         self.after = after
         self.limit = limit
+        #: Where it goes on, once that is known.
+        self.next: str | None = None
         self._request = request
         self._response = response
 
     def next_is(self, after: str | None) -> None:
         """Say in the `Link` header where it goes on; nothing where this is the last page."""
-        address = self.address(after)
-        if address is not None:
-            self._response.headers["Link"] = f'<{address}>; rel="next"'
-
-    def address(self, after: str | None) -> str | None:
-        """Where it goes on after this id; None where this is the last page."""
-        if after is None:
-            return None
-        url = self._request.url.include_query_params(after=after)
-        return f"{url.path}?{url.query}"
+        if after is not None:
+            url = self._request.url.include_query_params(after=after)
+            self.next = f"{url.path}?{url.query}"
+            self._response.headers["Link"] = f'<{self.next}>; rel="next"'
 
 
 #: A parameter of this type makes an operation answer in pages.

@@ -60,6 +60,7 @@ def listed(
     with service.database.session() as session:
         found = jobs.listed(session, caller.tenant, sought, after=paged.after, limit=paged.limit)
         offered = workers.slots(session)
+    paged.next_is(found.after)
     shown = [job_view(job, addresses, offered) for job in found.jobs]
     part = "_jobs.html.j2" if request.headers.get("hx-request") else "jobs.html.j2"
     return page(
@@ -79,7 +80,7 @@ def listed(
         narrowed=bool(state or text or target or wanted),
         query=request.url.query,
         root=(service.settings.public_url or str(request.base_url)).rstrip("/"),
-        next=paged.address(found.after),
+        next=paged.next,
         first=paged.after is None,
         without=lambda name: _address(text, state, target, {key: wanted[key] for key in wanted if key != name}),
         labelled=lambda name, value: _address(text, state, target, {**wanted, name: value}),

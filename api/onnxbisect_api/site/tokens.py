@@ -1,0 +1,87 @@
+"""Tokens, for admins: made, shown once, revoked. Every action is the operation of REST of the same name."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Annotated
+
+from fastapi import APIRouter, Form, Request, Response
+from fastapi.responses import RedirectResponse
+from pydantic import ValidationError
+
+from onnxbisect_api.access import Admin, Caller
+from onnxbisect_api.names import RowId
+from onnxbisect_api.routes import tokens as rest
+from onnxbisect_api.routes.tokens import TokenRequest, TokenView
+from onnxbisect_api.service import TheService
+from onnxbisect_api.site.rendering import page
+from onnxbisect_db.states import Scope
+from onnxbisect_worker.service import Service
+
+router = APIRouter()
+
+#: After how many days a token may end.
+_DAYS = (7, 30, 90, 365)
+_A_NAME = "Say who or what uses it, in one line."
+
+
+@router.get("/tokens")
+def listed(request: Request, service: TheService, caller: Admin) -> Response:
+    """Revoked ones, too."""
+    return _list(request, service, caller)
+
+
+@router.post("/tokens")
+def create(
+    request: Request,
+    service: TheService,
+    caller: Admin,
+    scope: Annotated[Scope, Form()],
+    name: Annotated[str, Form(max_length=1000)] = "",
+    days: Annotated[int, Form(ge=0, le=36_500)] = 0,
+) -> Response:
+    """The new one, which is shown this once."""
+    try:
+        ends = datetime.now(UTC) + timedelta(days=days) if days else None
+        made = rest.create(TokenRequest(name=name.strip(), scopes=(scope,), expires_at=ends), service, caller)
+    except ValidationError:  # all else is chosen
+        return _list(request, service, caller, name=name, complaint=_A_NAME, status=422)
+    return _list(request, service, caller, fresh=made.id, secret=made.token)
+
+
+@router.post("/tokens/{token_id}/revoke")
+def revoke(token_id: RowId, service: TheService, caller: Admin) -> Response:
+    """To those that are left, unless it was the caller's own."""
+    rest.revoke(token_id, service, caller)
+    return RedirectResponse("/tokens", 303)
+
+
+def _list(
+    request: Request,
+    service: Service,
+    caller: Caller,
+    *,
+    name: str = "",
+    complaint: str = "",
+    fresh: str = "",
+    secret: str = "",
+    status: int = 200,
+) -> Response:
+    return page(
+        request,
+        "tokens.html.j2",
+        caller,
+        status=status,
+        tokens=rest.listed(service, caller),
+        scopes=list(Scope),
+        days=_DAYS,
+        state=_state,
+        typed=name,
+        complaint=complaint,
+        fresh=fresh,
+        secret=secret,
+    )
+
+
+def _state(token: TokenView) -> str:
+    if token.revoked_at is not None:
+        return "revoked"
+    return "expired" if token.expires_at is not None and token.expires_at <= datetime.now(UTC) else "good"

@@ -1,0 +1,148 @@
+"""Webhooks, for admins: where messages go, with which secrets, and what came of each.
+
+Every action is the operation of REST of the same name.
+"""
+
+import json
+from collections.abc import Callable
+from typing import Annotated
+
+from fastapi import APIRouter, Form, Request, Response
+from fastapi.responses import RedirectResponse
+from pydantic import ValidationError
+
+from onnxbisect.errors import OptionError
+from onnxbisect_api.access import Admin, Caller
+from onnxbisect_api.names import RowId
+from onnxbisect_api.pages import Paged
+from onnxbisect_api.routes import webhooks as rest
+from onnxbisect_api.routes.webhooks import EndpointRequest, EndpointView
+from onnxbisect_api.service import TheService
+from onnxbisect_api.site.rendering import page
+from onnxbisect_db.states import ANNOUNCED, DeliveryState, EventType
+from onnxbisect_worker.service import Service
+
+router = APIRouter()
+
+_EVENTS = sorted(ANNOUNCED - {EventType.PING})
+
+
+@router.get("/webhooks")
+def listed(request: Request, service: TheService, caller: Admin) -> Response:
+    """Without those that came with a job."""
+    return _list(request, service, caller)
+
+
+@router.post("/webhooks")
+def create(
+    request: Request,
+    service: TheService,
+    caller: Admin,
+    url: Annotated[str, Form(max_length=5000)] = "",
+    events: Annotated[list[str], Form(max_length=10)] = [],  # noqa: B006 - nobody changes it
+) -> Response:
+    """The new one with its secret, which is shown this once."""
+    try:
+        wanted = EndpointRequest.model_validate({"url": url.strip(), "events": events})
+        made = rest.create(wanted, service, caller)
+    except ValidationError as error:
+        said = f"{error.errors()[0]['msg']}."
+        return _list(request, service, caller, url=url, complaint=said, status=422)
+    except OptionError as error:
+        return _list(request, service, caller, url=url, complaint=str(error), status=422)
+    return _list(request, service, caller, fresh=made.id, secret=made.secret)
+
+
+@router.get("/webhooks/{webhook_id}")
+def shown(request: Request, webhook_id: RowId, service: TheService, caller: Admin, paged: Paged) -> Response:
+    """One, with its messages."""
+    return _one(request, service, caller, rest.shown(webhook_id, service, caller), paged)
+
+
+@router.post("/webhooks/{webhook_id}/rotate")
+def rotate(request: Request, webhook_id: RowId, service: TheService, caller: Admin, paged: Paged) -> Response:
+    """With the new secret, which is shown this once."""
+    made = rest.rotate(webhook_id, service, caller)
+    return _one(request, service, caller, made, paged, secret=made.secret)
+
+
+@router.post("/webhooks/{webhook_id}/retire")
+def retire(webhook_id: RowId, service: TheService, caller: Admin) -> Response:
+    """Back to it."""
+    return _done(rest.retire, webhook_id, service, caller)
+
+
+@router.post("/webhooks/{webhook_id}/enable")
+def enable(webhook_id: RowId, service: TheService, caller: Admin) -> Response:
+    """Back to it."""
+    return _done(rest.enable, webhook_id, service, caller)
+
+
+@router.post("/webhooks/{webhook_id}/ping")
+def ping(webhook_id: RowId, service: TheService, caller: Admin) -> Response:
+    """Back to it, where the message stands."""
+    return _done(rest.ping, webhook_id, service, caller)
+
+
+@router.post("/webhooks/{webhook_id}/delete")
+def delete(webhook_id: RowId, service: TheService, caller: Admin) -> Response:
+    """To those that are left."""
+    rest.delete(webhook_id, service, caller)
+    return RedirectResponse("/webhooks", 303)
+
+
+@router.post("/deliveries/{delivery_id}/redeliver")
+def redeliver(delivery_id: RowId, service: TheService, caller: Admin) -> Response:
+    """Back to the webhook."""
+    message = rest.redeliver(delivery_id, service, caller)
+    return RedirectResponse(f"/webhooks/{message.webhook}#delivery-{message.id}", 303)
+
+
+def _done(
+    action: Callable[[str, Service, Caller], object], webhook_id: str, service: Service, caller: Caller
+) -> Response:
+    action(webhook_id, service, caller)
+    return RedirectResponse(f"/webhooks/{webhook_id}", 303)
+
+
+def _list(
+    request: Request,
+    service: Service,
+    caller: Caller,
+    *,
+    url: str = "",
+    complaint: str = "",
+    fresh: str = "",
+    secret: str = "",
+    status: int = 200,
+) -> Response:
+    return page(
+        request,
+        "webhooks.html.j2",
+        caller,
+        status=status,
+        webhooks=rest.listed(service, caller),
+        events=_EVENTS,
+        url=url,
+        complaint=complaint,
+        fresh=fresh,
+        secret=secret,
+    )
+
+
+def _one(
+    request: Request, service: Service, caller: Caller, webhook: EndpointView, paged: Paged, secret: str = ""
+) -> Response:
+    messages = rest.delivered(webhook.id, service, caller, paged)
+    return page(
+        request,
+        "webhook.html.j2",
+        caller,
+        webhook=webhook,
+        secret=secret,
+        messages=messages,
+        next=paged.next,
+        # What has been tried waits for minutes or hours: that is not watched.
+        going=any(message.state is DeliveryState.PENDING and not message.tries for message in messages),
+        pretty=lambda payload: json.dumps(payload, indent=2, ensure_ascii=False),
+    )
