@@ -67,7 +67,9 @@ class Server:
     def create(self, job: Mapping[str, Any], key: str) -> dict[str, Any]:
         """A new job, or the one that was made under the same key when the answer got lost."""
         made = self._json("POST", "/v1/jobs", json=dict(job), headers={"Idempotency-Key": key})
-        return {**made, "url": urljoin(f"{self._url}/", made["url"])}
+        # a server of before it had pages for people has the job's own address only
+        here = {"url": made["url"], "page": made.get("page", made["url"])}
+        return {**made, **{what: urljoin(f"{self._url}/", address) for what, address in here.items()}}
 
     def ended(self, job_id: str, told: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
         """Waits until the job has ended; `told` sees it every few seconds."""

@@ -1,13 +1,16 @@
-"""A finished report, read from its file and written in any form."""
+"""A finished report, read from its file and written in any form; and the overview of several."""
 
 import json
 import shutil
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from onnxbisect.errors import OptionError
 from onnxbisect.report.document import FORMAT, schema
-from onnxbisect.report.files import FORMS
+from onnxbisect.report.files import FORMS, put
+from onnxbisect.report.overview_forms import html, markdown
+from onnxbisect.report.overview_forms import lines as overview_lines
 from onnxbisect.report.terminal import lines
 from onnxbisect_cli.arguments import Format
 
@@ -19,6 +22,11 @@ _FILES = {
     Format.SARIF: "report.sarif",
     Format.GITLAB: "gitlab-codequality.json",
 }
+_OVERVIEWS: Mapping[Format, Callable[[Mapping[str, Any]], str]] = {
+    Format.JSON: lambda found: json.dumps(found, indent=1) + "\n",
+    Format.MD: markdown,
+    Format.HTML: html,
+}
 
 
 def render(document: dict[str, Any], form: Format, *, files: str = "") -> str:
@@ -27,6 +35,28 @@ def render(document: dict[str, Any], form: Format, *, files: str = "") -> str:
         return "\n".join(lines(document, width=terminal_width(), files=files)) + "\n"
     text = FORMS[_FILES[form]](document)
     return text if text.endswith("\n") else text + "\n"
+
+
+def demand_overview(form: Format) -> None:
+    """OptionError where an overview has no such form: before minutes of compiling, not after."""
+    if form not in (Format.TEXT, *_OVERVIEWS):
+        raise OptionError(
+            f"--format {form} is for one target; of several, text, json, md and html show an overview, and --out DIR "
+            f"writes every form for each of them."
+        )
+
+
+def render_overview(overview: Mapping[str, Any], form: Format, *, files: str = "") -> str:
+    """The overview as text that ends with a line end; `files` is where its files were written, for people to read."""
+    if form is Format.TEXT:
+        return "\n".join(overview_lines(overview, width=terminal_width(), files=files)) + "\n"
+    return _OVERVIEWS[form](overview)
+
+
+def write_overview(overview: Mapping[str, Any], out: Path) -> None:
+    """Every form of it, as files in a folder."""
+    for form, write in _OVERVIEWS.items():
+        put(out / f"overview.{form}", write(overview).encode("utf-8", "backslashreplace"))
 
 
 def terminal_width() -> int:

@@ -1,31 +1,21 @@
 """`onnx-bisect run` with several compilers: one intake, one search after the other, a report for each, an overview."""
 
-import json
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
-from onnxbisect.errors import BackendUnusableError, OptionError
+from onnxbisect.errors import BackendUnusableError
 from onnxbisect.report.document import document
-from onnxbisect.report.files import put
 from onnxbisect.report.overview import Asked, Subject, overview
-from onnxbisect.report.overview_forms import html, lines, markdown
 from onnxbisect_backends.contract import Backend, Description
 from onnxbisect_backends.probing.intake import Intake, demand_static
 from onnxbisect_cli.arguments import Format
 from onnxbisect_cli.bisection import Request, backend_of, bisected
-from onnxbisect_cli.reports import terminal_width
+from onnxbisect_cli.reports import demand_overview, render_overview, write_overview
 from onnxbisect_cli.run_job import UNRESOLVED, demand_folder, exit_code, write_files
 from onnxbisect_cli.signals import Interruption, stopping
-
-_FORMS: Mapping[Format, Callable[[Mapping[str, Any]], str]] = {
-    Format.JSON: lambda found: json.dumps(found, indent=1) + "\n",
-    Format.MD: markdown,
-    Format.HTML: html,
-}
 
 _BEFORE = "the run was interrupted before its turn"
 
@@ -35,11 +25,7 @@ def run(requests: Mapping[str, Request], out: Path | None, form: Format) -> int:
 
     One that cannot be used does not stop the others; what the user got wrong stops all before any compile.
     """
-    if form not in (Format.TEXT, *_FORMS):
-        raise OptionError(
-            f"--format {form} is for one target; of several, text, json, md and html show an overview, and --out DIR "
-            f"writes every form for each of them."
-        )
+    demand_overview(form)
     if out is not None:
         demand_folder(out)
     backends = {label: _described(request) for label, request in requests.items()}
@@ -53,9 +39,8 @@ def run(requests: Mapping[str, Request], out: Path | None, form: Format) -> int:
         asking.ask(label, request, backends[label])
     table = overview(Subject.of(intake.model), asking.asked)
     if out is not None and asking.unwritten is None:
-        for kind, write in _FORMS.items():
-            put(out / f"overview.{kind}", write(table).encode("utf-8", "backslashreplace"))
-    sys.stdout.write(_shown(table, form, files="" if out is None or asking.unwritten else str(out)))
+        write_overview(table, out)
+    sys.stdout.write(render_overview(table, form, files="" if out is None or asking.unwritten else str(out)))
     sys.stdout.flush()
     if asking.unwritten is not None:
         raise asking.unwritten
@@ -125,9 +110,3 @@ def _described(request: Request) -> tuple[Backend, Description] | str:
 
 def _interrupt() -> None:
     raise KeyboardInterrupt
-
-
-def _shown(table: Mapping[str, Any], form: Format, files: str) -> str:
-    if form is Format.TEXT:
-        return "\n".join(lines(table, width=terminal_width(), files=files)) + "\n"
-    return _FORMS[form](table)

@@ -1,6 +1,5 @@
 """`onnx-bisect submit`: the diagnosis that `run` makes, made by a server, with the output and exit statuses of it."""
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,14 +11,13 @@ from uuid import uuid4
 from onnxbisect.errors import BackendUnusableError, OnnxBisectError, OptionError
 from onnxbisect.model.external import locations
 from onnxbisect.model.read import read
-from onnxbisect.report.files import culprit_dirs, put, write
-from onnxbisect.report.overview_forms import html, lines, markdown
+from onnxbisect.report.files import culprit_dirs, write
 from onnxbisect.report.text import clean, plural
 from onnxbisect_backends.probing.culprit_files import DATA_NAME, LOG_NAME
 from onnxbisect_backends.probing.prober import PROBE_NAME
 from onnxbisect_cli.arguments import Format
 from onnxbisect_cli.remote import Server
-from onnxbisect_cli.reports import render, terminal_width
+from onnxbisect_cli.reports import demand_overview, render, render_overview, write_overview
 from onnxbisect_cli.run_job import COMPILES, CULPRITS, UNRESOLVED, demand_folder
 from onnxbisect_cli.signals import stopping
 
@@ -47,6 +45,8 @@ class Request:
 
 def submit(request: Request, *, wait: bool, out: Path | None, form: Format) -> int:
     """Returns the exit status. Without `wait` that is 0 once the server has the job, whose URL is all of the output."""
+    if len(request.targets) > 1:
+        demand_overview(form)
     if out is not None:
         demand_folder(out)
     proto, _ = read(request.model)
@@ -58,9 +58,9 @@ def submit(request: Request, *, wait: bool, out: Path | None, form: Format) -> i
         if not wait:
             print(job["url"])
             return 0
-        _say(f"job {job['id']}: {job['url']}")
         with stopping(_interrupt) as interruption:
             try:
+                _say(f"job {job['id']}: {job['page']}")
                 ended = server.ended(job["id"], _Told())
             except KeyboardInterrupt:
                 server.cancel(job["id"])
@@ -125,9 +125,7 @@ def _show(server: Server, job: dict[str, Any], out: Path | None, form: Format) -
         return _exit_code(report)
     overview = server.report(job["id"])
     if out is not None:
-        for kind, shown in {"json": json.dumps(overview, indent=1) + "\n", "md": markdown(overview)}.items():
-            put(out / f"overview.{kind}", shown.encode("utf-8", "backslashreplace"))
-        put(out / "overview.html", html(overview).encode("utf-8", "backslashreplace"))
+        write_overview(overview, out)
     worst = COMPILES
     for target in targets:
         number = target["number"]
@@ -139,7 +137,7 @@ def _show(server: Server, job: dict[str, Any], out: Path | None, form: Format) -
         worst = max(worst, _exit_code(report))
         if out is not None:
             _write(server, job["id"], number, report, out / f"{number}-{target['backend']}")
-    sys.stdout.write(_overview(overview, form, "" if out is None else str(out)))
+    sys.stdout.write(render_overview(overview, form, files="" if out is None else str(out)))
     return worst
 
 
@@ -151,20 +149,6 @@ def _failure(ended: Mapping[str, Any]) -> OnnxBisectError:
 
 def _exit_code(report: Mapping[str, Any]) -> int:
     return CULPRITS if report["culprits"] else _EXIT_CODES[report["verdict"]]
-
-
-def _overview(overview: Mapping[str, Any], form: Format, files: str) -> str:
-    match form:
-        case Format.JSON:
-            return json.dumps(overview, indent=1) + "\n"
-        case Format.MD:
-            return markdown(overview)
-        case Format.HTML:
-            return html(overview)
-        case Format.TEXT:
-            return "\n".join(lines(overview, width=terminal_width(), files=files)) + "\n"
-        case _:
-            raise OptionError(f"--format {form} is for one target; --out DIR writes every form for each of several.")
 
 
 def _write(server: Server, job_id: str, target: int, report: dict[str, Any], out: Path) -> None:

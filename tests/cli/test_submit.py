@@ -114,6 +114,24 @@ def test_several_targets_make_an_overview_and_a_report_each(server: Server, tmp_
     assert json.loads((tmp_path / "1-whitelist" / "report.json").read_text())["culprits"]
 
 
+def test_who_waits_is_told_of_a_page_to_look_at_meanwhile(server: Server) -> None:
+    done = server.submit(SAM, *EDGESAM)
+    page = re.search(r"http\S+", done.stderr.splitlines()[0])
+    assert page is not None
+    answer = httpx2.get(page[0], headers={"accept": "text/html", "cookie": f"onnxbisect_token={server.token}"})
+    assert (answer.status_code, answer.headers["content-type"]) == (200, "text/html; charset=utf-8")
+    assert SAM.name in answer.text
+
+
+def test_several_targets_have_no_report_in_the_form_of_one(server: Server) -> None:
+    with httpx2.Client(base_url=server.url, headers={"Authorization": f"Bearer {server.token}"}) as client:
+        before = client.get("/v1/jobs").json()
+        done = server.submit(SAM, *SEVERAL, "--format", "sarif")
+        assert done.returncode == 2
+        assert "--format sarif is for one target" in done.stderr
+        assert client.get("/v1/jobs").json() == before
+
+
 def test_without_waiting_the_job_is_named(server: Server) -> None:
     done = server.submit(SAM, *EDGESAM, "--no-wait", "--label", "repo=a/b")
     assert done.returncode == 0
@@ -164,13 +182,13 @@ def test_ctrl_c_cancels_the_job(server: Server, tmp_path: Path) -> None:
         [PROGRAM, "submit", str(SAM), *slow], env=environment, text=True, stderr=subprocess.PIPE, stdout=subprocess.PIPE
     )
     assert process.stderr is not None
-    url = re.search(r"http\S+", process.stderr.readline())
+    url = re.search(r"http\S+/jobs/(\S+)", process.stderr.readline())
     assert url is not None
     process.send_signal(signal.SIGINT)
     _, rest = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "cancelled" in rest
-    job = httpx2.get(url[0], headers={"Authorization": f"Bearer {server.token}"}).json()
+    job = httpx2.get(f"{server.url}/v1/jobs/{url[1]}", headers={"Authorization": f"Bearer {server.token}"}).json()
     assert job["state"] == "cancelled"
 
 
