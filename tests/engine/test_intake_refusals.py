@@ -203,3 +203,34 @@ def test_a_shape_for_what_is_no_tensor(tmp_path: Path) -> None:
 def test_a_checker_complaint_is_a_note_and_no_refusal(tmp_path: Path) -> None:
     model = load(written(tmp_path, "g (float[2] x) => (float[2] y) { a = OldVendorOp(x) y = Relu(a) }"))
     assert any("onnx.checker" in note and "OldVendorOp" in note for note in model.notes)
+
+
+@pytest.mark.parametrize("version", [0, -3, 1 << 40])
+def test_an_operator_set_that_cannot_be(tmp_path: Path, version: int) -> None:
+    model = parser.parse_model(f"{HEAD}\ng (float[2] x) => (float[2] y) {{ y = Relu(x) }}")
+    model.opset_import[0].version = version
+    assert f"version {version} of an operator set" in refusal(written(tmp_path, model))
+
+
+def doubling(depth: int) -> onnx.ModelProto:
+    """Functions that call the one before them twice: 2 ** depth nodes."""
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("f", 1)]
+    functions = [helper.make_function("f", "F0", ["a"], ["b"], [helper.make_node("Relu", ["a"], ["b"])], opsets)]
+    for number in range(1, depth + 1):
+        before = f"F{number - 1}"
+        nodes = [helper.make_node(before, ["a"], ["t"], domain="f"), helper.make_node(before, ["t"], ["b"], domain="f")]
+        functions.append(helper.make_function("f", f"F{number}", ["a"], ["b"], nodes, opsets))
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in "xy"]
+    graph = helper.make_graph([helper.make_node(f"F{depth}", ["x"], ["y"], domain="f")], "g", ends[:1], ends[1:])
+    return helper.make_model(graph, opset_imports=opsets, functions=functions, ir_version=8)
+
+
+def test_a_few_functions_that_are_a_billion_nodes(tmp_path: Path) -> None:
+    assert "more than 10,000,000 nodes" in refusal(written(tmp_path, doubling(30)))
+
+
+def test_functions_count_as_often_as_they_are_called(tmp_path: Path) -> None:
+    path = written(tmp_path, doubling(5))
+    assert load(path, most_nodes=32).units
+    with pytest.raises(ModelError, match="more than 31 nodes"):
+        load(path, most_nodes=31)

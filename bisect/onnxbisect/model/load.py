@@ -7,11 +7,12 @@ import onnx
 
 from onnxbisect.errors import ModelError
 from onnxbisect.model.binding import bind
+from onnxbisect.model.counting import written_out
 from onnxbisect.model.model import Model
 from onnxbisect.model.names import make_unique
 from onnxbisect.model.order import depth_first
 from onnxbisect.model.read import read
-from onnxbisect.model.scopes import constant_names, walk
+from onnxbisect.model.scopes import constant_names
 from onnxbisect.model.shapes import establish
 from onnxbisect.model.structure import complaint
 from onnxbisect.model.units import units_of, universe_of
@@ -19,6 +20,8 @@ from onnxbisect.model.wording import some
 
 #: Bytes of activations and known values that the shape run may hold at one time.
 MEMORY_LIMIT = 4 << 30
+#: Where the caller sets no limit of his own: real models have a hundredth of it, and made-up ones have no end.
+_MOST_NODES = 10_000_000
 
 
 def load(
@@ -33,14 +36,14 @@ def load(
     `input_shapes` gives dimensions to graph inputs by name. Dimensions left unbound are no error here:
     `Model.unbound` names the inputs, and the types of tensors that depend on them keep their symbols; no number is
     invented. `memory_limit` is in bytes: a model whose activations would not fit is inferred instead of run.
-    `most_nodes`, bodies and functions counted, are the most that a model may have: a few bytes make a node, which takes
-    a thousand times as long to think about as to read. Raises ModelError, with one sentence for the user.
+    `most_nodes`, bodies counted, and functions as often as they are called, are the most that a model may have: a few
+    bytes make a node, which takes a thousand times as long to think about as to read. Raises ModelError, with one
+    sentence for the user.
     """
     path = Path(path)
     proto, sha256 = read(path)
     graph = proto.graph
-    if most_nodes is not None:
-        _demand_few(path, proto, most_nodes)
+    _demand_few(path, proto, most_nodes if most_nodes is not None else _MOST_NODES)
     notes: list[str] = []
     renamed = make_unique(graph.node)
     if renamed:
@@ -78,7 +81,7 @@ def _demand_few(path: Path, proto: onnx.ModelProto, most: int) -> None:
     # the outermost first: they are counted in no time, whatever somebody has made up
     count = len(proto.graph.node)
     if count <= most:
-        count = sum(1 for _ in walk(proto.graph)) + sum(1 for function in proto.functions for _ in walk(function))
+        count = written_out(proto)
     if count > most:
         raise ModelError(f"{path} has more than {most:,} nodes, which is the most that is taken here.")
 

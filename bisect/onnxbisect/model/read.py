@@ -13,6 +13,8 @@ from onnxbisect.model.external import locations
 _BLOCK = 1 << 22
 #: Protobuf refuses longer messages.
 _MESSAGE_LIMIT = (1 << 31) - 1
+#: Of operator sets; onnx itself counts them in 32 bits.
+_NEWEST = (1 << 31) - 1
 
 
 def read(path: Path) -> tuple[onnx.ModelProto, str]:
@@ -33,6 +35,11 @@ def read(path: Path) -> tuple[onnx.ModelProto, str]:
         raise ModelError(f"{path} is not an ONNX model: it holds no graph. Give the .onnx file itself.")
     if not proto.opset_import:
         raise ModelError(f"{path} imports no operator set, so its ops have no meaning. Export it again.")
+    for entry in proto.opset_import:
+        if not 1 <= entry.version <= _NEWEST:
+            raise ModelError(
+                f"{path} imports version {entry.version} of an operator set, which cannot be. Export it again."
+            )
     if not proto.graph.node:
         raise ModelError(f"{path} has no nodes: there is nothing that a compiler could refuse.")
     if (text := _undecodable(proto)) is not None:
