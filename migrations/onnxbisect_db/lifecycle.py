@@ -102,7 +102,7 @@ def retry(session: Session, job_id: str, tenant: str) -> Job | None:
     for search in searches_of(session, job):
         session.execute(delete(Probe).where(Probe.search_id == search.id))
         search.state, search.stage, search.problem, search.verdict = JobState.QUEUED, Stage.PREPARE, "", None
-        search.fault = search.identity = search.universe = search.report = None
+        search.fault = search.identity = search.universe = search.graph = search.report = None
         search.tool, search.version, search.units = "", "", 0
         search.files, search.found = {}, {}
         search.calls, search.round, search.expected, search.losses = 0, 0, 0.0, 0

@@ -77,8 +77,8 @@ def needed(session: Session) -> set[str]:
     found |= set(session.scalars(select(Upload.sha256)))
     for mine in session.scalars(select(Job.files)):
         found |= set(mine)
-    for universe, report, others in session.execute(select(Search.universe, Search.report, Search.files)):
-        found |= {universe, report, *others.values()} - {None}
+    for *one, others in session.execute(select(Search.universe, Search.graph, Search.report, Search.files)):
+        found |= {*one, *others.values()} - {None}
     return found
 
 
@@ -87,7 +87,7 @@ def _files_of(session: Session, job: Job) -> set[str]:
     model = session.get(Model, (job.tenant, job.model_sha256))
     found |= set(model.files.values()) if model is not None else set()
     for search in lifecycle.searches_of(session, job):
-        found |= {sha256 for sha256 in (search.universe, search.report, *search.files.values()) if sha256}
+        found |= {search.universe, search.graph, search.report, *search.files.values()} - {None}
     return found
 
 

@@ -132,13 +132,21 @@ def mark_stale(search: Search, at: datetime) -> None:
 
 
 def prepared(
-    session: Session, turn: Turn, *, identity: str, tool: str, version: str, universe: str, units: int
+    session: Session,
+    turn: Turn,
+    *,
+    identity: str,
+    tool: str,
+    version: str,
+    universe: str,
+    units: int,
+    graph: str | None = None,
 ) -> None:
     """The model was read for the target: on to asking. The caller releases it and rings for it."""
     job, search = held(session, turn)
     at = now(session)
     search.identity, search.tool, search.version = identity, tool, version
-    search.universe, search.units = universe, units
+    search.universe, search.units, search.graph = universe, units, graph
     _move(search, Stage.SEARCH, at)
     events.tell(session, job, EventType.SEARCH_PREPARED, at, search=search.id, tool=tool, version=version, units=units)
 

@@ -69,10 +69,19 @@ def take(database: Database, search_id: str, stage: Stage, seconds: float = LEAS
     return turn
 
 
-def prepare(database: Database, search_id: str, universe: str = UNIVERSE, identity: str = IDENTITY) -> None:
+def prepare(
+    database: Database,
+    search_id: str,
+    universe: str = UNIVERSE,
+    identity: str = IDENTITY,
+    *,
+    graph: str | None = None,
+) -> None:
     turn = take(database, search_id, Stage.PREPARE)
     with database.transaction() as session:
-        searches.prepared(session, turn, identity=identity, tool="t", version="1", universe=universe, units=9)
+        searches.prepared(
+            session, turn, identity=identity, tool="t", version="1", universe=universe, units=9, graph=graph
+        )
         assert searches.release(session, turn)
 
 

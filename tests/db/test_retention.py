@@ -7,7 +7,7 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
-from scenes import FAIL, MODEL, Clock, answer, asking, claim, claimed, end, new_job, read, take
+from scenes import FAIL, MODEL, Clock, answer, asking, claim, claimed, end, new_job, prepare, read, take
 from sqlalchemy import func, select
 
 from onnxbisect_db import jobs, lifecycle, models, probes, retention, searches, uploads, verdicts
@@ -95,6 +95,17 @@ def test_a_file_that_another_tenant_uploaded_too_stays(database: Database, files
         assert models.get(session, model, "other") is not None
 
 
+def test_the_picture_of_a_model_goes_with_the_last_search_that_has_it(database: Database, files: Files) -> None:
+    graph = old(files, b"graph")
+    first, second = new_job(database), new_job(database)
+    for job in (first, second):
+        prepare(database, job.searches[0].id, graph=graph)
+    delete(database, files, first)
+    assert set(files.names()) == {graph}
+    delete(database, files, second)
+    assert list(files.names()) == []
+
+
 def test_a_running_job_can_be_deleted(database: Database, files: Files) -> None:
     job = asking(database, [1])
     mine = claimed(database)
@@ -159,19 +170,22 @@ def test_old_models_go_unless_a_job_has_them(database: Database, files: Files, c
 
 
 def test_without_a_limit_only_orphans_go(database: Database, files: Files, clock: Clock) -> None:
-    weights, universe, calibration = (old(files, content) for content in (b"weights", b"universe", b"calibration"))
+    weights, universe, graph, calibration = (
+        old(files, content) for content in (b"weights", b"universe", b"graph", b"calibration")
+    )
     orphan, young = old(files, b"orphan"), files.put([b"young"]).sha256
     with database.transaction() as session:
         models.keep(session, tenant="", sha256=MODEL, name="m", size=6, files={"w.bin": weights})
         uploads.keep(session, tenant="", sha256=calibration, size=11)
     job = asking(database, [], files=(calibration,))
     with database.transaction() as session:
-        session.get_one(type(job.searches[0]), job.searches[0].id).universe = universe
+        search = session.get_one(type(job.searches[0]), job.searches[0].id)
+        search.universe, search.graph = universe, graph
     end(database, job.searches[0].id)
     clock.forward(86400 * 9999)
     assert retention.sweep(database, files, Retention()) == 1
     assert orphan not in set(files.names())
-    assert set(files.names()) == {weights, universe, calibration, young}
+    assert set(files.names()) == {weights, universe, graph, calibration, young}
 
 
 def test_samples_go_with_the_last_job_that_speaks_of_them(database: Database, files: Files) -> None:

@@ -42,6 +42,8 @@ class Compiler:
     hosts_shot: int = 0
     #: Why the model cannot be read.
     refusal: OnnxBisectError | None = None
+    #: Why it cannot be drawn.
+    no_picture: OnnxBisectError | None = None
     #: Questions that are out of time, whatever is left.
     too_slow: bool = False
     asked: Counter[UnitSet] = field(default_factory=Counter)
@@ -95,6 +97,11 @@ class HiddenRuleHost:
             universe=self._compiler.universe,
             identity=hashlib.sha256(repr(target).encode()).hexdigest(),
         )
+
+    def draw(self) -> bytes:
+        if self._compiler.no_picture is not None:
+            raise self._compiler.no_picture
+        return b"a picture"
 
     def key(self, units: UnitSet) -> str:
         return self._compiler.key(units)

@@ -258,6 +258,25 @@ def test_a_model_that_cannot_be_read_fails_the_job_with_a_sentence(
     assert it.read(job).searches[0].fault == fault
 
 
+def test_a_picture_of_the_model_is_stored(crank: NewCrank) -> None:
+    it = crank(fails_on(0b100))
+    job = it.job()
+    it.run(job)
+    graph = it.read(job).searches[0].graph
+    assert graph is not None
+    with it.service.files.open(graph) as file:
+        assert file.read() == b"a picture"
+
+
+@pytest.mark.parametrize("why", [OnnxBisectError("It goes in circles."), HostLostError("It took 9 seconds.")])
+def test_a_search_goes_on_without_a_picture(crank: NewCrank, why: OnnxBisectError) -> None:
+    it = crank(fails_on(0b100))
+    it.compiler.no_picture = why
+    job = it.job()
+    it.run(job)
+    assert (it.read(job).state, it.read(job).searches[0].graph) == (JobState.DONE, None)
+
+
 def test_culprits_are_told_once_each(crank: NewCrank) -> None:
     it = crank(fails_on(0b100, 0b1000000))
     job = it.job()

@@ -51,6 +51,11 @@ class ChildHost:
         self.case = replace(self.case, prepared=sha256(prepared.to_bytes()).hexdigest())
         return prepared
 
+    def draw(self) -> bytes:
+        """See `Host.draw`."""
+        drawn: str = self._ask(do="draw")
+        return drawn.encode()
+
     def key(self, units: UnitSet) -> str:
         """See `Host.key`."""
         key: str = self._ask(do="key", units=f"{units:x}")

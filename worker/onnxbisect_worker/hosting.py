@@ -60,6 +60,9 @@ class Host(Protocol):
         BackendUnusableError.
         """
 
+    def draw(self) -> bytes:
+        """What pictures of the model are made from (`onnxbisect.report.network_file`)."""
+
     def key(self, units: UnitSet) -> str:
         """The probe's canonical structure."""
 

@@ -108,6 +108,10 @@ def _prepare(work: ModelWork, _request: Mapping[str, Any]) -> str:
     return work.prepare().to_bytes().decode()
 
 
+def _draw(work: ModelWork, _request: Mapping[str, Any]) -> str:
+    return work.draw().decode()
+
+
 def _key(work: ModelWork, request: Mapping[str, Any]) -> str:
     return work.key(int(request["units"], 16))
 
@@ -128,6 +132,7 @@ def _report(work: ModelWork, request: Mapping[str, Any]) -> dict[str, Any]:
 
 _REQUESTS: Mapping[str, Callable[[ModelWork, Mapping[str, Any]], object]] = {
     "prepare": _prepare,
+    "draw": _draw,
     "key": _key,
     "ask": _ask,
     "unseen": _unseen,

@@ -10,8 +10,10 @@ from onnxbisect.answer import Answer
 from onnxbisect.diagnosis import Diagnosis
 from onnxbisect.errors import BackendUnusableError, OnnxBisectError, OptionError
 from onnxbisect.job import ProbeRecord, Stats
+from onnxbisect.report import network_file
 from onnxbisect.report.document import document
 from onnxbisect.report.files import culprit_dirs, put
+from onnxbisect.report.graph import network_of
 from onnxbisect.search import plan
 from onnxbisect.unitset import UnitSet
 from onnxbisect.verdict import Verdict
@@ -48,6 +50,10 @@ class ModelWork:
             universe=inquiry.universe,
             identity=inquiry.identity,
         )
+
+    def draw(self) -> bytes:
+        """See `Host.draw`."""
+        return network_file.to_bytes(network_of(self._intake.model))
 
     def key(self, units: UnitSet) -> str:
         """See `Host.key`."""

@@ -10,7 +10,7 @@ from onnxbisect_db.errors import LostTurnError
 from onnxbisect_db.searches import Turn
 from onnxbisect_db.states import Fault, Stage
 from onnxbisect_worker.hold import Hold
-from onnxbisect_worker.hosting import HostKilledError
+from onnxbisect_worker.hosting import Host, HostKilledError
 from onnxbisect_worker.place import Place
 from onnxbisect_worker.prepared import Prepared
 
@@ -32,12 +32,13 @@ def prepare(place: Place, search_id: str) -> None:
         try:
             with place.hosts.lent(place.case(turn)) as host, hold.over(host):
                 prepared = host.prepare()
+                graph = _drawn(place, turn, host, hold)
             stored = place.service.files.put([prepared.to_bytes()])
         except OnnxBisectError as error:
             give_up(place, turn, hold, error)
             return
         try:
-            again = hold.write(lambda session: _prepared(session, turn, prepared, stored.sha256))
+            again = hold.write(lambda session: _prepared(session, turn, prepared, stored.sha256, graph))
         except LostTurnError:
             return
     if again:
@@ -69,7 +70,18 @@ def begin_again(place: Place, turn: Turn, hold: Hold, error: HostKilledError) ->
         place.ring_search(turn.search_id, turn.stage, turn.backend)
 
 
-def _prepared(session: Session, turn: Turn, prepared: Prepared, sha256: str) -> bool:
+def _drawn(place: Place, turn: Turn, host: Host, hold: Hold) -> str | None:
+    """What pictures are made from, stored. A search goes on without, unless it was ended meanwhile."""
+    try:
+        return place.service.files.put([host.draw()]).sha256
+    except OnnxBisectError as error:
+        if hold.ended:
+            raise
+        log.warning("search %s: there will be no picture of the model: %s", turn.search_id, error)
+        return None
+
+
+def _prepared(session: Session, turn: Turn, prepared: Prepared, sha256: str, graph: str | None) -> bool:
     searches.prepared(
         session,
         turn,
@@ -78,6 +90,7 @@ def _prepared(session: Session, turn: Turn, prepared: Prepared, sha256: str) -> 
         version=prepared.target.version,
         universe=sha256,
         units=len(prepared.universe),
+        graph=graph,
     )
     recalled = plans.recall(session, turn)
     if recalled:

@@ -104,9 +104,9 @@ class Label(Base):
 class Search(Rung, Base):
     """One target of a job: what the coordinator works on.
 
-    `identity` names compiler, version, options and dressing, and is what verdicts are kept under; `universe`, `report`
-    and the values of `files` are SHA-256 of content-addressed files. A task holds the search while `lease_until` lies
-    ahead; `turn` counts the holders, so that what a lost one writes later changes nothing.
+    `identity` names compiler, version, options and dressing, and is what verdicts are kept under; `universe`, `graph`,
+    `report` and the values of `files` are SHA-256 of content-addressed files. A task holds the search while
+    `lease_until` lies ahead; `turn` counts the holders, so that what a lost one writes later changes nothing.
     """
 
     __tablename__ = "search"
@@ -133,6 +133,8 @@ class Search(Rung, Base):
     universe: Mapped[str | None] = mapped_column(String(64))
     #: How many units the universe has.
     units: Mapped[int] = mapped_column(default=0)
+    #: What pictures of the model are made from; None where none could be made, and before revision 0005.
+    graph: Mapped[str | None] = mapped_column(String(64))
     report: Mapped[str | None] = mapped_column(String(64))
     #: What goes with the report, by path in it: the culprits' models.
     files: Mapped[dict[str, Any]] = mapped_column(default=dict)
