@@ -8,9 +8,11 @@ from fastapi import APIRouter, Query, Request, Response
 from onnxbisect_api.access import Reader
 from onnxbisect_api.addresses import TheAddresses
 from onnxbisect_api.found import document_of
+from onnxbisect_api.known import of_report
 from onnxbisect_api.names import RowId
 from onnxbisect_api.service import TheService
 from onnxbisect_api.site.rendering import page
+from onnxbisect_api.site.report_view import report_view
 from onnxbisect_api.site.situation import Situation, situation
 from onnxbisect_api.unit_names import Names
 
@@ -32,16 +34,19 @@ def shown(
     """One target, or of several the overview."""
     names: Names = request.app.state.names
     now = situation(service, request.app.state.known, caller, addresses, job_id, target)
-    document = None
+    told: dict[str, Any] = {"doc": None}
     if now.search is not None and now.search.report is not None:
-        document = document_of(service, now.search.report)
+        told = report_view(now.row, now.search, document_of(service, now.search.report))
+    states = now.states if told["doc"] is None else of_report(told["doc"])
     return page(
         request,
         "job.html.j2",
         caller,
         **now.content(),
+        **told,
         shape=now.shape,
-        document=document,
+        culprits=[] if states is None else states.culprits,
+        after_culprits="_job_graph.html.j2",
         drawn=_drawn(now, names),
         server_time=datetime.now(UTC),
     )
