@@ -13,6 +13,7 @@ from onnxbisect_api.body import BodyLimit
 from onnxbisect_api.headers import SecurityHeaders
 from onnxbisect_api.known import Known
 from onnxbisect_api.metrics import MeasuredRequests, Metrics
+from onnxbisect_api.networks import Networks
 from onnxbisect_api.problems import Mistake, ProblemDocument
 from onnxbisect_api.routes import (
     backends,
@@ -20,6 +21,7 @@ from onnxbisect_api.routes import (
     compare,
     events,
     files,
+    graph,
     health,
     job_forms,
     jobs,
@@ -60,6 +62,7 @@ def create_app(service: Service, *, lifespan: Lifespan[FastAPI] | None = None) -
     app.state.watch = Watch(service.database)
     app.state.known = Known()
     app.state.names = Names(service.files)
+    app.state.networks = Networks(service.files)
     problems.install(app, problem_page)
     for module in (
         models,
@@ -70,6 +73,7 @@ def create_app(service: Service, *, lifespan: Lifespan[FastAPI] | None = None) -
         shared,
         probes,
         states,
+        graph,
         events,
         backends,
         compare,

@@ -9,8 +9,10 @@ from scenes import asks, new_job, plan, prepare, read, take
 
 from onnxbisect.diagnosis import Certificate, Culprit
 from onnxbisect.model.model import Model
+from onnxbisect.report import network_file
 from onnxbisect.report.document import document
 from onnxbisect.report.files import culprit_dirs
+from onnxbisect.report.graph import network_of
 from onnxbisect.verdict import Status
 from onnxbisect_db import models, searches
 from onnxbisect_db.states import Stage
@@ -30,10 +32,15 @@ def uploaded(service: Service, content: bytes = b"a model", *, tenant: str = "",
     return stored.sha256
 
 
+def pictured(service: Service, model: Model = NET) -> str:
+    """What pictures of the model are made from, stored."""
+    return service.files.put([network_file.to_bytes(network_of(model))]).sha256
+
+
 def running(service: Service, units: Iterable[int] = (1, 2, 3), **wanted: Any) -> Job:
     """A job whose one search asks about these units."""
     job = new_job(service.database, "npu", model_sha256=uploaded(service, tenant=wanted.get("tenant", "")), **wanted)
-    prepare(service.database, job.searches[0].id)
+    prepare(service.database, job.searches[0].id, graph=pictured(service))
     plan(service.database, job.searches[0].id, asks(units))
     return job
 
@@ -53,7 +60,7 @@ def done(service: Service, *reports: dict[str, Any], backends: Sequence[str] = (
     names = backends or [f"npu{number}" for number in range(len(reports))]
     job = new_job(service.database, *names, model_sha256=uploaded(service, tenant=wanted.get("tenant", "")), **wanted)
     for search, report in zip(job.searches, reports, strict=True):
-        prepare(service.database, search.id)
+        prepare(service.database, search.id, graph=pictured(service))
         finish(service, search.id, report)
     return read(service.database, job)
 

@@ -3,13 +3,12 @@
 It needs neither onnx nor numpy, so that pictures can be made where no model is read.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from onnxbisect.report.layout import layout
-from onnxbisect.unitset import UnitSet, members, of
 
 DRAWING = "onnx-bisect/graph@1"
 
@@ -52,16 +51,16 @@ class Network:
             beside[target].append(source)
         return beside
 
-    def around(self, units: UnitSet, hops: int) -> UnitSet:
-        """The units, and all that are so many links away at most, in either direction."""
-        reached = set(members(units))
+    def around(self, units: Iterable[int], hops: int) -> list[int]:
+        """The units, and all that are so many links away at most, in either direction; ascending."""
+        reached = set(units)
         rim = reached
         for _ in range(hops):
             rim = {other for unit in rim for other in self._neighbours[unit]} - reached
             if not rim:
                 break
             reached = reached | rim
-        return of(reached)
+        return sorted(reached)
 
     def unit(self, unit: int) -> dict[str, Any]:
         """All that is known of a unit: facts, what it reads and from whom, what it makes and for whom."""
@@ -84,15 +83,14 @@ class Network:
         return {"tensor": name, "type": kind}
 
 
-def drawing(network: Network, units: UnitSet) -> dict[str, Any]:
-    """These units with what is between them, and of the model's inputs and outputs those that they touch, laid out.
+def drawing(network: Network, units: Sequence[int]) -> dict[str, Any]:
+    """Some units, which ascend, laid out with what is between them and the inputs and outputs that they touch.
 
     `units`, `names`, `ops`, `x`, `y` are by node. `edges` are from a node, to a node, which of `tensors`, and the bends
     x, y, x, y, …; `inputs` a name, a type, the nodes that read it, x, y, and the bends of the edge to each of these
     nodes; `outputs` the same, with the node that makes it.
     """
-    shown = list(members(units))
-    place = {unit: index for index, unit in enumerate(shown)}
+    place = {unit: index for index, unit in enumerate(units)}
     links = [
         (place[source], place[target], tensor)
         for source, target, tensor in network.links
@@ -102,10 +100,10 @@ def drawing(network: Network, units: UnitSet) -> dict[str, Any]:
         [(tensor, [place[unit] for unit in those if unit in place]) for tensor, those in ends]
         for ends in (network.inputs, network.outputs)
     )
-    if len(shown) < len(network):
+    if len(units) < len(network):
         inputs, outputs = ([end for end in ends if end[1]] for ends in (inputs, outputs))
-    first_output = len(shown) + len(inputs)
-    into = [(len(shown) + number, reader) for number, (_, readers) in enumerate(inputs) for reader in readers]
+    first_output = len(units) + len(inputs)
+    into = [(len(units) + number, reader) for number, (_, readers) in enumerate(inputs) for reader in readers]
     out = [(maker, first_output + number) for number, (_, makers) in enumerate(outputs) for maker in makers]
     laid = layout(first_output + len(outputs), [*((source, target) for source, target, _ in links), *into, *out])
     bends = iter(laid.bends)
@@ -115,16 +113,16 @@ def drawing(network: Network, units: UnitSet) -> dict[str, Any]:
     ]
     ends = [
         [*network.tensors[tensor], those, laid.x[node], laid.y[node], [next(bends) for _ in those]]
-        for node, (tensor, those) in enumerate([*inputs, *outputs], len(shown))
+        for node, (tensor, those) in enumerate([*inputs, *outputs], len(units))
     ]
     return {
         "format": DRAWING,
         "total": len(network),
-        "units": shown,
-        "names": [network.names[unit] for unit in shown],
-        "ops": [network.ops[unit] for unit in shown],
-        "x": laid.x[: len(shown)],
-        "y": laid.y[: len(shown)],
+        "units": list(units),
+        "names": [network.names[unit] for unit in units],
+        "ops": [network.ops[unit] for unit in units],
+        "x": laid.x[: len(units)],
+        "y": laid.y[: len(units)],
         "width": laid.width,
         "height": laid.height,
         "edges": edges,

@@ -7,7 +7,6 @@ import json
 from typing import IO, Any
 
 from onnxbisect.report.network import Network, drawing
-from onnxbisect.unitset import full
 
 
 def to_bytes(network: Network) -> bytes:
@@ -16,7 +15,7 @@ def to_bytes(network: Network) -> bytes:
         name: getattr(network, name)
         for name in ("tensors", "links", "inputs", "outputs", "read", "made", "facts", "facts_of")
     }
-    return b"%b\n%b\n" % (dumped(drawing(network, full(len(network)))), dumped(rest))
+    return b"%b\n%b\n" % (dumped(drawing(network, range(len(network)))), dumped(rest))
 
 
 def dumped(document: dict[str, Any]) -> bytes:

@@ -31,5 +31,16 @@ def indices(text: str) -> Iterator[int]:
         yield from range(int(first), int(last or first) + 1)
 
 
+def chosen(text: str, count: int) -> list[int]:
+    """The same of a stranger's text, in any order: what is below `count`, ascending, each but once."""
+    flags = bytearray(count)
+    for part in filter(None, text.split(",")):
+        first, _, last = part.partition("-")
+        start, end = int(first), min(int(last or first) + 1, count)
+        if start < end:
+            flags[start:end] = b"\x01" * (end - start)
+    return [index for index, flag in enumerate(flags) if flag]
+
+
 def _range(start: int, end: int) -> str:
     return str(start) if start == end else f"{start}-{end}"

@@ -1,0 +1,192 @@
+"""A job's model as a picture: all of it, or what is around some units."""
+
+import gzip
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Query, Request, Response
+from pydantic import BaseModel, Field
+
+from onnxbisect.report.network import Network, drawing
+from onnxbisect.report.network_file import dumped
+from onnxbisect.report.ranges import chosen
+from onnxbisect_api.access import Reader
+from onnxbisect_api.etags import tag_of, unchanged
+from onnxbisect_api.found import job_of, search_of
+from onnxbisect_api.names import RowId
+from onnxbisect_api.networks import Networks, packed
+from onnxbisect_api.problems import Problem, missing
+from onnxbisect_api.routes.reports import TargetNumber
+from onnxbisect_api.service import TheService
+from onnxbisect_db.states import JobState
+from onnxbisect_db.tables import Search
+
+router = APIRouter(tags=["reports"])
+
+#: Units that a picture of a part may have: it is laid out while somebody waits.
+MOST_AROUND = 6000
+#: Units of the largest model; no range goes beyond.
+_HIGHEST = 9_999_999
+
+_EDGE = "[node, node, index into tensors, [x, y, x, y, …]], the bends between the lower and the upper side"
+_END = "[name, type, nodes that {}, x, y, bends of each edge]"
+
+
+class Drawing(BaseModel):
+    """Of nodes of 150 x 34 pixels, laid out from top to bottom. Names are fit to be shown, and cut where very long."""
+
+    format: str = Field(description="onnx-bisect/graph@1")
+    total: int = Field(description="units of the model")
+    units: list[int] = Field(description="by node: the unit's number in the report")
+    names: list[str]
+    ops: list[str]
+    x: list[int] = Field(description="centres, in pixels")
+    y: list[int]
+    width: int
+    height: int
+    edges: list[list[Any]] = Field(description=_EDGE)
+    tensors: list[list[str]] = Field(description="[name, type]")
+    inputs: list[list[Any]] = Field(description=_END.format("read it"))
+    outputs: list[list[Any]] = Field(description=_END.format("make it, one or none"))
+
+
+class ReadTensor(BaseModel):
+    """What a unit reads."""
+
+    tensor: str
+    type: str = Field(description="such as float[1,3,8,8]; empty where it is not known")
+    source: int | None = Field(alias="from", description="the unit that makes it; none for weights and inputs")
+
+
+class MadeTensor(BaseModel):
+    """What a unit makes."""
+
+    tensor: str
+    type: str
+    to: list[int] = Field(description="the units that read it")
+
+
+class UnitView(BaseModel):
+    """A unit with all that is known of it before any compile."""
+
+    unit: int
+    name: str
+    op: str
+    facts: dict[str, str] = Field(description="attributes, types and small constants, by what they are")
+    inputs: list[ReadTensor]
+    outputs: list[MadeTensor]
+
+
+_NOT_AGAIN: dict[int | str, dict[str, Any]] = {304: {"description": "The client has it"}}
+
+
+@router.get(
+    "/jobs/{job_id}/graph",
+    summary="The model as a picture: nodes and edges with their places",
+    response_model=Drawing,
+    responses=_NOT_AGAIN,
+)
+def graph(
+    job_id: RowId,
+    request: Request,
+    service: TheService,
+    caller: Reader,
+    target: TargetNumber = None,
+    around: Annotated[
+        str | None,
+        Query(
+            pattern=r"^\d{1,7}(-\d{1,7})?(,\d{1,7}(-\d{1,7})?)*$",
+            max_length=20_000,
+            description="units as ranges, such as `3,5-7`; else the whole model",
+        ),
+    ] = None,
+    hops: Annotated[int, Query(ge=0, le=50, description="how many edges away from these")] = 2,
+) -> Response:
+    """It is there as soon as the model was read for the target. Of a part there may be 6000 units."""
+    with service.database.session() as session:
+        sha256 = graph_of(search_of(job_of(session, job_id, caller), target))
+    is_packed = _takes_gzip(request.headers.get("accept-encoding", ""))
+    headers = {"ETag": tag_of("graph", sha256, around, hops, is_packed), "Vary": "Accept-Encoding"}
+    if is_packed:
+        headers["Content-Encoding"] = "gzip"
+    if (same := unchanged(request, headers)) is not None:
+        return same
+    networks: Networks = request.app.state.networks
+    try:
+        if around is None:
+            content = networks.drawing(sha256)
+        else:
+            content = packed(_around(networks.network(sha256), around, hops))
+    except FileNotFoundError:  # the job was deleted since it was read
+        raise missing("job") from None
+    return Response(content if is_packed else gzip.decompress(content), media_type="application/json", headers=headers)
+
+
+@router.get(
+    "/jobs/{job_id}/graph/{unit}",
+    summary="A unit with all that is known of it",
+    response_model=UnitView,
+    responses=_NOT_AGAIN,
+)
+def unit(
+    job_id: RowId,
+    unit: Annotated[int, Path(ge=0, le=_HIGHEST)],
+    request: Request,
+    service: TheService,
+    caller: Reader,
+    target: TargetNumber = None,
+) -> Response:
+    """Its facts are those that reports tell."""
+    with service.database.session() as session:
+        sha256 = graph_of(search_of(job_of(session, job_id, caller), target))
+    headers = {"ETag": tag_of("unit", sha256, unit)}
+    if (same := unchanged(request, headers)) is not None:
+        return same
+    networks: Networks = request.app.state.networks
+    try:
+        network = networks.network(sha256)
+    except FileNotFoundError:
+        raise missing("job") from None
+    if unit >= len(network):
+        raise missing("unit of this model")
+    return Response(dumped(network.unit(unit)), media_type="application/json", headers=headers)
+
+
+def graph_of(search: Search) -> str:
+    """SHA-256 of what a target's pictures are made from; a 409 where there is none."""
+    if search.graph is not None:
+        return search.graph
+    if search.universe is not None:
+        raise Problem(
+            409,
+            "There is no picture of this job's model: it could not be drawn, or was read by a version of onnx-bisect "
+            "that drew none. Make the job again.",
+        )
+    if search.state == JobState.FAILED:
+        raise Problem(409, f"There is no picture of the model, since the target failed: {search.problem}")
+    if search.state == JobState.CANCELLED:
+        raise Problem(
+            409, "There is no picture of the model, since the job was cancelled before it was read: retry it."
+        )
+    raise Problem(409, "There is no picture yet: the model is not read. Ask again in a few seconds.")
+
+
+def _around(network: Network, ranges: str, hops: int) -> bytes:
+    count = len(network)
+    highest = max(int(number) for part in ranges.split(",") for number in part.split("-"))
+    if highest >= count:
+        raise Problem(422, f"The model has units 0 to {count - 1}, and there is no unit {highest}.")
+    units = network.around(chosen(ranges, count), hops)
+    if len(units) > MOST_AROUND:
+        raise Problem(
+            422,
+            f"That are {len(units)} of {count} units, and a picture of a part may have {MOST_AROUND}: ask for fewer "
+            f"units or hops, or for the whole without `around`.",
+        )
+    return dumped(drawing(network, units))
+
+
+def _takes_gzip(accepted: str) -> bool:
+    encodings = [part.replace(" ", "").lower().partition(";q=") for part in accepted.split(",")]
+    weights = {name: weight for name, _, weight in encodings}
+    weight = weights.get("gzip", weights.get("*", "0"))
+    return weight == "" or weight.strip("0.") != ""
