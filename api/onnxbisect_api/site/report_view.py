@@ -43,6 +43,7 @@ def _links(job: Job, search: Search) -> Links:
             Link(text=text, href=f"{url}/report?target={target}&format={form}") for form, text in _FORMS.items()
         ),
         probes=f"/jobs/{job.id}/probes?target={target}",
+        each_probe=f"/jobs/{job.id}/probes/{{}}?target={target}",
     )
 
 

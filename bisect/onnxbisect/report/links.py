@@ -32,13 +32,14 @@ _NONE = CulpritLinks()
 
 @dataclass(frozen=True, kw_only=True)
 class Links:
-    """Of one report. `forms` are the same report for other readers; `probes` is a page with every question, each under
-    the name that the report has for it.
+    """Of one report. `forms` are the same report for other readers; `probes` is a page with every question, and
+    `each_probe` one with a single question and its log, where the report's name for it stands for `{}`.
     """
 
     culprits: Mapping[int, CulpritLinks] = field(default_factory=dict)
     forms: tuple[Link, ...] = ()
     probes: str = ""
+    each_probe: str = ""
 
     def culprit(self, number: int) -> CulpritLinks:
         """Of the culprit with this number, the first being 1."""
@@ -46,4 +47,4 @@ class Links:
 
     def probe(self, name: str) -> str:
         """More on one question; empty where there is no more."""
-        return f"{self.probes}#{name}" if self.probes else ""
+        return self.each_probe.format(name)

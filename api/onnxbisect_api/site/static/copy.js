@@ -12,7 +12,7 @@ for (const text of document.querySelectorAll("[data-copy]")) {
   said.setAttribute("role", "status");
   said.className = "dim small";
   const row = document.createElement("p");
-  row.className = "row copying";
+  row.className = "row";
   row.append(button, said);
   text.after(row);
   let timer = 0;
