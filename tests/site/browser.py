@@ -93,12 +93,16 @@ def look(chromium: Browser, installation: Installation) -> Iterator[Look]:
         contexts.append(context)
         context.add_cookies([{"name": "onnxbisect_token", "value": installation.token, "url": installation.url}])
         page = context.new_page()
-        page.on("console", lambda said: complaints.append(said.text) if said.type in ("error", "warning") else None)
-        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on(
+            "console",
+            lambda said: complaints.append(f"{page.url}: {said.text}") if said.type in ("error", "warning") else None,
+        )
+        page.on("pageerror", lambda error: complaints.append(f"{page.url}: {error}"))
         page.goto(path)
         return page
 
     yield open_page
     for context in contexts:
         context.close()
-    assert not complaints
+    if complaints:
+        pytest.fail("\n".join(complaints))

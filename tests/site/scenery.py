@@ -75,7 +75,8 @@ def scene(installation: Installation) -> Iterator[Scene]:
         # what was asked before is known at once; the next question is asked until the installation ends
         client.patch("/v1/backends/slow", json={"at_most": 1}).raise_for_status()
         running = submit(client, NET, ("slow", {**REFUSED, "delay": "500"}), labels={"repo": "net"})
-        probes = [client.get(f"/v1/jobs/{job}/probes").json()[0]["id"] for job in (done, attack)]
+        probes = [client.get(f"/v1/jobs/{job}/probes?target=1").json() for job in (done, attack)]
+        failing = [next(probe["id"] for probe in asked if probe["verdict"] == "fail") for asked in probes]
         _until(lambda: client.get(f"/v1/jobs/{running}").json()["targets"][0]["units"] > 0)
         _until(lambda: client.get(f"/v1/webhooks/{webhook}/deliveries").json()[0]["tries"])
         yield Scene(
@@ -85,8 +86,8 @@ def scene(installation: Installation) -> Iterator[Scene]:
             failed=failed,
             running=running,
             webhook=webhook,
-            probe=probes[0],
-            hostile_probe=probes[1],
+            probe=failing[0],
+            hostile_probe=failing[1],
         )
 
 
