@@ -10,11 +10,13 @@ from onnxbisect_api.addresses import TheAddresses
 from onnxbisect_api.found import document_of
 from onnxbisect_api.known import of_report
 from onnxbisect_api.names import RowId
+from onnxbisect_api.overviews import overview_of
 from onnxbisect_api.service import TheService
 from onnxbisect_api.site.rendering import page
-from onnxbisect_api.site.report_view import report_view
+from onnxbisect_api.site.report_view import overview_view, report_view
 from onnxbisect_api.site.situation import Situation, situation
 from onnxbisect_api.unit_names import Names
+from onnxbisect_worker.service import Service
 
 router = APIRouter()
 
@@ -34,9 +36,7 @@ def shown(
     """One target, or of several the overview."""
     names: Names = request.app.state.names
     now = situation(service, request.app.state.known, caller, addresses, job_id, target)
-    told: dict[str, Any] = {"doc": None}
-    if now.search is not None and now.search.report is not None:
-        told = report_view(now.row, now.search, document_of(service, now.search.report))
+    told = {"doc": None, "overview": None, **_told(now, service)}
     states = now.states if told["doc"] is None else of_report(told["doc"])
     return page(
         request,
@@ -50,6 +50,14 @@ def shown(
         drawn=_drawn(now, names),
         server_time=datetime.now(UTC),
     )
+
+
+def _told(now: Situation, service: Service) -> dict[str, Any]:
+    """What has been written of it: the report of its target, or the overview of all."""
+    if now.search is not None and now.search.report is not None:
+        return report_view(now.row, now.search, document_of(service, now.search.report))
+    overview = overview_of(now.row, service) if now.search is None and not now.going else None
+    return {} if overview is None else overview_view(now.row, overview)
 
 
 def _drawn(now: Situation, names: Names) -> dict[str, Any] | None:

@@ -100,8 +100,8 @@ def _of_target(job: JobView, target: TargetView, search: Search | None) -> str:
     stage = search.stage if search is not None else Stage.PREPARE
     if stage == Stage.PREPARE:
         return "The model is being read."
-    found = plural(len(target.culprits), "culprit")
-    return f"{found} found; the report is being written." if stage == Stage.REPORT else f"{found} found so far."
+    found = f"{plural(len(target.culprits), 'culprit')} found" if target.culprits else "No culprit found"
+    return f"{found}; the report is being written." if stage == Stage.REPORT else f"{found} so far."
 
 
 def _of_job(job: JobView) -> str:

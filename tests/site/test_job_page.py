@@ -1,0 +1,215 @@
+"""The page of a job: waiting, running, ended in each way; and in a browser, from the first question to the report."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from callers import Callers
+from given import done, finish, refusing_exp, report_on, running, uploaded
+from scenes import FAIL, PASS, answer, asks, claimed, new_job, plan, read, take
+from starlette.testclient import TestClient
+
+from onnxbisect_db import lifecycle, searches, workers
+from onnxbisect_db.states import Fault, Stage
+from onnxbisect_db.tables import Job
+from onnxbisect_db.workers import Presence
+from onnxbisect_worker.service import Service
+
+CHAIN = Path(__file__).parents[1] / "cases" / "c2_chain100_3bad.onnx"
+EXP = {"ops": ["Exp"], "nodes": ["n1"], "size": 1, "units": "1", "places": "1,3", "certainty": "confirmed"}
+
+
+def page_of(client: TestClient, job: Job, query: str = "") -> str:
+    answered = client.get(f"/jobs/{job.id}{query}", headers={"accept": "text/html"})
+    assert answered.status_code == 200
+    return answered.text
+
+
+def universe(service: Service, names: list[str]) -> str:
+    """A stored universe as far as pages read it."""
+    stored = {"universe": {"names": [[name] for name in names], "op": ["Relu"] * len(names)}}
+    return service.files.put([json.dumps(stored).encode()]).sha256
+
+
+def asking(service: Service, names: list[str], *questions: int, **found: Any) -> Job:
+    """A job whose model has units of these names, and is asked about."""
+    job = new_job(service.database, "npu", model_sha256=uploaded(service))
+    turn = take(service.database, job.searches[0].id, Stage.PREPARE)
+    with service.database.transaction() as session:
+        told = {"identity": "c" * 64, "tool": "npucc", "version": "7", "universe": universe(service, names)}
+        searches.prepared(session, turn, units=len(names), **told)
+        searches.release(session, turn)
+    plan(service.database, job.searches[0].id, asks(questions), **found)
+    return job
+
+
+def fail(service: Service, job: Job, problem: str, fault: Fault) -> None:
+    turn = take(service.database, job.searches[0].id, Stage.PREPARE)
+    with service.database.transaction() as session:
+        searches.fail(session, turn, problem, fault)
+
+
+def test_a_job_that_waits_says_what_for(callers: Callers, service: Service) -> None:
+    job = new_job(service.database, "npu", labels={"branch": "main"})
+    text = page_of(callers.reader(), job)
+    assert "No worker with the backend &#39;npu&#39; is there now" in text
+    assert 'href="/jobs?label=branch%3Amain"' in text
+    with service.database.transaction() as session:
+        workers.joined(session, Presence(id="w", backends=("npu",), slots=1))
+    assert "It waits for a worker that is free." in page_of(callers.reader(), job)
+
+
+def test_a_job_that_runs_says_how_far_it_is_without_scripts(callers: Callers, service: Service) -> None:
+    job = asking(service, ["a", "b", "c", "d"], 0b0101, 0b1111, first=EXP)
+    with service.database.transaction() as session:
+        workers.joined(session, Presence(id="gpu-host", backends=("npu",), slots=1))
+    answer(service.database, claimed(service.database), PASS)
+    claimed(service.database, worker="gpu-host")
+    text = page_of(callers.reader(), job)
+    assert "1 culprit found so far." in text
+    assert "1 compiler call</b>, about 5 to go" in text
+    assert "gpu-host" in text
+    assert "<b>4 units</b>" in text
+    assert '<meta http-equiv="refresh" content="5">' in text
+    assert [text.count(f'class="u {state}" x') for state in ("culprit", "pass", "unknown")] == [
+        3,
+        3,
+        1,
+    ]  # one of each in the legend
+
+
+def test_only_who_may_submit_is_offered_what_changes_a_job(callers: Callers, service: Service) -> None:
+    job = running(service)
+    assert "<button" not in page_of(callers.reader(), job).partition("</header>")[2]
+    assert f'action="/jobs/{job.id}/cancel"' in page_of(callers.submitter(), job)
+
+
+def test_a_job_is_cancelled_retried_and_deleted_by_plain_forms(callers: Callers, service: Service) -> None:
+    job = running(service)
+    client = callers.submitter()
+    for action, state in (("cancel", "cancelled"), ("retry", "queued")):
+        done = client.post(f"/jobs/{job.id}/{action}", follow_redirects=False)
+        assert (done.status_code, done.headers["location"]) == (303, f"/jobs/{job.id}")
+        assert read(service.database, job).state == state
+    assert client.post(f"/jobs/{job.id}/retry", headers={"accept": "text/html"}).status_code == 409
+    gone = client.post(f"/jobs/{job.id}/delete", follow_redirects=False)
+    assert (gone.status_code, gone.headers["location"]) == (303, "/jobs")
+    missing = client.get(f"/jobs/{job.id}", headers={"accept": "text/html"})
+    assert missing.status_code == 404
+    assert "There is no such job." in missing.text
+
+
+def test_a_reader_and_another_tenant_change_nothing(callers: Callers, service: Service) -> None:
+    job = running(service)
+    assert callers.reader().post(f"/jobs/{job.id}/cancel").status_code == 403
+    for action in ("cancel", "retry", "delete"):
+        assert callers.submitter("other").post(f"/jobs/{job.id}/{action}").status_code == 404
+    assert callers.reader("other").get(f"/jobs/{job.id}").status_code == 404
+    assert callers.reader("other").get(f"/jobs/{job.id}/stream?shape=asking").status_code == 404
+    assert callers.reader("other").get(f"/v1/jobs/{job.id}/states").status_code == 404
+    assert read(service.database, job).state == "running"
+
+
+@pytest.mark.parametrize(
+    ("fault", "advice"), [(Fault.REQUEST, "has to change"), (Fault.SERVICE, "the service could not get an answer")]
+)
+def test_a_job_that_failed_says_why_and_whose_it_is(
+    callers: Callers, service: Service, fault: Fault, advice: str
+) -> None:
+    job = new_job(service.database, "npu")
+    fail(service, job, "the input 'x' has no size", fault)
+    text = page_of(callers.submitter(), job)
+    assert "The input &#39;x&#39; has no size." in text
+    assert advice in text
+    assert f'action="/jobs/{job.id}/retry"' in text
+    assert "stream" not in text
+
+
+def test_a_cancelled_job_offers_to_go_on(callers: Callers, service: Service) -> None:
+    job = running(service)
+    with service.database.transaction() as session:
+        lifecycle.cancel(session, job.id, "")
+    text = page_of(callers.submitter(), job)
+    assert "It was cancelled after 0 compiler calls." in text
+    assert f'action="/jobs/{job.id}/retry"' in text
+
+
+def test_a_job_that_is_done_shows_its_report_and_asks_for_nothing_more(callers: Callers, service: Service) -> None:
+    text = page_of(callers.reader(), done(service, refusing_exp()))
+    assert "does not compile" in text
+    assert 'id="c1"' in text
+    assert "stream" not in text
+    assert "refresh" not in text
+
+
+def test_several_targets_have_a_tab_each_and_an_overview(callers: Callers, service: Service) -> None:
+    job = done(service, refusing_exp(), report_on(), backends=["npu", "tpu"])
+    text = page_of(callers.reader(), job)
+    assert "net.onnx compiles for 1 of 2 targets." in text
+    for number in (1, 2):
+        assert f'href="/jobs/{job.id}?target={number}"' in text
+    assert f'href="/v1/jobs/{job.id}/report?format=md"' in text
+    assert "Ops by target" in text
+    assert "does not compile" in page_of(callers.reader(), job, "?target=1")
+    assert callers.reader().get(f"/jobs/{job.id}?target=3").status_code == 404
+
+
+def test_states_are_what_is_known_so_far_and_then_the_reports(callers: Callers, service: Service) -> None:
+    job = asking(service, list("abcdef"), 0b000101, 0b101100, 0b111111, first=EXP)
+    client = callers.reader()
+    url = f"/v1/jobs/{job.id}/states"
+    known = client.get(url).json()
+    assert known["states"] == {"culprit": "1,3", "suspected": "", "needs_context": "", "pass": "", "unknown": "0,2,4-5"}
+    assert known["culprits"] == [{"number": 1, "units": "1", "places": "1,3", "name": "Exp"}]
+    for given in (PASS, PASS, FAIL):
+        answer(service.database, claimed(service.database), given)
+    known = client.get(url).json()
+    assert (known["states"]["pass"], known["states"]["unknown"], known["final"]) == ("0,2,5", "4", False)
+    finish(service, job.searches[0].id, refusing_exp())
+    last = client.get(url)
+    assert last.json()["states"] == refusing_exp()["units"]["states"]
+    assert last.json()["final"]
+    assert client.get(url, headers={"if-none-match": last.headers["etag"]}).status_code == 304
+
+
+def test_a_retry_forgets_what_had_passed(callers: Callers, service: Service) -> None:
+    job = asking(service, ["a", "b"], 0b11)
+    url = f"/v1/jobs/{job.id}/states"
+    answer(service.database, claimed(service.database), PASS)
+    assert callers.reader().get(url).json()["states"].get("pass") == "0-1"
+    client = callers.submitter()
+    client.post(f"/jobs/{job.id}/cancel")
+    client.post(f"/jobs/{job.id}/retry")
+    assert callers.reader().get(url).json() == {
+        "units": 0,
+        "states": dict.fromkeys(known_words(), ""),
+        "culprits": [],
+        "final": False,
+    }
+
+
+def known_words() -> tuple[str, ...]:
+    return ("culprit", "suspected", "needs_context", "pass", "unknown")
+
+
+def test_names_of_a_model_are_text(callers: Callers, service: Service) -> None:
+    hostile = "<img src=x onerror=alert(1)>\u202e"
+    job = asking(
+        service, [hostile], 0b1, first={**EXP, "nodes": [hostile], "message": hostile, "ops": [hostile], "places": "0"}
+    )
+    text = page_of(callers.reader(), job)
+    assert "<img" not in text
+    assert "\u202e" not in text
+    assert text.count("&lt;img src=x") >= 3
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_page_says_what_it_can_of_a_target_that_has_no_report(callers: Callers, service: Service, kept: bool) -> None:
+    """One of two is done; whether the other fails or goes on, neither page is an error."""
+    job = new_job(service.database, "npu", "tpu", model_sha256=uploaded(service))
+    if not kept:
+        fail(service, job, "it died", Fault.SERVICE)
+    for query in ("", "?target=1", "?target=2"):
+        assert "net.onnx" in page_of(callers.reader(), job, query)
+    assert ("It died." in page_of(callers.reader(), job, "?target=1")) is not kept
