@@ -1,7 +1,22 @@
 """All pages."""
 
-from onnxbisect_api.site import backends, home, job, job_actions, jobs, live, netron, new, session, static
+from onnxbisect_api.site import (
+    backends,
+    home,
+    job,
+    job_actions,
+    jobs,
+    live,
+    netron,
+    new,
+    probes,
+    session,
+    static,
+    tokens,
+    webhooks,
+)
 
 ROUTERS = tuple(
-    module.router for module in (static, session, home, jobs, new, job, job_actions, live, netron, backends)
+    module.router
+    for module in (static, session, home, jobs, new, job, job_actions, live, netron, backends, probes, webhooks, tokens)
 )

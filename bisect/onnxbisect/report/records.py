@@ -17,7 +17,7 @@ class Records:
     """
 
     def __init__(self, probes: Iterable[ProbeRecord]) -> None:
-        self.named_probes = tuple((_name(probe), probe) for probe in probes)
+        self.named_probes = tuple((probe_name(probe.units, probe.attempt), probe) for probe in probes)
         self._first: dict[tuple[UnitSet, Status], str] = {}
         for name, probe in self.named_probes:
             self._first.setdefault((probe.units, probe.verdict.status), name)
@@ -54,6 +54,7 @@ class Records:
         return names
 
 
-def _name(probe: ProbeRecord) -> str:
-    question = f"{probe.units:x} {probe.attempt}"
+def probe_name(units: UnitSet, attempt: int) -> str:
+    """What reports call the question whether these units compile, asked for the nth time."""
+    question = f"{units:x} {attempt}"
     return f"p{hashlib.sha256(question.encode()).hexdigest()[:10]}"

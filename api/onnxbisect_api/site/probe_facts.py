@@ -1,0 +1,103 @@
+"""All that is known of one question, for its page."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from onnxbisect.fingerprint import plain
+from onnxbisect.report.ranges import indices, spell
+from onnxbisect.report.records import probe_name
+from onnxbisect.unitset import UnitSet, members, of, size
+from onnxbisect_api.access import Caller
+from onnxbisect_api.found import document_of, job_of
+from onnxbisect_api.known import Known, StatesView, of_report, so_far
+from onnxbisect_api.problems import missing
+from onnxbisect_api.site.probe_tree import parents
+from onnxbisect_api.unit_names import Names
+from onnxbisect_db import records
+from onnxbisect_db.asked import AskedProbe, asked
+from onnxbisect_db.tables import Job, Probe, Search
+from onnxbisect_worker.service import Service
+
+_NAMED = 200
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnitLine:
+    """A unit of the probe, and what is known of it."""
+
+    number: int
+    op: str
+    name: str
+    state: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbeFacts:
+    """`around` is what it is within, and `again` are the other times that the same was asked. `units` are the first few
+    of its `size`; none where the model is not stored any more.
+    """
+
+    job: Job
+    search: Search
+    probe: AskedProbe
+    name: str
+    key: str | None
+    fingerprint: str
+    size: int
+    ranges: str
+    around: AskedProbe | None
+    again: tuple[AskedProbe, ...]
+    units: tuple[UnitLine, ...]
+    log: str
+
+
+def probe_facts(service: Service, state: Any, caller: Caller, job_id: str, probe_id: str) -> ProbeFacts:
+    """A 404 where the job has no such probe. `state` is the application's: what it keeps of models and answers."""
+    known: Known = state.known
+    names: Names = state.names
+    with service.database.session() as session:
+        job = job_of(session, job_id, caller)
+        row = session.get(Probe, probe_id)
+        search = next((search for search in job.searches if row is not None and search.id == row.search_id), None)
+        if row is None or search is None:
+            raise missing("probe of this job")
+        log = records.log(session, probe_id, caller.tenant)
+        probes = asked(session, search.id)
+        passed = known.passed(session, search) if search.report is None else 0
+    states = so_far(search, passed) if search.report is None else of_report(document_of(service, search.report))
+    index = next(index for index, probe in enumerate(probes) if probe.id == probe_id)
+    probe = probes[index]
+    within = parents([each.units for each in probes[: index + 1]])[index]
+    return ProbeFacts(
+        job=job,
+        search=search,
+        probe=probe,
+        name=probe_name(probe.units, probe.attempt),
+        key=row.key,
+        fingerprint=str((row.verdict or {}).get("fingerprint", "")),
+        size=size(probe.units),
+        ranges=spell(probe.units),
+        around=None if within is None else probes[within],
+        again=tuple(each for each in probes if each.units == probe.units and each.id != probe_id),
+        units=_units(names, search, probe.units, states),
+        log=plain(log or "").rstrip("\n"),
+    )
+
+
+def _units(names: Names, search: Search, units: UnitSet, states: StatesView) -> tuple[UnitLine, ...]:
+    try:
+        called = names.of(search.universe or "")
+    except FileNotFoundError:
+        return ()
+    sorted_by = {state: of(indices(text)) for state, text in states.states.items()}
+    first = [unit for unit, _ in zip(members(units), range(_NAMED), strict=False)]
+    return tuple(
+        UnitLine(
+            number=unit,
+            op=called.ops[unit],
+            name=called.names[unit],
+            state=next((state for state, those in sorted_by.items() if those >> unit & 1), "unknown"),
+        )
+        for unit in first
+        if unit < len(called.names)
+    )

@@ -1,0 +1,179 @@
+"""The search tree: which question was asked when, by whom, what came of it, and what the compiler said."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Annotated, Literal
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi.responses import RedirectResponse
+from markupsafe import Markup
+from sqlalchemy.orm import Session
+
+from onnxbisect.report.records import probe_name
+from onnxbisect.unitset import size
+from onnxbisect_api.access import Reader
+from onnxbisect_api.found import job_of, search_of
+from onnxbisect_api.names import RowId
+from onnxbisect_api.problems import missing
+from onnxbisect_api.routes.reports import TargetNumber
+from onnxbisect_api.service import TheService
+from onnxbisect_api.site.probe_bar import bar
+from onnxbisect_api.site.probe_facts import probe_facts
+from onnxbisect_api.site.probe_tree import nested, parents
+from onnxbisect_api.site.rendering import page
+from onnxbisect_api.site.timeline import timeline
+from onnxbisect_api.unit_names import Names
+from onnxbisect_db.asked import AskedProbe, asked
+from onnxbisect_db.states import JobState, ProbeState
+from onnxbisect_db.tables import Job, Search
+
+router = APIRouter()
+
+#: Rows of one page, which are a megabyte.
+_MOST = 2000
+#: A page of no more rows brings itself up to date.
+_LIVE = 300
+_DEEPEST = 12
+
+_Filter = Literal["pass", "fail", "unresolved", "running", "waiting", "dropped"]
+_STATES = {ProbeState.QUEUED: "waiting", ProbeState.RUNNING: "running", ProbeState.DROPPED: "dropped"}
+#: The id of a row, or the name that a report has for it.
+_ProbeName = Annotated[str, Path(pattern="^([0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|p[0-9a-f]{10})$")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Row:
+    """`after` is how many seconds after the first question it was asked."""
+
+    probe: AskedProbe
+    name: str
+    within: str
+    indent: int
+    outcome: str
+    size: int
+    bar: Markup
+    after: float | None
+
+
+@router.get("/jobs/{job_id}/probes")
+def tree(
+    job_id: RowId,
+    request: Request,
+    service: TheService,
+    caller: Reader,
+    target: TargetNumber = None,
+    unit: Annotated[int | None, Query(ge=0)] = None,
+    verdict: _Filter | None = None,
+    start: Annotated[int, Query(ge=0)] = 0,
+) -> Response:
+    """Of one target, the first where none is said; only the probes with `unit`, or only those that ended so."""
+    with service.database.session() as session:
+        job, search = _search(session, job_id, caller, target)
+        probes = asked(session, search.id)
+    if unit is not None:
+        if unit >= search.units:
+            raise missing("unit of this model")
+        probes = [probe for probe in probes if probe.units >> unit & 1]
+    counts: dict[str, int] = {}
+    for probe in probes:
+        counts[outcome(probe)] = counts.get(outcome(probe), 0) + 1
+    rows = _rows(probes, search.units, verdict)
+    kept = {"target": search.ordinal + 1, **({} if unit is None else {"unit": unit})}
+    return page(
+        request,
+        "probes.html.j2",
+        caller,
+        job=job,
+        search=search,
+        unit=unit,
+        unit_name=None if unit is None else _unit_name(request, search, unit),
+        verdict=verdict,
+        counts=counts,
+        total=sum(probe.was_asked for probe in probes),
+        rows=rows[start : start + _MOST],
+        start=start,
+        found=len(rows),
+        following=start + _MOST if start + _MOST < len(rows) else None,
+        previous=max(start - _MOST, 0) if start else None,
+        timeline=timeline(probes, datetime.now(UTC)),
+        live=not JobState(search.state).ended and len(rows) <= _LIVE,
+        address=lambda **changed: _address(job_id, kept | changed),
+    )
+
+
+@router.get("/jobs/{job_id}/probes/{probe_name}")
+def one(
+    job_id: RowId,
+    probe_name: _ProbeName,
+    request: Request,
+    service: TheService,
+    caller: Reader,
+    target: TargetNumber = None,
+) -> Response:
+    """One question and all that is known of it, by its id, or by the name that the target's report has for it."""
+    if probe_name.startswith("p"):
+        return _by_name(job_id, probe_name, service, caller, target)
+    facts = probe_facts(service, request.app.state, caller, job_id, probe_name)
+    return page(request, "probe.html.j2", caller, facts=facts, outcome=outcome(facts.probe))
+
+
+def outcome(probe: AskedProbe) -> str:
+    """Its verdict, or what has become of it so far."""
+    return str(probe.status) if probe.status is not None else _STATES.get(probe.state, "unresolved")
+
+
+def _search(session: Session, job_id: str, caller: Reader, target: int | None) -> tuple[Job, Search]:
+    job = job_of(session, job_id, caller)
+    return job, search_of(job, target or 1)
+
+
+def _by_name(job_id: str, name: str, service: TheService, caller: Reader, target: int | None) -> Response:
+    with service.database.session() as session:
+        _, search = _search(session, job_id, caller, target)
+        probes = asked(session, search.id)
+    found = next((probe.id for probe in probes if probe_name(probe.units, probe.attempt) == name), None)
+    if found is None:
+        raise missing("probe of this target")
+    return RedirectResponse(f"/jobs/{job_id}/probes/{found}", 303)
+
+
+def _rows(probes: Sequence[AskedProbe], units: int, wanted: _Filter | None) -> list[_Row]:
+    parent = parents([probe.units for probe in probes])
+    shown = {
+        index for index, probe in enumerate(probes) if (probe.was_asked if wanted is None else outcome(probe) == wanted)
+    }
+    begin = min((probe.started_at for probe in probes if probe.was_asked and probe.started_at), default=None)
+    names = [probe_name(probe.units, probe.attempt) for probe in probes]
+    rows = []
+    for place in nested(parent, shown):
+        probe = probes[place.index]
+        asked_at = probe.started_at if probe.was_asked else None
+        rows.append(
+            _Row(
+                probe=probe,
+                name=names[place.index],
+                within="" if place.parent is None else names[place.parent],
+                indent=min(place.depth, _DEEPEST),
+                outcome=outcome(probe),
+                size=size(probe.units),
+                bar=bar(probe.units, units),
+                after=(asked_at - begin).total_seconds() if asked_at is not None and begin is not None else None,
+            )
+        )
+    return rows
+
+
+def _unit_name(request: Request, search: Search, unit: int) -> tuple[str, str] | None:
+    """Op and name; None where the model is not stored any more."""
+    names: Names = request.app.state.names
+    try:
+        called = names.of(search.universe or "")
+        return called.ops[unit], called.names[unit]
+    except (FileNotFoundError, IndexError):
+        return None
+
+
+def _address(job_id: str, query: dict[str, object]) -> str:
+    return f"/jobs/{job_id}/probes?{urlencode({name: value for name, value in query.items() if value is not None})}"
