@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
 
 #: Without a sandbox since tests may run as root; without what would call home.
 _ARGUMENTS = (
@@ -41,7 +41,8 @@ class Installation:
         return httpx2.Client(base_url=self.url, headers={"Authorization": f"Bearer {self.token}"}, timeout=60)
 
 
-#: `look(path, dark=False, width=1280, scripts=True)`: a page that has logged in.
+#: `look(path, dark=False, width=1280, scripts=True, refused=0)`: a page that has logged in, and may be told no with
+#: the status `refused`.
 Look = Callable[..., Page]
 
 
@@ -82,7 +83,9 @@ def look(chromium: Browser, installation: Installation) -> Iterator[Look]:
     complaints: list[str] = []
     contexts = []
 
-    def open_page(path: str, *, dark: bool = False, width: int = 1280, scripts: bool = True, **options: Any) -> Page:
+    def open_page(
+        path: str, *, dark: bool = False, width: int = 1280, scripts: bool = True, refused: int = 0, **options: Any
+    ) -> Page:
         context = chromium.new_context(
             base_url=installation.url,
             color_scheme="dark" if dark else "light",
@@ -93,10 +96,13 @@ def look(chromium: Browser, installation: Installation) -> Iterator[Look]:
         contexts.append(context)
         context.add_cookies([{"name": "onnxbisect_token", "value": installation.token, "url": installation.url}])
         page = context.new_page()
-        page.on(
-            "console",
-            lambda said: complaints.append(f"{page.url}: {said.text}") if said.type in ("error", "warning") else None,
-        )
+
+        def complain(said: ConsoleMessage) -> None:
+            # Chromium itself says that a form was refused, with its status.
+            if said.type in ("error", "warning") and f"status of {refused} " not in said.text:
+                complaints.append(f"{page.url}: {said.text}")
+
+        page.on("console", complain)
         page.on("pageerror", lambda error: complaints.append(f"{page.url}: {error}"))
         page.goto(path)
         return page

@@ -5,8 +5,10 @@ import re
 from typing import Any
 
 import pytest
+from browser import Look
 from callers import Callers
 from given import uploaded
+from playwright.sync_api import Locator, Page
 from starlette.testclient import TestClient
 
 from onnxbisect_api.site.new_fields import FieldsError, Typed, terms
@@ -192,3 +194,88 @@ def test_a_reader_is_told_that_he_cannot(callers: Callers) -> None:
     for answer in (reader.get("/new", headers={"accept": "text/html"}), reader.post("/new", data={})):
         assert answer.status_code == 403
         assert "scope" in answer.text
+
+
+# In a browser.
+
+_DROP = """([where, files]) => {
+  const transfer = new DataTransfer();
+  for (const [name, size] of files) transfer.items.add(new File([new Uint8Array(size)], name));
+  for (const type of ["dragover", "drop"])
+    document.querySelector(where).dispatchEvent(new DragEvent(type, { dataTransfer: transfer, bubbles: true }));
+}"""
+
+
+def slow(page: Page) -> None:
+    """As over a line of 2 MB/s."""
+    network = page.context.new_cdp_session(page)
+    network.send(
+        "Network.emulateNetworkConditions",
+        {"offline": False, "latency": 0, "downloadThroughput": -1, "uploadThroughput": 2_000_000},
+    )
+
+
+def tick(page: Page, backend: str) -> Locator:
+    """Its options."""
+    page.get_by_role("checkbox", name=re.compile(f"^{backend} ")).check()
+    return page.get_by_role("group", name=f"Options of {backend}")
+
+
+def test_a_model_is_dropped_and_uploaded_while_the_rest_is_filled_in(look: Look) -> None:
+    page = look("/new")
+    slow(page)
+    page.evaluate(_DROP, ["#drop", [["dropped.onnx", 3_000_000], ["weights.bin", 1_000_000]]])
+    page.get_by_text(re.compile(r"[1-3]\.\d of 4\.0 MB")).wait_for()
+    assert page.get_by_text("dropped.onnx").is_visible()
+    assert 0 < page.get_by_role("progressbar").evaluate("it => it.position") < 1
+    tick(page, "onnxruntime").get_by_label("optimization").select_option("disable_all")
+    page.get_by_label("Labels").fill("way:dropped")
+    page.get_by_role("button", name="Find the culprits").click()  # once the model is here
+    assert page.get_by_text("once the model is here").is_visible()
+    page.wait_for_url(re.compile("/jobs/[0-9a-f-]{36}$"))
+    job = page.evaluate("id => fetch(`/v1/jobs/${id}`).then((answer) => answer.json())", page.url.rpartition("/")[2])
+    assert job["model"]["name"] == "dropped.onnx"
+    assert job["labels"] == {"way": "dropped"}
+    assert job["targets"][0]["options"] == {"optimization": "disable_all"}
+
+
+def test_an_upload_is_cancelled_and_a_wrong_choice_is_said(look: Look) -> None:
+    page = look("/new")
+    slow(page)
+    page.get_by_label("ONNX file").set_input_files({"name": "a.onnx", "mimeType": "", "buffer": b"x" * 3_000_000})
+    page.get_by_role("button", name="Cancel").click()
+    page.get_by_label("ONNX file").wait_for(state="visible")
+    page.evaluate(_DROP, ["main", [["a.onnx", 1], ["b.onnx", 1]]])
+    page.get_by_text("a.onnx and b.onnx are two").wait_for()
+    assert page.get_by_role("progressbar").count() == 0
+
+
+def test_a_wrong_option_is_said_beside_its_field_and_the_upload_stays(look: Look) -> None:
+    page = look("/new", width=375, refused=422)
+    model = {"name": "kept.onnx", "mimeType": "", "buffer": b"kept"}
+    page.get_by_label("ONNX file").set_input_files(model)
+    page.get_by_text("kept.onnx is uploaded.").wait_for(state="attached")
+    options = tick(page, "whitelist")
+    options.get_by_label("ops").fill("Conv")
+    options.get_by_text("more options").click()
+    options.get_by_label("max_nodes").fill("many")
+    with page.expect_response(lambda answer: answer.request.method == "POST") as posted:
+        page.get_by_role("button", name="Find the culprits").click()
+    assert posted.value.status == 422
+    field = options.get_by_label("max_nodes")
+    assert field.is_visible()
+    assert field.input_value() == "many"
+    said = page.locator(f"[id='{field.get_attribute('aria-describedby')}']")
+    assert "cannot be 'many'" in (said.text_content() or "")
+    assert "kept.onnx" in (
+        page.get_by_label("or one that was uploaded before").locator("option:checked").text_content()
+    )
+
+
+def test_a_browser_without_scripts_makes_a_job(look: Look) -> None:
+    page = look("/new", scripts=False)
+    page.get_by_label("ONNX file").set_input_files({"name": "plain.onnx", "mimeType": "", "buffer": b"plain"})
+    tick(page, "onnxruntime")
+    page.get_by_role("button", name="Find the culprits").click()
+    page.wait_for_url(re.compile("/jobs/[0-9a-f-]{36}$"))
+    assert page.get_by_text("plain.onnx").first.is_visible()
