@@ -52,6 +52,7 @@ def _culprit(job: Job, target: int, number: int, files: dict[str, str]) -> Culpr
     netron = f"/jobs/{job.id}/culprits/{number}/netron?target={target}"
     return CulpritLinks(
         files=tuple(Link(text=f"Download {name}", href=files[name]) for name in names),
+        saved_as="model.onnx",
         log=files.get("compiler.log", ""),
         graph="#graph",
         viewers=(Link(text="Open in Netron", href=netron),) if names else (),

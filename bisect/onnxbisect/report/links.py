@@ -18,10 +18,12 @@ class Link:
 @dataclass(frozen=True, kw_only=True)
 class CulpritLinks:
     """Of one culprit. `files` reproduce it, `log` is all that the compiler said, `graph` shows it in the model, and
-    `viewers` are other programs that draw its file.
+    `viewers` are other programs that draw its file. A reader has that as `saved_as`, where it is not at the report's
+    own path.
     """
 
     files: tuple[Link, ...] = ()
+    saved_as: str = ""
     log: str = ""
     graph: str = ""
     viewers: tuple[Link, ...] = ()
