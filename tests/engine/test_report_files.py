@@ -1,6 +1,7 @@
 """The folder that a report becomes."""
 
 import json
+import re
 
 import pytest
 
@@ -34,6 +35,14 @@ def test_every_form_and_every_culprit_gets_its_file(tmp_path):
     assert {path.relative_to(tmp_path / "out").as_posix() for path in written} == found
     assert json.loads((tmp_path / "out/report.json").read_text("utf-8")) == report
     assert (tmp_path / "out/culprits/01-Exp/weights.data").read_bytes() == b"w"
+
+
+def test_the_page_leads_to_the_files_beside_it_and_to_no_others(tmp_path):
+    report = report_of(1, 2)
+    write(report, tmp_path, {report["culprits"][0]["id"]: {"model.onnx": b"onnx", "compiler.log": b"no Exp"}})
+    links = re.findall(r'href="(culprits/[^"]*)"', (tmp_path / "report.html").read_text("utf-8"))
+    assert links == ["culprits/01-Exp/compiler.log", "culprits/01-Exp/model.onnx"]
+    assert all((tmp_path / link).is_file() for link in links)
 
 
 def test_repro_of_the_document_is_where_the_folder_is():

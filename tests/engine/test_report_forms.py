@@ -3,6 +3,7 @@
 import json
 import re
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -133,6 +134,38 @@ def test_html_of_a_large_model_draws_runs_instead_of_cells():
     strip = re.search(r'<div class="strip">.*?</div>', text, re.DOTALL).group()
     assert strip.count("<rect") < 100
     assert '<a href="#c1"' in strip
+
+
+def test_html_headings_are_in_order():
+    levels = [int(tag[1]) for tag, _ in Page(html(plain_report())).tags if re.fullmatch("h[1-6]", tag)]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after - before <= 1 for before, after in pairwise(levels))
+
+
+def test_html_of_a_long_report_has_what_its_links_lead_to_and_counts_the_rest():
+    model = chain([name for number in range(600) for name in (f"Op{number}", "Relu")])
+    found = [single(model, [2 * number], f"no Op{number} " + "x" * 100) for number in range(600)]
+    report = document(job_of(model, found, more=[(3 << unit, PASS, "asked besides") for unit in range(1199)]))
+    text = html(report)
+    assert len(text) < 3_000_000
+    page = Page(text)
+    ids = {attributes["id"] for _, attributes in page.tags if "id" in attributes}
+    links = {attributes["href"][1:] for tag, attributes in page.tags if tag == "a" and attributes.get("href")}
+    assert {"c1", "c500"} <= links <= ids
+    assert "and 100 more in report.json" in page.text
+    rows = len(ids & {probe["id"] for probe in report["probes"]})
+    assert rows < len(report["probes"])
+    assert f"and {len(report['probes']) - rows} more in report.json" in page.text
+
+
+def test_html_says_what_the_certificate_is_worth():
+    report = plain_report()
+    assert "the list is complete" in Page(html(report)).text
+    report["certificate"] |= {"status": "bounded", "unknown": ["whether the rest compiles"]}
+    text = Page(html(report)).text
+    assert "the list may be incomplete" in text
+    assert "whether the rest compiles" in text
 
 
 def test_html_says_what_passes_instead():
