@@ -46,7 +46,7 @@ def shown(
         **told,
         shape=now.shape,
         culprits=[] if states is None else states.culprits,
-        after_culprits="_job_graph.html.j2",
+        after_culprits=None if now.search is None or now.search.graph is None else "_job_graph.html.j2",
         drawn=_drawn(now, names),
         server_time=datetime.now(UTC),
     )

@@ -55,6 +55,7 @@ class Situation:
             "sentence": _of_job(self.job) if self.target is None else _of_target(self.job, self.target, self.search),
             "asked": self.asked,
             "going": self.going,
+            "drawable": self.search is not None and self.search.graph is not None,
             "lasting": lasting,
         }
 
