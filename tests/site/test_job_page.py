@@ -1,22 +1,28 @@
 """The page of a job: waiting, running, ended in each way; and in a browser, from the first question to the report."""
 
 import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from browser import Installation, Look
 from callers import Callers
 from given import done, finish, refusing_exp, report_on, running, uploaded
+from live import served
+from playwright.sync_api import Browser, Page, expect
 from scenes import FAIL, PASS, answer, asks, claimed, new_job, plan, read, take
 from starlette.testclient import TestClient
 
+from onnxbisect_api.watch import Watch
 from onnxbisect_db import lifecycle, searches, workers
-from onnxbisect_db.states import Fault, Stage
+from onnxbisect_db.states import Fault, Scope, Stage
 from onnxbisect_db.tables import Job
 from onnxbisect_db.workers import Presence
 from onnxbisect_worker.service import Service
 
 CHAIN = Path(__file__).parents[1] / "cases" / "c2_chain100_3bad.onnx"
+Watched = Callable[[Job], Page]
 EXP = {"ops": ["Exp"], "nodes": ["n1"], "size": 1, "units": "1", "places": "1,3", "certainty": "confirmed"}
 
 
@@ -35,13 +41,24 @@ def universe(service: Service, names: list[str]) -> str:
 def asking(service: Service, names: list[str], *questions: int, **found: Any) -> Job:
     """A job whose model has units of these names, and is asked about."""
     job = new_job(service.database, "npu", model_sha256=uploaded(service))
+    prepared(service, job, names)
+    plan(service.database, job.searches[0].id, asks(questions), **found)
+    return job
+
+
+def prepared(service: Service, job: Job, names: list[str]) -> None:
+    """The model is read."""
     turn = take(service.database, job.searches[0].id, Stage.PREPARE)
     with service.database.transaction() as session:
         told = {"identity": "c" * 64, "tool": "npucc", "version": "7", "universe": universe(service, names)}
         searches.prepared(session, turn, units=len(names), **told)
         searches.release(session, turn)
-    plan(service.database, job.searches[0].id, asks(questions), **found)
-    return job
+
+
+def present(service: Service) -> None:
+    """A worker with the compiler."""
+    with service.database.transaction() as session:
+        workers.joined(session, Presence(id="gpu-host", backends=("npu",), slots=2))
 
 
 def fail(service: Service, job: Job, problem: str, fault: Fault) -> None:
@@ -55,15 +72,13 @@ def test_a_job_that_waits_says_what_for(callers: Callers, service: Service) -> N
     text = page_of(callers.reader(), job)
     assert "No worker with the backend &#39;npu&#39; is there now" in text
     assert 'href="/jobs?label=branch%3Amain"' in text
-    with service.database.transaction() as session:
-        workers.joined(session, Presence(id="w", backends=("npu",), slots=1))
+    present(service)
     assert "It waits for a worker that is free." in page_of(callers.reader(), job)
 
 
 def test_a_job_that_runs_says_how_far_it_is_without_scripts(callers: Callers, service: Service) -> None:
     job = asking(service, ["a", "b", "c", "d"], 0b0101, 0b1111, first=EXP)
-    with service.database.transaction() as session:
-        workers.joined(session, Presence(id="gpu-host", backends=("npu",), slots=1))
+    present(service)
     answer(service.database, claimed(service.database), PASS)
     claimed(service.database, worker="gpu-host")
     text = page_of(callers.reader(), job)
@@ -213,3 +228,85 @@ def test_a_page_says_what_it_can_of_a_target_that_has_no_report(callers: Callers
     for query in ("", "?target=1", "?target=2"):
         assert "net.onnx" in page_of(callers.reader(), job, query)
     assert ("It died." in page_of(callers.reader(), job, "?target=1")) is not kept
+
+
+@pytest.fixture
+def watched(callers: Callers, chromium: Browser) -> Iterator[Watched]:
+    """Pages before an application whose job a test moves on by hand; whoever leaves goes back to the same address."""
+    token = callers.token(Scope.SUBMIT)
+    complaints: list[str] = []
+    with served(callers.app, token) as client, chromium.new_context(base_url=str(client.base_url)) as context:
+        context.add_cookies([{"name": "onnxbisect_token", "value": token, "url": str(client.base_url)}])
+
+        def look(job: Job) -> Page:
+            page = context.new_page()
+            page.on("console", lambda said: complaints.append(said.text) if said.type == "error" else None)
+            page.on("pageerror", lambda error: complaints.append(str(error)))
+            page.goto(f"/jobs/{job.id}")
+            return page
+
+        yield look
+        callers.app.state.watch.end()
+    assert complaints == []
+
+
+def test_a_page_follows_its_job_from_reading_to_the_report(
+    watched: Watched, callers: Callers, service: Service
+) -> None:
+    """Nobody loads it again, even where the stream is cut. What somebody has focused or selected stays so, while what
+    is around it changes.
+    """
+    present(service)
+    job = new_job(service.database, "npu", model_sha256=uploaded(service))
+    page = watched(job)
+    expect(page.locator(".badge.queued")).to_be_visible()
+    prepared(service, job, ["a", "b", "c", "d"])
+    expect(page.locator(".strip .u.unknown")).to_have_count(4)
+
+    plan(service.database, job.searches[0].id, asks([0b0101, 0b1010]))
+    first, second = claimed(service.database, worker="gpu-7"), claimed(service.database, worker="gpu-8")
+    expect(page.locator("#live")).to_contain_text("gpu-7")
+    page.locator("#delete summary").focus()
+    page.evaluate("getSelection().selectAllChildren(document.querySelector('h1'))")
+    answer(service.database, first, PASS)
+    expect(page.locator(".answers .badge.pass")).to_have_count(1)
+    expect(page.locator(".strip .u.pass")).to_have_count(2)
+    watch: Watch = callers.app.state.watch
+    watch.end()
+    watch.ended = False  # the service is there again
+    answer(service.database, second, FAIL)
+    plan(service.database, job.searches[0].id, [], exp=EXP)
+    expect(page.get_by_text("1 culprit found so far.")).to_be_visible()
+    expect(page.locator(".strip a[href='#c1'] .u.culprit")).to_have_count(2)
+    assert page.evaluate("[document.activeElement.textContent, String(getSelection())]") == ["Delete …", "net.onnx"]
+
+    finish(service, job.searches[0].id, refusing_exp())
+    expect(page.get_by_role("heading", level=1)).to_contain_text("does not compile")
+    expect(page.locator("#c1")).to_be_visible()
+    assert page.locator("#stream").count() == 0
+
+
+def test_a_page_says_that_its_job_was_deleted(watched: Watched, callers: Callers, service: Service) -> None:
+    job = asking(service, ["a"], 0b1)
+    page = watched(job)
+    expect(page.locator("#live")).to_be_visible()
+    page.locator("#delete summary").click()
+    callers.submitter().delete(f"/v1/jobs/{job.id}")
+    expect(page.get_by_role("button", name="Delete it")).to_be_visible()  # not taken away under a finger
+
+
+def test_a_real_job_is_watched_cancelled_and_retried(installation: Installation, look: Look) -> None:
+    """Upload, progress, cancel, retry, report; and who has no scripts sees the same."""
+    with installation.client() as client:
+        asked = {"targets": [{"backend": "whitelist", "options": {"deny": "Asinh,Cosh,Atan", "delay": "0.4"}}]}
+        files = {"model": (CHAIN.name, CHAIN.read_bytes())}
+        job = client.post("/v1/jobs", data={"job": json.dumps(asked)}, files=files).raise_for_status().json()["id"]
+    page = look(f"/jobs/{job}", width=375)
+    expect(page.locator(".answers tbody tr")).not_to_have_count(0, timeout=20_000)
+    expect(look(f"/jobs/{job}", scripts=False).locator(".answers tbody tr")).not_to_have_count(0)
+    page.get_by_role("button", name="Cancel").click()
+    expect(page.locator("#sentence")).to_contain_text("It was cancelled after")
+    page.get_by_role("button", name="Retry").click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("does not compile", timeout=30_000)
+    expect(page.locator("article.culprit")).to_have_count(3)
+    expect(look(f"/jobs/{job}", scripts=False).locator("article.culprit")).to_have_count(3)
