@@ -6,7 +6,7 @@ from urllib.parse import urlencode
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import RedirectResponse
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, StringConstraints
 
 from onnxbisect.verdict import Status
 from onnxbisect_api import labels
@@ -29,7 +29,7 @@ router = APIRouter()
 _Said = BeforeValidator(lambda value: value or None)
 #: What a job has come to: its verdict where it has one.
 _Outcome = Annotated[Status | JobState | None, _Said]
-_Text = Annotated[str | None, _Said, Query(max_length=200, pattern=ONE_LINE)]
+_Text = Annotated[Annotated[str, StringConstraints(pattern=ONE_LINE, max_length=200)] | None, _Said]
 _Label = Annotated[str, Query(max_length=400)]
 
 
