@@ -144,6 +144,16 @@ def test_a_long_report_is_a_page_that_can_be_opened(callers: Callers, service: S
     assert {link[1:] for link in page.links if link.startswith("#")} - {"graph"} <= set(page.ids)
 
 
+def test_every_link_of_a_job_that_was_done_leads_somewhere(look: Look, scene: Scene) -> None:
+    page = look(f"/jobs/{scene.done}")
+    hrefs = page.evaluate("[...document.querySelectorAll('#content a')].map(link => link.getAttribute('href'))")
+    links = {href for href in hrefs if not href.startswith("#")}
+    assert [link for link in links if "model-explorer/verdicts.json" in link]
+    assert [link for link in links if re.search(r"/probes/p[0-9a-f]{10}", link)]
+    answers = {link: page.request.get(link, headers={"accept": "text/html"}).status for link in sorted(links)}
+    assert {link: status for link, status in answers.items() if status != 200} == {}
+
+
 @pytest.mark.parametrize("width", [375, 1280])
 def test_a_page_is_no_wider_than_its_window(look: Look, scene: Scene, width: int) -> None:
     page = look(f"/jobs/{scene.hostile}?target=2", width=width)

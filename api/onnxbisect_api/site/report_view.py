@@ -39,11 +39,19 @@ def _links(job: Job, search: Search) -> Links:
         culprits.setdefault(number_of(folder), {})[name] = address_of(url, path, target)
     return Links(
         culprits={number: _culprit(job, target, number, files) for number, files in culprits.items()},
-        forms=tuple(
-            Link(text=text, href=f"{url}/report?target={target}&format={form}") for form, text in _FORMS.items()
+        forms=(
+            *(Link(text=text, href=f"{url}/report?target={target}&format={form}") for form, text in _FORMS.items()),
+            *(_model_explorer(url, target) if search.graph is not None else ()),
         ),
         probes=f"/jobs/{job.id}/probes?target={target}",
         each_probe=f"/jobs/{job.id}/probes/{{}}?target={target}",
+    )
+
+
+def _model_explorer(url: str, target: int) -> tuple[Link, ...]:
+    return tuple(
+        Link(text=f"Model Explorer: {text}", href=f"{url}/model-explorer/{text}.json?target={target}")
+        for text in ("graph", "verdicts")
     )
 
 
