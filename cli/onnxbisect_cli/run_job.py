@@ -6,8 +6,10 @@ from tempfile import TemporaryFile
 
 from onnxbisect.errors import OptionError
 from onnxbisect.job import Job
+from onnxbisect.report import model_explorer
 from onnxbisect.report.document import document
-from onnxbisect.report.files import culprit_dirs, write
+from onnxbisect.report.files import culprit_dirs, put, write
+from onnxbisect.report.graph import network_of
 from onnxbisect.report.text import plural
 from onnxbisect.verdict import Status
 from onnxbisect_backends.probing.culprit_files import DATA_NAME, LOG_NAME
@@ -71,6 +73,10 @@ def write_files(found: Bisected, report: dict[str, object], out: Path) -> None:
                 file=sys.stderr,
             )
     write(report, out, files)
+    network = network_of(found.job.model)
+    for name, content in model_explorer.files(network, report).items():
+        (out / name).parent.mkdir(exist_ok=True)
+        put(out / name, content)
 
 
 def demand_folder(out: Path) -> None:

@@ -175,3 +175,25 @@ def test_it_is_made_without_onnx() -> None:
     """The service's memory: a process that draws parts of models has neither library."""
     code = "import sys, onnxbisect.report.network_file; print(sorted({'onnx', 'numpy'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_files_for_model_explorer(callers: Callers, service: Service) -> None:
+    job = done(service, refusing_exp(), refusing_exp())
+    caller = callers.reader()
+    address = f"/v1/jobs/{job.id}/model-explorer"
+    [graph] = caller.get(f"{address}/graph.json").json()
+    verdicts = caller.get(f"{address}/verdicts.json?target=2")
+    assert verdicts.headers["content-disposition"] == 'attachment; filename="verdicts.json"'
+    assert verdicts.json()[graph["id"]]["results"]["/net/block.1/Exp"]["value"] == "culprit 1: no Exp"
+    same = caller.get(f"{address}/verdicts.json?target=2", headers={"if-none-match": verdicts.headers["etag"]})
+    assert same.status_code == 304
+    assert caller.get(f"{address}/verdicts.json").status_code == 422
+    assert caller.get(f"{address}/else.json").status_code == 404
+    assert callers.reader("other").get(f"{address}/graph.json").status_code == 404
+
+
+def test_the_model_is_there_for_model_explorer_before_its_verdicts(callers: Callers, service: Service) -> None:
+    job = running(service)
+    address = f"/v1/jobs/{job.id}/model-explorer"
+    assert callers.reader().get(f"{address}/graph.json").status_code == 200
+    assert "no report yet" in refused(callers.reader(), job, 409, "model-explorer/verdicts.json")

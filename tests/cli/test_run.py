@@ -32,7 +32,8 @@ def test_the_files_of_each_culprit_reproduce_it(shell: Shell) -> None:
     assert culprits(report) == truth("c2_chain100_3bad")
     calls = (shell.folder / "calls.jsonl").read_text().splitlines()
     assert len(calls) == report["stats"]["compiler_calls"] <= 11
-    for name in ("report.md", "report.html", "junit.xml", "report.sarif", "gitlab-codequality.json"):
+    names = ("report.md", "report.html", "junit.xml", "report.sarif", "gitlab-codequality.json")
+    for name in (*names, "model-explorer/graph.json", "model-explorer/verdicts.json"):
         assert (out / name).stat().st_size > 100
     for culprit in report["culprits"]:
         repro = out / culprit["repro"]

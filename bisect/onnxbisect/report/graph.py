@@ -42,6 +42,7 @@ def network_of(model: Model) -> Network:
     read = [[number(name) for name in names] for names in reading]
     made = [[number(name) for name in node.output if name] for node in nodes]
     return Network(
+        name=clip(graph.name, _NAME),
         names=[clip_left(node.name, _NAME) for node in nodes],
         ops=[clip(op, _OP) for op in model.universe.op],
         tensors=[(clip_left(name, _NAME), clip(facts.type(name), _FACT)) for name in numbers],

@@ -22,13 +22,14 @@ End = tuple[int, Sequence[int]]
 
 @dataclass(frozen=True, kw_only=True)
 class Network:
-    """`names`, `ops`, `read`, `made` and `facts_of` are by unit.
+    """`name` is the graph's own. `names`, `ops`, `read`, `made` and `facts_of` are by unit.
 
     The first tensors are those of `links`, `inputs` and `outputs`; behind them come weights and what nobody reads.
     `read` and `made` are a unit's tensors in order. `facts` are lists of a label and a value, each of them for many
     units; `facts_of` says which is whose.
     """
 
+    name: str
     names: Sequence[str]
     ops: Sequence[str]
     tensors: Sequence[Tensor]

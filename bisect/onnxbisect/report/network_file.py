@@ -4,7 +4,7 @@ Two lines of JSON. The first is what a page is sent, as it is; who wants a part 
 """
 
 import json
-from typing import IO, Any
+from typing import IO
 
 from onnxbisect.report.network import Network, drawing
 
@@ -13,12 +13,12 @@ def to_bytes(network: Network) -> bytes:
     """The same bytes for the same network."""
     rest = {
         name: getattr(network, name)
-        for name in ("tensors", "links", "inputs", "outputs", "read", "made", "facts", "facts_of")
+        for name in ("name", "tensors", "links", "inputs", "outputs", "read", "made", "facts", "facts_of")
     }
     return b"%b\n%b\n" % (dumped(drawing(network, range(len(network)))), dumped(rest))
 
 
-def dumped(document: dict[str, Any]) -> bytes:
+def dumped(document: object) -> bytes:
     """As short as JSON gets."""
     return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
 
