@@ -286,6 +286,22 @@ def test_a_page_follows_its_job_from_reading_to_the_report(
     assert page.locator("#stream").count() == 0
 
 
+_CELLS = """[...document.querySelectorAll(".strip rect")].map(cell =>
+    [...["class", "x", "width"].map(name => cell.getAttribute(name)), cell.closest("a")?.getAttribute("href")])"""
+
+
+@pytest.mark.parametrize("units", [40, 700, 3000])
+def test_the_strip_is_recoloured_to_what_a_new_page_would_draw(watched: Watched, service: Service, units: int) -> None:
+    """Cells with numbers, cells without, and bars."""
+    job = asking(service, [f"n{unit}" for unit in range(units)], (1 << units // 2) - 1)
+    page = watched(job)
+    expect(page.locator(".strip .u.pass")).to_have_count(0)
+    answer(service.database, claimed(service.database), PASS)
+    plan(service.database, job.searches[0].id, [], exp={**EXP, "places": "1,3-4,35"})
+    expect(page.locator(".strip a .u.culprit")).to_have_count(4)
+    assert page.evaluate(_CELLS) == watched(job).evaluate(_CELLS)
+
+
 def test_a_page_says_that_its_job_was_deleted(watched: Watched, callers: Callers, service: Service) -> None:
     job = asking(service, ["a"], 0b1)
     page = watched(job)

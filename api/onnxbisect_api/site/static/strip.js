@@ -67,7 +67,7 @@ function redraw(row, state, number, start, end) {
   const bars = [];
   for (let unit = start, run; unit < end; unit += run) {
     run = 1;
-    while (unit + run < end && state[unit + run] === state[unit] && number.get(unit + run) === number.get(unit)) run++;
+    while (!number.has(unit) && unit + run < end && state[unit + run] === state[unit] && !number.has(unit + run)) run++;
     const bar = made("rect", {
       class: `u ${state[unit]}`, x: (unit - start) * PITCH + 1, y: 1, width: run * PITCH - (PITCH - CELL), height: CELL, rx: 2,
     });
