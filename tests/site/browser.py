@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,13 +47,12 @@ class Installation:
 Look = Callable[..., Page]
 
 
-@pytest.fixture(scope="session")
-def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
-    folder = tmp_path_factory.mktemp("served")
+@contextmanager
+def serving(folder: Path, **settings: str) -> Iterator[Installation]:
+    """`onnx-bisect serve` with its data in `folder`."""
     command = [str(Path(sys.executable).with_name("onnx-bisect")), "serve", "--port", "0", "--data", str(folder)]
-    settings = {"ONNXBISECT_WEBHOOK_ALLOW": "127.0.0.1", "ONNXBISECT_SLOTS": "3", "PYTHONPATH": str(_PLUGIN)}
+    environment = {**os.environ, **settings, "PYTHONPATH": str(_PLUGIN)}
     with (folder / "log").open("wb") as log:
-        environment = {**os.environ, **settings}
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment)
     try:
         assert process.stdout is not None
@@ -66,15 +66,32 @@ def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installat
         process.communicate(timeout=30)
 
 
-@pytest.fixture(scope="session")
-def chromium() -> Iterator[Browser]:
+@contextmanager
+def launched() -> Iterator[Browser | None]:
+    """The Chromium of this machine; None where there is none."""
     path = next((found for name in _BROWSERS if (found := shutil.which(name))), None)
     if path is None:
-        pytest.skip("no Chromium is installed")
+        yield None
+        return
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=list(_ARGUMENTS))
         yield browser
         browser.close()
+
+
+@pytest.fixture(scope="session")
+def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
+    settings = {"ONNXBISECT_WEBHOOK_ALLOW": "127.0.0.1", "ONNXBISECT_SLOTS": "3"}
+    with serving(tmp_path_factory.mktemp("served"), **settings) as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    with launched() as browser:
+        if browser is None:
+            pytest.skip("no Chromium is installed")
+        yield browser
 
 
 @pytest.fixture
