@@ -77,7 +77,12 @@ def progress(session: Session, search: Search) -> Progress:
 
 def lasting(since: datetime) -> str:
     """How long it has been; scripts go on counting."""
-    return duration(max(int((datetime.now(UTC) - since).total_seconds()), 0))
+    return _whole((datetime.now(UTC) - since).total_seconds())
+
+
+def _whole(seconds: float) -> str:
+    """As `duration`, without tenths that nobody has counted."""
+    return f"{max(int(seconds), 0)} s" if seconds < 10 else duration(int(seconds))
 
 
 def _left(search: Search, since: datetime | None) -> str:
@@ -85,7 +90,7 @@ def _left(search: Search, since: datetime | None) -> str:
     if since is None or search.stage != Stage.SEARCH or search.calls < _CALLS or search.expected < 1:
         return ""
     pace = (datetime.now(UTC) - since).total_seconds() / search.calls
-    return duration(max(round(pace * search.expected), 1))
+    return _whole(max(round(pace * search.expected), 1))
 
 
 def _asked(probe: Probe) -> Asked:
