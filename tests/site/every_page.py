@@ -49,6 +49,11 @@ def addresses(scene: Scene) -> dict[str, tuple[str, ...]]:
             f"/jobs/{scene.done}/probes/{scene.probe}",
             f"/jobs/{scene.hostile}/probes/{scene.hostile_probe}",
         ),
+        "/compare": (
+            f"/compare?a={scene.done}",
+            f"/compare?a={scene.done}&b={scene.running}",
+            f"/compare?a={scene.hostile}&b={scene.several}",
+        ),
         "/webhooks": ("/webhooks",),
         "/webhooks/{webhook_id}": (f"/webhooks/{scene.webhook}",),
         "/tokens": ("/tokens",),

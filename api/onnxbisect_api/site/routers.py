@@ -2,6 +2,7 @@
 
 from onnxbisect_api.site import (
     backends,
+    compare,
     home,
     job,
     job_actions,
@@ -18,5 +19,20 @@ from onnxbisect_api.site import (
 
 ROUTERS = tuple(
     module.router
-    for module in (static, session, home, jobs, new, job, job_actions, live, netron, backends, probes, webhooks, tokens)
+    for module in (
+        static,
+        session,
+        home,
+        jobs,
+        new,
+        job,
+        job_actions,
+        live,
+        netron,
+        backends,
+        probes,
+        compare,
+        webhooks,
+        tokens,
+    )
 )

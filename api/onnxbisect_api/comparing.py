@@ -1,0 +1,66 @@
+"""Two jobs beside each other: which targets are compared, and what has become of their culprits."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from onnxbisect.report.compare import compare
+from onnxbisect_api.found import document_of, report_of
+from onnxbisect_api.problems import Problem
+from onnxbisect_db.tables import Job, Search
+from onnxbisect_worker.service import Service
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pair:
+    """One target of each job. Without a `comparison`, and without the reports, there is a `problem`: one is missing."""
+
+    old: Search
+    new: Search
+    before: Mapping[str, Any] | None = None
+    after: Mapping[str, Any] | None = None
+    comparison: dict[str, Any] | None = None
+    problem: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compared:
+    """Targets are paired by backend and options; two jobs with one target each are compared whatever these are."""
+
+    pairs: tuple[Pair, ...]
+    only_before: tuple[Search, ...]
+    only_after: tuple[Search, ...]
+
+
+def compared(before: Job, after: Job, service: Service) -> Compared:
+    """What has become of the culprits of job `before` in job `after`."""
+    alike = _alike(before, after)
+    paired = {search.id for pair in alike for search in pair}
+    return Compared(
+        pairs=tuple(_pair(old, new, service) for old, new in alike),
+        only_before=tuple(search for search in before.searches if search.id not in paired),
+        only_after=tuple(search for search in after.searches if search.id not in paired),
+    )
+
+
+def _pair(old: Search, new: Search, service: Service) -> Pair:
+    try:
+        names = report_of(old), report_of(new)
+    except Problem as problem:
+        return Pair(old=old, new=new, problem=problem.detail)
+    before, after = (document_of(service, name) for name in names)
+    return Pair(old=old, new=new, before=before, after=after, comparison=compare(before, after))
+
+
+def _alike(before: Job, after: Job) -> list[tuple[Search, Search]]:
+    if len(before.searches) == len(after.searches) == 1:
+        return [(before.searches[0], after.searches[0])]
+    left = list(after.searches)
+    pairs = []
+    for old in before.searches:
+        for new in left:
+            if (old.backend, old.options) == (new.backend, new.options):
+                pairs.append((old, new))
+                left.remove(new)
+                break
+    return pairs

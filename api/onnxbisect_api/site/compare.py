@@ -1,0 +1,167 @@
+"""Two jobs beside each other: before and after a repair, two compilers, or two versions of one."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import BeforeValidator, StringConstraints
+from sqlalchemy.orm import Session
+
+from onnxbisect.report import words
+from onnxbisect_api.access import Caller, Reader
+from onnxbisect_api.comparing import Compared, Pair, compared
+from onnxbisect_api.found import job_of
+from onnxbisect_api.names import UUID_PATTERN
+from onnxbisect_api.service import TheService
+from onnxbisect_api.site.rendering import page
+from onnxbisect_db import jobs
+from onnxbisect_db.states import JobState
+from onnxbisect_db.tables import Job, Search
+
+router = APIRouter()
+
+#: How many of the newest jobs there are to choose from.
+_OFFERED = 200
+
+# A form sends its empty fields, too.
+_Uuid = Annotated[str, StringConstraints(pattern=UUID_PATTERN)]
+_JobId = Annotated[_Uuid | None, BeforeValidator(lambda value: value or None), Query()]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Fact:
+    """One line of what the two are."""
+
+    name: str
+    before: str
+    after: str
+    differs: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class _OpChange:
+    """An op that is judged otherwise, or that only one of the models has: then the other verdict is empty."""
+
+    op: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Shown:
+    """A pair of targets. `places` leads from a culprit's id to its number in the report, of each job."""
+
+    pair: Pair
+    problem: str
+    facts: Sequence[_Fact]
+    ops: Sequence[_OpChange]
+    numbers_before: Mapping[str, int]
+    numbers_after: Mapping[str, int]
+
+
+@router.get("/compare")
+def compare_page(request: Request, service: TheService, caller: Reader, a: _JobId = None, b: _JobId = None) -> Response:
+    """Without both, there are jobs to choose from: those of a model of the same name first."""
+    with service.database.session() as session:
+        before, after = (None if job_id is None else job_of(session, job_id, caller) for job_id in (a, b))
+        offered = _offered(session, caller, before, after)
+    found: Compared | None = None
+    if before is not None and after is not None and before.id != after.id:
+        found = compared(before, after, service)
+    return page(
+        request,
+        "compare.html.j2",
+        caller,
+        before=before,
+        after=after,
+        offered=offered,
+        found=found,
+        shown=[] if found is None else [_shown(pair) for pair in found.pairs],
+        label=_label,
+    )
+
+
+def _offered(session: Session, caller: Caller, *chosen: Job | None) -> list[Job]:
+    newest = jobs.listed(session, caller.tenant, limit=_OFFERED).jobs
+    wanted = [job for job in chosen if job is not None]
+    others = [job for job in newest if job.id not in {job.id for job in wanted}]
+    named = {job.model_name for job in wanted}
+    return sorted([*{job.id: job for job in wanted}.values(), *others], key=lambda job: job.model_name not in named)
+
+
+def _shown(pair: Pair) -> _Shown:
+    if pair.before is None or pair.after is None:
+        lacks = (f"job {name} {_lack(search)}" for name, search in (("A", pair.old), ("B", pair.new)) if _lack(search))
+        sentence = " and ".join(lacks)
+        return _Shown(
+            pair=pair,
+            problem=f"There is nothing to compare: {sentence}.",
+            facts=(),
+            ops=(),
+            numbers_before={},
+            numbers_after={},
+        )
+    return _Shown(
+        pair=pair,
+        problem="",
+        facts=_facts(pair.before, pair.after),
+        ops=_ops(pair.before, pair.after),
+        numbers_before=_numbers(pair.before),
+        numbers_after=_numbers(pair.after),
+    )
+
+
+def _lack(search: Search) -> str:
+    if search.report is not None:
+        return ""
+    match JobState(search.state):
+        case JobState.FAILED:
+            return f"has failed ({search.problem.rstrip('.')})"
+        case JobState.CANCELLED:
+            return "was cancelled before it had a report"
+    return f"is {search.state}, and has no report yet"
+
+
+def _facts(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[_Fact]:
+    def both(name: str, said: Callable[[Mapping[str, Any]], str]) -> _Fact:
+        return _Fact(name=name, before=said(before), after=said(after), differs=said(before) != said(after))
+
+    return [
+        both("model", lambda report: f"{report['model']['name']}, {report['model']['sha256'][:12]}"),
+        both("units", lambda report: str(report["model"]["units"])),
+        both("target", words.target),
+        both("compiler", words.tool),
+        both("verdict", lambda report: report["verdict"]),
+        _Fact(
+            name="certificate",
+            before=before["certificate"]["sentence"],
+            after=after["certificate"]["sentence"],
+            differs=before["certificate"]["status"] != after["certificate"]["status"],  # whatever the sentences count
+        ),
+    ]
+
+
+def _ops(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[_OpChange]:
+    then, now = (
+        {
+            f"{row['domain']}::{row['op']}" if row["domain"] else str(row["op"]): words.op_verdict(report, row)
+            for row in report["op_table"]
+        }
+        for report in (before, after)
+    )
+    return [
+        _OpChange(op=op, before=then.get(op, ""), after=now.get(op, ""))
+        for op in sorted({*then, *now})
+        if then.get(op) != now.get(op)
+    ]
+
+
+def _numbers(report: Mapping[str, Any]) -> dict[str, int]:
+    return {culprit["id"]: number for number, culprit in enumerate(report["culprits"], 1)}
+
+
+def _label(job: Job) -> str:
+    """What tells a job in a list of many, of which only the beginning may be seen."""
+    backends = ", ".join(dict.fromkeys(search.backend for search in job.searches))
+    return f"{job.created_at:%Y-%m-%d %H:%M:%S} · {job.verdict or job.state} · {backends} · {job.model_name}"
