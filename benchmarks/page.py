@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import quantiles
 from typing import Any
 
-from browser import Installation, launched, serving
+from browser import Installation, drawn, launched, serving
 from playwright.sync_api import Browser, CDPSession, Page
 from scenery import submit
 
@@ -27,7 +27,6 @@ from models import transformer
 _LAYERS = (23, 228, 1273)
 _TIMES = 3
 _FRAMES = 120
-_PATIENCE = 600
 
 #: Keeps how long each drawing takes.
 _DRAWINGS = """(() => {
@@ -62,7 +61,11 @@ _PAN = """frames => new Promise(done => {
     };
     window.untimed(frame);
 })"""
-_PAINTED = """() => performance.getEntriesByName('graph-painted').length > 0"""
+#: How long it takes until something is drawn.
+_REDRAWN = """() => new Promise(done => {
+    const look = () => window.drawings.length ? done(performance.now() - window.began) : setTimeout(look, 1);
+    look();
+})"""
 _TIMINGS = """() => ({
     page: performance.getEntriesByName('first-contentful-paint')[0].startTime,
     graph: performance.getEntriesByName('graph-painted')[0].startTime,
@@ -127,7 +130,7 @@ def _measure(here: Installation, browser: Browser, folder: Path, layers: int, qu
 def _look(page: Page, address: str, seen: Seen) -> None:
     seen.bytes = _weighed(page.context.new_cdp_session(page))
     page.goto(address)
-    page.wait_for_function(_PAINTED, timeout=_PATIENCE * 1000)
+    drawn(page)
     timings = page.evaluate(_TIMINGS)
     seen.first_paint.append(timings["page"])
     seen.graph.append(timings["graph"])
@@ -136,8 +139,7 @@ def _look(page: Page, address: str, seen: Seen) -> None:
     # all of it, drawn anew: `graph-painted` is of the first drawing only
     page.evaluate("window.drawings.length = 0; window.began = performance.now()")
     page.locator(".graph-hops").select_option("")
-    page.wait_for_function("() => window.drawings.length > 0", timeout=_PATIENCE * 1000)
-    seen.whole.append(page.evaluate("performance.now() - window.began"))
+    seen.whole.append(page.evaluate(_REDRAWN))
     seen.whole_bytes = seen.bytes.total() - before
     page.get_by_role("button", name="Fit").click()
     panned = page.evaluate(_PAN, _FRAMES)

@@ -79,6 +79,15 @@ def launched() -> Iterator[Browser | None]:
         browser.close()
 
 
+def drawn(page: Page) -> None:
+    """Wait until the graph is to be seen. `wait_for_function` would need a policy that lets scripts be made of text."""
+    for _ in range(600):
+        if page.evaluate("performance.getEntriesByName('graph-painted').length > 0"):
+            return
+        page.wait_for_timeout(100)
+    raise AssertionError("the graph is not drawn")
+
+
 @pytest.fixture(scope="session")
 def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
     settings = {"ONNXBISECT_WEBHOOK_ALLOW": "127.0.0.1", "ONNXBISECT_SLOTS": "3"}

@@ -34,10 +34,10 @@ class Scene:
 
 
 def submit(client: httpx2.Client, content: bytes, *targets: tuple[str, dict[str, str]], **wanted: Any) -> str:
-    """A new job; its id."""
-    name = wanted.pop("name", "prompt_encoder.onnx")
+    """A new job; its id. `name` is the model's, `files` are its external data."""
+    name, data = wanted.pop("name", "prompt_encoder.onnx"), wanted.pop("files", {})
     asked = {"targets": [{"backend": backend, "options": options} for backend, options in targets], **wanted}
-    answer = client.post("/v1/jobs", data={"job": json.dumps(asked)}, files={"model": (name, content)})
+    answer = client.post("/v1/jobs", data={"job": json.dumps(asked)}, files={"model": (name, content), **data})
     assert answer.status_code == 202, answer.text
     job: str = answer.json()["id"]
     return job

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import onnx
 import pytest
-from browser import Look
+from browser import Look, drawn
 from playwright.sync_api import Page, expect
 from scenery import NET
 
@@ -50,7 +50,7 @@ def clicked_node(page: Page) -> str:
     """Clicks where the graph has a node; what the panel says of it."""
     canvas = page.locator(".graph-canvas")
     canvas.scroll_into_view_if_needed()
-    page.wait_for_function("performance.getEntriesByName('graph-painted').length > 0")
+    drawn(page)
     box = canvas.bounding_box()
     assert box is not None
     for down in range(10, int(box["height"]), 18):
