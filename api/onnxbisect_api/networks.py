@@ -10,7 +10,7 @@ from onnxbisect.report import network_file
 from onnxbisect.report.network import Network
 from onnxbisect_db.files import FileStore
 
-#: A network of ten thousand units takes some twenty megabytes, its drawing as it is sent less than one.
+#: A network of ten thousand units takes some ten megabytes, its drawing as it is sent a quarter of one.
 _NETWORKS, _DRAWINGS = 3, 8
 #: Of nine levels; higher ones take several times as long for a tenth less.
 _LEVEL = 5

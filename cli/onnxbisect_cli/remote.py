@@ -102,6 +102,16 @@ class Server:
                     file.write(chunk)
         return True
 
+    def model_explorer(self, job_id: str, target: int, name: str) -> bytes | None:
+        """One of the files for Model Explorer; None where there is no picture of the model."""
+        path = f"/v1/jobs/{job_id}/model-explorer/{name}"
+        answer = self._client.get(path, params={"target": target})
+        if answer.status_code in (404, 409):
+            return None
+        if answer.status_code != 200:
+            raise _refused(answer)
+        return answer.content
+
     def _json(self, method: str, path: str, **request: Any) -> dict[str, Any]:
         found: dict[str, Any] = self._send(method, path, **request).json()
         return found

@@ -11,7 +11,8 @@ from uuid import uuid4
 from onnxbisect.errors import BackendUnusableError, OnnxBisectError, OptionError
 from onnxbisect.model.external import locations
 from onnxbisect.model.read import read
-from onnxbisect.report.files import culprit_dirs, write
+from onnxbisect.report import model_explorer
+from onnxbisect.report.files import culprit_dirs, put, write
 from onnxbisect.report.text import clean, plural
 from onnxbisect_backends.probing.culprit_files import DATA_NAME, LOG_NAME
 from onnxbisect_backends.probing.prober import PROBE_NAME
@@ -165,6 +166,14 @@ def _write(server: Server, job_id: str, target: int, report: dict[str, Any], out
                     (out / folder / file).unlink(missing_ok=True)  # an earlier run's proves nothing about this one
             files[culprit["id"]] = fetched
         write(report, out, files)
+    for place in model_explorer.FILES:
+        content = server.model_explorer(job_id, target, place.rpartition("/")[2])
+        if content is None:
+            (out / place).unlink(missing_ok=True)  # of an earlier run
+            _say(f"there is no {place}: the server has no picture of the model.")
+            continue
+        (out / place).parent.mkdir(exist_ok=True)
+        put(out / place, content)
 
 
 def _say(sentence: str) -> None:

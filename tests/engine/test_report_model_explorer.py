@@ -38,7 +38,10 @@ GRAPHS = _list(_object({"id": _TEXT, "nodes": _list(_NODE)})) | {"minItems": 1}
 _COLOUR = {"type": "string", "pattern": "^#[0-9a-f]{6}$"}
 _RESULT = _object({"value": _TEXT}, bgColor=_COLOUR, textColor=_COLOUR)
 _RESULTS = {"type": "object", "additionalProperties": _RESULT}
-_OF_GRAPH = _object({"results": _RESULTS}, name=_TEXT, showExpandedSummaryOnGroupNode={"type": "boolean"})
+_FLAG = {"type": "boolean"}
+_OF_GRAPH = _object(
+    {"results": _RESULTS}, name=_TEXT, hideInAggregatedStatsTable=_FLAG, showExpandedSummaryOnGroupNode=_FLAG
+)
 NODE_DATA = {"type": "object", "additionalProperties": _OF_GRAPH}
 
 

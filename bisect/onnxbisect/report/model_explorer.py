@@ -14,6 +14,9 @@ from onnxbisect.report.network_file import dumped
 from onnxbisect.report.ranges import indices
 from onnxbisect.report.text import clip
 
+#: Their names in a report's folder.
+FILES = ("model-explorer/graph.json", "model-explorer/verdicts.json")
+
 _MESSAGE = 160
 #: Background and text.
 _COLOURS = {
@@ -28,10 +31,7 @@ _WORDS = {"needs_context": "compiles in its context only"}
 
 def files(network: Network, document: Mapping[str, Any]) -> dict[str, bytes]:
     """Both files, by their names in a report's folder."""
-    return {
-        "model-explorer/graph.json": dumped(graph(network)),
-        "model-explorer/verdicts.json": dumped(verdicts(network, document)),
-    }
+    return dict(zip(FILES, (dumped(graph(network)), dumped(verdicts(network, document))), strict=True))
 
 
 def graph(network: Network) -> list[dict[str, Any]]:
@@ -88,6 +88,7 @@ def verdicts(network: Network, document: Mapping[str, Any]) -> dict[str, Any]:
     named = {
         "name": f"onnx-bisect: {clip(words.target(document), _MESSAGE)}",
         "results": results,
+        "hideInAggregatedStatsTable": True,  # it has sums of numbers only
         "showExpandedSummaryOnGroupNode": True,
     }
     return {graph_id(network): named}
