@@ -6,8 +6,9 @@ RUN := .venv/bin
 # 8 GB in the user's cache, each in an environment of its own; `make compilers COMPILERS="qnn rknn"` is less
 COMPILERS ?= --all
 PRODUCTION := $(CURDIR)/tests/production:$(CURDIR)/tests/worker:$(CURDIR)/tests/db
+BROWSER := $(CURDIR)/tests/site:$(CURDIR)/tests/worker
 
-.PHONY: demo test check setup compilers topology chaos bench bench-service clean
+.PHONY: demo test check setup compilers topology chaos bench bench-service bench-page screenshots clean
 # The decoder does not compile, which is exit status 1 and what the demo shows.
 demo: setup
 	$(RUN)/onnx-bisect run examples/sam_decoder.onnx --backend whitelist --option profile=edgesam --out out || { test $$? -eq 1 && test -f out/report.html; }
@@ -42,6 +43,14 @@ bench: setup
 # six minutes, in which the machine should do nothing else
 bench-service: setup
 	PYTHONPATH=$(PRODUCTION) $(RUN)/python benchmarks/service.py --write docs/service-load.md
+
+# needs Chromium; on a machine that does nothing else
+bench-page: setup
+	PYTHONPATH=$(BROWSER) $(RUN)/python benchmarks/page.py --write docs/benchmarks.md
+
+# the pictures in docs/images, of a real server in Chromium
+screenshots: setup
+	PYTHONPATH=$(BROWSER) $(RUN)/python docs/screenshots.py
 
 # the production topology of docker-compose.yml as plain processes, until Ctrl-C
 topology: setup
