@@ -94,6 +94,7 @@ def main() -> None:
     given = parser.parse_args()
     if given.write and given.quick:
         parser.error("--write is for the whole benchmark: leave --quick out")
+    load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as folder, launched() as browser:
         if browser is None:
             parser.error("no Chromium is installed")
@@ -102,7 +103,7 @@ def main() -> None:
                 _measure(here, browser, Path(folder), layers, given.quick)
                 for layers in _LAYERS[: 1 if given.quick else 3]
             ]
-        text = f"{_table(seen)}\n\nChromium {browser.version}, {os.cpu_count()} cores, no GPU."
+        text = f"{_table(seen)}\n\nChromium {browser.version}, {os.cpu_count()} cores, no GPU; load average when it began: {load:.1f}."
     if given.write:
         given.write.write_text(tables.fill(given.write.read_text(), {"page": text}))
         print(f"wrote {given.write}", file=sys.stderr)
