@@ -140,6 +140,7 @@ def test_the_tree_can_be_filtered(callers: Callers, job: Job) -> None:
         "unit=3&verdict=pass": [],
     }
     assert "Probes with Exp /net/block.1/Exp" in text(reader.get(f"/jobs/{job.id}/probes?unit=1").text)
+    assert "Who worked when" not in reader.get(f"/jobs/{job.id}/probes?unit=1").text
     assert reader.get(f"/jobs/{job.id}/probes?unit=99").status_code == 404
     assert reader.get(f"/jobs/{job.id}/probes?target=2").status_code == 404
     assert callers.reader("other").get(f"/jobs/{job.id}/probes").status_code == 404

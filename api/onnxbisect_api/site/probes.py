@@ -97,7 +97,8 @@ def tree(
         found=len(rows),
         following=start + _MOST if start + _MOST < len(rows) else None,
         previous=max(start - _MOST, 0) if start else None,
-        timeline=timeline(probes, datetime.now(UTC)),
+        # of some of the probes it would say that workers idled
+        timeline=timeline(probes, datetime.now(UTC)) if unit is None and verdict is None else None,
         live=not JobState(search.state).ended and len(rows) <= _LIVE,
         address=lambda **changed: _address(job_id, kept | changed),
     )
