@@ -103,7 +103,8 @@ def main() -> None:
                 _measure(here, browser, Path(folder), layers, given.quick)
                 for layers in _LAYERS[: 1 if given.quick else 3]
             ]
-        text = f"{_table(seen)}\n\nChromium {browser.version}, {os.cpu_count()} cores, no GPU; load average when it began: {load:.1f}."
+        machine = f"Chromium {browser.version}, {os.cpu_count()} cores, no GPU; load average when it began: {load:.1f}."
+        text = f"{_table(seen)}\n\n{machine}"
     if given.write:
         given.write.write_text(tables.fill(given.write.read_text(), {"page": text}))
         print(f"wrote {given.write}", file=sys.stderr)
