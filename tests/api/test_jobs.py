@@ -204,6 +204,9 @@ def test_jobs_are_listed_in_pages_and_found_by_what_they_are_about(callers: Call
     assert found("label=repo:net&label=n:1&state=queued") == [1]
     assert found(f"model={two}") == [2, 1]
     assert found("target=iree") == [2]
+    assert found(f"text={two[:9]}") == [2, 1]
+    assert found("text=NET.on") == [2, 1, 0]
+    assert found("text=_") == found("verdict=pass") == []
     first = client.get("/v1/jobs?limit=2&label=n:1")
     assert [urls.index(job["url"]) for job in client.get(first.links["next"]["url"]).json()] == [0]
     assert callers.reader("other").get("/v1/jobs").json() == []

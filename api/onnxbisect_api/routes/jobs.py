@@ -8,11 +8,12 @@ from fastapi import APIRouter, Query, Request, Response
 from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
 
+from onnxbisect.verdict import Status
 from onnxbisect_api import job_form
 from onnxbisect_api.access import Caller, Contributor, Reader, Submitter
 from onnxbisect_api.addresses import TheAddresses
 from onnxbisect_api.job_making import accepted, made, ring
-from onnxbisect_api.job_request import BackendName, JobRequest
+from onnxbisect_api.job_request import ONE_LINE, BackendName, JobRequest
 from onnxbisect_api.job_view import JobView, SubmittedView, job_view
 from onnxbisect_api.labels import TheLabels
 from onnxbisect_api.names import SHA256_PATTERN, IdempotencyKey, RowId
@@ -61,11 +62,20 @@ def listed(
     paged: Paged,
     labels: TheLabels,
     state: JobState | None = None,
+    verdict: Status | None = None,
+    text: Annotated[
+        str | None,
+        Query(
+            max_length=200,
+            pattern=ONE_LINE,
+            description="in the model's name, or what its SHA-256 or the job's id begins with",
+        ),
+    ] = None,
     model: Annotated[str | None, Query(pattern=SHA256_PATTERN, description="SHA-256 of the model")] = None,
     target: Annotated[BackendName | None, Query(description="a backend that it was asked on")] = None,
 ) -> list[JobView]:
     """In pages: the `Link` header says where the next one is."""
-    wanted = Filter(state=state, model_sha256=model, backend=target, labels=labels)
+    wanted = Filter(state=state, verdict=verdict, text=text or None, model_sha256=model, backend=target, labels=labels)
     with service.database.session() as session:
         page = jobs.listed(session, caller.tenant, wanted, after=paged.after, limit=paged.limit)
         offered = workers.slots(session)
