@@ -5,9 +5,11 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 
+import given
 import postgres_server
 import psycopg
 import pytest
+import scenes
 from callers import Callers
 
 from onnxbisect_db.columns import new_id
@@ -112,3 +114,13 @@ def test_no_text_is_a_mistake_of_ours(callers: Callers, tenant: str, hostile: st
     answers.append(admin.put("/v1/models", params={"name": texts}, content=ONNX))
     answers += [admin.get("/v1/jobs", params={name: texts}) for name in ("label", "state", "model", "target", "after")]
     assert [answer.text for answer in answers if answer.status_code >= 500] == []
+
+
+def test_what_is_known_of_a_running_job_is_read_and_shown(callers: Callers, service: Service, tenant: str) -> None:
+    job = given.running(service, (0b011, 0b110), tenant=tenant)
+    scenes.answer(service.database, scenes.claimed(service.database))
+    client = callers.reader(tenant)
+    assert client.get(f"/v1/jobs/{job.id}/states").json()["states"].get("pass") == "0-1"
+    page = client.get(f"/jobs/{job.id}")
+    assert page.status_code == 200
+    assert "1 compiler call</b>" in page.text

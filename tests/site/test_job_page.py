@@ -11,7 +11,7 @@ from callers import Callers
 from given import done, finish, refusing_exp, report_on, running, uploaded
 from live import served
 from playwright.sync_api import Browser, Page, expect
-from scenes import FAIL, PASS, answer, asks, claimed, new_job, plan, read, take
+from scenes import FAIL, PASS, answer, asks, claimed, new_job, plan, prepare, read, take
 from starlette.testclient import TestClient
 
 from onnxbisect_api.watch import Watch
@@ -22,7 +22,8 @@ from onnxbisect_db.workers import Presence
 from onnxbisect_worker.service import Service
 
 CHAIN = Path(__file__).parents[1] / "cases" / "c2_chain100_3bad.onnx"
-Watched = Callable[[Job], Page]
+#: `watched(job, query="")`: a page.
+Watched = Callable[..., Page]
 EXP = {"ops": ["Exp"], "nodes": ["n1"], "size": 1, "units": "1", "places": "1,3", "certainty": "confirmed"}
 
 
@@ -238,7 +239,7 @@ def watched(callers: Callers, chromium: Browser) -> Iterator[Watched]:
     with served(callers.app, token) as client, chromium.new_context(base_url=str(client.base_url)) as context:
         context.add_cookies([{"name": "onnxbisect_token", "value": token, "url": str(client.base_url)}])
 
-        def look(job: Job) -> Page:
+        def look(job: Job, query: str = "") -> Page:
             page = context.new_page()
             # that the job itself is not there is told as an error, too
             page.on(
@@ -250,7 +251,7 @@ def watched(callers: Callers, chromium: Browser) -> Iterator[Watched]:
                 ),
             )
             page.on("pageerror", lambda error: complaints.append(str(error)))
-            page.goto(f"/jobs/{job.id}")
+            page.goto(f"/jobs/{job.id}{query}")
             return page
 
         yield look
@@ -339,3 +340,19 @@ def test_a_real_job_is_watched_cancelled_and_retried(installation: Installation,
     expect(page.get_by_role("heading", level=1)).to_contain_text("does not compile", timeout=30_000)
     expect(page.locator("article.culprit")).to_have_count(2)
     expect(look(f"/jobs/{job}", scripts=False).locator("article.culprit")).to_have_count(2)
+
+
+def test_a_report_stays_as_it_is_while_other_targets_go_on(watched: Watched, service: Service) -> None:
+    """Only the head is brought up to date: who reads is not thrown back."""
+    job = new_job(service.database, "npu", "tpu", model_sha256=uploaded(service))
+    for search in job.searches:
+        prepare(service.database, search.id)
+    finish(service, job.searches[0].id, refusing_exp())
+    page = watched(job, "?target=1")
+    page.evaluate("window.same = true")
+    tabs = page.get_by_role("navigation", name="Targets")
+    expect(tabs.get_by_title("Running")).to_have_count(1)
+    finish(service, job.searches[1].id, report_on())
+    expect(tabs.get_by_title("Running")).to_have_count(0)
+    expect(page.get_by_role("button", name="Cancel")).to_have_count(0)
+    assert page.evaluate("window.same")
