@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 from threading import Thread
 
@@ -19,6 +20,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from onnxbisect.errors import BackendUnusableError, ModelError, OnnxBisectError
 from onnxbisect.job import Stats
+from onnxbisect.report import network_file
 from onnxbisect_worker.child_host import hosts_folder
 from onnxbisect_worker.held_folders import hold
 from onnxbisect_worker.hosting import Host, HostLostError
@@ -174,6 +176,7 @@ def test_a_bomb_ends_in_an_answer(raw: bytes, tmp_path: Path) -> None:
         with hosts.lent(place.case(raw)) as host:
             try:
                 everything = host.prepare().universe.everything
+                assert host.draw()
                 assert host.key(everything)
                 assert host.ask(everything, seconds_left=None).answer
                 assert host.report([], STATS, {}, tmp_path).document["units"]
@@ -181,6 +184,14 @@ def test_a_bomb_ends_in_an_answer(raw: bytes, tmp_path: Path) -> None:
                 assert str(error)[-1] in ".!?"  # noqa: PT017 - either is an answer
         with hosts.lent(place.case(relus(2))) as host:
             assert host.prepare().universe.op == ("Relu", "Relu")
+
+
+def test_a_host_draws_its_model(tmp_path: Path) -> None:
+    place = Place.at(tmp_path)
+    with place.hosts() as hosts, hosts.lent(place.case(relus(3))) as host:
+        host.prepare()
+        drawn = network_file.network(BytesIO(host.draw()))
+    assert (drawn.ops, drawn.links) == (["Relu"] * 3, [[0, 1, 0], [1, 2, 1]])
 
 
 def test_a_model_of_too_many_nodes_inside_of_bodies_is_refused(tmp_path: Path) -> None:
