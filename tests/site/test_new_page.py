@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -206,13 +207,16 @@ _DROP = """([where, files]) => {
 }"""
 
 
-def slow(page: Page) -> None:
-    """As over a line of 2 MB/s."""
+def slow(page: Page) -> Callable[[], object]:
+    """As over a line of 200 kB/s, until what it returns is called."""
     network = page.context.new_cdp_session(page)
-    network.send(
-        "Network.emulateNetworkConditions",
-        {"offline": False, "latency": 0, "downloadThroughput": -1, "uploadThroughput": 2_000_000},
-    )
+
+    def line(upload: int) -> object:
+        conditions = {"offline": False, "latency": 0, "downloadThroughput": -1, "uploadThroughput": upload}
+        return network.send("Network.emulateNetworkConditions", conditions)
+
+    line(200_000)
+    return lambda: line(-1)
 
 
 def tick(page: Page, backend: str) -> Locator:
@@ -223,18 +227,21 @@ def tick(page: Page, backend: str) -> Locator:
 
 def test_a_model_is_dropped_and_uploaded_while_the_rest_is_filled_in(look: Look) -> None:
     page = look("/new")
-    slow(page)
+    go_on = slow(page)
     page.evaluate(_DROP, ["#drop", [["dropped.onnx", 3_000_000], ["weights.bin", 1_000_000]]])
-    page.get_by_text(re.compile(r"[1-3]\.\d of 4\.0 MB")).wait_for()
+    page.get_by_text(re.compile(r"(0\.[1-9]|[1-3]\.\d) of 4\.0 MB")).wait_for()
     assert page.get_by_text("dropped.onnx").is_visible()
     assert 0 < page.get_by_role("progressbar").evaluate("it => it.position") < 1
     tick(page, "onnxruntime").get_by_label("optimization").select_option("disable_all")
     page.get_by_label("Labels").fill("way:dropped")
     page.get_by_role("button", name="Find the culprits").click()  # once the model is here
     assert page.get_by_text("once the model is here").is_visible()
+    go_on()
     page.wait_for_url(re.compile("/jobs/[0-9a-f-]{36}$"))
     job = page.evaluate("id => fetch(`/v1/jobs/${id}`).then((answer) => answer.json())", page.url.rpartition("/")[2])
     assert job["model"]["name"] == "dropped.onnx"
+    model = page.evaluate("sha => fetch(`/v1/models/${sha}`).then((answer) => answer.json())", job["model"]["sha256"])
+    assert set(model["files"]) == {"weights.bin"}
     assert job["labels"] == {"way": "dropped"}
     assert job["targets"][0]["options"] == {"optimization": "disable_all"}
 
