@@ -164,7 +164,8 @@ class Locator:
             self._ask_alone(untried[0])
             return
         group = union(chosen)
-        self._oracle.ask(passing | group, f"{size(group)} more units that are likely to pass")
+        more = "1 more unit that is" if size(group) == 1 else f"{size(group)} more units that are"
+        self._oracle.ask(passing | group, f"{more} likely to pass")
 
     def _leaf(self, atom: Atom, passing: UnitSet, failing: UnitSet) -> Suspect | None:
         """One atom that fails with what passes; `failing` is the probe that says so."""
