@@ -61,7 +61,7 @@ class Options(BaseModel):
 
 
 class WhitelistBackend:
-    """One simulated compiler. Implements `contract.Backend`."""
+    """A compiler that is simulated by rules: the ops, attributes and patterns that a profile or options tell."""
 
     name = "whitelist"
     Options = Options
