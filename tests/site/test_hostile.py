@@ -118,6 +118,25 @@ def test_exports_in_json_keep_names_and_fit_their_schemas(client: httpx2.Client,
         assert not ACTIVE.search(json.dumps(json.loads(text), ensure_ascii=False)), form
 
 
+def test_files_for_model_explorer_have_the_same_names_and_hide_nothing(client: httpx2.Client, scene: Scene) -> None:
+    graph, verdicts = (
+        client.get(f"/v1/jobs/{scene.hostile}/model-explorer/{name}.json?target=1").json()
+        for name in ("graph", "verdicts")
+    )
+    assert not ACTIVE.search(json.dumps([graph, verdicts], ensure_ascii=False))
+    [drawn] = graph
+    [[named, overlay]] = verdicts.items()
+    assert named == drawn["id"]
+    assert overlay["results"].keys() <= {node["id"] for node in drawn["nodes"]}
+
+
+def test_the_graph_over_rest_hides_nothing(client: httpx2.Client, scene: Scene) -> None:
+    for part in ("", "/1"):
+        answer = client.get(f"/v1/jobs/{scene.hostile}/graph{part}?target=1")
+        assert not ACTIVE.search(json.dumps(answer.json(), ensure_ascii=False))
+        assert answer.headers["content-type"] == "application/json"
+
+
 def test_markdown_holds_no_html_and_no_link_of_a_name(client: httpx2.Client, scene: Scene) -> None:
     for target in (1, 2, None):
         text = report(client, scene, "md", target).text
