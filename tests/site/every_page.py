@@ -50,25 +50,8 @@ def addresses(scene: Scene) -> dict[str, tuple[str, ...]]:
             f"/jobs/{scene.hostile}/probes/{scene.hostile_probe}",
         ),
         "/compare": (
-            "/compare",
-            *(f"/compare?a={scene.done}&b={job}" for job in (scene.hostile, scene.several, scene.running)),
-        ),
-        "/backends": ("/backends",),
-        "/jobs/{job_id}": (
-            *(f"/jobs/{job}" for job in (scene.done, scene.several, scene.hostile, scene.failed, scene.running)),
-            f"/jobs/{scene.several}?target=2",
-            f"/jobs/{scene.hostile}?target=1",
-            NOT_THERE,
-        ),
-        "/jobs/{job_id}/probes": tuple(f"/jobs/{job}/probes" for job in (scene.done, scene.hostile, scene.running)),
-        "/jobs/{job_id}/probes/{probe_name}": (
-            f"/jobs/{scene.done}/probes/{scene.probe}",
-            f"/jobs/{scene.hostile}/probes/{scene.hostile_probe}",
-        ),
-        "/compare": (
             f"/compare?a={scene.done}",
-            f"/compare?a={scene.done}&b={scene.running}",
-            f"/compare?a={scene.hostile}&b={scene.several}",
+            *(f"/compare?a={scene.done}&b={job}" for job in (scene.hostile, scene.several, scene.running)),
         ),
         "/webhooks": ("/webhooks",),
         "/webhooks/{webhook_id}": (f"/webhooks/{scene.webhook}",),
