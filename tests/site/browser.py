@@ -126,7 +126,7 @@ def look(chromium: Browser, installation: Installation) -> Iterator[Look]:
         def complain(said: ConsoleMessage) -> None:
             # Chromium itself says that a form was refused, with its status.
             if said.type in ("error", "warning") and f"status of {refused} " not in said.text:
-                complaints.append(f"{page.url}: {said.text}")
+                complaints.append(f"{page.url}: {said.text} {said.location['url']}")
 
         page.on("console", complain)
         page.on("pageerror", lambda error: complaints.append(f"{page.url}: {error}"))
