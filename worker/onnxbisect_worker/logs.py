@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from onnxbisect.report.text import clean
 from onnxbisect_worker.settings import Settings
 
-#: Celery tells of every message twice; what a step does it says itself.
-_CHATTY = ("celery.worker.strategy", "celery.app.trace", "alembic")
+#: Celery tells of every message twice, layouts of every step; what a step of ours does it says itself.
+_CHATTY = ("celery.worker.strategy", "celery.app.trace", "alembic", "rust-sugiyama")
 
 
 class _Text(logging.Formatter):
