@@ -42,7 +42,7 @@ class Graph {
         view.go(unit);
       },
     });
-    view.hops.addEventListener("change", () => view.load(view.units || BEGINNING, { mark: view.units !== BEGINNING }));
+    view.hops.addEventListener("change", () => view.units && view.load(view.units, { mark: view.units !== BEGINNING }));
     this.picker.addEventListener("change", () => this.blame(Number(this.picker.value)));
     part("tools").addEventListener("click", (event) => {
       const wanted = event.target.closest("[data-do]")?.dataset.do;
@@ -114,7 +114,7 @@ class Graph {
       this.view.units = culprit.units;
       this.view.look(culprit.units, { quiet: false });
     } else {
-      await this.view.load(culprit.units);
+      await this.view.load(culprit.units, { quiet: false });
     }
   }
 

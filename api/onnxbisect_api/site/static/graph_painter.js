@@ -78,9 +78,9 @@ export class Painter {
     if (count <= EDGES) this.#edges(left, top, right, bottom, scale, selected);
     if (scale >= SHAPES) this.#shapes(count);
     else this.#spots(count, scale);
-    if (scale >= TEXT) this.#texts(count);
-    if (scale >= TYPES) this.#types(left, top, right, bottom);
     if (selected >= 0) this.#ring(selected, scale);
+    if (scale >= TYPES) this.#types(left, top, right, bottom);
+    if (scale >= TEXT) this.#texts(count);
     // Whoever observes is told; nothing is kept of it, since this goes on as long as the page is open.
     performance.measure("graph-draw", { start: began });
     performance.clearMeasures("graph-draw");
@@ -224,7 +224,7 @@ export class Painter {
 
   #types(left, top, right, bottom) {
     const { from, to, labelled, points, start, tensor, left: l, right: r, top: t, bottom: b } = this.model;
-    this.#labels.begin("type", this.#colours.dim, this.#colours.card);
+    this.#labels.begin("type", this.#colours.dim, this.#colours.bg);
     for (let e = 0; e < from.length; e++) {
       if (!labelled[e] || b[e] < top || t[e] > bottom || r[e] < left || l[e] > right) continue;
       const i = start[e];

@@ -27,7 +27,7 @@ export class View {
     this.answer = null;
     this.model = null;
     this.selected = -1;
-    /** What is here is what is around these units. */
+    /** What is here, or soon will be, is what is around these units. */
     this.units = "";
     this.failed = false;
     this.painter = new Painter(this.canvas);
@@ -53,8 +53,9 @@ export class View {
   }
 
   /** Loads what is around these units, as far as the control says, and looks at them; `mark` is whether to select them. */
-  async load(units, { mark = true } = {}) {
+  async load(units, { mark = true, quiet = true } = {}) {
     const kept = units === this.units ? this.model?.unit(this.selected) : undefined;
+    this.units = units;
     const asked = ++this.#asked;
     let answer;
     try {
@@ -64,9 +65,8 @@ export class View {
       return;
     }
     if (asked !== this.#asked) return; // something else was wanted since
-    this.units = units;
     this.#take(answer);
-    this.look(units, { mark, kept });
+    this.look(units, { mark, kept, quiet });
   }
 
   #take(answer) {
@@ -117,7 +117,7 @@ export class View {
   /** Goes to a unit; where it is not here, loads what is around it. */
   async go(unit) {
     if (this.model?.place.get(unit) === undefined) {
-      await this.load(String(unit));
+      await this.load(String(unit), { quiet: false });
       return;
     }
     this.select(this.model.place.get(unit));
