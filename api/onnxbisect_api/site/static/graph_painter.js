@@ -1,8 +1,9 @@
 // Draws what the camera sees. Which nodes and edges these are is found by a pass over flat arrays, which costs less than
 // a tenth of a millisecond of 28 000; the time goes into pixels. So what is too small to be read is drawn as less.
 
-import { CULPRIT, HEIGHT, STATES, TERMINAL, WIDTH } from "./graph_model.js";
 import { Labels } from "./graph_labels.js";
+import { COLOURS, CONTEXT, LOOKS, ORDER } from "./graph_looks.js";
+import { CULPRIT, HEIGHT, WIDTH } from "./graph_model.js";
 
 /** Scales from which on there is text, types of tensors, shapes instead of mere rectangles. */
 const TEXT = 0.45;
@@ -14,26 +15,13 @@ const EDGES = 3000;
 const SPOT = 5;
 const RADIUS = 6;
 
-/** How each state looks from near, and its one colour from afar. States differ in their border, too. */
-const LOOKS = [
-  { fill: "pass-soft", line: "pass", width: 1.4, dash: [], far: "pass" },
-  { fill: "bad-soft", line: "bad", width: 3.5, dash: [], far: "bad" },
-  { fill: "card", line: "bad", width: 2, dash: [7, 4], far: "bad" },
-  { fill: "context-soft", line: "context", width: 1.8, dash: [], far: "context" },
-  { fill: "card", line: "control", width: 1.4, dash: [3, 3], far: "unknown" },
-  { fill: "bg", line: "dim", width: 1.4, dash: [9, 4], far: "dim" },
-];
-const CONTEXT = STATES.indexOf("needs_context");
-/** What must be seen is drawn above what need not. */
-const ORDER = [TERMINAL, STATES.indexOf("unknown"), STATES.indexOf("pass"), CONTEXT, STATES.indexOf("suspected"), CULPRIT];
-const COLOURS = [...new Set(LOOKS.flatMap(({ fill, line, far }) => [fill, line, far])), "ink", "link", "on-bad"];
-
 export class Painter {
   #canvas;
   #context;
   #colours = {};
   #labels;
   #seen = new Uint32Array(0);
+  #pixels = new Uint8Array(0);
   #left = 0;
   #top = 0;
 
@@ -77,7 +65,7 @@ export class Painter {
     const count = this.#look(left, top, right, bottom);
     if (count <= EDGES) this.#edges(left, top, right, bottom, scale, selected);
     if (scale >= SHAPES) this.#shapes(count);
-    else this.#spots(count, scale);
+    else this.#spots(count, scale, Math.ceil(width), Math.ceil(height));
     if (selected >= 0) this.#ring(selected, scale);
     if (scale >= TYPES) this.#types(left, top, right, bottom);
     if (scale >= TEXT) this.#texts(count);
@@ -187,9 +175,13 @@ export class Painter {
     context.stroke();
   }
 
-  #spots(count, scale) {
+  /** From very far, thousands of nodes are one pixel, which is painted once for each state. */
+  #spots(count, scale, columns, rows) {
     const { x, y, state } = this.model;
     const context = this.#context;
+    if (this.#pixels.length < columns * rows) this.#pixels = new Uint8Array(columns * rows);
+    this.#pixels.fill(0);
+    const crowded = HEIGHT * scale < 1;
     for (const value of ORDER) {
       context.fillStyle = this.#colours[LOOKS[value].far];
       const least = (value === CULPRIT ? SPOT : 1) / scale;
@@ -197,6 +189,14 @@ export class Painter {
       for (let i = 0; i < count; i++) {
         const node = this.#seen[i];
         if (state[node] !== value) continue;
+        if (crowded) {
+          const column = Math.floor((x[node] - this.#left) * scale), row = Math.floor((y[node] - this.#top) * scale);
+          if (column >= 0 && column < columns && row >= 0 && row < rows) {
+            const pixel = row * columns + column;
+            if (this.#pixels[pixel] & (1 << value)) continue;
+            this.#pixels[pixel] |= 1 << value;
+          }
+        }
         context.fillRect(x[node] - width / 2 - this.#left, y[node] - height / 2 - this.#top, width, height);
       }
     }
