@@ -13,8 +13,9 @@ stream.addEventListener("verdicts", ({ detail }) => {
   document.dispatchEvent(new CustomEvent("states", { detail: states }));
 });
 
-// What somebody is about to confirm is not taken from under his hand.
+// What somebody is about to confirm is not taken from under his hand. Meanwhile nothing is to be heard any more.
 function anew() {
+  stream.remove();
   const menu = document.querySelector(".menu[open]");
   if (menu) menu.addEventListener("toggle", anew, { once: true });
   else location.reload();

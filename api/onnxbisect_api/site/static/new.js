@@ -78,9 +78,11 @@ function uploaded(model) {
   if (waits) form.requestSubmit();
 }
 
-files.addEventListener("change", () => {
+function pick() {
   if (files.files.length) take((async () => chosen(files.files))());
-});
+}
+files.addEventListener("change", pick);
+pick(); // who was faster than this script
 at("upload-cancel").addEventListener("click", () => {
   waits = false;
   going?.cancel();
