@@ -13,8 +13,9 @@ BROWSER := $(CURDIR)/tests/site:$(CURDIR)/tests/worker
 demo: setup
 	$(RUN)/onnx-bisect run examples/sam_decoder.onnx --backend whitelist --option profile=edgesam --out out || { test $$? -eq 1 && test -f out/report.html; }
 
+# much of a test's time is spent waiting for processes: three at a time keep two cores busy
 test: setup check
-	$(RUN)/pytest -n 2 -rs
+	$(RUN)/pytest -n 3 -rs
 
 check: setup
 	$(RUN)/ruff check .
