@@ -7,8 +7,10 @@ import ssl
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, tzinfo
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from unittest.mock import patch
 
 from standardwebhooks import Webhook
 
@@ -20,14 +22,25 @@ class Message:
     path: str
     headers: dict[str, str]
     body: bytes
+    arrived: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     @property
     def id(self) -> str:
         return self.headers["webhook-id"]
 
     def verified(self, secret: str) -> dict[str, Any]:
-        """The payload, once the library of the specification has verified it as any receiver would."""
-        payload: dict[str, Any] = Webhook(secret).verify(self.body, self.headers)
+        """The payload, once the library of the specification has verified it as any receiver would when it arrives:
+        it takes nothing that is five minutes old, and a storm is longer.
+        """
+        arrived = self.arrived
+
+        class Then(datetime):
+            @classmethod
+            def now(cls, tz: tzinfo | None = None) -> "Then":
+                return cls.fromtimestamp(arrived.timestamp(), tz)
+
+        with patch("standardwebhooks.webhooks.datetime", Then):
+            payload: dict[str, Any] = Webhook(secret).verify(self.body, self.headers)
         return payload
 
 
