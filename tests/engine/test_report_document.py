@@ -82,6 +82,16 @@ def test_the_evidence_of_a_pair_names_the_probes_that_prove_it():
     assert set(blame["nodes"]) - set(context["nodes"]) == set(pair["nodes"])
 
 
+def test_the_order_in_which_answers_came_changes_no_word():
+    """Answers that are taken over from an earlier job come all at once, in any order."""
+    job = job_of(chain(["Relu", "Exp", "Tanh"]), [single(chain(["Relu", "Exp", "Tanh"]), [1], "no Exp")])
+    again = [replace(probe, attempt=1) for probe in job.probes]
+    told = document(replace(job, probes=(*job.probes, *again)))
+    turned = document(replace(job, probes=(*reversed(again), *reversed(job.probes))))
+    for part in ("culprits", "op_table", "partition", "certificate"):
+        assert turned[part] == told[part]
+
+
 def test_op_table_tells_refused_from_passing_and_from_failing_in_combination():
     report = document(pair_job())
     assert row(report, "Exp")["verdict"] == "fail"

@@ -19,7 +19,8 @@ class Records:
     def __init__(self, probes: Iterable[ProbeRecord]) -> None:
         self.named_probes = tuple((probe_name(probe.units, probe.attempt), probe) for probe in probes)
         self._first: dict[tuple[UnitSet, Status], str] = {}
-        for name, probe in self.named_probes:
+        # by attempts, not by time: answers taken over from an earlier job have come all at once
+        for name, probe in sorted(self.named_probes, key=lambda it: it[1].attempt):
             self._first.setdefault((probe.units, probe.verdict.status), name)
 
     def named(self, units: UnitSet | None, status: Status) -> str | None:
@@ -30,7 +31,7 @@ class Records:
     def passing(self) -> tuple[tuple[str, UnitSet], ...]:
         """Every passing probe, the smallest first."""
         found = [(name, probe.units) for name, probe in self.named_probes if probe.verdict.passed]
-        return tuple(sorted(found, key=lambda item: size(item[1])))
+        return tuple(sorted(found, key=lambda item: (size(item[1]), item[1], item[0])))
 
     @cached_property
     def passed(self) -> UnitSet:
