@@ -25,7 +25,7 @@ from onnxbisect_worker.settings import Settings
 
 #: The command line of the environment that runs this.
 PROGRAM = Path(sys.executable).with_name("onnx-bisect")
-_HOST = "onnxbisect_worker.model_host"
+_HOST = "onnxbisect_worker.fork_server"
 _TICKS = os.sysconf("SC_CLK_TCK")
 _STOP_SECONDS = 40.0
 

@@ -5,6 +5,7 @@ import random
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from threading import Event, Thread
 
@@ -17,6 +18,7 @@ from onnxbisect_db.database import Database
 from onnxbisect_db.probes import MOST_LOSSES
 from onnxbisect_db.states import ProbeState
 from onnxbisect_db.tables import Probe
+from onnxbisect_worker.fork_server import HOST_NAME
 
 #: How often each is chosen, and how long a part stays away at most, in seconds.
 _WEIGHTS = {
@@ -26,11 +28,13 @@ _WEIGHTS = {
     "worker, told to stop": 2,
     "process of a worker": 6,
     "model host": 8,
+    "fork server": 3,
     "compiler": 8,
     "redis": 2,
     "webhook receiver": 2,
 }
 _AWAY = 3.0
+_FORK_SERVER = "onnxbisect_worker.fork_server"
 #: Nobody loses a question by these.
 _HARMLESS = frozenset({"API", "control worker", "redis", "webhook receiver"})
 #: Tries to meet a compiler or a host, which may live for a moment only.
@@ -104,7 +108,8 @@ class Monkey:
             "worker": lambda: self._restart(self._chance.choice(parts.workers)),
             "worker, told to stop": lambda: self._restart(self._chance.choice(parts.workers), gently=True),
             "process of a worker": lambda: self._shoot(self._pool),
-            "model host": lambda: self._shoot(lambda: self._named("onnxbisect_worker.model_host")),
+            "model host": lambda: self._shoot(self._hosts),
+            "fork server": lambda: self._shoot(lambda: self._named(_FORK_SERVER) - self._hosts()),
             "compiler": lambda: self._shoot(lambda: self._named("/stand_in_compiler.py", "/ort_session.py")),
             "redis": self._redis,
             "webhook receiver": self._unplug,
@@ -148,10 +153,18 @@ class Monkey:
                 break
         return False
 
-    def _named(self, *marks: str) -> list[int]:
+    def _named(self, *marks: str) -> set[int]:
         going = self._topology.processes()
         # a compiler's supervisor is told the command on standard input, and has it not in its own
-        return [pid for pid, command in going.items() if any(mark in command for mark in marks)]
+        return {pid for pid, command in going.items() if any(mark in command for mark in marks)}
+
+    def _hosts(self) -> set[int]:
+        found = set()
+        for pid in self._named(_FORK_SERVER):
+            with suppress(OSError):
+                if Path(f"/proc/{pid}/comm").read_text().strip() == HOST_NAME:
+                    found.add(pid)
+        return found
 
     def _pool(self) -> list[int]:
         found = []

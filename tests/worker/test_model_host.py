@@ -23,7 +23,8 @@ from onnxbisect.job import Stats
 from onnxbisect.report import network_file
 from onnxbisect_worker.child_host import hosts_folder
 from onnxbisect_worker.held_folders import hold
-from onnxbisect_worker.hosting import Host, HostLostError
+from onnxbisect_worker.host_environment import host_environment
+from onnxbisect_worker.hosting import Host, HostKilledError, HostLostError
 from onnxbisect_worker.model_client import ModelHosts
 
 #: Says where it runs, then does not end by itself; a child of its own, which left its session, does not either.
@@ -121,8 +122,8 @@ def within(seconds: float, what: Callable[[], bool]) -> bool:
 
 
 def hosts_of(pid: int) -> list[int]:
-    """The children that are hosts; a process that runs tests has servers for children, too."""
-    return [it for it in children(pid) if "model_host" in command_of(it)]
+    """The children of the fork server among the children; a process that runs tests has others, too."""
+    return [host for server in children(pid) if "fork_server" in command_of(server) for host in children(server)]
 
 
 def command_of(pid: int) -> str:
@@ -290,10 +291,11 @@ with place.hosts() as hosts, hosts.lent(place.case(Path(sys.argv[3]).read_bytes(
     words = [str(Path(__file__).parent), str(tmp_path), str(tmp_path / "model.onnx"), backend]
     worker = subprocess.Popen([sys.executable, "-c", script, *words])
     assert within(120, (tmp_path / "pids").exists)
-    (host,) = children(worker.pid)
+    pids = [*children(worker.pid), *hosts_of(worker.pid)]
+    assert len(pids) == 2
     worker.kill()
     worker.wait()
-    pids = [host, *(int(pid) for pid in (tmp_path / "pids").read_text().split())]
+    pids += (int(pid) for pid in (tmp_path / "pids").read_text().split())
     assert within(30, lambda: all(gone(pid) for pid in pids))
     assert within(30, lambda: list(hosts_folder(place.settings).iterdir()) == [])
 
@@ -359,8 +361,9 @@ def test_libraries_may_print_what_they_like(tmp_path: Path, monkeypatch: pytest.
         "        print('{\"result\": 0}' * 1000)\n"
         "        os.write(1, b'{\"result\": 0}\\n' * 1000)\n"
         "        time.sleep(0.001)\n"
-        "if 'onnxbisect_worker.model_host' in sys.orig_argv:\n"
-        "    threading.Thread(target=speak, daemon=True).start()\n"
+        "if 'onnxbisect_worker.fork_server' in sys.orig_argv:\n"
+        "    speaking = threading.Thread(target=speak, daemon=True)\n"
+        "    os.register_at_fork(after_in_child=speaking.start)\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     place = Place.at(tmp_path / "data")
@@ -371,36 +374,76 @@ def test_libraries_may_print_what_they_like(tmp_path: Path, monkeypatch: pytest.
 
 def test_the_last_words_of_a_host_are_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "sitecustomize.py").write_text(
-        "import os, sys\n"
-        "if 'onnxbisect_worker.model_host' in sys.orig_argv:\n"
-        "    print('libfoo.so: \\x1b[31mcannot be opened', file=sys.stderr)\n"
-        "    sys.stderr.flush()\n"
+        "import os, sys, threading\n"
+        "def die():\n"
+        "    print('libfoo.so: \\x1b[31mcannot be opened', file=sys.stderr, flush=True)\n"
         "    os._exit(3)\n"
+        "if 'onnxbisect_worker.fork_server' in sys.orig_argv:\n"
+        "    dying = threading.Timer(1, die)\n"
+        "    os.register_at_fork(after_in_child=dying.start)\n"
     )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    place = Place.at(tmp_path / "data")
+    case = place.case(relus(3), toml(tmp_path, SLEEPS))
+    with place.hosts() as hosts, hosts.lent(case) as host, pytest.raises(HostLostError) as lost:
+        _ = host.prepare() and host.ask(0b111, seconds_left=None)
+    assert str(lost.value) == (
+        "The process that had the model ended with exit code 3; its last words were: libfoo.so:  [31mcannot be opened."
+    )
+
+
+def test_the_last_words_of_what_starts_hosts_are_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "onnxruntime.py").write_text("raise ImportError('libfoo.so: \x1b[31mcannot be opened')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     place = Place.at(tmp_path / "data")
     with place.hosts() as hosts, hosts.lent(place.case(relus(3))) as host, pytest.raises(HostLostError) as lost:
         host.prepare()
     assert str(lost.value) == (
-        "The process that had the model ended with exit code 3; its last words were: libfoo.so:  [31mcannot be opened."
+        "No process could be started that reads the model: the process that starts them ended with exit code 1; its "
+        "last words were: ImportError: libfoo.so:  [31mcannot be opened."
     )
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
+def test_what_starts_hosts_may_die(number: signal.Signals, tmp_path: Path) -> None:
+    """Its hosts go with it, and their compilers: who else would tell how they ended? Then there is another one."""
+    place = Place.at(tmp_path)
+    with place.hosts() as hosts:
+        with hosts.lent(place.case(relus(2), toml(tmp_path, SLEEPS))) as host:
+            host.prepare()
+            (server,) = (it for it in children(os.getpid()) if "fork_server" in command_of(it))
+
+            def die() -> None:
+                assert within(60, (tmp_path / "pids").exists)
+                os.kill(server, number)
+
+            Thread(target=die, daemon=True).start()
+            with pytest.raises(HostKilledError):
+                host.ask(0b11, seconds_left=None)
+        assert within(30, lambda: all(gone(int(pid)) for pid in (tmp_path / "pids").read_text().split()))
+        assert within(30, lambda: list(hosts_folder(place.settings).iterdir()) == [])
+        with hosts.lent(place.case(relus(3))) as host:
+            assert host.prepare().universe.op == ("Relu",) * 3
 
 
 def test_a_host_has_what_compilers_need_and_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("ONNXBISECT_DATABASE_URL", "ONNXBISECT_REDIS_URL", "PGPASSWORD", "FOO_HOME", "BAR_HOME"):
         monkeypatch.setenv(name, "secret" if name != "FOO_HOME" else "foo")
     monkeypatch.setenv("ONNXBISECT_CACHE_DIR", str(tmp_path / "toolchains"))
-    backend = toml(tmp_path, says("true", 'inherit_env = ["FOO_HOME", "ONNXBISECT_DATABASE_URL"]'))
+    inherits = 'inherit_env = ["FOO_HOME", "ONNXBISECT_DATABASE_URL"]'
+    backend = toml(tmp_path, says(f"env -0 > {tmp_path}/compilers", inherits))
     place = Place.at(tmp_path / "data")
     with place.hosts() as hosts, hosts.lent(place.case(relus(2), backend)) as host:
         host.prepare()
-        raw = Path(f"/proc/{the_host()}/environ").read_text()
+        assert "secret" not in Path(f"/proc/{the_host()}/environ").read_text()
+        host.ask(0b11, seconds_left=None)
+    raw = (tmp_path / "compilers").read_text()
     found = dict(item.split("=", 1) for item in raw.split("\0") if item)
     assert "secret" not in raw
     assert found["FOO_HOME"] == "foo"
     assert found["ORT_DISABLE_TELEMETRY"] == "1"
-    assert found["ONNXBISECT_CACHE_DIR"] == str(tmp_path / "toolchains")
-    assert Path(found["TMPDIR"]).parent == hosts_folder(place.settings)
+    assert host_environment(tmp_path)["ONNXBISECT_CACHE_DIR"] == str(tmp_path / "toolchains")
+    assert hosts_folder(place.settings) in Path(found["TMPDIR"]).parents
 
 
 def test_a_host_stays_for_the_next_question(tmp_path: Path) -> None:

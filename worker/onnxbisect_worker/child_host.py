@@ -16,6 +16,7 @@ from onnxbisect_backends import registry
 from onnxbisect_backends.probing.prober import Asked
 from onnxbisect_db.answered import Answered
 from onnxbisect_db.files import Files
+from onnxbisect_worker.forking import ForkServer
 from onnxbisect_worker.host_environment import host_environment
 from onnxbisect_worker.host_messages import Setup, answered_to_json, asked_from_json, raised
 from onnxbisect_worker.host_process import HostProcess
@@ -27,8 +28,9 @@ from onnxbisect_worker.settings import Settings
 class ChildHost:
     """A `Host` whose process starts when it is first asked for something."""
 
-    def __init__(self, case: Case, settings: Settings, files: Files) -> None:
+    def __init__(self, case: Case, settings: Settings, files: Files, server: ForkServer) -> None:
         self.case = case
+        self._server = server
         self._settings = settings
         self._files = files
         self._process: HostProcess | None = None
@@ -115,20 +117,21 @@ class ChildHost:
             return self._process
 
     def _start(self) -> HostProcess:
-        setup = self._setup()
         folder = hosts_folder(self._settings) / uuid4().hex
-        environment = host_environment(folder, self._inherited())
+        setup = self._setup(folder)
         try:
-            process = HostProcess(folder, environment, seconds=self._settings.model_seconds)
+            process = HostProcess(folder, self._server, seconds=self._settings.model_seconds)
         except OSError as error:
-            reason = error.strerror or error
+            reason = error.strerror or str(error).rstrip(".")
             raise HostLostError(f"No process could be started that reads the model: {reason}.") from error
         process.tell(setup.to_json())
         return process
 
-    def _setup(self) -> Setup:
+    def _setup(self, folder: Path) -> Setup:
         case, settings = self.case, self._settings
         return Setup(
+            folder=str(folder),
+            environment=host_environment(folder, self._inherited()),
             model=self._path(case.model_sha256),
             model_sha256=case.model_sha256,
             model_name=case.model_name,

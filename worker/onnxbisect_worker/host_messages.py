@@ -21,10 +21,13 @@ from onnxbisect_worker.order import Order
 class Setup:
     """A case, with the paths of its stored files, and the bounds under which it is worked on.
 
-    `files` and `calibration` are paths by location and by name. `compile_seconds` and `compile_memory` bound one
-    compile, `seconds` and `memory` everything else.
+    `folder` is the host's own, `environment` the whole one that compilers get. `files` and `calibration` are paths by
+    location and by name. `compile_seconds` and `compile_memory` bound one compile, `seconds` and `memory` everything
+    else.
     """
 
+    folder: str
+    environment: Mapping[str, str]
     model: str
     model_sha256: str
     model_name: str

@@ -5,17 +5,17 @@ import os
 import select
 import signal
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
-from typing import IO, Any, cast
+from typing import Any
 
+from onnxbisect_worker.forking import ForkServer
 from onnxbisect_worker.held_folders import hold, remove, remove_held
 from onnxbisect_worker.hosting import HostKilledError, HostLostError
+from onnxbisect_worker.obituary import obituary
 
 #: Seconds in which a process must be gone that was told to end; then it is killed, and the kernel tells its compilers.
 _PATIENCE = 0.7
@@ -26,7 +26,7 @@ _KEPT = 4096
 class HostProcess:
     """A child process with a folder of its own. One thread talks with it; any thread may end it."""
 
-    def __init__(self, folder: Path, environment: Mapping[str, str], *, seconds: float) -> None:
+    def __init__(self, folder: Path, server: ForkServer, *, seconds: float) -> None:
         """`seconds` are those that the process gives itself for one request. OSError where it cannot be started."""
         self._folder = folder
         self._seconds = seconds
@@ -34,24 +34,18 @@ class HostProcess:
         self._ended = False
         self._ending = Lock()
         lock = hold(folder)
-        self._socket, theirs = socket.socketpair()
+        self._socket, channel = socket.socketpair()
+        self._output, output = os.pipe()
         try:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "onnxbisect_worker.model_host", str(folder), str(lock)],
-                stdin=theirs.fileno(),
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                env=environment,
-                pass_fds=(lock,),
-                start_new_session=True,  # Ctrl-C is for the worker, who ends its hosts
-            )
+            self._process = server.fork(channel.fileno(), output, lock)
         except OSError:
-            self._socket.close()
+            self.close()
             remove_held(folder)
             raise
         finally:
-            theirs.close()
-            os.close(lock)
+            channel.close()
+            for it in (output, lock):
+                os.close(it)
 
     @property
     def alive(self) -> bool:
@@ -60,7 +54,7 @@ class HostProcess:
 
     @property
     def memory(self) -> int:
-        """Bytes that would be free without it, 0 where the system does not say."""
+        """Bytes that would be free without it, at most: it shares some with others; 0 where the system is silent."""
         try:
             pages = Path(f"/proc/{self._process.pid}/statm").read_text().split()
         except OSError:
@@ -91,7 +85,7 @@ class HostProcess:
         with self._ending:
             try:
                 self._process.wait(_PATIENCE)
-            except subprocess.TimeoutExpired:
+            except TimeoutError:
                 self._process.kill()
                 self._process.wait()
             give_up = time.monotonic() + _PATIENCE
@@ -102,16 +96,12 @@ class HostProcess:
     def close(self) -> None:
         """Let go of the descriptors, once nobody waits any more."""
         self._socket.close()
-        self._output.close()
+        os.close(self._output)
 
     def forget(self) -> None:
         """For a process that was forked from the one whose child this is: the other goes on with it."""
-        self._process.returncode = 0  # not ours to wait for
+        self._process.forget()
         self.close()
-
-    @property
-    def _output(self) -> IO[bytes]:
-        return cast("IO[bytes]", self._process.stdout)
 
     def _line(self) -> bytes:
         """The answer; without its end where the process ended first. What is printed meanwhile is read, too."""
@@ -121,7 +111,7 @@ class HostProcess:
         poll.register(self._output, select.POLLIN)
         while True:
             for descriptor, _ in poll.poll():
-                if descriptor == self._output.fileno():
+                if descriptor == self._output:
                     if not self._hear():
                         poll.unregister(descriptor)
                     continue
@@ -134,7 +124,7 @@ class HostProcess:
                     return bytes(line)
 
     def _hear(self) -> bool:
-        data = os.read(self._output.fileno(), 1 << 16)
+        data = os.read(self._output, 1 << 16)
         self._printed = (self._printed + data)[-_KEPT:]
         return bool(data)
 
@@ -144,9 +134,9 @@ class HostProcess:
             return "The process that had the model was told to end."
         try:
             code = self._process.wait(_PATIENCE)
-        except subprocess.TimeoutExpired:
+        except TimeoutError:
             self.end()
-            code = self._process.returncode
+            code = self._process.wait()
         poll = select.poll()
         poll.register(self._output, select.POLLIN)
         while poll.poll(0) and self._hear():
@@ -156,20 +146,4 @@ class HostProcess:
                 f"The model was given up after {self._seconds:g} seconds, which is the longest that reading one, or "
                 f"its report, may take here (ONNXBISECT_MODEL_SECONDS)."
             )
-        last = [line for line in self._printed.decode(errors="replace").splitlines() if line.strip()][-1:]
-        how = f"was killed by {_name(-code)}" if code < 0 else f"ended with exit code {code}"
-        if code == -signal.SIGKILL:
-            how += ", perhaps because the machine ran out of memory"
-        said = f"; its last words were: {_printable(last[0])}" if last else ""
-        return f"The process that had the model {how}{said}."
-
-
-def _name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
-
-
-def _printable(line: str) -> str:
-    return "".join(character if character.isprintable() else " " for character in line).strip()[:300].rstrip(".")
+        return f"The process that had the model {obituary(code, self._printed)}"

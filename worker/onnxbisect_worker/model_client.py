@@ -9,7 +9,9 @@ from threading import Lock
 
 from onnxbisect_db.files import Files
 from onnxbisect_worker.child_host import ChildHost, hosts_folder
+from onnxbisect_worker.forking import ForkServer
 from onnxbisect_worker.held_folders import remove
+from onnxbisect_worker.host_environment import host_environment
 from onnxbisect_worker.hosting import Case, Host
 from onnxbisect_worker.settings import Settings
 
@@ -26,6 +28,7 @@ class ModelHosts:
         self._most_memory = idle_memory
         self._lock = Lock()
         self._process_id = os.getpid()
+        self._server = ForkServer(host_environment(hosts_folder(settings)))
         #: The latest used ones at the end.
         self._idle: list[ChildHost] = []
         self._lent: list[ChildHost] = []
@@ -56,6 +59,7 @@ class ModelHosts:
             host.kill()
         for host in idle:
             host.close()
+        self._server.close()
 
     def _take(self, case: Case) -> ChildHost:
         with self._lock:
@@ -67,7 +71,7 @@ class ModelHosts:
             wanted = _identity(case)
             fit = [host for host in self._idle if host.usable and _identity(host.case) == wanted][-1:]
             self._idle = [host for host in self._idle if host not in (*lost, *fit)]
-            host = fit[0] if fit else ChildHost(case, self._settings, self._files)
+            host = fit[0] if fit else ChildHost(case, self._settings, self._files, self._server)
             self._lent.append(host)
         for gone in lost:
             gone.close()
@@ -95,6 +99,7 @@ class ModelHosts:
         self._process_id = os.getpid()
         for host in (*self._idle, *self._lent):
             host.forget()
+        self._server.forget()
         self._idle, self._lent = [], []
 
 

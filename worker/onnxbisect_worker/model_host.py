@@ -1,8 +1,7 @@
-"""The process that has a model: `python -m onnxbisect_worker.model_host FOLDER LOCK`, started by `host_process`.
+"""The process that has a model, forked by `fork_server`.
 
-Standard input is a socket on which requests come and answers go, one at a time; what libraries print goes elsewhere.
-When the socket's other end is gone, for whatever reason, this process kills its compiles, removes its folder and ends.
-LOCK is the descriptor that holds the folder.
+Requests come and answers go through a socket, one at a time. When the socket's other end is gone, for whatever reason,
+this process kills its compiles, removes its folder and ends.
 """
 
 import json
@@ -10,10 +9,9 @@ import os
 import resource
 import signal
 import socket
-import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
@@ -35,18 +33,19 @@ _NICE = 5
 _PATIENCE = 0.4
 
 
-def main() -> None:
-    """Answer requests for as long as there is somebody who asks."""
-    folder = Path(sys.argv[1])
+def main(channel: socket.socket) -> None:
+    """Answer requests for as long as there is somebody who asks. Standard input is nothing, and what is printed goes
+    elsewhere.
+    """
     _settle()
-    channel = socket.socket(fileno=os.dup(0))
-    with open(os.devnull, "rb") as nothing:  # noqa: PTH123 - a descriptor is wanted
-        os.dup2(nothing.fileno(), 0)
+    lines = channel.makefile("rb")
+    setup = Setup(**json.loads(lines.readline()))
+    os.environ.clear()
+    os.environ.update(setup.environment)
     requests: SimpleQueue[dict[str, Any]] = SimpleQueue()
-    busy = Event()
-    Thread(target=_listen, args=(channel, requests, busy, folder), daemon=True).start()
+    busy, folder = Event(), Path(setup.folder)
+    Thread(target=_listen, args=(lines, requests, busy, folder), daemon=True).start()
 
-    setup = Setup(**requests.get())
     bounds = Bounds(seconds=setup.seconds, memory=setup.memory)
     work = ModelWork(setup, folder, bounds)
     while True:
@@ -72,9 +71,9 @@ def _settle() -> None:
         Path("/proc/self/oom_score_adj").write_text("400")
 
 
-def _listen(channel: socket.socket, requests: "SimpleQueue[dict[str, Any]]", busy: Event, folder: Path) -> None:
+def _listen(lines: Iterable[bytes], requests: "SimpleQueue[dict[str, Any]]", busy: Event, folder: Path) -> None:
     """Pass requests on, until the other end is gone; then end everything."""
-    with suppress(OSError), channel.makefile("rb") as lines:
+    with suppress(OSError):
         for line in lines:
             if line.endswith(b"\n"):
                 requests.put(json.loads(line))
@@ -138,6 +137,3 @@ _REQUESTS: Mapping[str, Callable[[ModelWork, Mapping[str, Any]], object]] = {
     "unseen": _unseen,
     "report": _report,
 }
-
-if __name__ == "__main__":
-    main()

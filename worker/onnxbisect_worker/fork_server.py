@@ -1,0 +1,151 @@
+"""Forks hosts that have imported everything already: `python -m onnxbisect_worker.fork_server`, started by `forking`.
+
+Importing costs half a second of CPU, more than most hosts work in their lives; a fork costs some milliseconds, and what
+nobody changes is in memory once.
+
+Standard input is a socket. A message on it is one byte with four descriptors: the child's channel, where what it prints
+goes, its lock, and where its fate is told: the process id at once, or minus the system's error number, and how it ended
+(as `Popen.returncode` says it) later, each on a line. When the socket's other end is gone, this process waits until its
+children have seen that, too, and ends.
+"""
+
+import gc
+import os
+import select
+import signal
+import socket
+import tempfile
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+# what the first question to a host would import
+import numpy.random  # noqa: F401 - see above
+import onnxruntime  # noqa: F401 - see above
+
+import onnxbisect_backends.whitelist  # noqa: F401 - see above
+from onnxbisect_backends.supervise import PR_SET_PDEATHSIG, prctl
+from onnxbisect_worker import model_host
+
+#: Seconds in which children end by themselves, once their worker is gone.
+_PATIENCE = 5.0
+#: The name of a host, for those who look at the system's processes.
+HOST_NAME = "model-host"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Descriptors:
+    """What a child is given."""
+
+    channel: int
+    output: int
+    lock: int
+
+
+class _Server:
+    """The parent of the hosts."""
+
+    def __init__(self, requests: socket.socket) -> None:
+        self._requests = requests
+        #: Descriptors on which ends are told, by process id.
+        self._told: dict[int, int] = {}
+        self._awake, self._wake = os.pipe()
+        for end in (self._awake, self._wake):
+            os.set_blocking(end, False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(self._wake)
+
+    def serve(self) -> _Descriptors:
+        """Returns in each child. In the parent it does not."""
+        poll = select.poll()
+        for it in (self._requests.fileno(), self._awake):
+            poll.register(it, select.POLLIN)
+        while True:
+            for descriptor, _ in poll.poll():
+                if descriptor == self._awake:
+                    self._bury()
+                elif (given := self._asked()) is not None:
+                    return given
+
+    def _asked(self) -> _Descriptors | None:
+        asked, given, _, _ = socket.recv_fds(self._requests, 1, 4)
+        if not asked:
+            self._end()
+        channel, output, lock, told = given
+        try:
+            pid = os.fork()
+        except OSError as error:
+            pid = -(error.errno or 1)
+        if pid == 0:
+            os.close(told)
+            self._let_go()
+            return _Descriptors(channel=channel, output=output, lock=lock)
+        for it in (channel, output, lock):
+            os.close(it)
+        _tell(told, pid)
+        if pid > 0:
+            self._told[pid] = told
+        else:
+            os.close(told)
+        return None
+
+    def _let_go(self) -> None:
+        """In a child: nothing here is its own."""
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        self._requests.close()
+        for it in (self._awake, self._wake, *self._told.values()):
+            os.close(it)
+
+    def _bury(self) -> None:
+        with suppress(BlockingIOError):
+            os.read(self._awake, 4096)
+        while self._told:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if not pid:
+                return
+            told = self._told.pop(pid)
+            _tell(told, os.waitstatus_to_exitcode(status))
+            os.close(told)
+
+    def _end(self) -> None:
+        give_up = time.monotonic() + _PATIENCE
+        while self._told and time.monotonic() < give_up:
+            self._bury()
+            time.sleep(0.01)
+        os._exit(0)
+
+
+def main() -> None:
+    """Serve; in a child, be a host."""
+    requests = socket.socket(fileno=os.dup(0))
+    _nothing_for(0)
+    gc.freeze()  # collections would touch, and so copy, what is shared
+    given = _Server(requests).serve()
+    os.setsid()
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # who else would tell how it ended
+    with suppress(OSError):
+        Path("/proc/self/comm").write_text(HOST_NAME)
+    for it in (1, 2):
+        os.dup2(given.output, it)
+    os.close(given.output)
+    for it in (given.channel, given.lock):
+        os.set_inheritable(it, False)
+    tempfile.tempdir = None  # that of the environment which the host is told
+    model_host.main(socket.socket(fileno=given.channel))
+
+
+def _nothing_for(descriptor: int) -> None:
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, descriptor)
+    os.close(nothing)
+
+
+def _tell(told: int, number: int) -> None:
+    with suppress(BrokenPipeError):
+        os.write(told, b"%d\n" % number)
+
+
+if __name__ == "__main__":
+    main()
