@@ -14,11 +14,27 @@ from onnxbisect.verdict import Verdict
 
 
 @dataclass(frozen=True, kw_only=True)
+class Confinement:
+    """That a compile sees only a part of the machine (`onnxbisect_backends.isolation`).
+
+    `hidden` are folders of which it sees nothing, besides those that are nobody's business anyway. `probe` and
+    `workdir` are what it reads and writes; whoever calls `Backend.compile` fills them in. `required`: what cannot be
+    confined is not to be run at all.
+    """
+
+    hidden: tuple[Path, ...] = ()
+    probe: Path | None = None
+    workdir: Path | None = None
+    required: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class Limits:
     """Bounds of one compile: wall seconds, bytes of memory, bytes per written file, bytes of kept log.
 
     A backend that knows its tool may have bounds of its own where these are the defaults, but for `seconds_left`:
-    then the whole search ends.
+    then the whole search ends. `confinement` is kept by `process.run`; a backend that starts programs in another way,
+    or on whose tool it cannot be kept, must refuse to compile where it is `required`.
     """
 
     seconds: float = 600.0
@@ -26,6 +42,7 @@ class Limits:
     memory_bytes: int | None = None
     file_bytes: int | None = 8 << 30
     log_bytes: int = 4 << 20
+    confinement: Confinement | None = None
 
     @property
     def wall_seconds(self) -> float:

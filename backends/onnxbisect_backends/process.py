@@ -21,6 +21,7 @@ from typing import IO, Any, cast
 
 from onnxbisect_backends.contract import Limits, Outcome
 from onnxbisect_backends.disk import disk_trouble
+from onnxbisect_backends.isolation import view
 
 _SUPERVISOR = Path(__file__).with_name("supervise.py")
 
@@ -37,11 +38,23 @@ _running: set[subprocess.Popen[bytes]] = set()
 _lock = threading.Lock()
 
 
-def run(argv: Sequence[str], *, cwd: Path, env: Mapping[str, str], limits: Limits, network: bool = True) -> Outcome:
+def run(
+    argv: Sequence[str],
+    *,
+    cwd: Path,
+    env: Mapping[str, str],
+    limits: Limits,
+    network: bool | None = None,
+    reads: Sequence[Path] = (),
+    isolated: bool = True,
+) -> Outcome:
     """Run one command to its end or to a limit; standard input is empty, both outputs are the log.
 
     `env` is the whole environment. Without `network` the command has a loopback of its own and nothing else, where
-    the kernel lets us take the rest away: for tools that report to their vendor and need no licence server.
+    the kernel lets us take the rest away: for tools that report to their vendor and need no licence server. None: it
+    is taken away where `limits` confine the command, too. A confined command sees the folders `reads` wherever they
+    are, besides what `isolation.view` knows that it needs. Not `isolated` is one that must see the machine, such as
+    the client of a daemon; where isolation is required, it is not run.
     Never raises for what the command does; a command that cannot be started, or a run that was cut short by
     `kill_running`, comes back as `broken`. `exit_code` is as the command gave it: that a wrapper's 139 means a crash
     inside it is for the judge to say. Artifacts are left for the caller, by `brought_home`, because only the caller
@@ -50,6 +63,11 @@ def run(argv: Sequence[str], *, cwd: Path, env: Mapping[str, str], limits: Limit
     found = find_executable(argv[0], cwd=cwd, path=env.get("PATH"))
     if found is None:
         return Outcome(broken=not_found(argv[0]))
+    confinement = limits.confinement
+    if confinement is not None and not isolated:
+        if confinement.required:
+            return Outcome(broken=f"'{argv[0]}' is not run: it cannot be isolated, and here compilers have to be.")
+        confinement = None
     order = {
         "argv": list(argv),
         "path": found,
@@ -59,7 +77,8 @@ def run(argv: Sequence[str], *, cwd: Path, env: Mapping[str, str], limits: Limit
         "memory_bytes": limits.memory_bytes,
         "file_bytes": limits.file_bytes,
         "log_bytes": limits.log_bytes,
-        "network": network,
+        "network": confinement is None if network is None else network,
+        "view": None if confinement is None else view(confinement, found, cwd=cwd, env=env, reads=reads),
     }
     answer = _ask_supervisor(json.dumps(order).encode() + b"\n", time.monotonic() + limits.wall_seconds + _GRACE)
     head, _, log = answer.partition(b"\n")

@@ -5,8 +5,8 @@ whose they are: a compiler that forks, calls setsid and lets its parent exit is 
 which is this process, and so can be found and killed. It imports little, to start in a few milliseconds.
 
 Protocol: standard input brings one line of JSON (`argv`, `path` of the executable, `cwd`, `env`, `seconds`,
-`memory_bytes`, `file_bytes`, `log_bytes`, `network`) and then stays open for as long as the answer is wanted: its
-end, or SIGTERM (which the kernel sends when the parent dies), means kill everything. Standard output receives one
+`memory_bytes`, `file_bytes`, `log_bytes`, `network`, `view`) and then stays open for as long as the answer is wanted:
+its end, or SIGTERM (which the kernel sends when the parent dies), means kill everything. Standard output receives one
 line of JSON and then the log's bytes, verbatim.
 """
 
@@ -17,17 +17,14 @@ import os
 import resource
 import select
 import signal
-import struct
 import sys
 import time
 from typing import Any, NoReturn
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
-CLONE_NEWUSER = 0x10000000
-CLONE_NEWNET = 0x40000000
-SIOCSIFFLAGS = 0x8914
-IFF_UP = 1
+#: Processes and threads of a compiler that is confined; some start one for each of a hundred cores, several times.
+MOST_PROCESSES = 4096
 
 #: Seconds after which processes that survive SIGKILL (stuck in the kernel) are reported instead of waited for.
 PATIENCE = 10.0
@@ -66,29 +63,14 @@ def prctl(option: int, value: int) -> None:
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
-def leave_network() -> None:
-    """Move to a network of loopback alone, where the kernel lets us: at once as root, else as root of a new namespace.
+def confine() -> Any:
+    """The module `confine` beside this script; nothing is on the path from which it could be imported."""
+    from importlib.machinery import SourceFileLoader
+    from types import ModuleType
 
-    Files, users and groups stay what they are. Changes of namespace forget PR_SET_PDEATHSIG, so this comes before it.
-    """
-    if sys.platform != "linux":
-        return
-    import _socket  # not socket, which imports much, nor at the top, because few need it
-    import fcntl
-
-    unshare = ctypes.CDLL(None).unshare
-    user, group = os.geteuid(), os.getegid()
-    if unshare(CLONE_NEWNET) != 0:
-        # a root that may not do this may not be root in a new namespace either, and would become nobody
-        if user == 0 or unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0:
-            return
-        for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
-            with contextlib.suppress(OSError), open(f"/proc/self/{name}", "w") as table:  # noqa: PTH123 - pathlib is slow to import
-                table.write(text)
-    with contextlib.suppress(OSError):
-        inside = _socket.socket(_socket.AF_INET, _socket.SOCK_DGRAM)
-        fcntl.ioctl(inside.fileno(), SIOCSIFFLAGS, struct.pack("16sh22x", b"lo", IFF_UP))
-        inside.close()
+    module = ModuleType("confine")
+    SourceFileLoader("confine", __file__.removesuffix("supervise.py") + "confine.py").exec_module(module)
+    return module
 
 
 def bound(which: int, value: int) -> None:
@@ -99,8 +81,13 @@ def bound(which: int, value: int) -> None:
     resource.setrlimit(which, (value, value))
 
 
-def become_compiler(spec: dict[str, Any], parent: int, log: int, trouble: int) -> NoReturn:
-    """Turn the forked child into the compiler; a sentence goes to `trouble` where that is impossible."""
+def become_compiler(
+    spec: dict[str, Any], confined: Any, parent: int, log: int, trouble: int, alive: int, ended: int
+) -> NoReturn:
+    """Turn the forked child into the compiler; a sentence goes to `trouble` where that is impossible.
+
+    One that is confined is that child's child; see `live_as_first` for `alive` and `ended`.
+    """
     what = "could not be prepared"
     try:
         os.setsid()
@@ -109,11 +96,18 @@ def become_compiler(spec: dict[str, Any], parent: int, log: int, trouble: int) -
         signal.set_wakeup_fd(-1)
         with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as adjust:  # noqa: PTH123 - pathlib is slow to import
             adjust.write("500")  # where the machine runs out of memory, the compiler goes first, not onnx-bisect
-        if not spec["network"]:
-            leave_network()
-        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:
-            os._exit(1)
+        if spec["view"] is not None:
+            what = "could not be isolated"
+            confined.live_as_first(spec["view"], alive, ended)
+            os.setsid()
+            bound(resource.RLIMIT_NPROC, MOST_PROCESSES)
+            confined.give_up_rights()
+        else:
+            if confined is not None:
+                confined.leave_network()
+            prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() != parent:
+                os._exit(1)
         bound(resource.RLIMIT_CORE, 0)
         if spec["file_bytes"] is not None:
             bound(resource.RLIMIT_FSIZE, spec["file_bytes"])
@@ -216,7 +210,7 @@ def drain(source: int, log: Log) -> bool:
     return False
 
 
-def supervise(spec: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
+def supervise(spec: dict[str, Any], confined: Any) -> tuple[dict[str, Any], bytes]:
     """Run the compiler to its end, or to one of its limits; the answer's head and the log."""
     me = os.getpid()
     alarm, ring = os.pipe()
@@ -234,12 +228,15 @@ def supervise(spec: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
 
     source, sink = os.pipe()
     trouble, complain = os.pipe()
+    alive, living = os.pipe()
+    told, tell = os.pipe()
     begun = time.monotonic()
     compiler = os.fork()
     if compiler == 0:
-        become_compiler(spec, me, sink, complain)
-    os.close(sink)
-    os.close(complain)
+        os.close(living)
+        become_compiler(spec, confined, me, sink, complain, alive, tell)
+    for descriptor in (sink, complain, tell):
+        os.close(descriptor)
     complaint = os.read(trouble, 4096).decode(errors="replace")
     os.set_blocking(source, False)
 
@@ -266,7 +263,8 @@ def supervise(spec: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
             look_at = now + look_every
         status, _ = reap(compiler)
         if status is not None:
-            ended = status
+            # of one that is confined its parent tells, unless that was killed with it
+            ended = int.from_bytes(os.read(told, 4) or status.to_bytes(4, "little"), "little")
             over_memory = False
             break
         timed_out = now >= deadline
@@ -312,10 +310,20 @@ def main() -> None:
             return
         order += data
     spec = json.loads(order)
+    confined: Any = confine() if sys.platform == "linux" and (spec["view"] or not spec["network"]) else None
+    refused = ""
+    if spec["view"] is not None:
+        try:
+            confined.enter(network=spec["network"])
+        except OSError as error:
+            refused = f"could not be isolated: {error.strerror}"
     prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != parent:
         return
-    head, log = supervise(spec)
+    if refused:
+        head, log = {"complaint": refused, "seconds": 0.0, "peak_memory": 0, "truncated": False}, b""
+    else:
+        head, log = supervise(spec, confined)
     with contextlib.suppress(BrokenPipeError):
         answer = json.dumps(head).encode() + b"\n" + log
         while answer:

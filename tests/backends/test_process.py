@@ -12,11 +12,13 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
-from onnxbisect_backends import process
-from onnxbisect_backends.contract import Limits, Outcome
+from onnxbisect_backends import isolation, process
+from onnxbisect_backends.contract import Confinement, Limits, Outcome
+from onnxbisect_backends.isolation import Isolation
 from onnxbisect_backends.process import clean_env, kill_running, run, written
 from onnxbisect_backends.testing import processes_in
 
@@ -62,11 +64,16 @@ time.sleep(600)
 """
 
 
-@pytest.fixture
-def python(tmp_path: Path) -> Callable[..., Outcome]:
+@pytest.fixture(params=["bounded", "confined"])
+def python(tmp_path: Path, request: pytest.FixtureRequest) -> Callable[..., Outcome]:
+    """Starts a program, which is bounded, killed and told of alike wherever it is kept."""
+    confinement = Confinement(workdir=tmp_path) if request.param == "confined" else None
+    if confinement is not None and isolation.available() is Isolation.NONE:
+        pytest.skip("the kernel allows no namespaces here")
+
     def start(code: str, *argv: str, **limits: float) -> Outcome:
         words = [sys.executable, "-I", "-S", "-c", code, *argv]
-        bounds = Limits(**{"seconds": 30, **limits})  # type: ignore[arg-type]  # ints where ints belong
+        bounds = Limits(**{"seconds": 30, "confinement": confinement, **limits})  # type: ignore[arg-type]  # as they belong
         return run(words, cwd=tmp_path, env=clean_env(tmp_path), limits=bounds)
 
     return start
@@ -332,13 +339,23 @@ def test_without_network_there_is_nobody_to_talk_to(tmp_path: Path) -> None:
 
 def supervised_by(python: str, prefix: list[str], user: int) -> str:
     """The log of an attempt to connect to this process, without network, by another user or in another way."""
-    supervisor = Path(process.__file__).with_name("supervise.py").read_text()  # its file may be out of their reach
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+    scripts = [Path(process.__file__).with_name(name) for name in ("supervise.py", "confine.py")]
+    with TemporaryDirectory() as folder, socket.create_server(("127.0.0.1", 0)) as listener:
         words = [python, "-I", "-S", "-c", CONNECT, str(listener.getsockname()[1])]
-        limits = {"seconds": 30, "memory_bytes": None, "file_bytes": None, "log_bytes": 10_000, "network": False}
+        limits = {
+            "seconds": 30,
+            "memory_bytes": None,
+            "file_bytes": None,
+            "log_bytes": 10_000,
+            "network": False,
+            "view": None,
+        }
+        for script in scripts:
+            shutil.copy(script, folder)  # they may be out of that user's reach
+        Path(folder).chmod(0o755)
         order = json.dumps({"argv": words, "path": python, "cwd": "/", "env": {}, **limits})
         with subprocess.Popen(
-            [*prefix, python, "-I", "-S", "-c", supervisor],
+            [*prefix, python, "-I", "-S", f"{folder}/supervise.py"],
             user=user,
             cwd="/",
             stdin=subprocess.PIPE,

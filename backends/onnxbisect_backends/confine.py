@@ -1,0 +1,192 @@
+"""Shows a compiler a part of the machine only. Loaded by `supervise.py`, which runs before any package can be imported.
+
+The compiler gets namespaces of its own: processes, so that it sees and signals nobody else's; network, where it has no
+business there; mounts, where everything is read-only but its work directory, and folders that are none of its
+business are empty. No privilege is needed where the kernel allows user namespaces, and none is left when the compiler
+begins. It is what systemd's ProtectSystem=strict, ProtectHome and PrivateTmp do for a service.
+"""
+
+import contextlib
+import ctypes
+import os
+import select
+import signal
+import stat
+import struct
+from typing import Any
+
+CLONE_NEWNS = 0x00020000
+CLONE_NEWIPC = 0x08000000
+CLONE_NEWUSER = 0x10000000
+CLONE_NEWPID = 0x20000000
+CLONE_NEWNET = 0x40000000
+MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_BIND, MS_REC, MS_PRIVATE = 2, 4, 8, 1 << 12, 1 << 14, 1 << 18
+SYS_MOUNT_SETATTR = 442  # the same on all architectures that have it, which is from Linux 5.12 on
+AT_FDCWD, AT_RECURSIVE = -100, 0x8000
+MOUNT_ATTR_RDONLY, MOUNT_ATTR_NOSUID = 1, 2
+PR_SET_PDEATHSIG, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 1, 24, 38
+LAST_CAPABILITY = 63
+SIOCSIFFLAGS = 0x8914
+IFF_UP = 1
+
+#: Of /dev: what every program takes for granted, and accelerators that some compilers calculate with.
+DEVICES = ("null", "zero", "full", "random", "urandom", "dri", "kfd")
+ACCELERATOR = "nvidia"
+#: Bytes of memory for what a compiler writes past its work directory.
+TEMPORARY = 1 << 30
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def demand(outcome: int, what: str) -> None:
+    """OSError where a call of the kernel failed."""
+    if outcome != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+
+
+def enter(*, network: bool) -> None:
+    """Move to a new user namespace, in which the next child will be the first process. OSError where that fails.
+
+    Nobody is anybody else there: user and group have the numbers that they had.
+    """
+    user, group = os.geteuid(), os.getegid()
+    wanted = CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWIPC | (0 if network else CLONE_NEWNET)
+    demand(_libc.unshare(wanted), "namespaces")
+    for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
+        with open(f"/proc/self/{name}", "w") as table:  # noqa: PTH123 - pathlib is slow to import
+            table.write(text)
+    if not network:
+        loopback()
+
+
+def leave_network() -> None:
+    """Move to a network of loopback alone, where the kernel lets us: at once as root, else as root of a new namespace.
+
+    Files, users and groups stay what they are. Changes of namespace forget PR_SET_PDEATHSIG, so this comes before it.
+    """
+    user, group = os.geteuid(), os.getegid()
+    if _libc.unshare(CLONE_NEWNET) != 0:
+        # a root that may not do this may not be root in a new namespace either, and would become nobody
+        if user == 0 or _libc.unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0:
+            return
+        for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
+            with contextlib.suppress(OSError), open(f"/proc/self/{name}", "w") as table:  # noqa: PTH123 - as above
+                table.write(text)
+    loopback()
+
+
+def loopback() -> None:
+    """Switch it on: tools of several processes talk over it."""
+    import _socket  # not socket, which imports much, nor at the top, because few need it
+    import fcntl
+
+    with contextlib.suppress(OSError):
+        inside = _socket.socket(_socket.AF_INET, _socket.SOCK_DGRAM)
+        fcntl.ioctl(inside.fileno(), SIOCSIFFLAGS, struct.pack("16sh22x", b"lo", IFF_UP))
+        inside.close()
+
+
+def live_as_first(view: dict[str, Any], alive: int, ended: int) -> None:
+    """Arrange the mounts, and fork the compiler, in which alone this returns: the first process of a namespace ignores
+    most signals, its own aborts among them, and inherits all orphans.
+
+    `alive` is readable once the supervisor is gone; `ended` receives the compiler's wait status. When this process
+    ends, the kernel kills whatever else is in its namespace.
+    """
+    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    watch = select.poll()
+    watch.register(alive, select.POLLIN)
+    if watch.poll(0):  # it died before it was asked to tell; it is out of sight, so getppid() is always 0
+        os._exit(1)
+    arrange(view)
+    compiler = os.fork()
+    if compiler == 0:
+        return
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    os.dup2(ended, 0)
+    os.closerange(1, 1 << 10)
+    while True:
+        pid, status = os.wait()
+        if pid == compiler:
+            os.write(0, status.to_bytes(4, "little"))
+            os._exit(0)
+
+
+def arrange(view: dict[str, Any]) -> None:
+    """The mounts: all read-only, `hidden` and `temporary` folders empty, and the latter to be written to; `shown` paths
+    are back in them, and so is the folder `own`, to be written to.
+
+    Must run in the first process, whose `/proc` is mounted, too.
+    """
+    demand(_libc.unshare(CLONE_NEWNS), "mounts")
+    mount(None, "/", None, MS_REC | MS_PRIVATE)
+    # what will be covered is held by a descriptor first
+    devices = [f"/dev/{name}" for name in os.listdir("/dev") if name in DEVICES or name.startswith(ACCELERATOR)]  # noqa: PTH208 - pathlib is slow to import
+    held = [(path, os.open(path, os.O_PATH)) for path in [*devices, *view["shown"]] if os.path.exists(path)]  # noqa: PTH110 - as above
+    own = os.open(view["own"], os.O_PATH)
+    attributes("/", MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID, flags=AT_RECURSIVE)
+    mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
+    for path in view["temporary"]:
+        cover(path, TEMPORARY, 0o1777)
+    closed = [path for path in sorted(["/dev", *view["hidden"]], key=len) if cover(path, 1 << 20, 0o755)]
+    os.mkdir("/dev/shm")  # noqa: PTH102, S108 - as above
+    cover("/dev/shm", TEMPORARY, 0o1777)  # noqa: S108 - empty, and nobody else's
+    for path, descriptor in held:
+        if not same(path, descriptor):
+            uncover(path, descriptor)
+    uncover(view["own"], own)
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        os.symlink(f"/proc/self/fd/{number}", f"/dev/{name}")  # noqa: PTH211 - as above
+    os.symlink("/proc/self/fd", "/dev/fd")  # noqa: PTH211 - as above
+    for path in closed:
+        attributes(path, MOUNT_ATTR_RDONLY)
+    attributes(view["own"], 0, clear=MOUNT_ATTR_RDONLY)
+
+
+def cover(path: str, size: int, mode: int) -> bool:
+    """Put an empty folder in the place of a folder; False where there is none."""
+    if not os.path.isdir(path):  # noqa: PTH112 - as above
+        return False
+    mount("tmpfs", path, "tmpfs", MS_NOSUID | MS_NODEV, f"mode={mode:o},size={size}")
+    return True
+
+
+def same(path: str, held: int) -> bool:
+    """Whether the path still leads to what is held."""
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(held))  # noqa: PTH116 - as above
+    except OSError:
+        return False
+
+
+def uncover(path: str, held: int) -> None:
+    """Make what is held appear at the path."""
+    folder = stat.S_ISDIR(os.fstat(held).st_mode)
+    os.makedirs(path if folder else os.path.dirname(path), exist_ok=True)  # noqa: PTH103, PTH120 - as above
+    if not folder:
+        os.close(os.open(path, os.O_CREAT | os.O_WRONLY))
+    mount(f"/proc/self/fd/{held}", path, None, MS_BIND | MS_REC)
+
+
+def mount(source: str | None, target: str, kind: str | None, flags: int, options: str = "") -> None:
+    """mount(2)."""
+    words = [None if word is None else os.fsencode(word) for word in (source, target, kind)]
+    demand(_libc.mount(*words, ctypes.c_ulong(flags), options.encode()), f"mount {target}")
+
+
+def attributes(path: str, given: int, *, clear: int = 0, flags: int = 0) -> None:
+    """mount_setattr(2), which changes one mount, or with AT_RECURSIVE those below it as well."""
+    wanted = struct.pack("QQQQ", given, clear, 0, 0)
+    number = ctypes.c_long(SYS_MOUNT_SETATTR)
+    demand(
+        _libc.syscall(number, AT_FDCWD, os.fsencode(path), ctypes.c_uint(flags), wanted, ctypes.c_size_t(len(wanted))),
+        f"mount_setattr {path}",
+    )
+
+
+def give_up_rights() -> None:
+    """No capability is left after the next exec, not for root either, and none can be had by any program."""
+    for number in range(LAST_CAPABILITY + 1):
+        _libc.prctl(PR_CAPBSET_DROP, number, 0, 0, 0)
+    demand(_libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no new privileges")

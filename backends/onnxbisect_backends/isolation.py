@@ -1,0 +1,119 @@
+"""What a compiler may see of this machine where the models are strangers'.
+
+`confine.py` arranges it in the compiler's own process; this module knows which folders matter, and whether the kernel
+lets us at all.
+"""
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from onnxbisect_backends.cache import cache_folder
+from onnxbisect_backends.contract import Confinement, Limits
+
+
+class Isolation(StrEnum):
+    """How far a compile is kept away from the rest of the machine."""
+
+    #: It is bounded and killed with all that it started, and sees what its user sees.
+    NONE = "none"
+    #: It sees its own processes, no network, and of the disk what programs are made of and its work directory.
+    NAMESPACES = "namespaces"
+
+
+#: Where people keep what is theirs, and sockets of whoever runs here: docker, databases, agents.
+_HIDDEN = ("/home", "/root", "/run", "/mnt", "/media", "/srv")
+#: In a home: programs may be there, beside what is not theirs.
+_LOCAL = ".local/share"
+_TEMPORARY = ("/tmp", "/var/tmp")  # noqa: S108 - each compile gets empty ones
+#: Lists of folders from which the operator's programs are made up.
+_PATHS = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH")
+
+
+@cache
+def available() -> Isolation:
+    """What the kernel lets this process do, found out by doing it: sysctls, AppArmor and seccomp have a say in it, and
+    so in Docker it is mostly `none`, unless the container was given more than it needs otherwise.
+    """
+    from onnxbisect_backends.process import run  # it needs this module
+
+    if sys.platform != "linux":
+        return Isolation.NONE
+    with tempfile.TemporaryDirectory() as folder:
+        confinement = Confinement(workdir=Path(folder))
+        limits = Limits(seconds=30, confinement=confinement)
+        outcome = run([sys.executable, "-I", "-S", "-c", ""], cwd=Path(folder), env={}, limits=limits)
+    return Isolation.NAMESPACES if outcome.exit_code == 0 else Isolation.NONE
+
+
+def view(
+    confinement: Confinement, program: str, *, cwd: Path, env: Mapping[str, str], reads: Sequence[Path]
+) -> dict[str, Any]:
+    """What `confine.arrange` takes.
+
+    Shown are, besides `reads` and the probe's folder, what `program` is installed with, the paths of programs and
+    libraries in `env`, this Python, and the toolchains. None of this comes from a model or from whoever sent it. What
+    holds a hidden folder is not shown: a home directory may be on PATH.
+    """
+    workdir = (confinement.workdir or cwd).absolute()
+    temporary = {*_TEMPORARY, tempfile.gettempdir()}
+    hidden = [*_HIDDEN, *_homes(), *(str(folder.absolute()) for folder in confinement.hidden)]
+    probe = [] if confinement.probe is None else [confinement.probe.parent]
+    listed = [entry for name in _PATHS for entry in env.get(name, "").split(os.pathsep)]
+    shown = [
+        *(str(path.absolute()) for path in (*probe, *reads, *_ours())),
+        *(str(folder) for link in _links(Path(program)) for folder in _installed(link)),
+        *(entry for entry in listed if entry.startswith("/")),
+    ]
+    kept = {os.path.realpath(path) for path in (*hidden, *temporary)}
+    allowed = {path for path in shown if not _holds(path, kept)}
+    real = {os.path.realpath(path) for path in allowed}
+    return {
+        "own": str(workdir),
+        "hidden": sorted(set(hidden) - temporary),
+        "temporary": sorted(temporary),
+        # what links lead to comes first: a link in sight is then as good as before
+        "shown": [*sorted(real), *sorted(allowed - real)],
+    }
+
+
+def _homes() -> Iterator[str]:
+    try:
+        home = Path.home()
+    except RuntimeError:  # a user without one
+        return
+    yield str(home)
+    yield str(home / _LOCAL)
+
+
+def _ours() -> Iterator[Path]:
+    yield Path(__file__).parent
+    yield cache_folder() / "toolchains"
+    yield Path(sys.prefix)
+    yield Path(sys.base_prefix)
+
+
+def _links(program: Path) -> Iterator[Path]:
+    """The program, and what it is a link to, step by step."""
+    yield program
+    while program.is_symlink():
+        program = program.parent / program.readlink()
+        yield program
+
+
+def _installed(program: Path) -> Iterator[Path]:
+    """The folder with all that it was installed with, its own folder, itself; the outermost may not be shown."""
+    if program.parent.name in ("bin", "sbin"):
+        yield program.parent.parent
+    yield program.parent
+    yield program
+
+
+def _holds(path: str, kept: set[str]) -> bool:
+    real = os.path.realpath(path)
+    return any(each == real or each.startswith(real.rstrip("/") + "/") for each in kept)
