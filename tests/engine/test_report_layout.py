@@ -60,7 +60,7 @@ def holds(graph: Graph) -> None:
 
 
 @given(graphs())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_nodes_are_apart_and_edges_go_down(graph: Graph) -> None:
     holds(graph)
 
@@ -84,7 +84,7 @@ def test_shapes_of_networks(graph: Graph) -> None:
 
 
 @given(graphs())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_edges_pass_beside_nodes(graph: Graph) -> None:
     """Where an edge is upright or level it covers no node; slants are between the rows."""
     count, edges = graph

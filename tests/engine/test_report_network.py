@@ -123,7 +123,7 @@ def test_an_output_that_nothing_makes_stands_alone() -> None:
         )
     )
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_around_is_what_so_many_links_lead_to(case: tuple[int, list[tuple[int, int]], set[int], int]) -> None:
     count, pairs, units, hops = case
     links = [(min(pair), max(pair)) for pair in pairs if pair[0] != pair[1]]

@@ -41,7 +41,7 @@ def own_inputs(model: Model, number: int = 0) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 @pytest.mark.parametrize("kept_bytes", [1 << 30, 400, 0], ids=["kept", "some kept", "not kept"])
 @given(data=st.data())
-@settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=5, suppress_health_check=list(HealthCheck))
 def test_boundaries_have_the_values_of_the_whole_models_run(path: Path, kept_bytes: int, data: st.DataObject) -> None:
     model, cutter, expected = taken_in(path)
     if expected is None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
 
 #: Without a sandbox since tests may run as root; without what would call home.
 _ARGUMENTS = (
@@ -27,6 +27,8 @@ _ARGUMENTS = (
 )
 #: Compilers that tests bring.
 _PLUGIN = Path(__file__).with_name("plugin")
+#: A machine that does much else is slow, not wrong.
+expect.set_options(timeout=60_000)
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 

@@ -8,10 +8,6 @@ from browser import Look, drawn
 from playwright.sync_api import Page, expect
 from scenery import NET
 
-#: A machine that does much else is slow, not wrong.
-_PATIENCE = 60_000
-expect.set_options(timeout=_PATIENCE)
-
 
 @pytest.fixture
 def net(tmp_path: Path) -> Path:
