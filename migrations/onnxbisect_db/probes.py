@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import func, select, update
+from sqlalchemy import and_, bindparam, select, update
 from sqlalchemy.orm import Session
 
 from onnxbisect.answer import Answer
@@ -18,8 +18,9 @@ from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect.verdict_json import to_json
 from onnxbisect_db import bells, events, lifecycle, queues, searches, verdicts
 from onnxbisect_db.database import now
+from onnxbisect_db.one_at_a_time import one_at_a_time
 from onnxbisect_db.states import EventType, ProbeState
-from onnxbisect_db.tables import Job, Probe, Search
+from onnxbisect_db.tables import Job, Model, Probe, Search
 from onnxbisect_db.verdicts import Question
 
 #: Workers that may vanish with a probe before it counts as what kills them.
@@ -37,6 +38,8 @@ class Claim:
     tenant: str
     model_sha256: str
     model_name: str
+    #: Of the model's external data: location to SHA-256.
+    model_files: Mapping[str, str]
     request: Mapping[str, Any]
     backend: str
     options: Mapping[str, Any]
@@ -64,6 +67,16 @@ class Named:
     known: Answer | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class Settled:
+    """Whether an answer counts: it does not where there was one already, or where the claim is lost. And whether the
+    caller is to ring for the search: not where somebody has rung, or will when he lets go of it.
+    """
+
+    counts: bool
+    ring: bool
+
+
 def claim(
     session: Session,
     backend: str,
@@ -78,23 +91,22 @@ def claim(
     """
     queue = queues.locked(session, backend)
     bells.heeded(queue)
-    if at_most is not None and _in_hand(session, worker) >= at_most:
-        return None
+    at = now(session)
     # The choice is made before the job is locked, and may be gone by then; a queue in such motion is worth a few tries.
     for _ in range(5):
-        chosen = queues.best(session, queue, warm)
+        chosen = queues.best(session, queue, at, worker=worker, at_most=at_most, warm=warm)
         if chosen is None:
             return None
-        job = lifecycle.locked(session, chosen[0])
-        probe = session.get(Probe, chosen[1], populate_existing=True)
-        if job is not None and probe is not None and probe.state == ProbeState.QUEUED:
-            return _take(session, job, probe, worker, seconds)
+        job = lifecycle.locked(session, chosen.job_id)
+        found = session.execute(_WITH_MODEL, {"probe": chosen.probe_id}, execution_options=_AFRESH).one_or_none()
+        if job is not None and found is not None and found[0].state == ProbeState.QUEUED:
+            probe, search, files = found
+            _take(session, job, search, probe, worker, at, seconds)
+            return _claim(job, search, probe, files or {})
     return None
 
 
-def _take(session: Session, job: Job, probe: Probe, worker: str, seconds: float) -> Claim:
-    search = session.get_one(Search, probe.search_id, populate_existing=True)
-    at = now(session)
+def _take(session: Session, job: Job, search: Search, probe: Probe, worker: str, at: datetime, seconds: float) -> None:
     job.served_at = at
     probe.state = ProbeState.RUNNING
     probe.claims += 1
@@ -105,6 +117,9 @@ def _take(session: Session, job: Job, probe: Probe, worker: str, seconds: float)
     probe.started_at = at
     facts = {"search": search.id, "probe": probe.id, "why": probe.why, "worker": worker}
     events.tell(session, job, EventType.PROBE_ASKED, at, **facts)
+
+
+def _claim(job: Job, search: Search, probe: Probe, files: Mapping[str, str]) -> Claim:
     assert search.identity is not None  # noqa: S101 - searches that ask are prepared
     assert search.universe is not None  # noqa: S101
     assert search.started_at is not None  # noqa: S101
@@ -116,6 +131,7 @@ def _take(session: Session, job: Job, probe: Probe, worker: str, seconds: float)
         tenant=job.tenant,
         model_sha256=job.model_sha256,
         model_name=job.model_name,
+        model_files=files,
         request=job.request,
         backend=search.backend,
         options=search.options,
@@ -134,7 +150,7 @@ def named(session: Session, claim: Claim, key: str) -> Named:
 
     In that case it goes back to the queue, where nobody takes it until the other one is done.
     """
-    queues.locked(session, claim.backend)  # so that of two that come at once only one asks
+    one_at_a_time(session, claim.question(key))  # of two that come at once only one asks
     held = _held(session, claim)
     if held is None:
         return Named(mine=False)
@@ -182,22 +198,20 @@ def answer(
     compiled: bool = True,
     engine_seconds: float = 0.0,
     keep: bool = True,
-) -> bool:
+) -> Settled:
     """Write what the compiler said, or, `cached`, what it had said before; the verdict base keeps it for others.
     Without `compiled` no compiler was called, since the probe could not be cut.
-
-    True where it counts: the caller rings for the search. False where it was answered already, or the claim is lost.
     """
     held = _held(session, claim)
     if held is None:
-        return False
+        return Settled(counts=False, ring=False)
     job, search, probe = held
     probe.cached = cached
     probe.engine_seconds = engine_seconds
+    at = now(session)
     if keep and not cached and probe.key is not None:
-        verdicts.put(session, claim.question(probe.key), given, now(session))
-    _answer(session, job, search, probe, given, compiled=compiled)
-    return True
+        verdicts.put(session, claim.question(probe.key), given, at)
+    return Settled(counts=True, ring=_answer(session, job, search, probe, given, at, compiled=compiled))
 
 
 def give_back(session: Session, claim: Claim, *, spent: bool = False) -> bool:
@@ -251,15 +265,11 @@ def _held(session: Session, claim: Claim) -> tuple[Job, Search, Probe] | None:
     job = lifecycle.locked(session, claim.job_id)
     if job is None:
         return None
-    probe = session.get(Probe, claim.probe_id, populate_existing=True)
-    if probe is None or probe.state != ProbeState.RUNNING or probe.claims != claim.number:
+    found = session.execute(_WITH_SEARCH, {"probe": claim.probe_id}, execution_options=_AFRESH).one_or_none()
+    if found is None or found[0].state != ProbeState.RUNNING or found[0].claims != claim.number:
         return None
-    return job, session.get_one(Search, probe.search_id, populate_existing=True), probe
-
-
-def _in_hand(session: Session, worker: str) -> int:
-    mine = (Probe.state == ProbeState.RUNNING, Probe.worker == worker)
-    return session.scalars(select(func.count()).select_from(Probe).where(*mine)).one()
+    probe, search = found
+    return job, search, probe
 
 
 def _lose(session: Session, job: Job, search: Search, probe: Probe, what: str, log: str = "") -> bool:
@@ -268,7 +278,7 @@ def _lose(session: Session, job: Job, search: Search, probe: Probe, what: str, l
         _put_back(probe)
         return False
     verdict = Verdict(status=Status.UNRESOLVED, kind=Kind.CRASH, message=what)
-    _answer(session, job, search, probe, Answer(verdict=verdict, log=log))
+    _answer(session, job, search, probe, Answer(verdict=verdict, log=log), now(session))
     return True
 
 
@@ -278,8 +288,9 @@ def _put_back(probe: Probe) -> None:
     probe.worker = ""
 
 
-def _answer(session: Session, job: Job, search: Search, probe: Probe, given: Answer, *, compiled: bool = True) -> None:
-    at = now(session)
+def _answer(
+    session: Session, job: Job, search: Search, probe: Probe, given: Answer, at: datetime, *, compiled: bool = True
+) -> bool:
     probe.state = ProbeState.DONE
     probe.verdict = to_json(given.verdict)
     probe.file_sha256 = given.file_sha256
@@ -289,6 +300,17 @@ def _answer(session: Session, job: Job, search: Search, probe: Probe, given: Ans
     if not probe.cached:
         search.calls += compiled
         search.round = max(search.round, probe.round)
-    searches.mark_stale(search, at)
     facts = {"search": search.id, "probe": probe.id, "status": given.verdict.status, "cached": probe.cached}
     events.tell(session, job, EventType.PROBE_ANSWERED, at, **facts)
+    return searches.mark_stale(search, at)
+
+
+_AFRESH = {"populate_existing": True}
+_WITH_SEARCH = select(Probe, Search).join(Search, Search.id == Probe.search_id).where(Probe.id == bindparam("probe"))
+_WITH_MODEL = (
+    select(Probe, Search, Model.files)
+    .join(Search, Search.id == Probe.search_id)
+    .join(Job, Job.id == Search.job_id)
+    .outerjoin(Model, and_(Model.tenant == Job.tenant, Model.sha256 == Job.model_sha256))
+    .where(Probe.id == bindparam("probe"))
+)

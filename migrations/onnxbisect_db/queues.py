@@ -10,11 +10,10 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from sqlalchemy import ColumnElement, Select, and_, bindparam, case, func, or_, select
+from sqlalchemy import Select, and_, bindparam, case, func, or_, select
 from sqlalchemy.orm import Session, aliased
 
 from onnxbisect_db.columns import Moment
-from onnxbisect_db.database import now
 from onnxbisect_db.insertion import insert
 from onnxbisect_db.states import ProbeState, Stage
 from onnxbisect_db.tables import Job, Probe, Queue, Search
@@ -89,49 +88,71 @@ def wanted_elsewhere(session: Session, backend: str, search_id: str, *, most: in
     return session.scalars(select(func.count()).select_from(found)).one()
 
 
-def best(session: Session, queue: Queue, warm: Collection[str] = ()) -> tuple[str, str] | None:
-    """The ids of the next job to serve and of its best probe, from a locked queue, for a worker that has the models of
-    the `warm` universes in memory.
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """Ids of the job to serve, and of the probe to ask."""
+
+    job_id: str
+    probe_id: str
+
+
+def best(
+    session: Session,
+    queue: Queue,
+    at: datetime,
+    *,
+    worker: str = "",
+    at_most: int | None = None,
+    warm: Collection[str] = (),
+) -> Choice | None:
+    """What is next in a locked queue for a worker that has the models of the `warm` universes in memory. None where
+    nothing waits, or where as many run as may: of the backend, or, `at_most`, of this worker.
     """
-    if queue.at_most is not None and running(session, queue.backend) >= queue.at_most:
-        return None
-    overdue = now(session) - PATIENCE if warm else datetime.max.replace(tzinfo=UTC)
-    for speculative in (False, True):
-        kind = {"backend": queue.backend, "speculative": speculative}
-        found = session.execute(_SEARCH_TO_SERVE, {**kind, "warm": list(warm), "overdue": overdue}).one_or_none()
-        if found is not None:
-            job_id, search_id = found
-            return job_id, session.scalars(_BEST_PROBE, {**kind, "search": search_id}).one()
-    return None
+    overdue = at - PATIENCE if warm else datetime.max.replace(tzinfo=UTC)
+    facts = {"backend": queue.backend, "worker": worker, "warm": list(warm), "overdue": overdue}
+    bounds = {"of_backend": queue.at_most, "of_worker": at_most}
+    found = session.execute(
+        _CHOICE, {**facts, **{name: _BOUNDLESS if it is None else it for name, it in bounds.items()}}
+    ).one_or_none()
+    return None if found is None else Choice(job_id=found[0], probe_id=found[1])
 
 
-def _free() -> ColumnElement[bool]:
-    """Queued, of the kind that is looked for, and not behind another probe that is finding out the very same."""
+def _choice() -> Select[str, str]:
     twin = aliased(Probe)
-    busy = select(twin.id).where(twin.id == Probe.waits_for, twin.state == ProbeState.RUNNING)
-    ready = or_(Probe.waits_for.is_(None), ~busy.exists())
-    return and_(Probe.state == ProbeState.QUEUED, Probe.speculative == bindparam("speculative"), ready)
-
-
-def _search_to_serve() -> Select[str, str]:
-    busy = (
+    asking = select(twin.id).where(twin.id == Probe.waits_for, twin.state == ProbeState.RUNNING)
+    # queued, and not behind another probe that is finding out the very same
+    free = and_(
+        Probe.search_id == Search.id,
+        Probe.state == ProbeState.QUEUED,
+        or_(Probe.waits_for.is_(None), ~asking.exists()),
+    )
+    wanted = select(Probe.id).where(free, Probe.speculative.is_(False)).exists()
+    probe = select(Probe.id).where(free).order_by(Probe.speculative, Probe.rank, Probe.id).limit(1)
+    running = (
         select(Search.job_id, func.count().label("probes"))
         .join(Probe, Probe.search_id == Search.id)
         .where(Probe.state == ProbeState.RUNNING, Search.backend == bindparam("backend"))
         .group_by(Search.job_id)
-        .subquery()
+        .cte("running")
     )
-    waiting = select(Probe.id).where(Probe.search_id == Search.id, _free())
+    of_backend = select(func.coalesce(func.sum(running.c.probes), 0)).scalar_subquery()
+    in_hand = (Probe.state == ProbeState.RUNNING, Probe.worker == bindparam("worker"))
+    of_worker = select(func.count()).select_from(Probe).where(*in_hand).scalar_subquery()
     overdue = func.coalesce(Job.served_at, Search.started_at) <= bindparam("overdue", type_=Moment())
     at_hand = or_(Search.universe.in_(bindparam("warm", expanding=True)), overdue)
     return (
-        select(Search.job_id, Search.id)
+        select(Search.job_id, probe.correlate(Search).scalar_subquery())
         .join(Job, Job.id == Search.job_id)
-        .outerjoin(busy, busy.c.job_id == Job.id)
-        .where(Search.stage == Stage.SEARCH, Search.backend == bindparam("backend"), waiting.exists())
+        .outerjoin(running, running.c.job_id == Job.id)
+        .where(
+            *(Search.stage == Stage.SEARCH, Search.backend == bindparam("backend")),
+            *(of_backend < bindparam("of_backend"), of_worker < bindparam("of_worker")),
+            select(Probe.id).where(free).exists(),
+        )
         .order_by(
+            case((wanted, 0), else_=1),
             Job.priority.desc(),
-            func.coalesce(busy.c.probes, 0),
+            func.coalesce(running.c.probes, 0),
             case((at_hand, 0), else_=1),
             Job.served_at.nulls_first(),
             Job.id,
@@ -141,8 +162,7 @@ def _search_to_serve() -> Select[str, str]:
     )
 
 
-# Composed once: putting them together takes longer than running them.
-_SEARCH_TO_SERVE = _search_to_serve()
-_BEST_PROBE = (
-    select(Probe.id).where(Probe.search_id == bindparam("search"), _free()).order_by(Probe.rank, Probe.id).limit(1)
-)
+#: More than ever run.
+_BOUNDLESS = 1 << 30
+# Composed once: putting it together takes longer than running it.
+_CHOICE = _choice()

@@ -123,12 +123,16 @@ def lost(session: Session, turn: Turn, what: str) -> bool:
     return True
 
 
-def mark_stale(search: Search, at: datetime) -> None:
-    """Something has changed that the coordinator must see; the caller rings for it."""
-    if not search.stale:
-        search.stale = True
-        bells.heeded(search)
-        bells.rung(search, at)
+def mark_stale(search: Search, at: datetime) -> bool:
+    """Something has changed that the coordinator must see. True where the caller rings for it: nobody else has since
+    the last turn, and nobody has the search in hand, who would see it when he lets go of it.
+    """
+    if search.stale:
+        return False
+    search.stale = True
+    bells.heeded(search)
+    bells.rung(search, at)
+    return search.lease_until is None or search.lease_until <= at
 
 
 def prepared(

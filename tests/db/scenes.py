@@ -117,7 +117,7 @@ def answer(database: Database, claim: Claim, given: Answer = PASS, key: str | No
     def write(session: Any) -> bool:
         if key is not None:
             assert probes.named(session, claim, key).mine
-        return probes.answer(session, claim, given)
+        return probes.answer(session, claim, given).counts
 
     return database.run(write)
 

@@ -193,7 +193,7 @@ def test_cancelling_takes_everything_from_everybody(database: Database) -> None:
     with database.transaction() as session:
         assert not probes.wanted(session, mine)
         assert not probes.heartbeat(session, mine, seconds=30)
-        assert not probes.answer(session, mine, FAIL)
+        assert not probes.answer(session, mine, FAIL).counts
         assert not searches.renew(session, turn, seconds=30)
     with pytest.raises(LostTurnError), database.transaction() as session:
         searches.searched(session, turn)

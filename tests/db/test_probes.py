@@ -25,7 +25,7 @@ from scenes import (
 
 from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect.verdict_json import from_json
-from onnxbisect_db import lifecycle, probes, records, verdicts
+from onnxbisect_db import lifecycle, probes, records, searches, verdicts
 from onnxbisect_db.database import Database
 from onnxbisect_db.probes import MOST_LOSSES, Claim, Named
 from onnxbisect_db.states import Stage
@@ -186,11 +186,34 @@ def test_for_want_of_time_a_probe_is_not_taken_again_and_again(database: Databas
     assert claimed(database).probe_id == mine.probe_id
 
 
+def test_a_search_is_rung_for_once_until_its_coordinator_comes(database: Database) -> None:
+    """Whoever has it in hand sees what came meanwhile when he lets go."""
+    search = asking(database, [1, 2, 4]).searches[0].id
+
+    def ring() -> bool:
+        mine = claimed(database)
+        return database.run(lambda session: probes.answer(session, mine, FAIL)).ring
+
+    assert [ring(), ring()] == [True, False]
+    turn = database.run(lambda session: searches.claim(session, search, Stage.SEARCH, seconds=LEASE))
+    assert turn is not None
+    assert not ring()
+    assert database.run(lambda session: searches.release(session, turn))
+
+
+def test_a_search_whose_coordinator_has_died_is_rung_for(database: Database, clock: Clock) -> None:
+    search = asking(database, [1]).searches[0].id
+    assert database.run(lambda session: searches.claim(session, search, Stage.SEARCH, seconds=LEASE))
+    clock.forward(LEASE + 1)
+    mine = claimed(database)
+    assert database.run(lambda session: probes.answer(session, mine, FAIL)).ring
+
+
 def test_a_probe_that_could_not_be_cut_was_no_call(database: Database) -> None:
     job = asking(database, [1, 2])
     mine = claimed(database)
     with database.transaction() as session:
-        assert probes.answer(session, mine, UNSURE, compiled=False)
+        assert probes.answer(session, mine, UNSURE, compiled=False).counts
     assert read(database, job).searches[0].calls == 0
 
 
@@ -217,7 +240,7 @@ def test_what_was_answered_before_is_known(database: Database) -> None:
     assert named.mine
     assert named.known == FAIL
     with database.transaction() as session:
-        assert probes.answer(session, mine, FAIL, cached=True)
+        assert probes.answer(session, mine, FAIL, cached=True).counts
     found = read(database, job).searches[0]
     assert (found.calls, found.round) == (0, 0)
     with database.session() as session:

@@ -165,7 +165,7 @@ from onnxbisect.answer import Answer
 database = Database(sys.argv[1])
 answer = Answer(verdict=Verdict(status=Status.PASS))
 while claim := database.run(lambda session: probes.claim(session, "npu", worker=sys.argv[2], seconds=30)):
-    assert database.run(lambda session: probes.answer(session, claim, answer))
+    assert database.run(lambda session: probes.answer(session, claim, answer).counts)
     print(claim.probe_id)
 """
 

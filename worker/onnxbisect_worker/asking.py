@@ -61,7 +61,7 @@ def probe(place: Place, backend: str) -> bool:
 
 
 def _ask(place: Place, claim: Claim, hold: Hold) -> bool:
-    """True where the coordinator has something to see."""
+    """True where the caller is to ring for the coordinator."""
     try:
         with place.hosts.lent(place.case(claim)) as host, hold.over(host):
             return _answer(place, claim, hold, host)
@@ -87,7 +87,7 @@ def _answer(place: Place, claim: Claim, hold: Hold, host: Host) -> bool:
         return False
     if named.known is not None:
         own = _own(place, claim, named.known)
-        return hold.write(lambda session: probes.answer(session, claim, own, cached=True))
+        return hold.write(lambda session: probes.answer(session, claim, own, cached=True).ring)
     asked = host.ask(claim.units, seconds_left=left)
     return hold.write(lambda session: _written(session, claim, asked))
 
@@ -100,7 +100,7 @@ def _written(session: Session, claim: Claim, asked: Asked) -> bool:
         # killed from outside, or for want of memory: with others beside it, or none, the same compile may well end
         return probes.lost(session, claim, verdict.message, asked.answer.log)
     seconds = asked.engine_seconds
-    return probes.answer(session, claim, asked.answer, compiled=asked.compiled, engine_seconds=seconds)
+    return probes.answer(session, claim, asked.answer, compiled=asked.compiled, engine_seconds=seconds).ring
 
 
 def _own(place: Place, claim: Claim, known: Answer) -> Answer:

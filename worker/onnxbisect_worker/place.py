@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from threading import Event
 
-from sqlalchemy.orm import Session
-
 from onnxbisect_db import models
 from onnxbisect_db.probes import Claim
 from onnxbisect_db.reconcile import SearchBell
@@ -34,12 +32,10 @@ class Place:
 
     def case(self, work: Turn | Claim) -> Case:
         """The stored model before the target, as a host wants it."""
-        with self.service.database.session() as session:
-            files = _external(session, work)
         return Case(
             model_sha256=work.model_sha256,
             model_name=work.model_name,
-            files=files,
+            files=work.model_files if isinstance(work, Claim) else self._files_of(work),
             backend=work.backend,
             options={name: str(value) for name, value in work.options.items()},
             order=Order.from_json(work.request),
@@ -50,7 +46,7 @@ class Place:
         """Somebody is to take a turn of the search."""
         self.service.bell.search(SearchBell(search_id=search_id, stage=stage, backend=backend))
 
-
-def _external(session: Session, work: Turn | Claim) -> Mapping[str, str]:
-    model = models.get(session, work.model_sha256, work.tenant)
-    return {} if model is None else dict(model.files)
+    def _files_of(self, turn: Turn) -> Mapping[str, str]:
+        with self.service.database.session() as session:
+            model = models.get(session, turn.model_sha256, turn.tenant)
+        return {} if model is None else dict(model.files)

@@ -45,6 +45,9 @@ class Settings(BaseSettings):
     compiler_env: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(), description="further variables that compilers may see, as FOO_LICENSE,BAR_HOME"
     )
+    isolation: Literal["auto", "none", "required"] = Field(
+        default="auto", description="whether compilers see only a part of the machine: where the kernel allows it"
+    )
     model_seconds: float = Field(
         default=900, gt=0, description="the longest that reading a model, or its report, may take"
     )
