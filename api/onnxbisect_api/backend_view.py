@@ -31,6 +31,9 @@ class BackendWorkerView(BaseModel):
     takes: bool = Field(description="whether it takes probes of this backend")
     usable: bool | None = Field(description="whether the tool works there; null until the worker has seen")
     says: str = Field(description="the tool and its version, or why it cannot be used there")
+    isolation: str | None = Field(
+        description="`namespaces`: compiles see a part of that machine only; `none`; null until the worker has seen"
+    )
 
 
 class BackendView(BaseModel):
@@ -131,6 +134,7 @@ def _view(
                 takes=name in worker.backends,
                 usable=name not in (worker.unusable or ()) if name in worker.tools else None,
                 says=worker.tools.get(name, ""),
+                isolation=(worker.isolation or {}).get(name),
             )
             for worker in living
             if name in worker.backends or name in worker.tools

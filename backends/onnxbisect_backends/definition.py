@@ -136,6 +136,10 @@ class Definition(_Table):
     #: Variables of the user's environment that the compiler gets too.
     inherit_env: tuple[str, ...] = ()
     cwd: Literal["work", "here"] = "work"
+    #: The compiler asks somebody, such as a licence server. Without it, where compiles are isolated, it reaches nobody.
+    network: bool = False
+    #: False for one that does not work in isolation, such as the client of a daemon.
+    isolated: bool = True
     version: str | VersionCommand = UNKNOWN
     #: Op types that the compiler's documents list as supported; `domain::Op` outside the default domain.
     ops: frozenset[str] | None = None

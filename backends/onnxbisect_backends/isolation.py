@@ -48,7 +48,7 @@ def available() -> Isolation:
         confinement = Confinement(workdir=Path(folder))
         limits = Limits(seconds=30, confinement=confinement)
         outcome = run([sys.executable, "-I", "-S", "-c", ""], cwd=Path(folder), env={}, limits=limits)
-    return Isolation.NAMESPACES if outcome.exit_code == 0 else Isolation.NONE
+    return Isolation.NONE if outcome.broken else Isolation.NAMESPACES
 
 
 def view(

@@ -67,6 +67,7 @@ class OnnxRuntimeBackend:
     """Session creation on the CPU provider, in a process of its own."""
 
     name = "onnxruntime"
+    isolated = True
     Options = Options
 
     def __init__(self, options: dict[str, str]) -> None:

@@ -100,6 +100,7 @@ class QnnBackend:
     """Qualcomm Hexagon NPUs (HTP), prepared offline by onnxruntime's QNN provider."""
 
     name = "qnn"
+    isolated = True
     Options = Options
 
     def __init__(self, options: dict[str, str]) -> None:

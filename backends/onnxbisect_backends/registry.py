@@ -28,7 +28,8 @@ class LoadedBackend:
 
     `summary` is the first line of its docstring. `options` are those of the factory's pydantic model `Options`, or
     what its `known_options()` returns; empty where it has neither. `inherit_env` are variables of the environment that
-    a TOML file passes on to its compiler.
+    a TOML file passes on to its compiler. `isolated`: all that it starts goes through `process.run` and bears
+    isolation, as a factory says by an attribute of that name.
     """
 
     name: str
@@ -37,6 +38,7 @@ class LoadedBackend:
     origin: str
     options: tuple[OptionHelp, ...] = ()
     inherit_env: tuple[str, ...] = ()
+    isolated: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,6 +109,7 @@ def _read_file(path: Path) -> LoadedBackend:
             for name, option in definition.options.items()
         ),
         inherit_env=definition.inherit_env,
+        isolated=definition.isolated,
     )
 
 
@@ -123,7 +126,14 @@ def _load(point: EntryPoint) -> LoadedBackend | BrokenBackend:
         options = _options(factory)
     except Exception as error:  # as above
         return BrokenBackend(name=point.name, reason=f"{type(error).__name__}: {error}", origin=origin)
-    return LoadedBackend(name=point.name, factory=factory, summary=summary, origin=origin, options=options)
+    return LoadedBackend(
+        name=point.name,
+        factory=factory,
+        summary=summary,
+        origin=origin,
+        options=options,
+        isolated=getattr(factory, "isolated", False) is True,
+    )
 
 
 def _options(factory: BackendFactory) -> tuple[OptionHelp, ...]:

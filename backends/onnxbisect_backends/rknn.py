@@ -100,6 +100,7 @@ class RknnBackend:
     """RKNN-Toolkit2 for Rockchip's NPUs, in an environment of its own."""
 
     name = "rknn"
+    isolated = True
     Options = Options
 
     def __init__(self, options: dict[str, str]) -> None:

@@ -151,9 +151,13 @@ class TomlBackend:
     def _run(self, words: Sequence[str], workdir: Path, limits: Limits, probe: Path) -> Outcome:
         places = {"model": str(probe), "workdir": str(workdir), "out": str(workdir / "out")}
         cwd = workdir if self._definition.cwd == "work" else self._path.parent
+        it, env = self._definition, self._env(workdir, places)
         # the user's own compiler may ask a licence server; one that was installed here has nobody to talk to
-        network = self._toolchain is None
-        return run(self._filled(words, places), cwd=cwd, env=self._env(workdir, places), limits=limits, network=network)
+        network = True if it.network else None if self._toolchain is None else False
+        # what the operator names: the file's folder, and variables that lead to an SDK or a licence
+        reads = [self._path.parent, *(Path(value) for value in inherited(it.inherit_env).values() if value[:1] == "/")]
+        argv = self._filled(words, places)
+        return run(argv, cwd=cwd, env=env, limits=limits, network=network, reads=reads, isolated=it.isolated)
 
     def _ask_version(self, how: VersionCommand) -> str:
         with tempfile.TemporaryDirectory() as work:

@@ -19,7 +19,7 @@ from onnxbisect_backends.contract import Description, Limits, Outcome
 from onnxbisect_backends.judging import crashed, unfinished
 from onnxbisect_backends.logs import read_log
 from onnxbisect_backends.options import LOCAL, read_options
-from onnxbisect_backends.process import brought_home, clean_env, run
+from onnxbisect_backends.process import brought_home, clean_env, inherited, run
 from onnxbisect_backends.samples import samples_of
 from onnxbisect_backends.toolchain import Toolchain, toolchain, toolchains
 from onnxbisect_backends.tpu_mlir_patterns import NO_QUESTION, PATTERNS, broke_comparing, compared
@@ -103,6 +103,7 @@ class TpuMlirBackend:
     """Sophgo's TPU-MLIR: model_transform, and model_deploy where a processor is named."""
 
     name = "tpu-mlir"
+    isolated = True
     Options = Options
 
     def __init__(self, options: dict[str, str]) -> None:
@@ -245,4 +246,5 @@ class TpuMlirBackend:
         if self._home:
             env = {name: value for name, value in env.items() if name not in _SDK_VARIABLES}
             argv = ["bash", "-c", '. "$0/envsetup.sh" >/dev/null && exec "$@"', str(self._home), *argv]
-        return run(argv, cwd=workdir, env=env, limits=limits)
+        reads = [Path(value) for value in inherited(_SDK_VARIABLES[2:]).values() if value[:1] == "/"]
+        return run(argv, cwd=workdir, env=env, limits=limits, reads=[*reads, *([self._home] if self._home else [])])

@@ -21,7 +21,7 @@ _FORGOTTEN = timedelta(days=1)
 @dataclass(frozen=True, kw_only=True)
 class Presence:
     """What a worker says: `tools` has for each backend its tool and version, or the sentence why it cannot be used, and
-    `unusable` names those.
+    `unusable` names those. `isolation`: how far a backend's compiles are kept away from the rest of that machine.
     """
 
     id: str
@@ -29,6 +29,7 @@ class Presence:
     slots: int
     tools: Mapping[str, str] = field(default_factory=dict)
     unusable: frozenset[str] = frozenset()
+    isolation: Mapping[str, str] = field(default_factory=dict)
 
 
 def joined(session: Session, presence: Presence) -> None:
@@ -49,6 +50,7 @@ def seen(session: Session, presence: Presence) -> None:
         "backends": sorted(presence.backends),
         "tools": dict(presence.tools),
         "unusable": sorted(presence.unusable),
+        "isolation": dict(presence.isolation),
         "slots": presence.slots,
         "seen_at": at,
     }

@@ -33,16 +33,27 @@ def test_what_is_installed_is_listed_with_its_options(callers: Callers) -> None:
 def test_workers_tell_what_they_have_and_what_they_cannot_use(callers: Callers, service: Service) -> None:
     tools = {"onnxruntime": "onnxruntime 1.31.1", "vela": "vela is not on PATH."}
     mine = ("house-npu", "onnxruntime", "vela")
-    here = Presence(id="host-1", backends=mine, slots=2, tools=tools, unusable=frozenset({"vela"}))
+    here = Presence(
+        id="host-1",
+        backends=mine,
+        slots=2,
+        tools=tools,
+        unusable=frozenset({"vela"}),
+        isolation={"onnxruntime": "namespaces", "vela": "none"},
+    )
     with service.database.transaction() as session:
         workers.joined(session, here)
         workers.joined(session, Presence(id="host-2", backends=("vela",), slots=1))
         past = now(session) - timedelta(minutes=5)
         session.execute(update(Worker).where(Worker.id == "host-2").values(seen_at=past))
     told = {"id": "host-1", "takes": True}
-    assert backend(callers, "onnxruntime")["workers"] == [{**told, "usable": True, "says": "onnxruntime 1.31.1"}]
-    assert backend(callers, "vela")["workers"] == [{**told, "usable": False, "says": "vela is not on PATH."}]
-    assert backend(callers, "house-npu")["workers"] == [{**told, "usable": None, "says": ""}]
+    assert backend(callers, "onnxruntime")["workers"] == [
+        {**told, "usable": True, "says": "onnxruntime 1.31.1", "isolation": "namespaces"}
+    ]
+    assert backend(callers, "vela")["workers"] == [
+        {**told, "usable": False, "says": "vela is not on PATH.", "isolation": "none"}
+    ]
+    assert backend(callers, "house-npu")["workers"] == [{**told, "usable": None, "says": "", "isolation": None}]
     present = callers.reader().get("/v1/workers").json()
     assert [(worker["id"], worker["alive"], worker["slots"]) for worker in present] == [
         ("host-1", True, 2),

@@ -16,6 +16,7 @@ from onnxbisect_backends import registry
 from onnxbisect_backends.probing.prober import Asked
 from onnxbisect_db.answered import Answered
 from onnxbisect_db.files import Files
+from onnxbisect_worker.confining import confinement
 from onnxbisect_worker.forking import ForkServer
 from onnxbisect_worker.host_environment import host_environment
 from onnxbisect_worker.host_messages import Setup, answered_to_json, asked_from_json, raised
@@ -129,6 +130,7 @@ class ChildHost:
 
     def _setup(self, folder: Path) -> Setup:
         case, settings = self.case, self._settings
+        confined = confinement(settings)
         return Setup(
             folder=str(folder),
             environment=host_environment(folder, self._inherited()),
@@ -145,6 +147,8 @@ class ChildHost:
             cache_bytes=settings.model_cache,
             compile_seconds=settings.compile_seconds,
             compile_memory=settings.compile_memory,
+            hidden=None if confined is None else [str(folder) for folder in confined.hidden],
+            isolation_required=confined is not None and confined.required,
             seconds=settings.model_seconds,
             memory=settings.model_memory,
             nodes=settings.nodes,

@@ -11,6 +11,7 @@ from onnxbisect.errors import OptionError
 from onnxbisect_backends import registry
 from onnxbisect_db.workers import Presence
 from onnxbisect_worker.app import make_app, queues_of
+from onnxbisect_worker.confining import level
 from onnxbisect_worker.hosting import Hosts
 from onnxbisect_worker.model_client import ModelHosts
 from onnxbisect_worker.place import Place
@@ -40,6 +41,7 @@ class Embedded:
             raise OptionError(
                 "ONNXBISECT_REDIS_URL is set, so workers are processes of their own: 'onnx-bisect worker'."
             )
+        log.info("isolation of compiles: %s", level(settings))
         backends = sorted(registry.available())
         self._place = Place(
             service=service, hosts=hosts or ModelHosts(settings, service.files), worker=worker_id(), stopping=Event()

@@ -4,13 +4,15 @@ The first line is the `Setup`. A request is `{"do": name, ...}`; an answer is `{
 `{"error": class, "text": sentence}`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from onnxbisect import errors, verdict_json
 from onnxbisect.answer import Answer
 from onnxbisect.errors import OnnxBisectError
+from onnxbisect_backends.contract import Confinement
 from onnxbisect_backends.probing.prober import Asked
 from onnxbisect_db.answered import Answered
 from onnxbisect_worker.hosting import HostLostError
@@ -23,7 +25,7 @@ class Setup:
 
     `folder` is the host's own, `environment` the whole one that compilers get. `files` and `calibration` are paths by
     location and by name. `compile_seconds` and `compile_memory` bound one compile, `seconds` and `memory` everything
-    else.
+    else. `hidden` are folders of which a compile sees nothing, None where it sees all that its user sees.
     """
 
     folder: str
@@ -41,9 +43,18 @@ class Setup:
     cache_bytes: int
     compile_seconds: float
     compile_memory: int | None
+    hidden: Sequence[str] | None
+    isolation_required: bool
     seconds: float
     memory: int
     nodes: int
+
+    @property
+    def confinement(self) -> Confinement | None:
+        """That of every compile."""
+        if self.hidden is None:
+            return None
+        return Confinement(hidden=tuple(map(Path, self.hidden)), required=self.isolation_required)
 
     @property
     def ordered(self) -> Order:

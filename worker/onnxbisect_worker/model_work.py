@@ -158,7 +158,8 @@ class ModelWork:
         default, seconds = Limits(), self._setup.compile_seconds
         if self._order.seconds is not None:
             seconds = min(self._order.seconds, seconds)
-        limits = replace(default, seconds=seconds, memory_bytes=self._setup.compile_memory)
+        memory, confinement = self._setup.compile_memory, self._setup.confinement
+        limits = replace(default, seconds=seconds, memory_bytes=memory, confinement=confinement)
         return self._inquiry.prober(self._backend, self._folder, limits)
 
     def _inquire(self) -> Inquiry:

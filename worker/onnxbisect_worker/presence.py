@@ -12,6 +12,7 @@ from dataclasses import replace
 from threading import Event, Thread
 from uuid import uuid4
 
+from onnxbisect_backends.isolation import Isolation
 from onnxbisect_db import workers
 from onnxbisect_db.database import Database
 from onnxbisect_db.workers import Presence
@@ -88,14 +89,17 @@ class Attendance:
 
     def _look(self) -> None:
         said = self._said()
-        tools = {name: words for name, (_, words) in said.items()}
-        unusable = frozenset(name for name, (usable, _) in said.items() if not usable)
-        self._presence = replace(self._presence, tools=tools, unusable=unusable)
+        self._presence = replace(
+            self._presence,
+            tools={name: words for name, (_, words, _) in said.items()},
+            unusable=frozenset(name for name, (usable, _, _) in said.items() if not usable),
+            isolation={name: level for name, (_, _, level) in said.items()},
+        )
         self._wake.set()
 
-    def _said(self) -> Mapping[str, tuple[bool, str]]:
-        """Whether each backend can be used, and what it says. Asked in a process of its own: compilers are slow to
-        start, and some of them crash while they do.
+    def _said(self) -> Mapping[str, tuple[bool, str, str]]:
+        """Whether each backend can be used, what it says, and its isolation. Asked in a process of its own: compilers
+        are slow to start, and some of them crash while they do.
         """
         argv = [sys.executable, "-m", "onnxbisect_worker.tools", *self._presence.backends]
         with subprocess.Popen(argv, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, start_new_session=True) as asking:
@@ -109,6 +113,7 @@ class Attendance:
                 self._asking = None
         found = {}
         for line in said.splitlines():
-            name, usable, words = json.loads(line)
-            found[name] = (bool(usable), str(words))
-        return {name: found.get(name, (False, "It did not say what it is.")) for name in self._presence.backends}
+            name, usable, words, level = json.loads(line)
+            found[name] = (bool(usable), str(words), str(level))
+        silent = (False, "It did not say what it is.", Isolation.NONE)
+        return {name: found.get(name, silent) for name in self._presence.backends}

@@ -1,5 +1,5 @@
 """Asks backends what they are, in a process that may die of it: a line of JSON for each, its name, whether it can be
-used, and what it says.
+used, what it says, and how far its compiles are kept away from the rest of the machine.
 """
 
 import json
@@ -8,6 +8,9 @@ import sys
 from onnxbisect.errors import OnnxBisectError, OptionError
 from onnxbisect.report.text import clip
 from onnxbisect_backends import registry
+from onnxbisect_backends.isolation import Isolation
+from onnxbisect_worker.confining import level
+from onnxbisect_worker.settings import load_settings
 
 _LONGEST = 500
 
@@ -29,11 +32,20 @@ def said(name: str) -> tuple[bool, str]:
     return True, f"{description.tool} {description.version}"
 
 
+def isolated(name: str, here: Isolation) -> Isolation:
+    """That of the backend's compiles, where the machine allows so much."""
+    try:
+        return here if registry.find(name).isolated else Isolation.NONE
+    except OnnxBisectError:  # it compiles nothing
+        return Isolation.NONE
+
+
 def main() -> None:
     """Tell of the backends that are named on the command line."""
+    here = level(load_settings())
     for name in sys.argv[1:]:
         usable, words = said(name)
-        print(json.dumps([name, usable, clip(words, _LONGEST)]), flush=True)
+        print(json.dumps([name, usable, clip(words, _LONGEST), isolated(name, here)]), flush=True)
 
 
 if __name__ == "__main__":

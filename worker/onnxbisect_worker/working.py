@@ -22,6 +22,7 @@ from onnxbisect_db.workers import Presence
 from onnxbisect_worker import logs
 from onnxbisect_worker.app import make_app, queues_of
 from onnxbisect_worker.celery_bell import CeleryBell
+from onnxbisect_worker.confining import level
 from onnxbisect_worker.lifeline import Lifeline
 from onnxbisect_worker.model_client import ModelHosts
 from onnxbisect_worker.place import Place
@@ -54,6 +55,8 @@ def work(settings: Settings, *, backends: Sequence[str] = (), control: bool = Fa
         registry.find(backend)
     keep_secrets()
     logs.configure(settings)
+    if backends:
+        log.info("isolation of compiles: %s", level(settings))
     app = make_app(settings)
     service = _opened(settings, app)
     name, stopping, lifeline = worker_id(), Event(), Lifeline()

@@ -113,6 +113,8 @@ class Prober:
         engine_seconds = perf_counter() - entered
 
         limits = self._limits
+        if limits.confinement is not None:
+            limits = replace(limits, confinement=replace(limits.confinement, probe=probe, workdir=workdir))
         if seconds_left is not None:
             limits = replace(limits, seconds_left=max(seconds_left, 0.1))
         try:

@@ -146,11 +146,11 @@ class Pulsar2Backend:
         if image is None:
             # The vendor's image is set up by its environment, and the licence is found at home.
             env = {**os.environ, **_ENVIRONMENT, "TMPDIR": str(workdir)}
-            return run(words, cwd=workdir, env=env, limits=limits)
+            return run(words, cwd=workdir, env=env, limits=limits, isolated=False)
         box = Container(image, workdir)
         env = clean_env(workdir, extra=container.client_environment())
         try:
-            outcome = run(box.argv(words, limits, _ENVIRONMENT), cwd=workdir, env=env, limits=limits)
+            outcome = run(box.argv(words, limits, _ENVIRONMENT), cwd=workdir, env=env, limits=limits, isolated=False)
         except BaseException:
             box.end()
             raise

@@ -20,6 +20,8 @@ class Worker(Base):
     tools: Mapped[dict[str, Any]] = mapped_column(default=dict)
     #: The backends whose tool does not work there; None before revision 0004.
     unusable: Mapped[list[Any] | None]
+    #: By backend, how far its compiles are kept away from the rest of that machine; None before revision 0006.
+    isolation: Mapped[dict[str, Any] | None]
     slots: Mapped[int] = mapped_column(default=1)
     started_at: Mapped[datetime]
     seen_at: Mapped[datetime]
