@@ -7,6 +7,8 @@ from enum import IntEnum
 
 from onnxbisect.errors import BackendUnusableError, OptionError
 from onnxbisect.report.text import clean, clip, plural
+from onnxbisect_backends import isolation
+from onnxbisect_backends.isolation import Isolation
 from onnxbisect_backends.options import OptionHelp
 from onnxbisect_backends.process import kill_running
 from onnxbisect_backends.registry import BrokenBackend, LoadedBackend, available
@@ -38,6 +40,11 @@ def show() -> int:
         _print(clean(backend.name), text, width)
         if isinstance(backend, LoadedBackend) and backend.options:
             _print("", f"options: {_options(backend)}", width)
+    outside = [clean(it.name) for it in found.values() if isinstance(it, LoadedBackend) and not it.isolated]
+    level, but = isolation.available(), f", but for {', '.join(outside)}" if outside else ""
+    _print(
+        "", f"Isolation of compiles in a service on this machine: {level}{'' if level is Isolation.NONE else but}.", 0
+    )
     print("Any command:             onnx-bisect run MODEL -- my_compile {model}")
     print("Your own as a TOML file: onnx-bisect run MODEL --backend ./mychip.toml")
     return 0

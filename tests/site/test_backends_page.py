@@ -36,7 +36,9 @@ def present(service: Service) -> None:
         for name in ("host-1", "host-2"):
             mine = ("npu", "onnxruntime", "vela")
             without = frozenset({"vela"})
-            workers.joined(session, Presence(id=name, backends=mine, slots=2, tools=tools, unusable=without))
+            isolation = {"onnxruntime": "namespaces" if name == "host-1" else "none"}
+            here = Presence(id=name, backends=mine, slots=2, tools=tools, unusable=without, isolation=isolation)
+            workers.joined(session, here)
         workers.joined(session, Presence(id="host-3", backends=("npu",), slots=1))
         past = now(session) - timedelta(minutes=5)
         session.execute(update(Worker).where(Worker.id == "host-3").values(seen_at=past))
@@ -47,6 +49,8 @@ def test_each_backend_says_whether_it_can_be_asked_and_why_not(callers: Callers,
     html = callers.reader().get("/backends").text
     assert "onnxruntime usable" in row(html, "onnxruntime")
     assert "onnxruntime 1.31.1 on host-1, host-2" in row(html, "onnxruntime")
+    assert "Its compiles are isolated on host-1" in row(html, "onnxruntime")
+    assert "isolated" not in row(html, "vela")
     assert "not usable" in row(html, "vela")
     assert "vela is not on PATH. on host-1, host-2" in row(html, "vela")
     assert html.index('id="backend-onnxruntime"') < html.index('id="backend-vela"')
