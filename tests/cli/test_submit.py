@@ -178,7 +178,7 @@ def test_what_is_wrong_with_the_model_is_a_mistake_as_in_run(
 
 def test_ctrl_c_cancels_the_job(server: Server, tmp_path: Path) -> None:
     environment = {**os.environ, "ONNXBISECT_SERVER": server.url, "ONNXBISECT_TOKEN": server.token}
-    slow = ("--backend", "whitelist", "--option", "profile=edgesam", "--option", "delay=30")
+    slow = ("--backend", "whitelist", "--option", "deny=Sin,Unasked", "--option", "delay=30")
     process = subprocess.Popen(
         [PROGRAM, "submit", str(SAM), *slow], env=environment, text=True, stderr=subprocess.PIPE, stdout=subprocess.PIPE
     )

@@ -18,7 +18,7 @@ from onnxbisect_db.database import Database
 from onnxbisect_db.probes import MOST_LOSSES
 from onnxbisect_db.states import ProbeState
 from onnxbisect_db.tables import Probe
-from onnxbisect_worker.fork_server import HOST_NAME
+from onnxbisect_worker.forking import HOST_NAME
 
 #: How often each is chosen, and how long a part stays away at most, in seconds.
 _WEIGHTS = {

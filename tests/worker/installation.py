@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from onnxbisect_db.states import JobState, Stage
 from onnxbisect_db.tables import Job
 from onnxbisect_worker.app import make_app
 from onnxbisect_worker.celery_bell import CeleryBell
+from onnxbisect_worker.forking import HOST_NAME
 from onnxbisect_worker.order import Order
 from onnxbisect_worker.service import Service, open_service
 from onnxbisect_worker.settings import Settings
@@ -125,10 +126,19 @@ class Installation:
                 found.append(int(entry.name))
         return found
 
-    def gone(self, seconds: float) -> bool:
-        """Whether all of its processes are, within so many seconds."""
+    def hosts(self) -> list[int]:
+        """Of its processes those that have a model."""
+        found = []
+        for process in self.processes():
+            with suppress(OSError):
+                if Path(f"/proc/{process}/comm").read_text().strip() == HOST_NAME:
+                    found.append(process)
+        return found
+
+    def gone(self, seconds: float, found: Callable[[], list[int]] | None = None) -> bool:
+        """Whether all of its processes are, or those that are `found`, within so many seconds."""
         give_up = time.monotonic() + seconds
-        while self.processes():
+        while (found or self.processes)():
             if time.monotonic() > give_up:
                 return False
             time.sleep(0.05)

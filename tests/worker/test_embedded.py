@@ -68,8 +68,9 @@ def test_cancelling_ends_the_compiler_within_two_seconds(tmp_path: Path) -> None
         job = it.submit(MODEL, {**DENY, "delay": "600"})
         while not compiling(it):
             time.sleep(0.05)
+        assert it.hosts()
         it.service.database.run(lambda session: lifecycle.cancel(session, job.id, ""))
-        assert it.gone(2)
+        assert it.gone(2, it.hosts)
         assert it.read(job).state == JobState.CANCELLED
 
 

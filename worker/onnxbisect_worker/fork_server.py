@@ -27,11 +27,10 @@ import onnxruntime  # noqa: F401 - see above
 import onnxbisect_backends.whitelist  # noqa: F401 - see above
 from onnxbisect_backends.supervise import PR_SET_PDEATHSIG, prctl
 from onnxbisect_worker import model_host
+from onnxbisect_worker.forking import HOST_NAME
 
 #: Seconds in which children end by themselves, once their worker is gone.
 _PATIENCE = 5.0
-#: The name of a host, for those who look at the system's processes.
-HOST_NAME = "model-host"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,6 +13,8 @@ from typing import IO, cast
 
 from onnxbisect_worker.obituary import obituary
 
+#: The name of a host, for those who look at the system's processes.
+HOST_NAME = "model-host"
 #: Seconds in which a server without children ends.
 _PATIENCE = 2.0
 
