@@ -212,6 +212,73 @@ def test_an_operator_set_that_cannot_be(tmp_path: Path, version: int) -> None:
     assert f"version {version} of an operator set" in refusal(written(tmp_path, model))
 
 
+@pytest.mark.parametrize("version", [-1, 1 << 40])
+def test_a_version_of_the_format_that_cannot_be(tmp_path: Path, version: int) -> None:
+    model = parser.parse_model(f"{HEAD}\ng (float[2] x) => (float[2] y) {{ y = Relu(x) }}")
+    model.ir_version = version
+    assert f"version {version} of the format" in refusal(written(tmp_path, model))
+
+
+def named(kind: str, name: str) -> onnx.ModelProto:
+    """A model in which one name of that kind is this."""
+    model = parser.parse_model(f"{HEAD}\ng (float[N] x, bool c) => (float[N] y) {{ y = Add(x, w) }}")
+    model.graph.initializer.append(helper.make_tensor("w", TensorProto.FLOAT, [1], [1.0]))
+    node, graph = model.graph.node[0], model.graph
+    if kind == "node":
+        node.name = name
+    elif kind == "op":
+        node.op_type = name
+    elif kind == "domain":
+        node.domain = name
+    elif kind == "tensor":
+        node.output[0] = graph.output[0].name = name
+    elif kind == "weight":
+        node.input[1] = graph.initializer[0].name = name
+    elif kind == "attribute":
+        node.attribute.append(helper.make_attribute(name, 1))
+    elif kind == "dimension":
+        graph.input[0].type.tensor_type.shape.dim[0].dim_param = name
+    elif kind == "metadata key":
+        model.metadata_props.add(key=name, value="1")
+    elif kind == "metadata value":
+        model.metadata_props.add(key="stack trace", value=name)
+    elif kind == "in a branch":
+        body = helper.make_graph([helper.make_node("Relu", ["x"], [name])], "b", [], [graph.output[0]])
+        body.output[0].name = name
+        graph.node.append(helper.make_node("If", ["c"], ["z"], then_branch=body, else_branch=body))
+    return model
+
+
+_KINDS = ["node", "op", "domain", "tensor", "weight", "attribute", "dimension", "metadata key", "in a branch"]
+
+
+@pytest.mark.parametrize("kind", _KINDS)
+def test_names_without_end(tmp_path: Path, kind: str) -> None:
+    text = refusal(written(tmp_path, named(kind, "n" * 65_537)))
+    assert "a name of 65,537 characters" in text
+    assert len(text) < 400
+
+
+@pytest.mark.parametrize("kind", [*_KINDS, "metadata value"])
+def test_long_names_are_names(tmp_path: Path, kind: str) -> None:
+    assert load(written(tmp_path, named(kind, "n" * 4096))).units
+
+
+def test_metadata_may_hold_anything(tmp_path: Path) -> None:
+    """Exporters put whole programs there."""
+    assert load(written(tmp_path, named("metadata value", "v" * 1_000_000))).units
+
+
+def test_functions_of_nothing_are_counted_too(tmp_path: Path) -> None:
+    model = parser.parse_model(f"{HEAD}\ng (float[2] x) => (float[2] y) {{ y = Relu(x) }}")
+    opsets = [helper.make_opsetid("", 17)]
+    model.functions.extend(helper.make_function("f", f"F{number}", ["a"], [], [], opsets) for number in range(20))
+    path = written(tmp_path, model)
+    assert load(path, most_nodes=20).units
+    with pytest.raises(ModelError, match="more than 19 functions"):
+        load(path, most_nodes=19)
+
+
 def doubling(depth: int) -> onnx.ModelProto:
     """Functions that call the one before them twice: 2 ** depth nodes."""
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("f", 1)]

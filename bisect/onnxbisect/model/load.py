@@ -79,6 +79,8 @@ def load(
 
 def _demand_few(path: Path, proto: onnx.ModelProto, most: int) -> None:
     # the outermost first: they are counted in no time, whatever somebody has made up
+    if len(proto.functions) > most:
+        raise ModelError(f"{path} has more than {most:,} functions, which is the most that is taken here.")
     count = len(proto.graph.node)
     if count <= most:
         count = written_out(proto)

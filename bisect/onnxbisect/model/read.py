@@ -13,8 +13,10 @@ from onnxbisect.model.external import locations
 _BLOCK = 1 << 22
 #: Protobuf refuses longer messages.
 _MESSAGE_LIMIT = (1 << 31) - 1
-#: Of operator sets; onnx itself counts them in 32 bits.
+#: Of operator sets, and of the format; onnx itself counts the former in 32 bits.
 _NEWEST = (1 << 31) - 1
+#: Characters of a name. Real ones have a hundred, and whatever shows, sorts or logs names does so in no time.
+_LONGEST_NAME = 1 << 16
 
 
 def read(path: Path) -> tuple[onnx.ModelProto, str]:
@@ -40,33 +42,44 @@ def read(path: Path) -> tuple[onnx.ModelProto, str]:
             raise ModelError(
                 f"{path} imports version {entry.version} of an operator set, which cannot be. Export it again."
             )
+    if not 0 <= proto.ir_version <= _NEWEST:
+        raise ModelError(f"{path} says that it is in version {proto.ir_version} of the format, which cannot be.")
     if not proto.graph.node:
         raise ModelError(f"{path} has no nodes: there is nothing that a compiler could refuse.")
-    if (text := _undecodable(proto)) is not None:
-        raise ModelError(
-            f"{path} has the name {text!r}, which is not UTF-8 as ONNX demands. Export it with other names."
-        )
+    _demand_names(path, proto)
     for file in locations(proto, path.parent):
         _hash_file(digest, file)
     return proto, digest.hexdigest()
 
 
-def _undecodable(message: Message) -> bytes | None:
-    """A text that is not UTF-8: protobuf hands it out as bytes, and takes those nowhere."""
+def _demand_names(path: Path, message: Message) -> None:
+    """Names are UTF-8, and of a length that people can give. Values of metadata are no names: exporters put all sorts
+    of things there.
+    """
     if isinstance(message, onnx.TensorProto):  # to list its fields would copy the weights
-        named: object = message.name
-        return named if isinstance(named, bytes) else None
+        _demand_name(path, message.name)
+        return
     for field, value in message.ListFields():
         values = value if field.is_repeated else [value]
         if field.type == FieldDescriptor.TYPE_STRING and field.name != "doc_string":
-            found = next((text for text in values if isinstance(text, bytes)), None)
+            for text in values:
+                _demand_name(path, text, free=field.full_name == "onnx.StringStringEntryProto.value")
         elif field.type == FieldDescriptor.TYPE_MESSAGE:
-            found = next((text for inner in values if (text := _undecodable(inner)) is not None), None)
-        else:
-            continue
-        if found is not None:
-            return found
-    return None
+            for inner in values:
+                _demand_names(path, inner)
+
+
+def _demand_name(path: Path, name: object, *, free: bool = False) -> None:
+    # protobuf hands out as bytes what is not UTF-8, and takes those nowhere
+    if isinstance(name, bytes):
+        raise ModelError(
+            f"{path} has the name {name[:100]!r}, which is not UTF-8 as ONNX demands. Export it with other names."
+        )
+    if isinstance(name, str) and len(name) > _LONGEST_NAME and not free:
+        raise ModelError(
+            f"{path} has a name of {len(name):,} characters, which begins with {name[:40]!r}; "
+            f"names with up to {_LONGEST_NAME:,} are taken here. Export it with other names."
+        )
 
 
 def _bytes(path: Path) -> bytes:
