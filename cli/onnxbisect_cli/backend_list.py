@@ -41,10 +41,9 @@ def show() -> int:
         if isinstance(backend, LoadedBackend) and backend.options:
             _print("", f"options: {_options(backend)}", width)
     outside = [clean(it.name) for it in found.values() if isinstance(it, LoadedBackend) and not it.isolated]
-    level, but = isolation.available(), f", but for {', '.join(outside)}" if outside else ""
-    _print(
-        "", f"Isolation of compiles in a service on this machine: {level}{'' if level is Isolation.NONE else but}.", 0
-    )
+    level = isolation.available()
+    but = f", but for {', '.join(outside)}" if outside and level is not Isolation.NONE else ""
+    _print("", f"Isolation of compiles in a service on this machine: {level}{but}.", 0)
     print("Any command:             onnx-bisect run MODEL -- my_compile {model}")
     print("Your own as a TOML file: onnx-bisect run MODEL --backend ./mychip.toml")
     return 0
