@@ -131,6 +131,7 @@ class QnnBackend:
 
         A context is written even where the provider has refused, so that file proves nothing.
         """
+        workdir = workdir.absolute()
         python, words = str(self._toolchain.python), json.dumps(self._provider_options())
         # -P: this package's own modules must not shadow others
         argv = [python, "-P", str(_SCRIPT), str(probe.absolute()), str(workdir / "context.onnx"), words]
