@@ -87,10 +87,10 @@ class ModelForm:
         self._model: tuple[str, Unfinished] | None = None
         self._data: dict[str, Unfinished] = {}
 
-    def write(self, chunk: bytes) -> None:
+    def write(self, chunk: memoryview) -> None:
         """See `Sink.write`."""
         try:
-            self._parser.write(chunk)
+            self._parser.write(bytes(chunk))
         except FormParserError as error:
             raise _broken() from error
 

@@ -9,7 +9,7 @@ from starlette.requests import Request
 
 from onnxbisect.report.text import clip
 from onnxbisect_api.model_form import Form, ModelForm, Texts
-from onnxbisect_api.receiving import receive
+from onnxbisect_api.receiving import DIGESTS, receive
 from onnxbisect_api.room import room
 from onnxbisect_db import models
 from onnxbisect_db.tables import Model
@@ -29,7 +29,7 @@ async def receive_form(
     left = await run_in_threadpool(room, service, tenant)
     form = ModelForm(
         request.headers.get("content-type", ""),
-        lambda: service.files.begin(limit=service.settings.upload_bytes),
+        lambda: service.files.begin(limit=service.settings.upload_bytes, beside=DIGESTS),
         left,
         texts,
     )

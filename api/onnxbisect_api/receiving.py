@@ -1,15 +1,16 @@
 """Uploads: from the network to the disk, a megabyte at a time, however large they are.
 
-The event loop reads while a thread writes. A slow client holds no thread, only a file that nobody sees.
+The event loop reads while one thread writes and another one makes the digest. A slow client holds no thread, only a
+megabyte and a file that nobody sees.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
+from itertools import cycle
 from typing import Protocol, TypeVar
 
-from anyio import CapacityLimiter, to_thread
-from anyio.lowlevel import RunVar
 from starlette.requests import Request
 
 from onnxbisect_api.problems import Problem
@@ -17,18 +18,23 @@ from onnxbisect_api.problems import Problem
 _BLOCK = 1 << 20
 #: A client that sends nothing for so many seconds is gone, or holds the connection on purpose.
 _PATIENCE = 60.0
-#: Threads that write at a time: not those that answer other requests, which a slow disk must not stop.
-_WRITERS = 8
+#: Uploads that are written at a time.
+_AT_A_TIME = 8
 
-_limiter = RunVar[CapacityLimiter]("writers of uploads")
+# Threads of their own: not those that answer other requests, which a slow disk must not stop. Who writes waits for
+# digests, so that these have others.
+_WRITERS = ThreadPoolExecutor(_AT_A_TIME, thread_name_prefix="upload")
+#: Where files make their digests while they are written.
+DIGESTS = ThreadPoolExecutor(_AT_A_TIME, thread_name_prefix="digest")
+
 T = TypeVar("T")
 
 
 class Sink(Protocol):
     """Where the bytes of a request go. It is used by one thread at a time."""
 
-    def write(self, chunk: bytes) -> None:
-        """What comes next. What it raises ends the upload."""
+    def write(self, chunk: memoryview) -> None:
+        """What comes next; when the next write has returned, other bytes are there. What it raises ends the upload."""
 
     def abandon(self) -> None:
         """Nothing more comes; leave nothing behind, unless all of it was finished."""
@@ -36,32 +42,29 @@ class Sink(Protocol):
 
 async def receive(request: Request, sink: Sink, finish: Callable[[], T]) -> T:
     """All of the request's body into the sink, then `finish` in a thread. In the end the sink is abandoned."""
+    loop = asyncio.get_running_loop()
+    working: asyncio.Future[None] | asyncio.Future[T] | None = None
     try:
-        await _pour(request.stream(), sink.write)
-        return await _in_thread(finish)
+        async with aclosing(_blocks(request.stream())) as blocks:
+            async for block in blocks:
+                if working is not None:
+                    await asyncio.shield(working)
+                working = loop.run_in_executor(_WRITERS, sink.write, block)
+        if working is not None:
+            await asyncio.shield(working)
+        working = finishing = loop.run_in_executor(_WRITERS, finish)
+        return await asyncio.shield(finishing)
     finally:
+        if working is not None:
+            # A thread cannot be cancelled: what it uses is its own until it ends.
+            await asyncio.wait([working])
         sink.abandon()
 
 
-async def _pour(body: AsyncIterator[bytes], write: Callable[[bytes], None]) -> None:
-    writing: asyncio.Task[None] | None = None
-    try:
-        async with aclosing(_blocks(body)) as blocks:
-            async for block in blocks:
-                if writing is not None:
-                    await writing
-                writing = asyncio.create_task(_in_thread(write, block))
-        if writing is not None:
-            await writing
-    finally:
-        if writing is not None:
-            await asyncio.wait([writing])  # the sink is the thread's until then
-
-
-async def _blocks(body: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
+async def _blocks(body: AsyncIterator[bytes]) -> AsyncGenerator[memoryview, None]:
     """The same bytes in few pieces: each costs a change of threads."""
-    chunks: list[bytes] = []
-    size = 0
+    memory = _memory()
+    block, size = next(memory), 0
     while True:
         try:
             async with asyncio.timeout(_PATIENCE):
@@ -70,26 +73,25 @@ async def _blocks(body: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
             raise Problem(408, f"Nothing has come for {_PATIENCE:g} seconds: upload it again.") from None
         if chunk is None:
             break
-        chunks.append(chunk)
-        size += len(chunk)
-        if size >= _BLOCK:
-            yield b"".join(chunks)
-            chunks.clear()
-            size = 0
-    if chunks:
-        yield b"".join(chunks)
+        rest = memoryview(chunk)
+        while rest:
+            took = min(len(rest), _BLOCK - size)
+            block[size : size + took] = rest[:took]
+            size += took
+            rest = rest[took:]
+            if size == _BLOCK:
+                yield block
+                block, size = next(memory), 0
+    if size:
+        yield block[:size]
 
 
-async def _in_thread(function: Callable[..., T], *args: object) -> T:
-    try:
-        limiter = _limiter.get()
-    except LookupError:
-        limiter = CapacityLimiter(_WRITERS)
-        _limiter.set(limiter)
-    running = asyncio.create_task(to_thread.run_sync(function, *args, limiter=limiter))
-    try:
-        return await asyncio.shield(running)
-    except asyncio.CancelledError:
-        # A thread cannot be cancelled: what it uses is its own until it ends.
-        await asyncio.wait([running])
-        raise
+def _memory() -> Iterator[memoryview]:
+    """For a block to be filled, one to be written, and one whose digest is made. The same again and again: fresh memory
+    costs the kernel as much time as the network does.
+    """
+    made = []
+    for _ in range(3):
+        made.append(memoryview(bytearray(_BLOCK)))
+        yield made[-1]
+    yield from cycle(made)

@@ -10,6 +10,7 @@ import os
 import re
 import time
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Executor
 from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO, Protocol
@@ -55,11 +56,11 @@ class Files:
         self._unfinished = folder / "unfinished"
         self._unfinished.mkdir(parents=True, exist_ok=True)
 
-    def begin(self, *, limit: int | None = None) -> Unfinished:
-        """A file that comes piece by piece. Whoever begins it abandons it in the end, which does nothing to a file that
-        is finished.
+    def begin(self, *, limit: int | None = None, beside: Executor | None = None) -> Unfinished:
+        """A file that comes piece by piece; its digest is made `beside` the writing. Whoever begins it abandons it in
+        the end, which does nothing to a file that is finished.
         """
-        return Unfinished(self._unfinished, self._place, floor=self._floor, limit=limit)
+        return Unfinished(self._unfinished, self._place, floor=self._floor, limit=limit, beside=beside)
 
     def put(self, chunks: Iterable[bytes], *, limit: int | None = None) -> Stored:
         """See `FileStore.put`; DiskFullError where the disk is, or would be, too full."""

@@ -1,7 +1,9 @@
 """Uploads over a real network: what they cost in memory, and what is left when they end before their end."""
 
 import asyncio
+import hashlib
 import http.client
+import json
 import os
 import shutil
 import socket
@@ -137,6 +139,15 @@ def test_a_large_upload_takes_little_memory(
     assert unfinished(folder) == []
 
 
+def test_every_byte_of_a_large_upload_is_where_it_was(server: Served, folder: Path, token: str) -> None:
+    """However the network cuts it, and whatever memory it goes through."""
+    whole = os.urandom((30 << 20) + 12_345)
+    status, answer = send(server, token, (whole[at : at + 777_777] for at in range(0, len(whole), 777_777)))
+    assert status == 201
+    assert json.loads(answer)["sha256"] == hashlib.sha256(whole).hexdigest()
+    assert [path.read_bytes() == whole for path in (folder / "files").glob("??/*")] == [True]
+
+
 def test_what_is_said_to_be_too_large_is_refused_before_it_comes(server: Served, folder: Path, token: str) -> None:
     with begun(server, token, f"Content-Length: {_LIMIT + 1}\r\nExpect: 100-continue") as connection:
         answer = http.client.HTTPResponse(connection)
@@ -217,7 +228,7 @@ class _Sink:
     def __init__(self) -> None:
         self.did: list[str] = []
 
-    def write(self, chunk: bytes) -> None:
+    def write(self, chunk: memoryview) -> None:
         self.did.append(f"wrote {len(chunk)}")
 
     def abandon(self) -> None:
@@ -244,7 +255,7 @@ def test_a_request_that_is_cancelled_leaves_the_sink_to_nobody() -> None:
     writing, go_on = threading.Event(), threading.Event()
 
     class Slow(_Sink):
-        def write(self, chunk: bytes) -> None:
+        def write(self, chunk: memoryview) -> None:
             writing.set()
             go_on.wait(60)
             super().write(chunk)

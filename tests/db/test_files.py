@@ -4,6 +4,7 @@ import hashlib
 import os
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -170,3 +171,19 @@ def test_a_file_that_is_abandoned_leaves_nothing(disk: Files, sealed: bool) -> N
         coming.seal()
     coming.abandon()
     assert left_over(disk) == []
+
+
+def test_a_digest_beside_the_writing_is_that_of_what_was_written(disk: Files) -> None:
+    """Chunks come in memory that is used again, as `Unfinished.write` allows, and more than the disk takes at once."""
+    memory = [bytearray(3 << 20) for _ in range(3)]
+    whole = b""
+    with ThreadPoolExecutor() as beside:
+        file = disk.begin(beside=beside)
+        for number, size in enumerate([3 << 20, 5, 1 << 20, 3 << 20, 1 << 16, 3 << 20, 70_001]):
+            chunk = memoryview(memory[number % 3])[:size]
+            chunk[:] = os.urandom(size)
+            whole += chunk
+            file.write(chunk)
+        stored = file.finish()
+    assert (stored.sha256, stored.size) == (hashlib.sha256(whole).hexdigest(), len(whole))
+    assert disk.path(stored.sha256).read_bytes() == whole

@@ -8,7 +8,7 @@ from onnxbisect_api.access import Contributor, Reader, Submitter
 from onnxbisect_api.addresses import TheAddresses
 from onnxbisect_api.names import Sha256
 from onnxbisect_api.problems import missing
-from onnxbisect_api.receiving import receive
+from onnxbisect_api.receiving import DIGESTS, receive
 from onnxbisect_api.room import demand_length, quota_named, room
 from onnxbisect_api.service import TheService
 from onnxbisect_db import retention, uploads
@@ -32,7 +32,7 @@ async def put(request: Request, service: TheService, caller: Contributor, addres
     """The body is the file, as it is: a sample of the model's inputs, for the `calibration` of a job."""
     left = await run_in_threadpool(room, service, caller.tenant)
     demand_length(request, left)
-    file = service.files.begin(limit=left.limit)
+    file = service.files.begin(limit=left.limit, beside=DIGESTS)
 
     def finish() -> Stored:
         room(service, caller.tenant).demand(file.seal().size)

@@ -18,7 +18,7 @@ from onnxbisect_api.model_upload import note, note_form, receive_form
 from onnxbisect_api.names import Sha256
 from onnxbisect_api.pages import Paged
 from onnxbisect_api.problems import missing
-from onnxbisect_api.receiving import receive
+from onnxbisect_api.receiving import DIGESTS, receive
 from onnxbisect_api.room import demand_length, quota_named, room
 from onnxbisect_api.service import TheService
 from onnxbisect_db import models, retention
@@ -83,7 +83,7 @@ async def put(
     left = await run_in_threadpool(room, service, caller.tenant)
     demand_length(request, left)
     said = name if name is not None else _told(request)
-    file = service.files.begin(limit=left.limit)
+    file = service.files.begin(limit=left.limit, beside=DIGESTS)
 
     def finish() -> UploadedView:
         room(service, caller.tenant).demand(file.seal().size)
