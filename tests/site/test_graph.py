@@ -58,6 +58,17 @@ def test_it_begins_at_the_culprit_that_the_address_names_and_tells_of_it(look: L
     assert "culprit=1" in page.url
 
 
+def test_its_data_is_asked_for_once_and_with_the_page_where_the_page_knows_what_is_wanted(look: Look, job: str) -> None:
+    asked = """performance.getEntriesByType("resource").filter(({ name }) => /(states|graph)[?]/.test(name))
+        .map(({ name, initiatorType }) => `${name.split(/[/?]/).at(-2)} by ${initiatorType}`).sort()"""
+    page = look(f"/jobs/{job}")
+    graph(page)
+    assert page.evaluate(asked) == ["graph by link", "states by link"]
+    page = look(f"/jobs/{job}?culprit=2")
+    graph(page)
+    assert page.evaluate(asked) == ["graph by fetch", "states by link"]
+
+
 def test_a_click_selects_the_node_that_is_there_and_its_probes_are_a_link_away(look: Look, job: str) -> None:
     page = look(f"/jobs/{job}")
     canvas = graph(page)
@@ -129,6 +140,6 @@ def test_modules_that_a_script_imports_are_at_addresses_that_browsers_keep(calle
     nobody = callers.nobody()
     page = nobody.get("/login").text
     folder = page[page.index("/static/") : page.index("/icon.svg")]
-    for name in ("graph.js", "graph_view.js", "report.css"):
+    for name in ("graph.js", "graph_view.js", "site.css"):
         assert "immutable" in nobody.get(f"{folder}/{name}").headers["cache-control"]
     assert nobody.get("/static/before/graph.js").headers["cache-control"] == "no-cache"

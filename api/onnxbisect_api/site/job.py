@@ -1,5 +1,6 @@
 """A job's page: what is wrong, where and why, or how far the search is."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -8,7 +9,7 @@ from fastapi import APIRouter, Query, Request, Response
 from onnxbisect_api.access import Reader
 from onnxbisect_api.addresses import TheAddresses
 from onnxbisect_api.found import document_of
-from onnxbisect_api.known import of_report
+from onnxbisect_api.known import CulpritUnits, of_report
 from onnxbisect_api.names import RowId
 from onnxbisect_api.overviews import overview_of
 from onnxbisect_api.service import TheService
@@ -19,6 +20,11 @@ from onnxbisect_api.unit_names import Names
 from onnxbisect_worker.service import Service
 
 router = APIRouter()
+
+#: How far around a culprit the graph shows at first.
+_HOPS = 3
+#: Parts of the address by which the graph begins elsewhere.
+_ELSEWHERE = frozenset({"culprit", "unit"})
 
 #: Which of several targets; what browsers send of an empty field counts as none.
 Target = Annotated[int | None, Query(ge=1, le=32)]
@@ -38,6 +44,7 @@ def shown(
     now = situation(service, request.app.state.known, caller, addresses, job_id, target)
     told = {"doc": None, "overview": None, **_told(now, service)}
     states = now.states if told["doc"] is None else of_report(told["doc"])
+    culprits = [] if states is None else states.culprits
     return page(
         request,
         "job.html.j2",
@@ -45,8 +52,10 @@ def shown(
         **now.content(),
         **told,
         shape=now.shape,
-        culprits=[] if states is None else states.culprits,
+        culprits=culprits,
         after_culprits=None if now.search is None or now.search.graph is None else "_job_graph.html.j2",
+        hops=_HOPS,
+        begins_at=_begins_at(request, culprits),
         drawn=_drawn(now, names),
         server_time=datetime.now(UTC),
     )
@@ -58,6 +67,13 @@ def _told(now: Situation, service: Service) -> dict[str, Any]:
         return report_view(now.row, now.search, document_of(service, now.search.report))
     overview = overview_of(now.row, service) if now.search is None and not now.going else None
     return {} if overview is None else overview_view(now.row, overview)
+
+
+def _begins_at(request: Request, culprits: Sequence[CulpritUnits]) -> str:
+    """The units that the graph will ask for at once; empty where that is for its script to say."""
+    if _ELSEWHERE & request.query_params.keys():
+        return ""
+    return next((culprit.units for culprit in culprits if culprit.units), "")
 
 
 def _drawn(now: Situation, names: Names) -> dict[str, Any] | None:

@@ -41,8 +41,11 @@ def address(name: str) -> str:
 
 
 @router.get("/static/{version}/{name:path}")
-def static(version: str, name: str) -> Response:
-    """An old version's address answers with what is there now, and is not kept."""
+async def static(version: str, name: str) -> Response:
+    """An old version's address answers with what is there now, and is not kept.
+
+    All of it is in memory: what hands it to a thread costs as much as the rest of the answer.
+    """
     folder = _folder()
     file = folder.files.get(name)
     if file is None:
@@ -54,7 +57,8 @@ def static(version: str, name: str) -> Response:
 @cache
 def _folder() -> _Folder:
     found = dict(_below(resources.files("onnxbisect_api.site").joinpath("static"), ""))
-    found["report.css"] = stylesheet().encode()
+    # of what a page needs before it can be painted, every file is one more wait
+    found["site.css"] = stylesheet().encode() + found["site.css"]
     files = {
         name: _File(content=content, media_type=media_type)
         for name, content in sorted(found.items())

@@ -40,7 +40,7 @@ export class Data {
 }
 
 async function asked(address) {
-  const answer = await fetch(address, { headers: { Accept: "application/json" } });
+  const answer = await fetch(address);
   if (answer.ok) return answer.json();
   const problem = await answer.json().catch(() => ({}));
   throw new Error(problem.detail ?? problem.title ?? `The service answered ${answer.status}.`);
