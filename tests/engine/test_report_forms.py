@@ -136,6 +136,19 @@ def test_html_of_a_large_model_draws_runs_instead_of_cells():
     assert '<a href="#c1"' in strip
 
 
+def test_html_folds_all_but_the_first_pieces_of_many():
+    report = plain_report()
+    report["partition"] = [report["partition"][0] | {"nodes": [f"piece{i}"]} for i in range(1, 31)]
+    open_at_first, folded = re.search(r"<table>(?:(?!<h2).)*piece1<.*?(?=<h2)", html(report), re.DOTALL)[0].split(
+        "<details>"
+    )
+    assert re.findall(r'<td class="r">(\d+)</td>.*?<code>piece(\d+)<', open_at_first) == [
+        (f"{i}",) * 2 for i in range(1, 21)
+    ]
+    assert re.findall(r'<td class="r">(\d+)</td>.*?<code>piece(\d+)<', folded) == [(f"{i}",) * 2 for i in range(21, 31)]
+    assert "<summary>10 more</summary>" in folded
+
+
 def test_html_headings_are_in_order():
     levels = [int(tag[1]) for tag, _ in Page(html(plain_report())).tags if re.fullmatch("h[1-6]", tag)]
     assert levels[0] == 1

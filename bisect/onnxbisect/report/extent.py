@@ -14,6 +14,8 @@ CULPRITS = 500
 PLACES = 200
 #: Rows of any other table.
 ROWS = 200
+#: Of those, the pieces of the model that are not folded: hundreds take as long to lay out as the rest of a page.
+PIECES = 20
 #: Rows of a table that a compiler made, which is folded.
 TABLE_ROWS = 2000
 #: Probes that are shown besides those that something refers to.

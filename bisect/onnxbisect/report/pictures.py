@@ -47,9 +47,9 @@ def strip(document: Mapping[str, Any]) -> Markup:
             for index in indices(text):
                 number.setdefault(index, position)
     columns = next(columns for most, columns in _FINENESS if most is None or count <= most) // 2
-    halves: list[Markup] = []
+    halves: list[str] = []
     for start in range(0, count, columns):
-        cells: list[Markup] = []
+        cells: list[str] = []
         index, end = start, min(count, start + columns)
         while index < end:
             run = 1
@@ -59,30 +59,30 @@ def strip(document: Mapping[str, Any]) -> Markup:
             x = (index - start) * _PITCH + 1
             cells.append(_cell(units, state[index], index, run, x, number.get(index), count <= _FINENESS[0][0]))
             index += run
-        halves.append(
-            Markup('<svg viewBox="0 0 {} {}">{}</svg>').format(columns * _PITCH, _PITCH, Markup().join(cells))
-        )
-    return Markup('<div class="strip">{}</div>').format(Markup().join(halves))
+        halves.append(f'<svg viewBox="0 0 {columns * _PITCH} {_PITCH}">{"".join(cells)}</svg>')
+    return Markup(f'<div class="strip">{"".join(halves)}</div>')  # noqa: S704 - `_cell` escapes
 
 
 def _cell(
     units: Mapping[str, Any], state: str, index: int, run: int, x: int, number: int | None, numbered: bool
-) -> Markup:
+) -> str:
+    """Plain text, escaped here: `Markup.format` takes half the time of a large page."""
     if run > 1:
         title = f"units {index} to {index + run - 1}: {_STATE_NAMES[state]}"
     else:
         title = f"{clip(units['ops'][index], 60)} · {clip_left(units['names'][index], 120)} · {_STATE_NAMES[state]}"
     width = run * _PITCH - (_PITCH - _CELL)
-    shape = Markup('<rect class="u {}" x="{}" y="1" width="{}" height="{}" rx="2"><title>{}</title></rect>').format(
-        state, x, width, _CELL, title
+    shape = (
+        f'<rect class="u {state}" x="{x}" y="1" width="{width}" height="{_CELL}" rx="2">'
+        f"<title>{escape(title)}</title></rect>"
     )
     if state == "needs_context" and run == 1:
-        return shape + Markup('<path class="mark" d="M{} {}l8 -8"/>').format(x + 3, _CELL - 2)
+        return f'{shape}<path class="mark" d="M{x + 3} {_CELL - 2}l8 -8"/>'
     if number is None:
         return shape
     if numbered:
-        shape += Markup('<text class="n" x="{}" y="{}">{}</text>').format(x + _CELL / 2, _CELL - 2.5, min(number, 999))
-    return Markup('<a href="#c{}" aria-label="culprit {}">{}</a>').format(number, number, shape)
+        shape += f'<text class="n" x="{x + _CELL / 2}" y="{_CELL - 2.5}">{min(number, 999)}</text>'
+    return f'<a href="#c{number}" aria-label="culprit {number}">{shape}</a>'
 
 
 def surroundings(around: Mapping[str, Any]) -> Markup:
