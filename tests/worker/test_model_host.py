@@ -446,6 +446,15 @@ def test_a_host_has_what_compilers_need_and_no_secret(tmp_path: Path, monkeypatc
     assert hosts_folder(place.settings) in Path(found["TMPDIR"]).parents
 
 
+def test_what_is_forked_has_no_threads(tmp_path: Path) -> None:
+    """Their locks would be held for ever in the child."""
+    place = Place.at(tmp_path)
+    with place.hosts() as hosts, hosts.lent(place.case(relus(2))) as host:
+        host.prepare()
+        (server,) = (it for it in children(os.getpid()) if "fork_server" in command_of(it))
+        assert len(list(Path(f"/proc/{server}/task").iterdir())) == 1
+
+
 def test_a_host_stays_for_the_next_question(tmp_path: Path) -> None:
     """Also the one that prepared: nobody reads the model twice."""
     place = Place.at(tmp_path)

@@ -120,6 +120,7 @@ def main() -> None:
     """Serve; in a child, be a host."""
     requests = socket.socket(fileno=os.dup(0))
     _nothing_for(0)
+    os.set_blocking(2, False)  # nobody reads it before the end
     gc.freeze()  # collections would touch, and so copy, what is shared
     given = _Server(requests).serve()
     os.setsid()

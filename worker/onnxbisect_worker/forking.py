@@ -15,6 +15,8 @@ from onnxbisect_worker.obituary import obituary
 
 #: The name of a host, for those who look at the system's processes.
 HOST_NAME = "model-host"
+#: What has threads cannot be forked safely; numpy's calculations here are too small to want more.
+_ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1"}
 #: Seconds in which a server without children ends.
 _PATIENCE = 2.0
 
@@ -113,7 +115,7 @@ class ForkServer:
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
-                env=self._environment,
+                env={**self._environment, **_ONE_THREAD},
                 start_new_session=True,  # Ctrl-C is for the worker, who ends its hosts
             )
 
