@@ -31,6 +31,9 @@ _ALWAYS = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ")
 #: Seconds past the time limit after which the supervisor itself is taken for dead.
 _GRACE = 30.0
 
+#: What a program says, in the words of the C library, that writes where it may only read.
+_READ_ONLY = "Read-only file system"
+
 #: Files listed of one work directory; a compiler that writes more is not worth listing.
 _MOST_ARTIFACTS = 10_000
 
@@ -84,7 +87,11 @@ def run(
     head, _, log = answer.partition(b"\n")
     if not head:
         return Outcome(broken=f"The process that watches over '{argv[0]}' was killed; nothing is known of the compile.")
-    return _outcome(json.loads(head), log.decode(errors="replace"), argv[0])
+    outcome = _outcome(json.loads(head), log.decode(errors="replace"), argv[0])
+    if confinement is not None and outcome.exit_code and _READ_ONLY in outcome.log:
+        reason = f"'{argv[0]}' failed, and wrote where an isolated compile may not: outside of its work directory."
+        return replace(outcome, exit_code=None, broken=reason)
+    return outcome
 
 
 def kill_running() -> None:

@@ -190,6 +190,13 @@ except OSError as error:
     assert outcome.log.split("\n") == ["0000000000000000", "-1 []", "-1", "0", "-1 []", "-1", "Permission denied", ""]
 
 
+def test_who_fails_because_of_it_says_nothing_of_the_model(place: Path) -> None:
+    outcome = look(place, "open('/usr/cache', 'w')")
+    assert "wrote where an isolated compile may not" in outcome.broken
+    assert outcome.exit_code is None
+    assert look(place, "import sys; sys.exit('error: no such op')").exit_code == 1
+
+
 def test_an_abort_is_one(place: Path) -> None:
     """The first process of a namespace would not die of it."""
     assert look(place, "import os; os.abort()").signal == 6
@@ -276,6 +283,24 @@ except BlockingIOError:
             head, _, log = started.stdout.read().partition("\n")
     assert json.loads(head)["complaint"] == ""
     assert log == "65534 65534 [] 0000000000000000\nenough\n"
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("setpriv"), reason="needs root and the command setpriv")
+def test_where_the_kernel_refuses_nothing_is_run_half_isolated(tmp_path: Path) -> None:
+    """As in a container: whoever wants it run all the same asks again, without isolation."""
+    view = isolation.view(Confinement(workdir=tmp_path), sys.executable, cwd=tmp_path, env={}, reads=())
+    order = {
+        **{"argv": ["touch", str(tmp_path / "ran")], "path": "/usr/bin/touch", "cwd": str(tmp_path), "env": {}},
+        **{"seconds": 60, "memory_bytes": None, "file_bytes": None, "log_bytes": 10_000, "network": False},
+        "view": view,
+    }
+    powerless = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"]
+    supervisor = Path(process.__file__).with_name("supervise.py")
+    done = subprocess.run(
+        [*powerless, sys.executable, "-I", "-S", supervisor], input=json.dumps(order) + "\n", stdout=-1, text=True
+    )
+    assert "could not be isolated" in json.loads(done.stdout.partition("\n")[0])["complaint"]
+    assert not (tmp_path / "ran").exists()
 
 
 class TestOnnxRuntime(BackendConformance):
