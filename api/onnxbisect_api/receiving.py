@@ -1,7 +1,7 @@
-"""Uploads: from the network to the disk, a megabyte at a time, however large they are.
+"""Uploads: from the network to the disk, two megabytes at a time, however large they are.
 
-The event loop reads while one thread writes and another one makes the digest. A slow client holds no thread, only a
-megabyte and a file that nobody sees.
+The event loop reads while one thread writes and another one makes the digest. A slow client holds no thread, only
+two megabytes and a file that nobody sees.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from starlette.requests import Request
 
 from onnxbisect_api.problems import Problem
 
-_BLOCK = 1 << 20
+_BLOCK = 2 << 20
 #: A client that sends nothing for so many seconds is gone, or holds the connection on purpose.
 _PATIENCE = 60.0
 #: Uploads that are written at a time.

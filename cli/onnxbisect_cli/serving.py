@@ -46,6 +46,7 @@ def serve(settings: Settings) -> None:
             app, token = create_app(service), None
         config = uvicorn.Config(
             app,
+            http="h11",  # which bounds the head of a request: httptools, taken where it is, would read on for ever
             log_config=None,
             log_level="warning",
             access_log=False,

@@ -199,7 +199,7 @@ def test_a_job_s_form_that_breaks_off_leaves_nothing(server: Served, folder: Pat
 
 def test_slow_clients_hold_nobody_up(server: Served, folder: Path, token: str) -> None:
     """More of them than there are threads for requests, each in the middle of its upload."""
-    slow = [begun(server, token, "Content-Length: 3000000", b"x" * 1_100_000) for _ in range(60)]
+    slow = [begun(server, token, "Content-Length: 3000000", b"x" * 2_200_000) for _ in range(60)]
     try:
         until(lambda: len([path for path in unfinished(folder) if path.stat().st_size > 0]) == len(slow))
         answered, _ = send(server, token, iter([b"quick"]))
@@ -276,7 +276,7 @@ def test_a_request_that_is_cancelled_leaves_the_sink_to_nobody() -> None:
 
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(cancelled())
-    assert sink.did == ["wrote 1048576", "abandoned"]
+    assert sink.did == ["wrote 2097152", "abandoned"]
 
 
 def test_a_process_that_only_takes_uploads_has_no_onnx_in_memory() -> None:

@@ -173,11 +173,22 @@ def test_a_file_that_is_abandoned_leaves_nothing(disk: Files, sealed: bool) -> N
     assert left_over(disk) == []
 
 
+class _Late(ThreadPoolExecutor):
+    """Threads that never have time at once."""
+
+    def submit(self, function, /, *arguments, **named):  # type: ignore[no-untyped-def]
+        def late() -> object:
+            time.sleep(0.05)
+            return function(*arguments, **named)
+
+        return super().submit(late)
+
+
 def test_a_digest_beside_the_writing_is_that_of_what_was_written(disk: Files) -> None:
     """Chunks come in memory that is used again, as `Unfinished.write` allows, and more than the disk takes at once."""
     memory = [bytearray(3 << 20) for _ in range(3)]
     whole = b""
-    with ThreadPoolExecutor() as beside:
+    with _Late() as beside:
         file = disk.begin(beside=beside)
         for number, size in enumerate([3 << 20, 5, 1 << 20, 3 << 20, 1 << 16, 3 << 20, 70_001]):
             chunk = memoryview(memory[number % 3])[:size]
