@@ -197,6 +197,39 @@ def test_who_fails_because_of_it_says_nothing_of_the_model(place: Path) -> None:
     assert look(place, "import sys; sys.exit('error: no such op')").exit_code == 1
 
 
+CHIP = """
+name = "chip"
+inherit_env = ["LICENSE"]
+command = ["sh", "-c", "cat $LICENSE; ls {here} $(dirname $LICENSE); exec {python} -c '%s' %d", "{model}"]
+"""
+
+
+@pytest.mark.parametrize(("more", "reached"), [("", False), ("network = true", True)])
+def test_a_toml_file_says_what_its_compiler_needs(
+    place: Path, monkeypatch: pytest.MonkeyPatch, more: str, reached: bool
+) -> None:
+    """Its own folder and what variables name are seen wherever they are; others are reached where it says so."""
+    home = place / "home"
+    (home / "chip").mkdir(parents=True)
+    (home / "licence").write_text("licensed ")
+    (home / "diary").touch()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("LICENSE", str(home / "licence"))
+    code = 'import socket, sys; print(socket.socket().connect_ex(("127.0.0.1", int(sys.argv[1]))) == 0)'
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        text = CHIP % (code.replace('"', '\\"'), listener.getsockname()[1])
+        (home / "chip" / "chip.toml").write_text(f"{more}\n{text}")
+        confinement = Confinement(probe=place / "probe" / "model.onnx", workdir=place / "work")
+        backend = make(str(home / "chip" / "chip.toml"), {})
+        limits = Limits(confinement=confinement)
+        outcome = backend.compile(place / "probe" / "model.onnx", place / "work", limits)
+    words = outcome.log.split()
+    assert "licensed" in words
+    assert "chip.toml" in words
+    assert "diary" not in words
+    assert words[-1] == str(reached), outcome
+
+
 def test_an_abort_is_one(place: Path) -> None:
     """The first process of a namespace would not die of it."""
     assert look(place, "import os; os.abort()").signal == 6

@@ -14,6 +14,7 @@ from installation import Installation
 from sqlalchemy import select
 
 from onnxbisect.errors import OptionError
+from onnxbisect_backends import isolation
 from onnxbisect_db import lifecycle, workers
 from onnxbisect_db.states import JobState, ProbeState
 from onnxbisect_db.tables import Probe
@@ -93,16 +94,18 @@ def test_it_tells_what_compilers_it_has(it: Installation) -> None:
         give_up = time.monotonic() + 60
         tools: dict[str, str] = {}
         unusable: list[str] = []
+        levels: dict[str, str] = {}
         while not tools:
             assert time.monotonic() < give_up
             with it.service.database.session() as session:
                 for row in workers.listed(session):
-                    tools, unusable = row.tools, row.unusable or []
+                    tools, unusable, levels = row.tools, row.unusable or [], row.isolation or {}
             time.sleep(0.05)
     assert tools["onnxruntime"].startswith("onnxruntime 1.")
     assert tools["whitelist"] != ""
     assert tools.keys() >= {"pulsar2", "tpu-mlir", "qnn", "rknn"}
     assert not {"onnxruntime", "whitelist"} & set(unusable)
+    assert (levels["onnxruntime"], levels["whitelist"]) == (isolation.available(), "none")
     assert ("acuity" in unusable) == (shutil.which("pegasus") is None)
 
 
