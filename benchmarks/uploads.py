@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from installed import Api, Installed, forget_peak, resident
+from installed import Api, Installed, cpu_seconds, forget_peak, resident
 
 _BLOCK = 1 << 20
 _TIMEOUT = 300.0
@@ -17,7 +17,8 @@ _TIMEOUT = 300.0
 @dataclass(frozen=True, kw_only=True)
 class Uploaded:
     """Seconds that the upload took, and the same bytes written to the same disk with a sync in the end, each several
-    times; bytes of memory that the API held when it had answered its first requests, and at most.
+    times; bytes of memory that the API held when it had answered its first requests, and at most; of that what is its
+    own, and no page of a program's or a library's file; processor time of the API for all uploads.
     """
 
     size: int
@@ -26,11 +27,18 @@ class Uploaded:
     digests: tuple[float, ...]
     idle: int
     most: int
+    own: int
+    cpu: float
 
     @property
     def ratio(self) -> float:
         """Of the speeds, in the middle of what was measured."""
         return _middle(self.writes) / _middle(self.uploads)
+
+    @property
+    def cpu_per_gigabyte(self) -> float:
+        """Seconds of the API's processes."""
+        return self.cpu / len(self.uploads) / (self.size / 1e9)
 
     def speed(self, seconds: tuple[float, ...]) -> float:
         """Megabytes a second."""
@@ -45,13 +53,22 @@ def measure(here: Installed, size: int, times: int) -> Uploaded:
         idle = resident(api.pid)
         forget_peak(api.pid)
         uploads, writes, digests = [], [], []
+        used = cpu_seconds(api.pid)
         for number in range(times):
             writes.append(_written(here.folder / "beside", block, size))
             uploads.append(_upload(api, block, size, str(number).encode()))
             digests.append(_digested(block, size))
-        most = resident(api.pid, "VmHWM")
+        used = cpu_seconds(api.pid) - used
+        most, own = resident(api.pid, "VmHWM"), resident(api.pid, "RssAnon")
     return Uploaded(
-        size=size, uploads=tuple(uploads), writes=tuple(writes), digests=tuple(digests), idle=idle, most=most
+        size=size,
+        uploads=tuple(uploads),
+        writes=tuple(writes),
+        digests=tuple(digests),
+        idle=idle,
+        most=most,
+        own=own,
+        cpu=used,
     )
 
 
