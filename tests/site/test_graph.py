@@ -67,6 +67,7 @@ def test_its_data_is_asked_for_once_and_with_the_page_where_the_page_knows_what_
     page = look(f"/jobs/{job}?culprit=2")
     graph(page)
     assert page.evaluate(asked) == ["graph by fetch", "states by link"]
+    assert look(f"/jobs/{job}", scripts=False).evaluate(asked) == []
 
 
 def test_a_click_selects_the_node_that_is_there_and_its_probes_are_a_link_away(look: Look, job: str) -> None:
