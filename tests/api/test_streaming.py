@@ -250,6 +250,39 @@ def test_who_sends_nothing_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) ->
     assert sink.did == ["abandoned"]
 
 
+def test_who_sends_now_and_then_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(receiving, "_PATIENCE", 1.0)
+    monkeypatch.setattr(receiving, "_ABOUT", 0.1)
+    left = [b"x"] * 6
+    sink = _Sink()
+
+    async def slow() -> dict[str, object]:
+        await asyncio.sleep(0.25)
+        return {"type": "http.request", "body": left.pop(), "more_body": bool(left)}
+
+    request = Request({"type": "http", "method": "PUT", "headers": []}, slow)  # type: ignore[arg-type]
+    asyncio.run(receiving.receive(request, sink, lambda: sink.did.append("finished")))
+    assert sink.did == ["wrote 6", "finished", "abandoned"]
+
+
+def test_a_slow_disk_is_not_taken_for_a_client_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(receiving, "_PATIENCE", 0.05)
+    left = [_BLOCK] * 6
+
+    class Slow(_Sink):
+        def write(self, chunk: memoryview) -> None:
+            time.sleep(0.2)
+            super().write(chunk)
+
+    async def quick() -> dict[str, object]:
+        return {"type": "http.request", "body": left.pop(), "more_body": bool(left)}
+
+    sink = Slow()
+    request = Request({"type": "http", "method": "PUT", "headers": []}, quick)  # type: ignore[arg-type]
+    asyncio.run(receiving.receive(request, sink, lambda: None))
+    assert sink.did == ["wrote 2097152"] * 3 + ["abandoned"]
+
+
 def test_a_request_that_is_cancelled_leaves_the_sink_to_nobody() -> None:
     """The thread that writes ends first: the sink must not be abandoned under it."""
     writing, go_on = threading.Event(), threading.Event()
