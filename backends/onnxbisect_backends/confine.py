@@ -46,16 +46,11 @@ def demand(outcome: int, what: str) -> None:
 
 
 def enter(*, network: bool) -> None:
-    """Move to a new user namespace, in which the next child will be the first process. OSError where that fails.
-
-    Nobody is anybody else there: user and group have the numbers that they had.
-    """
-    user, group = os.geteuid(), os.getegid()
+    """Move to a new user namespace, in which the next child will be the first process. OSError where that fails."""
+    me = os.geteuid(), os.getegid()
     wanted = CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWIPC | (0 if network else CLONE_NEWNET)
     demand(_libc.unshare(wanted), "namespaces")
-    for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
-        with open(f"/proc/self/{name}", "w") as table:  # noqa: PTH123 - pathlib is slow to import
-            table.write(text)
+    stay(*me)
     if not network:
         loopback()
 
@@ -70,10 +65,16 @@ def leave_network() -> None:
         # a root that may not do this may not be root in a new namespace either, and would become nobody
         if user == 0 or _libc.unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0:
             return
-        for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
-            with contextlib.suppress(OSError), open(f"/proc/self/{name}", "w") as table:  # noqa: PTH123 - as above
-                table.write(text)
+        with contextlib.suppress(OSError):
+            stay(user, group)
     loopback()
+
+
+def stay(user: int, group: int) -> None:
+    """In a new user namespace, have the numbers that one had. OSError where not even this is allowed."""
+    for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
+        with open(f"/proc/self/{name}", "w") as table:  # noqa: PTH123 - pathlib is slow to import
+            table.write(text)
 
 
 def loopback() -> None:
