@@ -49,8 +49,8 @@ image = words.pop(0)
 if image != "pulsar2:5.1":
     print(f"Unable to find image '{{image}}' locally", file=sys.stderr)
     sys.exit(125)
-(here / "new").write_text(json.dumps({{**order, "words": words}}))
-(here / "new").rename(here / f"{{name}}.order")
+(here / f"{{name}}.new").write_text(json.dumps({{**order, "words": words}}))
+(here / f"{{name}}.new").rename(here / f"{{name}}.order")
 while not (here / f"{{name}}.status").exists():
     time.sleep(0.01)
 print((here / f"{{name}}.log").read_text(), end="")
