@@ -12,15 +12,21 @@ from onnxbisect_db.errors import JobStateError
 from onnxbisect_db.states import EventType, JobState, ProbeState, Stage
 from onnxbisect_db.tables import Job, Probe, Search
 
+_LOCKED = "onnxbisect_locked"
 _WORST_FIRST = (Status.FAIL, Status.UNRESOLVED, Status.PASS)
 
 
 def locked(session: Session, job_id: str) -> Job | None:
     """The job as it is now, kept from all others until the transaction ends. The first thing to do to any part of it.
 
-    Only the row of a queue or a lease may be locked before, which is why no two transactions wait for each other.
+    Only the row of a queue or a lease may be locked before, which is why no two transactions wait for each other. Who
+    has locked it already need not ask for it again: a session is one transaction.
     """
     session.flush()
+    mine: set[str] = session.info.setdefault(_LOCKED, set())
+    if job_id in mine:
+        return session.get(Job, job_id)
+    mine.add(job_id)
     return session.get(Job, job_id, with_for_update=True, populate_existing=True)
 
 

@@ -21,6 +21,8 @@ from onnxbisect_db.tables import Job, Search
 
 #: Tasks that may vanish with a search in a row before it counts as what kills them.
 MOST_LOSSES = 5
+#: Searches that this transaction has read since it locked their job: nobody has changed them.
+_READ_LOCKED = "onnxbisect_read_locked"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,7 +191,9 @@ def held(session: Session, turn: Turn) -> tuple[Job, Search]:
 def _locked(session: Session, search_id: str) -> tuple[Job, Search] | None:
     known = session.get(Search, search_id)
     job = lifecycle.locked(session, known.job_id) if known is not None else None
-    search = session.get(Search, search_id, populate_existing=True) if job is not None else None
+    read: set[str] = session.info.setdefault(_READ_LOCKED, set())
+    search = session.get(Search, search_id, populate_existing=search_id not in read) if job is not None else None
+    read.add(search_id)
     return (job, search) if job is not None and search is not None else None
 
 
