@@ -56,8 +56,8 @@ def view(
 ) -> dict[str, Any]:
     """What `confine.arrange` takes.
 
-    Shown are, besides `reads` and the probe's folder, what `program` is installed with, the paths of programs and
-    libraries in `env`, this Python, and the toolchains. None of this comes from a model or from whoever sent it. What
+    Shown are, besides `reads`, `cwd` and the probe's folder, what `program` is installed with, the paths of programs
+    and libraries in `env`, this Python, and the toolchains. None of this comes from a model or its sender. What
     holds a hidden folder is not shown: a home directory may be on PATH.
     """
     workdir = (confinement.workdir or cwd).absolute()
@@ -66,7 +66,7 @@ def view(
     probe = [] if confinement.probe is None else [confinement.probe.parent]
     listed = [entry for name in _PATHS for entry in env.get(name, "").split(os.pathsep)]
     shown = [
-        *(str(path.absolute()) for path in (*probe, *reads, *_ours())),
+        *(str(path.absolute()) for path in (cwd, *probe, *reads, *_ours())),
         *(str(folder) for link in _links(Path(program)) for folder in _installed(link)),
         *(entry for entry in listed if entry.startswith("/")),
     ]

@@ -47,6 +47,8 @@ def place(tmp_path: Path) -> Iterator[Path]:
     """A folder with a work directory, a probe, and a secret, outside of all that is hidden anyway."""
     demand_namespaces()
     root = Path(__file__).parent
+    if hidden := [folder for folder in ("/tmp", "/var/tmp", "/home", "/root") if root.is_relative_to(folder)]:  # noqa: S108 - asked about, not written to
+        pytest.skip(f"the project lies in {hidden[0]}, which is hidden as a whole")
     with TemporaryDirectory(dir=root, prefix="place-") as name:
         place = Path(name)
         for folder in ("work", "probe", "data"):

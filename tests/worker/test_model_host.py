@@ -399,9 +399,20 @@ def test_the_last_words_of_what_starts_hosts_are_passed_on(tmp_path: Path, monke
     with place.hosts() as hosts, hosts.lent(place.case(relus(3))) as host, pytest.raises(HostLostError) as lost:
         host.prepare()
     assert str(lost.value) == (
-        "No process could be started that reads the model: the process that starts them ended with exit code 1; its "
-        "last words were: ImportError: libfoo.so:  [31mcannot be opened."
+        "No process could be started that reads the model: the process that starts readers of models ended with exit "
+        "code 1; its last words were: ImportError: libfoo.so:  [31mcannot be opened."
     )
+
+
+def test_what_starts_hosts_may_be_shot_before_it_can(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then nothing is known of the model, and the next one may well be read."""
+    (tmp_path / "onnxruntime.py").write_text("import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    place = Place.at(tmp_path / "data")
+    with place.hosts() as hosts, hosts.lent(place.case(relus(3))) as host:
+        with pytest.raises(HostKilledError, match=r"^The process that starts readers of models was killed by SIGKILL"):
+            host.prepare()
+        assert list(hosts_folder(place.settings).iterdir()) == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])

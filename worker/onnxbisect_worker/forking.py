@@ -11,6 +11,7 @@ from contextlib import suppress
 from threading import Lock
 from typing import IO, cast
 
+from onnxbisect_worker.hosting import HostKilledError
 from onnxbisect_worker.obituary import obituary
 
 #: The name of a host, for those who look at the system's processes.
@@ -77,7 +78,9 @@ class ForkServer:
         self._process: subprocess.Popen[bytes] | None = None
 
     def fork(self, channel: int, output: int, lock: int) -> Forked:
-        """A host with copies of these descriptors. OSError where none can be started."""
+        """A host with copies of these descriptors. OSError where none can be started, HostKilledError where the server
+        was shot, again, before it could.
+        """
         with self._lock:
             for _ in range(2):  # that the server was killed is seen when it is asked
                 self._process = self._process or self._start()
@@ -91,8 +94,8 @@ class ForkServer:
                 os.close(read)
                 if pid < 0:
                     raise OSError(-pid, os.strerror(-pid))
-                said = self._stop()
-            raise OSError(said)
+                code, said = self._stop()
+            raise HostKilledError(f"The process {said}") if code == -signal.SIGKILL else OSError(f"the process {said}")
 
     def close(self) -> None:
         """End it. Its children are to have ended."""
@@ -119,8 +122,8 @@ class ForkServer:
                 start_new_session=True,  # Ctrl-C is for the worker, who ends its hosts
             )
 
-    def _stop(self) -> str:
-        """End the process; how it ended."""
+    def _stop(self) -> tuple[int, str]:
+        """End the process; how it ended, as a number and in words."""
         process, self._process = cast("subprocess.Popen[bytes]", self._process), None
         self._requests.close()
         try:
@@ -129,7 +132,7 @@ class ForkServer:
             process.kill()
             process.wait()
         with cast("IO[bytes]", process.stderr) as printed:
-            return f"the process that starts them {obituary(process.returncode, printed.read())}"
+            return process.returncode, f"that starts readers of models {obituary(process.returncode, printed.read())}"
 
 
 def _first_line(read: int) -> int:

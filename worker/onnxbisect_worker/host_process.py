@@ -27,7 +27,7 @@ class HostProcess:
     """A child process with a folder of its own. One thread talks with it; any thread may end it."""
 
     def __init__(self, folder: Path, server: ForkServer, *, seconds: float) -> None:
-        """`seconds` are those that the process gives itself for one request. OSError where it cannot be started."""
+        """`seconds` are those that the process gives itself for one request. Raises what `ForkServer.fork` does."""
         self._folder = folder
         self._seconds = seconds
         self._printed = b""
@@ -38,7 +38,7 @@ class HostProcess:
         self._output, output = os.pipe()
         try:
             self._process = server.fork(channel.fileno(), output, lock)
-        except OSError:
+        except (OSError, HostLostError):
             self.close()
             remove_held(folder)
             raise
