@@ -30,6 +30,11 @@ def locked(session: Session, job_id: str) -> Job | None:
     return session.get(Job, job_id, with_for_update=True, populate_existing=True)
 
 
+def note_locked(session: Session, job: Job) -> None:
+    """This transaction has locked the job in a statement of its own."""
+    session.info.setdefault(_LOCKED, set()).add(job.id)
+
+
 def searches_of(session: Session, job: Job) -> list[Search]:
     """The searches of a locked job."""
     mine = select(Search).where(Search.job_id == job.id).order_by(Search.ordinal)

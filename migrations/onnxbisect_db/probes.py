@@ -89,20 +89,24 @@ def claim(
     """Take the next probe of a backend for so many seconds; None where none is waiting, or the worker has `at_most` of
     them in hand. `warm` are universes whose models the caller has in memory.
     """
-    queue = queues.locked(session, backend)
+    if at_most is not None:
+        one_at_a_time(session, ("hands", worker))
+    queue = queues.entered(session, backend)
     bells.heeded(queue)
-    at = now(session)
-    # The choice is made before the job is locked, and may be gone by then; a queue in such motion is worth a few tries.
+    at, locked = now(session), False
+    # What was chosen may be gone once its job is locked; a queue in such motion is worth a few tries.
     for _ in range(5):
-        chosen = queues.best(session, queue, at, worker=worker, at_most=at_most, warm=warm)
+        chosen = queues.best(session, queue, at, wait=False, worker=worker, at_most=at_most, warm=warm)
+        if chosen is None and not locked:  # who has locked a job waits for no other one
+            chosen = queues.best(session, queue, at, wait=True, worker=worker, at_most=at_most, warm=warm)
         if chosen is None:
             return None
-        job = lifecycle.locked(session, chosen.job_id)
+        locked = True
         found = session.execute(_WITH_MODEL, {"probe": chosen.probe_id}, execution_options=_AFRESH).one_or_none()
-        if job is not None and found is not None and found[0].state == ProbeState.QUEUED:
+        if found is not None and found[0].state == ProbeState.QUEUED:
             probe, search, files = found
-            _take(session, job, search, probe, worker, at, seconds)
-            return _claim(job, search, probe, files or {})
+            _take(session, chosen.job, search, probe, worker, at, seconds)
+            return _claim(chosen.job, search, probe, files or {})
     return None
 
 

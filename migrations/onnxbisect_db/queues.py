@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from sqlalchemy import Select, and_, bindparam, case, func, or_, select
 from sqlalchemy.orm import Session, aliased
 
+from onnxbisect_db import lifecycle
 from onnxbisect_db.columns import Moment
 from onnxbisect_db.insertion import insert
 from onnxbisect_db.states import ProbeState, Stage
@@ -37,6 +38,14 @@ def locked(session: Session, backend: str) -> Queue:
         session.execute(insert(session, Queue).values(backend=backend).on_conflict_do_nothing())
         queue = session.get_one(Queue, backend, with_for_update=True, populate_existing=True)
     return queue
+
+
+def entered(session: Session, backend: str) -> Queue:
+    """The queue for one who takes from it; locked only where it has a bound that must hold at any moment: all workers
+    would wait for each other.
+    """
+    queue = session.get(Queue, backend)
+    return queue if queue is not None and queue.at_most is None else locked(session, backend)
 
 
 def limit(session: Session, backend: str, at_most: int | None) -> None:
@@ -90,9 +99,9 @@ def wanted_elsewhere(session: Session, backend: str, search_id: str, *, most: in
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """Ids of the job to serve, and of the probe to ask."""
+    """The job to serve, locked, and the id of the probe to ask."""
 
-    job_id: str
+    job: Job
     probe_id: str
 
 
@@ -101,23 +110,30 @@ def best(
     queue: Queue,
     at: datetime,
     *,
+    wait: bool,
     worker: str = "",
     at_most: int | None = None,
     warm: Collection[str] = (),
 ) -> Choice | None:
-    """What is next in a locked queue for a worker that has the models of the `warm` universes in memory. None where
-    nothing waits, or where as many run as may: of the backend, or, `at_most`, of this worker.
+    """What is next in a queue for a worker that has the models of the `warm` universes in memory. None where nothing
+    waits, or where as many run as may: of the backend, or, `at_most`, of this worker. Jobs that others have locked at
+    this moment are passed over, unless it should `wait` for them.
+
+    The choice was made before the job was locked: the probe may be gone by now.
     """
     overdue = at - PATIENCE if warm else datetime.max.replace(tzinfo=UTC)
     facts = {"backend": queue.backend, "worker": worker, "warm": list(warm), "overdue": overdue}
     bounds = {"of_backend": queue.at_most, "of_worker": at_most}
-    found = session.execute(
-        _CHOICE, {**facts, **{name: _BOUNDLESS if it is None else it for name, it in bounds.items()}}
-    ).one_or_none()
-    return None if found is None else Choice(job_id=found[0], probe_id=found[1])
+    given = {**facts, **{name: _BOUNDLESS if it is None else it for name, it in bounds.items()}}
+    found = session.execute(_CHOICE_OF_ALL if wait else _CHOICE, given).one_or_none()
+    if found is None:
+        return None
+    job, probe_id = found
+    lifecycle.note_locked(session, job)
+    return Choice(job=job, probe_id=probe_id)
 
 
-def _choice() -> Select[str, str]:
+def _choice() -> Select[Job, str]:
     twin = aliased(Probe)
     asking = select(twin.id).where(twin.id == Probe.waits_for, twin.state == ProbeState.RUNNING)
     # queued, and not behind another probe that is finding out the very same
@@ -141,8 +157,8 @@ def _choice() -> Select[str, str]:
     overdue = func.coalesce(Job.served_at, Search.started_at) <= bindparam("overdue", type_=Moment())
     at_hand = or_(Search.universe.in_(bindparam("warm", expanding=True)), overdue)
     return (
-        select(Search.job_id, probe.correlate(Search).scalar_subquery())
-        .join(Job, Job.id == Search.job_id)
+        select(Job, probe.correlate(Search).scalar_subquery())
+        .join(Search, Search.job_id == Job.id)
         .outerjoin(running, running.c.job_id == Job.id)
         .where(
             *(Search.stage == Stage.SEARCH, Search.backend == bindparam("backend")),
@@ -165,4 +181,5 @@ def _choice() -> Select[str, str]:
 #: More than ever run.
 _BOUNDLESS = 1 << 30
 # Composed once: putting it together takes longer than running it.
-_CHOICE = _choice()
+_CHOICE_OF_ALL = _choice().with_for_update(of=Job)
+_CHOICE = _choice().with_for_update(of=Job, skip_locked=True)

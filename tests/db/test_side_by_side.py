@@ -6,6 +6,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 
+import pytest
 from scenes import (
     FAIL,
     LEASE,
@@ -22,9 +23,9 @@ from scenes import (
     read,
 )
 
-from onnxbisect_db import leases, probes, queues, records, searches
+from onnxbisect_db import leases, lifecycle, probes, queues, records, searches
 from onnxbisect_db.database import Database
-from onnxbisect_db.probes import Named
+from onnxbisect_db.probes import Claim, Named
 from onnxbisect_db.states import Stage
 
 
@@ -73,6 +74,37 @@ def test_no_more_run_than_allowed_even_for_a_moment(database: Database) -> None:
 
     at_once(6, work)
     assert sum(mine is not None for mine in got) == 2
+
+
+def test_a_worker_takes_no_more_than_it_has_slots_for_even_for_a_moment(database: Database) -> None:
+    for _ in range(4):
+        asking(database, range(1, 4))
+    got = []
+
+    def work(number: int) -> None:
+        got.append(database.run(lambda session: probes.claim(session, NPU, worker="w", seconds=LEASE, at_most=2)))
+
+    at_once(6, work)
+    assert sum(mine is not None for mine in got) == 2
+
+
+def test_who_takes_a_probe_passes_over_jobs_that_others_work_on(database: Database) -> None:
+    """Those are served at this moment. But the last job that there is is waited for."""
+    if database.run(lambda session: session.get_bind().dialect.name) == "sqlite":
+        pytest.skip("there is one writer at a time")
+    first, second = asking(database, [1, 2]), asking(database, [4])
+    with database.transaction() as session:
+        assert lifecycle.locked(session, first.id)
+        mine = claimed(database)
+        assert mine.job_id == second.id
+        late: list[Claim | None] = []
+        waiting = threading.Thread(target=lambda: late.append(claim(database)))
+        waiting.start()
+        waiting.join(0.3)
+        assert waiting.is_alive()
+    waiting.join()
+    assert late[0] is not None
+    assert late[0].job_id == first.id
 
 
 def test_of_two_who_answer_one_counts(database: Database) -> None:

@@ -47,7 +47,7 @@ def probe(place: Place, backend: str) -> bool:
     warm = place.hosts.warm()
     claim = place.service.database.run(
         lambda session: probes.claim(
-            session, backend, worker=place.worker, seconds=settings.lease_seconds, at_most=settings.slots, warm=warm
+            session, backend, worker=place.worker, seconds=settings.lease_seconds, at_most=place.at_most, warm=warm
         )
     )
     if claim is None:

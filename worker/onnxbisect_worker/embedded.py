@@ -44,7 +44,11 @@ class Embedded:
         log.info("isolation of compiles: %s", level(settings))
         backends = sorted(registry.available())
         self._place = Place(
-            service=service, hosts=hosts or ModelHosts(settings, service.files), worker=worker_id(), stopping=Event()
+            service=service,
+            hosts=hosts or ModelHosts(settings, service.files),
+            worker=worker_id(),
+            at_most=settings.slots,
+            stopping=Event(),
         )
         app = make_app(settings)
         install(app, lambda: self._place)

@@ -18,7 +18,8 @@ from onnxbisect_worker.universes import Universes
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """What every step of a job needs; threads may share it. `worker` is the name under which probes are taken.
+    """What every step of a job needs; threads may share it. `worker` is the name under which probes are taken, no more
+    than `at_most` at a time, where it has more hands than that: some are for what needs no compiler.
 
     Once `stopping` is set nothing more is claimed, and what is in hand is given back.
     """
@@ -26,6 +27,7 @@ class Place:
     service: Service
     hosts: Hosts
     worker: str
+    at_most: int | None = None
     stopping: Event = field(default_factory=Event)
     universes: Universes = field(default_factory=Universes)
     courier: Courier = field(default_factory=Courier)

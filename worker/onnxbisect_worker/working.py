@@ -60,10 +60,14 @@ def work(settings: Settings, *, backends: Sequence[str] = (), control: bool = Fa
     app = make_app(settings)
     service = _opened(settings, app)
     name, stopping, lifeline = worker_id(), Event(), Lifeline()
+    more = _CONTROL_HANDS if backends and control else 0
 
     def place() -> Place:
         mine = open_service(settings, CeleryBell(app))
-        return Place(service=mine, hosts=ModelHosts(settings, mine.files), worker=name, stopping=stopping)
+        hosts = ModelHosts(settings, mine.files)
+        return Place(
+            service=mine, hosts=hosts, worker=name, at_most=settings.slots if more else None, stopping=stopping
+        )
 
     opened = Opened(place)
     install(app, opened)
@@ -74,7 +78,7 @@ def work(settings: Settings, *, backends: Sequence[str] = (), control: bool = Fa
         app=app,
         hostname=f"onnx-bisect@{name}",
         pool_cls="prefork",
-        concurrency=settings.slots + (_CONTROL_HANDS if backends and control else 0),
+        concurrency=settings.slots + more,
         queues=queues_of(sorted(backends), control=control),
         without_gossip=True,
         without_mingle=True,
