@@ -27,6 +27,7 @@ COUNTS = {
     "rknn-2.1.0": 89,
     "rknn-2.3.2-measured": 120,
     "tpu-mlir-1.30.2": 129,
+    "tpu-mlir-1.30.2-measured": 112,
     "tpu-mlir-1.8.1": 109,
     "tpu-mlir-1.8.1-measured": 106,
 }

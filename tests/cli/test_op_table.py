@@ -97,6 +97,7 @@ def test_the_profile_of_a_real_compiler_answers_as_the_compiler_does(shell: Shel
         ("qnn-2.7.0-measured", "qnn", {}),
         ("rknn-2.3.2-measured", "rknn", {}),
         ("tpu-mlir-1.8.1-measured", "tpu-mlir", {"version": "1.8.1"}),
+        ("tpu-mlir-1.30.2-measured", "tpu-mlir", {"version": "1.30.2"}),
     ],
 )
 def test_a_shipped_profile_answers_as_its_compiler(
