@@ -19,8 +19,8 @@ _WORST_FIRST = (Status.FAIL, Status.UNRESOLVED, Status.PASS)
 def locked(session: Session, job_id: str) -> Job | None:
     """The job as it is now, kept from all others until the transaction ends. The first thing to do to any part of it.
 
-    Only the row of a queue or a lease may be locked before, which is why no two transactions wait for each other. Who
-    has locked it already need not ask for it again: a session is one transaction.
+    Only a queue, a lease, or what `one_at_a_time` keeps may be locked before, which is why no two transactions wait for
+    each other. Who has locked it already need not ask for it again: a session is one transaction.
     """
     session.flush()
     mine: set[str] = session.info.setdefault(_LOCKED, set())
