@@ -14,19 +14,18 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Engine, create_engine, event, func, select
+from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError
 from sqlalchemy.orm import Session, sessionmaker
 
 from onnxbisect.errors import OptionError
 from onnxbisect_db import schema
-from onnxbisect_db.columns import Moment
+from onnxbisect_db.clock import Clock, ServerClock, own_clock
 
-Clock = Callable[[], datetime]
 T = TypeVar("T")
 
 #: Seconds that SQLite waits for another writer.
@@ -36,6 +35,7 @@ _PAUSES = (0.01, 0.05, 0.2, 1.0)
 #: Seconds after which a connection is tried before it is used.
 _RESTED = 5.0
 _WRITES = "onnxbisect_writes"
+_CLOCK = "onnxbisect_clock"
 
 
 class Database:
@@ -45,12 +45,12 @@ class Database:
     of an SQLite file; a process that is killed loses nothing either way.
     """
 
-    def __init__(self, url: str, *, clock: Clock | None = None, durable: bool = True) -> None:
+    def __init__(self, url: str, *, clock: Callable[[], datetime] | None = None, durable: bool = True) -> None:
         self._engine = _sqlite(url, durable=durable) if url.startswith("sqlite") else _server(url)
         reading: dict[str, Any] = {_WRITES: False}
         if self._engine.dialect.name == "postgresql":
             reading |= {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
-        info = {"clock": clock}
+        info = {_CLOCK: self._clock() if clock is None else lambda _session: clock()}
         self._reading = sessionmaker(self._engine.execution_options(**reading), expire_on_commit=False, info=info)
         self._writing = sessionmaker(self._engine, expire_on_commit=False, info=info)
 
@@ -96,18 +96,14 @@ class Database:
         """Let go of all connections."""
         self._engine.dispose()
 
+    def _clock(self) -> Clock:
+        return ServerClock() if self._engine.dialect.name == "postgresql" else own_clock
+
 
 def now(session: Session) -> datetime:
-    """What time it is. Workers' clocks differ, so PostgreSQL's own counts; SQLite's users share one machine.
-
-    It is read once there is a lock to hold: the start of the transaction, which `now()` means in SQL, can be long past.
-    """
-    clock: Clock | None = session.info["clock"]
-    if clock is not None:
-        return clock()
-    if session.get_bind().dialect.name == "sqlite":
-        return datetime.now(UTC)
-    return session.scalars(select(func.clock_timestamp(type_=Moment()))).one()
+    """What time it is for all who share the database. Read it once there is a lock to hold."""
+    clock: Clock = session.info[_CLOCK]
+    return clock(session)
 
 
 def _sqlite(url: str, *, durable: bool) -> Engine:

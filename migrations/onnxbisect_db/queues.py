@@ -76,25 +76,11 @@ def lengths(session: Session) -> dict[str, Length]:
     }
 
 
-def running(session: Session, backend: str) -> int:
-    """How many probes of a backend workers have in hand."""
-    mine = (Search.backend == backend, Probe.state == ProbeState.RUNNING)
-    return session.scalars(select(func.count()).select_from(Probe).join(Search).where(*mine)).one()
-
-
 def waiting(session: Session, backend: str) -> bool:
     """Whether anything is queued for the backend."""
     mine = (Search.backend == backend, Search.stage == Stage.SEARCH, Probe.state == ProbeState.QUEUED)
     found = select(Probe.id).join(Search, Search.id == Probe.search_id).where(*mine).limit(1)
     return session.scalars(found).one_or_none() is not None
-
-
-def wanted_elsewhere(session: Session, backend: str, search_id: str, *, most: int) -> int:
-    """How many questions of other searches wait for the backend, counted up to `most`, but for speculative ones."""
-    others = (Search.backend == backend, Search.stage == Stage.SEARCH, Search.id != search_id)
-    waiting = (Probe.state == ProbeState.QUEUED, Probe.speculative.is_(False))
-    found = select(Probe.id).join(Search, Search.id == Probe.search_id).where(*others, *waiting).limit(most).subquery()
-    return session.scalars(select(func.count()).select_from(found)).one()
 
 
 @dataclass(frozen=True, kw_only=True)

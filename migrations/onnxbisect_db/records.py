@@ -1,8 +1,9 @@
 """What a search has learnt: for the coordinator that replays it, for reports, and for the page."""
 
 from dataclasses import dataclass
+from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
 from onnxbisect.unitset import UnitSet
@@ -18,14 +19,30 @@ from onnxbisect_db.verdicts import Question
 _AT_A_TIME = 500
 
 
-def answered(session: Session, search_id: str) -> list[Answered]:
-    """All answers of a search, in the order in which they came."""
-    mine = (
-        select(Probe)
-        .where(Probe.search_id == search_id, Probe.state == ProbeState.DONE)
-        .order_by(Probe.ended_at, Probe.id)
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """Where a search stands: its answers, in the order in which they came, and the questions that workers have in hand,
+    units and attempt.
+    """
+
+    answers: tuple[Answered, ...]
+    in_hand: frozenset[tuple[UnitSet, int]]
+
+
+def standing(session: Session, search_id: str) -> Standing:
+    """As of now, without compilers' logs."""
+    found = session.execute(_STANDING, {"search": search_id}).all()
+    return Standing(
+        answers=tuple(_answered(probe) for probe in found if probe.state == ProbeState.DONE),
+        in_hand=frozenset(
+            (int(probe.units, 16), probe.attempt) for probe in found if probe.state == ProbeState.RUNNING
+        ),
     )
-    return [_answered(probe) for probe in session.scalars(mine)]
+
+
+def answered(session: Session, search_id: str) -> tuple[Answered, ...]:
+    """All answers of a search, in the order in which they came."""
+    return standing(session, search_id).answers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,14 +68,6 @@ def passed(session: Session, search_id: str, before: Passed | None = None) -> Pa
     return Passed(units=units, answers=answers)
 
 
-def in_hand(session: Session, search_id: str) -> set[tuple[UnitSet, int]]:
-    """The questions that workers have in hand: units and attempt."""
-    mine = (Probe.search_id == search_id, Probe.state == ProbeState.RUNNING)
-    return {
-        (int(units, 16), attempt) for units, attempt in session.execute(select(Probe.units, Probe.attempt).where(*mine))
-    }
-
-
 def log(session: Session, probe_id: str, tenant: str) -> str | None:
     """The compiler's log; None where the tenant has no such probe. A cached answer's is in the verdict base."""
     found = session.execute(
@@ -76,8 +85,7 @@ def log(session: Session, probe_id: str, tenant: str) -> str | None:
     return "" if known is None else known.log
 
 
-def _answered(probe: Probe) -> Answered:
-    assert probe.verdict is not None  # noqa: S101 - done probes have one
+def _answered(probe: Any) -> Answered:
     return Answered(
         probe_id=probe.id,
         units=int(probe.units, 16),
@@ -90,3 +98,23 @@ def _answered(probe: Probe) -> Answered:
         file_sha256=probe.file_sha256,
         engine_seconds=probe.engine_seconds,
     )
+
+
+# Columns, not rows of the table: a log is long, and there are hundreds of answers.
+_STANDING = (
+    select(
+        Probe.id,
+        Probe.state,
+        Probe.units,
+        Probe.attempt,
+        Probe.verdict,
+        Probe.why,
+        Probe.round,
+        Probe.key,
+        Probe.cached,
+        Probe.file_sha256,
+        Probe.engine_seconds,
+    )
+    .where(Probe.search_id == bindparam("search"), Probe.state.in_((ProbeState.DONE, ProbeState.RUNNING)))
+    .order_by(Probe.ended_at, Probe.id)
+)

@@ -21,8 +21,6 @@ from onnxbisect_db.tables import Job, Search
 
 #: Tasks that may vanish with a search in a row before it counts as what kills them.
 MOST_LOSSES = 5
-#: Searches that this transaction has read since it locked their job: nobody has changed them.
-_READ_LOCKED = "onnxbisect_read_locked"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +44,7 @@ class Turn:
 
 def claim(session: Session, search_id: str, stage: Stage, *, seconds: float) -> Turn | None:
     """Take the search for so many seconds, if it is at that stage and nobody has it."""
-    found = _locked(session, search_id)
+    found = lifecycle.locked_with(session, search_id)
     if found is None:
         return None
     job, search = found
@@ -182,19 +180,10 @@ def fail(session: Session, turn: Turn, problem: str, fault: Fault = Fault.SERVIC
 
 def held(session: Session, turn: Turn) -> tuple[Job, Search]:
     """The job, locked, and the search as this turn's holder has it; LostTurnError where it does not any more."""
-    found = _locked(session, turn.search_id)
+    found = lifecycle.locked_with(session, turn.search_id)
     if found is None or found[1].turn != turn.number or found[1].lease_until is None:
         raise LostTurnError(f"Somebody else has search {turn.search_id} now, or its job has ended.")
     return found
-
-
-def _locked(session: Session, search_id: str) -> tuple[Job, Search] | None:
-    known = session.get(Search, search_id)
-    job = lifecycle.locked(session, known.job_id) if known is not None else None
-    read: set[str] = session.info.setdefault(_READ_LOCKED, set())
-    search = session.get(Search, search_id, populate_existing=search_id not in read) if job is not None else None
-    read.add(search_id)
-    return (job, search) if job is not None and search is not None else None
 
 
 def _move(search: Search, stage: Stage, at: datetime) -> None:

@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from sqlalchemy import delete, func, select, update
+from sqlalchemy import bindparam, delete, func, select, update
 from sqlalchemy.orm import Session
 
 from onnxbisect_db import queues
+from onnxbisect_db.columns import Moment
 from onnxbisect_db.database import now
 from onnxbisect_db.insertion import insert
 from onnxbisect_db.states import ProbeState, Stage
@@ -80,10 +81,9 @@ def alive_since(session: Session) -> datetime:
 def slots(session: Session) -> dict[str, int]:
     """By backend, how many probes the living could run."""
     found: dict[str, int] = {}
-    for worker in listed(session):
-        if worker.seen_at > alive_since(session):
-            for backend in worker.backends:
-                found[backend] = found.get(backend, 0) + worker.slots
+    for backends, count in session.execute(_SLOTS, {"since": alive_since(session)}):
+        for backend in backends:
+            found[backend] = found.get(backend, 0) + count
     return found
 
 
@@ -96,3 +96,6 @@ def busy(session: Session) -> dict[str, int]:
 def forget(session: Session) -> None:
     """Drop those that have not been seen for a day."""
     session.execute(delete(Worker).where(Worker.seen_at <= now(session) - _FORGOTTEN))
+
+
+_SLOTS = select(Worker.backends, Worker.slots).where(Worker.seen_at > bindparam("since", type_=Moment()))

@@ -95,10 +95,9 @@ class Workers(RuleBasedStateMachine):
     @invariant()
     def every_probe_is_where_it_should_be(self) -> None:
         with self.database.session() as session:
-            found = records.answered(session, self.job.searches[0].id)
-            running = len(records.in_hand(session, self.job.searches[0].id))
-        assert {record.probe_id: str(record.verdict.status) for record in found} == self.answers
-        assert running == len(self.owner)
+            found = records.standing(session, self.job.searches[0].id)
+        assert {record.probe_id: str(record.verdict.status) for record in found.answers} == self.answers
+        assert len(found.in_hand) == len(self.owner)
 
     def teardown(self) -> None:
         """Nothing is lost: whoever goes on from here gets every answer."""

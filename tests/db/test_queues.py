@@ -6,6 +6,7 @@ from scenes import NPU, Clock, answer, asking, asks, claim, claimed, new_job, pl
 
 from onnxbisect_db import probes, queues
 from onnxbisect_db.database import Database
+from onnxbisect_db.demand import demand
 
 
 def limit(database: Database, at_most: int | None) -> None:
@@ -128,7 +129,7 @@ def test_what_other_searches_want_is_counted_as_far_as_it_matters(database: Data
 
     def wanted(most: int) -> int:
         with database.session() as session:
-            return queues.wanted_elsewhere(session, NPU, mine, most=most)
+            return demand(session, NPU, mine, most=most).elsewhere
 
     assert (wanted(100), wanted(2)) == (3, 2)
     taken = [claimed(database) for _ in range(3)]

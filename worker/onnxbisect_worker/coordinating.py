@@ -17,9 +17,10 @@ from onnxbisect.search.plan import Ask, Plan
 from onnxbisect.unitset import UnitSet
 from onnxbisect.verdict import Verdict
 from onnxbisect_backends.probing.culprit_files import OWN_FILE
-from onnxbisect_db import plans, queues, records, searches, workers
+from onnxbisect_db import plans, records, searches, workers
 from onnxbisect_db.answered import Answered
 from onnxbisect_db.database import now
+from onnxbisect_db.demand import demand
 from onnxbisect_db.errors import LostTurnError
 from onnxbisect_db.searches import Turn
 from onnxbisect_db.states import Stage
@@ -43,7 +44,7 @@ class _Known:
     """What a turn sees: the answers, the questions in workers' hands, hands that are free, what the budget leaves."""
 
     answers: Sequence[Answered]
-    in_hand: set[tuple[UnitSet, int]]
+    in_hand: frozenset[tuple[UnitSet, int]]
     #: None where no worker of the backend is known.
     free: int | None
     #: Questions of other searches that these hands will take first.
@@ -83,15 +84,15 @@ def advance(place: Place, search_id: str) -> None:
     """Take the search's turn, if it asks and nobody has it."""
     if place.stopping.is_set():
         return
-    seconds = place.service.settings.lease_seconds
-    turn = place.service.database.run(lambda session: searches.claim(session, search_id, Stage.SEARCH, seconds=seconds))
-    if turn is None:
+    begun = place.service.database.run(lambda session: _begun(place, session, search_id))
+    if begun is None:
         return
+    turn, order, known = begun
     assert turn.universe is not None  # noqa: S101 - searches that ask are prepared
     with Hold(place, turn) as hold:
         prepared = place.universes.read(place.service.files, turn.universe)
         try:
-            again = _turn(place, turn, hold, prepared)
+            again = _turn(place, turn, order, known, hold, prepared)
         except LostTurnError:
             log.info("search %s: somebody else has it", search_id)
             return
@@ -99,11 +100,16 @@ def advance(place: Place, search_id: str) -> None:
         place.ring_search(search_id, again, turn.backend)
 
 
-def _turn(place: Place, turn: Turn, hold: Hold, prepared: Prepared) -> Stage | None:
-    """One turn; the stage for which the search is to be rung at once."""
+def _begun(place: Place, session: Session, search_id: str) -> tuple[Turn, Order, _Known] | None:
+    turn = searches.claim(session, search_id, Stage.SEARCH, seconds=place.service.settings.lease_seconds)
+    if turn is None:
+        return None
     order = Order.from_json(turn.request)
-    with place.service.database.session() as session:
-        known = _known(session, turn, order)
+    return turn, order, _known(session, turn, order)
+
+
+def _turn(place: Place, turn: Turn, order: Order, known: _Known, hold: Hold, prepared: Prepared) -> Stage | None:
+    """One turn; the stage for which the search is to be rung at once."""
     step = plan(prepared.universe, known.verdicts(), known.width, recheck=order.recheck)
     asks = known.affordable(step.asks)
     if not step.asks and not known.spent:
@@ -139,21 +145,20 @@ def _turn(place: Place, turn: Turn, hold: Hold, prepared: Prepared) -> Stage | N
 
 
 def _known(session: Session, turn: Turn, order: Order) -> _Known:
-    in_hand = records.in_hand(session, turn.search_id)
+    here = records.standing(session, turn.search_id)
     slots = workers.slots(session).get(turn.backend)
-    at_most = queues.limits(session).get(turn.backend)
-    if slots is not None and at_most is not None:
-        slots = min(slots, at_most)
-    free = None if slots is None else max(slots - queues.running(session, turn.backend), 0)
+    wanted = demand(session, turn.backend, turn.search_id, most=_WIDEST)
+    if slots is not None and wanted.at_most is not None:
+        slots = min(slots, wanted.at_most)
     calls_left = None
     if order.budget_calls is not None:
-        calls_left = order.budget_calls - session.get_one(Search, turn.search_id).calls - len(in_hand)
+        calls_left = order.budget_calls - session.get_one(Search, turn.search_id).calls - len(here.in_hand)
     lasts = None if order.budget_seconds is None else timedelta(seconds=order.budget_seconds)
     return _Known(
-        answers=records.answered(session, turn.search_id),
-        in_hand=in_hand,
-        free=free,
-        elsewhere=queues.wanted_elsewhere(session, turn.backend, turn.search_id, most=free) if free else 0,
+        answers=here.answers,
+        in_hand=here.in_hand,
+        free=None if slots is None else max(slots - wanted.running, 0),
+        elsewhere=wanted.elsewhere,
         calls_left=calls_left,
         out_of_time=lasts is not None and now(session) >= turn.started_at + lasts,
     )

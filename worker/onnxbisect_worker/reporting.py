@@ -1,7 +1,7 @@
 """The last step of a search: its report is written, and stored with the files that go with it."""
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -63,7 +63,7 @@ def _stored(place: Place, turn: Turn, hold: Hold, folder: Path) -> tuple[Status,
     return Status(written.document["verdict"]), report.sha256, files
 
 
-def _stats(session: Session, turn: Turn, answers: list[Answered]) -> Stats:
+def _stats(session: Session, turn: Turn, answers: Sequence[Answered]) -> Stats:
     search = session.get_one(Search, turn.search_id)
     return Stats(
         compiler_calls=search.calls,
@@ -75,7 +75,7 @@ def _stats(session: Session, turn: Turn, answers: list[Answered]) -> Stats:
     )
 
 
-def _logs(session: Session, turn: Turn, answers: list[Answered]) -> dict[str, str]:
+def _logs(session: Session, turn: Turn, answers: Sequence[Answered]) -> dict[str, str]:
     """Of the failures on a file that may be handed out: a culprit's log goes with its file."""
     found = {}
     for answer in answers:
