@@ -1,7 +1,8 @@
 """Finds backends: under the entry-point group `onnx_bisect.backends`, in `compilers/*.toml`, and TOML files by path."""
 
+import sys
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
@@ -83,6 +84,12 @@ def make(name: str, options: dict[str, str]) -> Backend:
 
 
 def _points() -> dict[str, EntryPoint]:
+    return _points_on(tuple(sys.path))
+
+
+@cache
+def _points_on(_path: tuple[str, ...]) -> dict[str, EntryPoint]:
+    """Read once: it means opening a file of every distribution that is installed."""
     return {point.name: point for point in entry_points(group=_GROUP)}
 
 

@@ -1,7 +1,8 @@
 """Forks hosts that have imported everything already: `python -m onnxbisect_worker.fork_server`, started by `forking`.
 
-Importing costs half a second of CPU, more than most hosts work in their lives; a fork costs some milliseconds, and what
-nobody changes is in memory once.
+Importing costs half a second of CPU, more than most hosts work in their lives, and the first model takes three times as
+long to read as the second: onnx and onnxruntime write down which operators there are. A fork costs some milliseconds,
+and what nobody changes is in memory once.
 
 Standard input is a socket. A message on it is one byte with four descriptors: the child's channel, where what it prints
 goes, its lock, and where its fate is told: the process id at once, or minus the system's error number, and how it ended
@@ -22,9 +23,14 @@ from pathlib import Path
 
 # what the first question to a host would import
 import numpy.random  # noqa: F401 - see above
+import onnx
 import onnxruntime  # noqa: F401 - see above
+from onnx import TensorProto, helper
 
-import onnxbisect_backends.whitelist  # noqa: F401 - see above
+from onnxbisect.errors import OnnxBisectError
+from onnxbisect_backends import registry
+from onnxbisect_backends.probing.inquiry import inquire
+from onnxbisect_backends.probing.intake import Intake
 from onnxbisect_backends.supervise import PR_SET_PDEATHSIG, prctl
 from onnxbisect_worker import model_host
 from onnxbisect_worker.forking import HOST_NAME
@@ -121,6 +127,9 @@ def main() -> None:
     requests = socket.socket(fileno=os.dup(0))
     _nothing_for(0)
     os.set_blocking(2, False)  # nobody reads it before the end
+    with suppress(OSError, OnnxBisectError):  # then the first question takes longer, and says what is wrong
+        _rehearse()
+    gc.collect()
     gc.freeze()  # collections would touch, and so copy, what is shared
     given = _Server(requests).serve()
     os.setsid()
@@ -134,6 +143,21 @@ def main() -> None:
         os.set_inheritable(it, False)
     tempfile.tempdir = None  # that of the environment which the host is told
     model_host.main(socket.socket(fileno=given.channel))
+
+
+def _rehearse() -> None:
+    """Do with a model of one node what hosts do with theirs. Nothing of it goes on running: what has threads cannot be
+    forked safely.
+    """
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in "xy")
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "rehearsal", [x], [y])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    with tempfile.TemporaryDirectory() as folder:
+        path, piece = Path(folder) / "model.onnx", Path(folder) / "piece.onnx"
+        onnx.save(model, path)
+        inquiry = inquire(Intake(path, {}), registry.make("whitelist", {"deny": "Relu"}))
+        inquiry.key(1)
+        inquiry.write(1, piece)
 
 
 def _nothing_for(descriptor: int) -> None:

@@ -29,6 +29,7 @@ class Session:
         options.enable_mem_pattern = False
         options.log_severity_level = 4
         options.add_session_config_entry("session.disable_prepacking", "1")
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))
         self._session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
         self.timed_out = False
@@ -57,3 +58,4 @@ class Session:
             return outputs
         finally:
             clock.cancel()
+            clock.join()
