@@ -58,7 +58,7 @@ def measure(here: Installed, name: str, count: int, each: int, claims: int) -> Q
     took, answered = [], []
     for _ in range(claims):
         began = time.monotonic()
-        claim = database.run(lambda session: probes.claim(session, name, worker="benchmark", seconds=_LEASE))
+        claim = database.run(lambda session: claims.claim(session, name, worker="benchmark", seconds=_LEASE))
         took.append(time.monotonic() - began)
         assert claim is not None
         began = time.monotonic()

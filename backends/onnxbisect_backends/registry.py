@@ -28,9 +28,8 @@ class LoadedBackend:
     """A backend that can be made. `origin` is the package it came with.
 
     `summary` is the first line of its docstring. `options` are those of the factory's pydantic model `Options`, or
-    what its `known_options()` returns; empty where it has neither. `inherit_env` are variables of the environment that
-    a TOML file passes on to its compiler. `isolated`: all that it starts goes through `process.run` and bears
-    isolation, as a factory says by an attribute of that name.
+    what its `known_options()` returns; empty where it has neither. `isolated`: all that it starts goes through
+    `process.run` and bears isolation, as a factory says by an attribute of that name.
     """
 
     name: str
@@ -38,7 +37,6 @@ class LoadedBackend:
     summary: str
     origin: str
     options: tuple[OptionHelp, ...] = ()
-    inherit_env: tuple[str, ...] = ()
     isolated: bool = False
 
 
@@ -78,6 +76,14 @@ def find(name: str) -> LoadedBackend:
     )
 
 
+def inherited_by(name: str) -> tuple[str, ...]:
+    """Variables of the environment that a backend's TOML file passes on to its compiler; plugins are not loaded for
+    that, and pass on none. Raises OptionError for a wrong file.
+    """
+    path = Path(name) if name.endswith(".toml") else _files().get(name)
+    return () if path is None else load_definition(path).inherit_env
+
+
 def make(name: str, options: dict[str, str]) -> Backend:
     """`find(name)` with its options; raises OptionError where one is wrong, too."""
     return find(name).factory(options)
@@ -115,7 +121,6 @@ def _read_file(path: Path) -> LoadedBackend:
             OptionHelp(name=name, default=option.default, choices=option.choices, help=option.help, local=option.local)
             for name, option in definition.options.items()
         ),
-        inherit_env=definition.inherit_env,
         isolated=definition.isolated,
     )
 

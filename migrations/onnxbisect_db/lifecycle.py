@@ -2,52 +2,17 @@
 
 from datetime import datetime
 
-from sqlalchemy import bindparam, delete, select, update
+from sqlalchemy import delete, select, update
 from sqlalchemy.orm import Session
 
 from onnxbisect.verdict import Status
-from onnxbisect_db import bells, events
+from onnxbisect_db import bells, events, locking
 from onnxbisect_db.database import now
 from onnxbisect_db.errors import JobStateError
 from onnxbisect_db.states import EventType, JobState, ProbeState, Stage
 from onnxbisect_db.tables import Job, Probe, Search
 
-#: Jobs that this transaction has locked, and searches that it has read since it locked theirs.
-_LOCKED, _READ_LOCKED = "onnxbisect_locked", "onnxbisect_read_locked"
 _WORST_FIRST = (Status.FAIL, Status.UNRESOLVED, Status.PASS)
-
-
-def locked(session: Session, job_id: str) -> Job | None:
-    """The job as it is now, kept from all others until the transaction ends. The first thing to do to any part of it.
-
-    Only a queue, a lease, or what `one_at_a_time` keeps may be locked before, which is why no two transactions wait for
-    each other. Who has locked it already need not ask for it again: a session is one transaction.
-    """
-    locked_already = _noted(session, _LOCKED)
-    if job_id in locked_already:
-        return session.get(Job, job_id)
-    session.flush()
-    locked_already.add(job_id)
-    return session.get(Job, job_id, with_for_update=True, populate_existing=True)
-
-
-def locked_with(session: Session, search_id: str) -> tuple[Job, Search] | None:
-    """The job of a search, locked, and the search as it is since then."""
-    read_locked = _noted(session, _READ_LOCKED)
-    if search_id not in read_locked:
-        session.flush()
-        job = session.scalars(_JOB_OF, {"search": search_id}, execution_options=_AFRESH).one_or_none()
-        if job is None:
-            return None
-        note_locked(session, job)
-    search = session.get_one(Search, search_id, populate_existing=search_id not in read_locked)
-    read_locked.add(search_id)
-    return session.get_one(Job, search.job_id), search
-
-
-def note_locked(session: Session, job: Job) -> None:
-    """This transaction has locked the job in a statement of its own."""
-    _noted(session, _LOCKED).add(job.id)
 
 
 def searches_of(session: Session, job: Job) -> list[Search]:
@@ -148,18 +113,5 @@ def drop_probes(session: Session, search: Search) -> None:
 
 
 def _mine(session: Session, job_id: str, tenant: str) -> Job | None:
-    job = locked(session, job_id)
+    job = locking.locked(session, job_id)
     return job if job is not None and job.tenant == tenant else None
-
-
-def _noted(session: Session, what: str) -> set[str]:
-    noted: set[str] = session.info.setdefault(what, set())
-    return noted
-
-
-_AFRESH = {"populate_existing": True}
-_JOB_OF = (
-    select(Job)
-    .where(Job.id == select(Search.job_id).where(Search.id == bindparam("search")).scalar_subquery())
-    .with_for_update()
-)

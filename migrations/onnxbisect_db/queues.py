@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from sqlalchemy import Select, and_, bindparam, case, func, or_, select
 from sqlalchemy.orm import Session, aliased
 
-from onnxbisect_db import lifecycle
+from onnxbisect_db import locking
 from onnxbisect_db.columns import Moment
 from onnxbisect_db.insertion import insert
 from onnxbisect_db.states import ProbeState, Stage
@@ -115,7 +115,7 @@ def best(
     if found is None:
         return None
     job, probe_id = found
-    lifecycle.note_locked(session, job)
+    locking.note_locked(session, job)
     return Choice(job=job, probe_id=probe_id)
 
 

@@ -13,7 +13,7 @@ from typing import TypeVar
 from sqlalchemy import ColumnElement, and_, func, or_, select, update
 from sqlalchemy.orm import Session
 
-from onnxbisect_db import bells, deliveries, leases, lifecycle, probes, queues, workers
+from onnxbisect_db import bells, deliveries, leases, lifecycle, locking, probes, queues, workers
 from onnxbisect_db.database import Database, now
 from onnxbisect_db.states import JobState, ProbeState, Stage
 from onnxbisect_db.tables import Job, Probe, Search
@@ -82,7 +82,7 @@ def _unclosed_jobs(session: Session) -> list[str]:
 
 
 def _close(session: Session, job_id: str) -> None:
-    job = lifecycle.locked(session, job_id)
+    job = locking.locked(session, job_id)
     if job is not None:
         lifecycle.close(session, job, now(session))
 
@@ -124,7 +124,7 @@ def _wants_a_turn(at: datetime) -> ColumnElement[bool]:
 
 def _ring(session: Session, search_id: str) -> SearchBell | None:
     known = session.get(Search, search_id)
-    job = lifecycle.locked(session, known.job_id) if known is not None else None
+    job = locking.locked(session, known.job_id) if known is not None else None
     search = session.get(Search, search_id, populate_existing=True) if job is not None else None
     at = now(session)
     if search is None or search.stage == Stage.OVER or (search.ring_at is not None and search.ring_at > at):

@@ -7,7 +7,7 @@ from datetime import timedelta
 from sqlalchemy import delete, exists, select, tuple_
 from sqlalchemy.orm import Session, aliased
 
-from onnxbisect_db import lifecycle
+from onnxbisect_db import lifecycle, locking
 from onnxbisect_db.database import Database, now
 from onnxbisect_db.files import FileStore
 from onnxbisect_db.states import JobState
@@ -34,7 +34,7 @@ def forget(session: Session, job_id: str, tenant: str) -> list[str] | None:
     Returns the files that nobody speaks of any more, to be discarded once this is committed; None where the tenant
     has no such job.
     """
-    job = lifecycle.locked(session, job_id)
+    job = locking.locked(session, job_id)
     if job is None or job.tenant != tenant:
         return None
     spoken_of = _files_of(session, job)

@@ -13,7 +13,7 @@ from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
 from onnxbisect.verdict import Status
-from onnxbisect_db import bells, events, lifecycle
+from onnxbisect_db import bells, events, lifecycle, locking
 from onnxbisect_db.database import now
 from onnxbisect_db.errors import LostTurnError
 from onnxbisect_db.states import EventType, Fault, JobState, Stage
@@ -44,7 +44,7 @@ class Turn:
 
 def claim(session: Session, search_id: str, stage: Stage, *, seconds: float) -> Turn | None:
     """Take the search for so many seconds, if it is at that stage and nobody has it."""
-    found = lifecycle.locked_with(session, search_id)
+    found = locking.locked_with(session, search_id)
     if found is None:
         return None
     job, search = found
@@ -180,7 +180,7 @@ def fail(session: Session, turn: Turn, problem: str, fault: Fault = Fault.SERVIC
 
 def held(session: Session, turn: Turn) -> tuple[Job, Search]:
     """The job, locked, and the search as this turn's holder has it; LostTurnError where it does not any more."""
-    found = lifecycle.locked_with(session, turn.search_id)
+    found = locking.locked_with(session, turn.search_id)
     if found is None or found[1].turn != turn.number or found[1].lease_until is None:
         raise LostTurnError(f"Somebody else has search {turn.search_id} now, or its job has ended.")
     return found

@@ -29,8 +29,11 @@ class Question:
 def get(session: Session, question: Question) -> Answer | None:
     """The answer on record."""
     row = session.get(KeptVerdict, (question.tenant, question.identity, question.key, question.attempt))
-    if row is None:
-        return None
+    return None if row is None else answer_of(row)
+
+
+def answer_of(row: KeptVerdict) -> Answer:
+    """The answer that was kept."""
     return Answer(verdict=from_json(row.verdict), file_sha256=row.file_sha256, log=row.log)
 
 

@@ -9,10 +9,10 @@ from onnxbisect.answer import Answer
 from onnxbisect.search.plan import Ask
 from onnxbisect.unitset import UnitSet
 from onnxbisect.verdict import Kind, Status, Verdict
-from onnxbisect_db import jobs, models, plans, probes, searches
+from onnxbisect_db import claims, jobs, models, naming, plans, probes, searches
+from onnxbisect_db.claims import Claim
 from onnxbisect_db.database import Database
 from onnxbisect_db.jobs import NewJob, NewTarget
-from onnxbisect_db.probes import Claim
 from onnxbisect_db.searches import Turn
 from onnxbisect_db.states import Stage
 from onnxbisect_db.tables import Job
@@ -104,7 +104,7 @@ def asking(database: Database, units: Iterable[UnitSet] = (1, 2, 3), *backends: 
 
 
 def claim(database: Database, backend: str = NPU, worker: str = "w") -> Claim | None:
-    return database.run(lambda session: probes.claim(session, backend, worker=worker, seconds=LEASE))
+    return database.run(lambda session: claims.claim(session, backend, worker=worker, seconds=LEASE))
 
 
 def claimed(database: Database, backend: str = NPU, worker: str = "w") -> Claim:
@@ -116,7 +116,7 @@ def claimed(database: Database, backend: str = NPU, worker: str = "w") -> Claim:
 def answer(database: Database, claim: Claim, given: Answer = PASS, key: str | None = None) -> bool:
     def write(session: Any) -> bool:
         if key is not None:
-            assert probes.named(session, claim, key).mine
+            assert naming.named(session, claim, key).mine
         return probes.answer(session, claim, given).counts
 
     return database.run(write)

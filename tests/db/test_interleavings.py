@@ -8,8 +8,9 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 from scenes import FAIL, LEASE, PASS, UNSURE, Clock, answer, asking, claim
 
 from onnxbisect_db import probes, records
+from onnxbisect_db.claims import Claim
 from onnxbisect_db.database import Database
-from onnxbisect_db.probes import MOST_LOSSES, Claim
+from onnxbisect_db.probes import MOST_LOSSES
 
 UNITS = (1, 2, 3)
 ANSWERS = {"pass": PASS, "fail": FAIL, "unresolved": UNSURE}

@@ -25,9 +25,11 @@ from scenes import (
 
 from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect.verdict_json import from_json
-from onnxbisect_db import lifecycle, probes, records, searches, verdicts
+from onnxbisect_db import claims, lifecycle, naming, probes, records, searches, verdicts
+from onnxbisect_db.claims import Claim
 from onnxbisect_db.database import Database
-from onnxbisect_db.probes import MOST_LOSSES, Claim, Named
+from onnxbisect_db.naming import Named
+from onnxbisect_db.probes import MOST_LOSSES
 from onnxbisect_db.states import Stage
 from onnxbisect_db.tables import Probe
 
@@ -43,7 +45,7 @@ def beat(database: Database, mine: Claim) -> bool:
 
 
 def name(database: Database, mine: Claim, key: str = KEY) -> Named:
-    return database.run(lambda session: probes.named(session, mine, key))
+    return database.run(lambda session: naming.named(session, mine, key))
 
 
 def give_back(database: Database, mine: Claim) -> bool:
@@ -221,7 +223,7 @@ def test_a_worker_takes_no_more_than_it_has_hands_for(database: Database) -> Non
     asking(database, [1, 2, 4])
 
     def another(worker: str) -> Claim | None:
-        return database.run(lambda session: probes.claim(session, NPU, worker=worker, seconds=LEASE, at_most=1))
+        return database.run(lambda session: claims.claim(session, NPU, worker=worker, seconds=LEASE, at_most=1))
 
     mine = another("one")
     assert mine is not None

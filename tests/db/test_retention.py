@@ -10,7 +10,7 @@ import pytest
 from scenes import FAIL, MODEL, Clock, answer, asking, claim, claimed, end, new_job, prepare, read, take
 from sqlalchemy import func, select
 
-from onnxbisect_db import jobs, lifecycle, models, probes, retention, searches, uploads, verdicts
+from onnxbisect_db import jobs, lifecycle, models, naming, probes, retention, searches, uploads, verdicts
 from onnxbisect_db.database import Database
 from onnxbisect_db.files import Files
 from onnxbisect_db.retention import Retention
@@ -72,7 +72,7 @@ def test_what_another_job_needs_stays(database: Database, files: Files) -> None:
     second = asking(database, [1], model_sha256=model)
     mine = claimed(database)
     with database.transaction() as session:
-        assert probes.named(session, mine, KEY).known == FAIL
+        assert naming.named(session, mine, KEY).known == FAIL
     delete(database, files, first)
     assert files.size(report) is None
     assert files.size(model) is not None

@@ -23,9 +23,10 @@ from scenes import (
     read,
 )
 
-from onnxbisect_db import leases, lifecycle, probes, queues, records, searches
+from onnxbisect_db import claims, leases, locking, naming, queues, records, searches
+from onnxbisect_db.claims import Claim
 from onnxbisect_db.database import Database
-from onnxbisect_db.probes import Claim, Named
+from onnxbisect_db.naming import Named
 from onnxbisect_db.states import Stage
 
 
@@ -82,7 +83,7 @@ def test_a_worker_takes_no_more_than_it_has_slots_for_even_for_a_moment(database
     got = []
 
     def work(number: int) -> None:
-        got.append(database.run(lambda session: probes.claim(session, NPU, worker="w", seconds=LEASE, at_most=2)))
+        got.append(database.run(lambda session: claims.claim(session, NPU, worker="w", seconds=LEASE, at_most=2)))
 
     at_once(6, work)
     assert sum(mine is not None for mine in got) == 2
@@ -94,7 +95,7 @@ def test_who_takes_a_probe_passes_over_jobs_that_others_work_on(database: Databa
         pytest.skip("there is one writer at a time")
     first, second = asking(database, [1, 2]), asking(database, [4])
     with database.transaction() as session:
-        assert lifecycle.locked(session, first.id)
+        assert locking.locked(session, first.id)
         mine = claimed(database)
         assert mine.job_id == second.id
         late: list[Claim | None] = []
@@ -120,7 +121,7 @@ def test_of_those_who_cut_the_same_piece_one_compiles_it(database: Database) -> 
         asking(database, [1])
     mine = [claimed(database) for _ in range(4)]
     named: list[Named] = []
-    at_once(4, lambda number: named.append(database.run(lambda session: probes.named(session, mine[number], "1" * 64))))
+    at_once(4, lambda number: named.append(database.run(lambda session: naming.named(session, mine[number], "1" * 64))))
     assert sum(each.mine for each in named) == 1
 
 
@@ -190,13 +191,13 @@ def test_planning_and_answering_at_once_lose_nothing(database: Database) -> None
 _WORKER = """
 import sys
 from onnxbisect.verdict import Status, Verdict
-from onnxbisect_db import probes
+from onnxbisect_db import claims, probes
 from onnxbisect_db.database import Database
 from onnxbisect.answer import Answer
 
 database = Database(sys.argv[1])
 answer = Answer(verdict=Verdict(status=Status.PASS))
-while claim := database.run(lambda session: probes.claim(session, "npu", worker=sys.argv[2], seconds=30)):
+while claim := database.run(lambda session: claims.claim(session, "npu", worker=sys.argv[2], seconds=30)):
     assert database.run(lambda session: probes.answer(session, claim, answer).counts)
     print(claim.probe_id)
 """

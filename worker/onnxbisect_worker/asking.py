@@ -11,9 +11,9 @@ from onnxbisect.borrowing import borrowed
 from onnxbisect.errors import OnnxBisectError
 from onnxbisect.verdict import Kind, Status
 from onnxbisect_backends.probing.prober import Asked
-from onnxbisect_db import probes, queues
+from onnxbisect_db import claims, naming, probes, queues
+from onnxbisect_db.claims import Claim
 from onnxbisect_db.database import now
-from onnxbisect_db.probes import Claim
 from onnxbisect_db.states import Stage
 from onnxbisect_worker.hold import Hold
 from onnxbisect_worker.hosting import Host
@@ -21,7 +21,7 @@ from onnxbisect_worker.order import Order
 from onnxbisect_worker.place import Place
 
 #: A ring on the way through the queue leaves a slot empty for as long as a short compile takes.
-_STINT_SECONDS = 1.0
+_STINT_SECONDS = 3.0
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ def probe(place: Place, backend: str) -> bool:
     settings = place.service.settings
     warm = place.hosts.warm()
     claim = place.service.database.run(
-        lambda session: probes.claim(
+        lambda session: claims.claim(
             session, backend, worker=place.worker, seconds=settings.lease_seconds, at_most=place.at_most, warm=warm
         )
     )
@@ -82,7 +82,7 @@ def _answer(place: Place, claim: Claim, hold: Hold, host: Host) -> bool:
     if left is not None and left <= 0:
         return hold.write(lambda session: probes.give_back(session, claim, spent=True))
     key = claim.key or host.key(claim.units)
-    named = hold.write(lambda session: probes.named(session, claim, key))
+    named = hold.write(lambda session: naming.named(session, claim, key))
     if not named.mine:
         return False
     if named.known is not None:

@@ -164,7 +164,7 @@ class ChildHost:
 
     def _inherited(self) -> tuple[str, ...]:
         with suppress(OnnxBisectError):  # the host will say it
-            return (*registry.find(self.case.backend).inherit_env, *self._settings.compiler_env)
+            return (*registry.inherited_by(self.case.backend), *self._settings.compiler_env)
         return self._settings.compiler_env
 
 

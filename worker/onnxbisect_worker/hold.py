@@ -17,7 +17,7 @@ from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.orm import Session
 
 from onnxbisect_db import probes, searches
-from onnxbisect_db.probes import Claim
+from onnxbisect_db.claims import Claim
 from onnxbisect_db.searches import Turn
 from onnxbisect_worker.hosting import Host
 from onnxbisect_worker.place import Place

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from threading import Event
 
 from onnxbisect_db import models
-from onnxbisect_db.probes import Claim
+from onnxbisect_db.claims import Claim
 from onnxbisect_db.reconcile import SearchBell
 from onnxbisect_db.searches import Turn
 from onnxbisect_db.states import Stage

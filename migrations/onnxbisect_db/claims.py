@@ -1,0 +1,133 @@
+"""Taking a probe: the next of its backend, for one worker and for so many seconds.
+
+A claim has a number. Whoever comes with an older one was given up for dead: another worker may have the probe, and
+nothing that the first one says is written any more.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import and_, bindparam, select
+from sqlalchemy.orm import Session
+
+from onnxbisect.unitset import UnitSet
+from onnxbisect_db import bells, events, queues
+from onnxbisect_db.database import now
+from onnxbisect_db.one_at_a_time import one_at_a_time
+from onnxbisect_db.states import EventType, ProbeState
+from onnxbisect_db.tables import Job, Model, Probe, Search
+from onnxbisect_db.verdicts import Question
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """A probe in a worker's hands, with what is needed to ask it. `number` is the fence."""
+
+    probe_id: str
+    number: int
+    search_id: str
+    job_id: str
+    tenant: str
+    model_sha256: str
+    model_name: str
+    #: Of the model's external data: location to SHA-256.
+    model_files: Mapping[str, str]
+    request: Mapping[str, Any]
+    backend: str
+    options: Mapping[str, Any]
+    #: Of the search: where its budget is counted from.
+    started_at: datetime
+    identity: str
+    universe: str
+    units: UnitSet
+    attempt: int
+    why: str
+    key: str | None
+
+    def question(self, key: str) -> Question:
+        """What an answer is kept under, once the key is known."""
+        return Question(tenant=self.tenant, identity=self.identity, key=key, attempt=self.attempt)
+
+
+def claim(
+    session: Session,
+    backend: str,
+    *,
+    worker: str,
+    seconds: float,
+    at_most: int | None = None,
+    warm: Collection[str] = (),
+) -> Claim | None:
+    """Take the next probe of a backend for so many seconds; None where none is waiting, or the worker has `at_most` of
+    them in hand. `warm` are universes whose models the caller has in memory.
+    """
+    if at_most is not None:
+        one_at_a_time(session, ("hands", worker))
+    queue = queues.entered(session, backend)
+    bells.heeded(queue)
+    at, locked = now(session), False
+    # What was chosen may be gone once its job is locked; a queue in such motion is worth a few tries.
+    for _ in range(5):
+        chosen = queues.best(session, queue, at, wait=False, worker=worker, at_most=at_most, warm=warm)
+        if chosen is None and not locked:  # who has locked a job waits for no other one
+            chosen = queues.best(session, queue, at, wait=True, worker=worker, at_most=at_most, warm=warm)
+        if chosen is None:
+            return None
+        locked = True
+        found = session.execute(_WITH_MODEL, {"probe": chosen.probe_id}, execution_options=_AFRESH).one_or_none()
+        if found is not None and found[0].state == ProbeState.QUEUED:
+            probe, search, files = found
+            _take(session, chosen.job, search, probe, worker, at, seconds)
+            return _claim(chosen.job, search, probe, files or {})
+    return None
+
+
+def _take(session: Session, job: Job, search: Search, probe: Probe, worker: str, at: datetime, seconds: float) -> None:
+    job.served_at = at
+    probe.state = ProbeState.RUNNING
+    probe.claims += 1
+    probe.worker = worker
+    probe.lease_until = at + timedelta(seconds=seconds)
+    probe.waits_for = None
+    probe.round = search.round + 1
+    probe.started_at = at
+    facts = {"search": search.id, "probe": probe.id, "why": probe.why, "worker": worker}
+    events.tell(session, job, EventType.PROBE_ASKED, at, **facts)
+
+
+def _claim(job: Job, search: Search, probe: Probe, files: Mapping[str, str]) -> Claim:
+    assert search.identity is not None  # noqa: S101 - searches that ask are prepared
+    assert search.universe is not None  # noqa: S101
+    assert search.started_at is not None  # noqa: S101
+    return Claim(
+        probe_id=probe.id,
+        number=probe.claims,
+        search_id=search.id,
+        job_id=job.id,
+        tenant=job.tenant,
+        model_sha256=job.model_sha256,
+        model_name=job.model_name,
+        model_files=files,
+        request=job.request,
+        backend=search.backend,
+        options=search.options,
+        started_at=search.started_at,
+        identity=search.identity,
+        universe=search.universe,
+        units=int(probe.units, 16),
+        attempt=probe.attempt,
+        why=probe.why,
+        key=probe.key,
+    )
+
+
+_AFRESH = {"populate_existing": True}
+_WITH_MODEL = (
+    select(Probe, Search, Model.files)
+    .join(Search, Search.id == Probe.search_id)
+    .join(Job, Job.id == Search.job_id)
+    .outerjoin(Model, and_(Model.tenant == Job.tenant, Model.sha256 == Job.model_sha256))
+    .where(Probe.id == bindparam("probe"))
+)

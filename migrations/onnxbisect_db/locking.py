@@ -1,0 +1,64 @@
+"""Locks on jobs: who changes anything of one holds its row, so a job's transactions come one after the other."""
+
+from dataclasses import dataclass, field
+
+from sqlalchemy import bindparam, select
+from sqlalchemy.orm import Session
+
+from onnxbisect_db.tables import Job, Search
+
+_HELD = "onnxbisect_held"
+
+
+@dataclass(frozen=True)
+class _Held:
+    """Jobs that a transaction has locked, None where there is none; searches that it has read since, with their job.
+    Kept, since a session forgets what nobody has in hand, and would read it again.
+    """
+
+    jobs: dict[str, Job | None] = field(default_factory=dict)
+    searches: dict[str, tuple[Job, Search]] = field(default_factory=dict)
+
+
+def locked(session: Session, job_id: str) -> Job | None:
+    """The job as it is now, kept from all others until the transaction ends. The first thing to do to any part of it.
+
+    Only a queue, a lease, or what `one_at_a_time` keeps may be locked before, which is why no two transactions wait for
+    each other. Who has locked it already need not ask for it again: a session is one transaction.
+    """
+    held = _held(session).jobs
+    if job_id not in held:
+        session.flush()
+        held[job_id] = session.get(Job, job_id, with_for_update=True, populate_existing=True)
+    return held[job_id]
+
+
+def locked_with(session: Session, search_id: str) -> tuple[Job, Search] | None:
+    """The job of a search, locked, and the search as it is since then."""
+    held = _held(session)
+    if search_id not in held.searches:
+        session.flush()
+        job = session.scalars(_JOB_OF, {"search": search_id}, execution_options=_AFRESH).one_or_none()
+        if job is None:
+            return None
+        search = session.get_one(Search, search_id, populate_existing=True)
+        held.jobs[job.id], held.searches[search_id] = job, (job, search)
+    return held.searches[search_id]
+
+
+def note_locked(session: Session, job: Job) -> None:
+    """This transaction has locked the job in a statement of its own."""
+    _held(session).jobs[job.id] = job
+
+
+def _held(session: Session) -> _Held:
+    held: _Held = session.info.setdefault(_HELD, _Held())
+    return held
+
+
+_AFRESH = {"populate_existing": True}
+_JOB_OF = (
+    select(Job)
+    .where(Job.id == select(Search.job_id).where(Search.id == bindparam("search")).scalar_subquery())
+    .with_for_update()
+)

@@ -1,0 +1,75 @@
+"""A probe gets its name: once it is cut its key is known, and by the key whether anybody has asked the same before."""
+
+from dataclasses import dataclass
+
+from sqlalchemy import Select, and_, bindparam, select, update
+from sqlalchemy.orm import Session, aliased
+
+from onnxbisect.answer import Answer
+from onnxbisect_db import locking, probes, verdicts
+from onnxbisect_db.claims import Claim
+from onnxbisect_db.one_at_a_time import one_at_a_time
+from onnxbisect_db.states import ProbeState
+from onnxbisect_db.tables import Job, KeptVerdict, Probe, Search
+
+
+@dataclass(frozen=True, kw_only=True)
+class Named:
+    """What to do with a probe whose key is known: answer with what is `known`, or compile, or (`mine` is False) take
+    another one.
+    """
+
+    mine: bool
+    known: Answer | None = None
+
+
+def named(session: Session, claim: Claim, key: str) -> Named:
+    """The probe is cut and this is its key: look whether it was answered before, or is being asked elsewhere.
+
+    In that case it goes back to the queue, where nobody takes it until the other one is done.
+    """
+    question = claim.question(key)
+    one_at_a_time(session, question)  # of two that come at once only one asks
+    given = {"probe": claim.probe_id, "number": claim.number, "attempt": claim.attempt, "key": key}
+    found = session.execute(_KNOWN, {**given, "tenant": claim.tenant, "identity": claim.identity}).one_or_none()
+    if found is None:
+        return Named(mine=False)
+    known, twin = found
+    waits = known is None and twin is not None
+    if waits:
+        locking.locked(session, claim.job_id)  # before the probe's row, as everybody does
+    # else without: of a job's probes nobody reads the key but who comes here with the same one
+    mine = session.execute(_NAME, given).one_or_none() is not None
+    if waits:
+        probes.give_back(session, claim, behind=twin)
+        return Named(mine=False)
+    return Named(mine=mine, known=None if known is None else verdicts.answer_of(known))
+
+
+def _known() -> Select[KeptVerdict, str]:
+    """What is kept under the key, and another probe that is asking the same; no row where the claim is lost."""
+    same = and_(
+        KeptVerdict.tenant == bindparam("tenant"),
+        KeptVerdict.identity == bindparam("identity"),
+        KeptVerdict.key == bindparam("key"),
+        KeptVerdict.attempt == bindparam("attempt"),
+    )
+    other = aliased(Probe)
+    twin = (
+        select(other.id)
+        .join(Search, Search.id == other.search_id)
+        .join(Job, Job.id == Search.job_id)
+        .where(other.key == bindparam("key"), other.attempt == bindparam("attempt"), other.state == ProbeState.RUNNING)
+        .where(Search.identity == bindparam("identity"), Job.tenant == bindparam("tenant"), other.id != Probe.id)
+        .limit(1)
+    )
+    return select(KeptVerdict, twin.scalar_subquery()).select_from(Probe).outerjoin(KeptVerdict, same).where(*_MINE)
+
+
+_MINE = (
+    Probe.id == bindparam("probe"),
+    Probe.claims == bindparam("number"),
+    Probe.state == ProbeState.RUNNING,
+)
+_KNOWN = _known()
+_NAME = update(Probe).where(*_MINE).values(key=bindparam("key")).returning(Probe.id)
