@@ -12,7 +12,9 @@ from onnxbisect.answer import Answer
 from onnxbisect.search.plan import Ask
 from onnxbisect.verdict import Status, Verdict
 from onnxbisect_db import jobs, models, plans, probes, searches
+from onnxbisect_db.claims import claim as take
 from onnxbisect_db.jobs import NewJob, NewTarget
+from onnxbisect_db.queues import Hand
 from onnxbisect_db.reconcile import reconcile
 from onnxbisect_db.states import Stage
 
@@ -55,10 +57,11 @@ def measure(here: Installed, name: str, count: int, each: int, claims: int) -> Q
             same.append(_planned(here, search_id, asks))
     with database.transaction() as session:
         session.execute(text("ANALYZE"))  # what autovacuum does a minute later
+    hand = Hand(backend=name, worker="benchmark", seconds=_LEASE)
     took, answered = [], []
     for _ in range(claims):
         began = time.monotonic()
-        claim = database.run(lambda session: claims.claim(session, name, worker="benchmark", seconds=_LEASE))
+        claim = database.run(lambda session: take(session, hand))
         took.append(time.monotonic() - began)
         assert claim is not None
         began = time.monotonic()

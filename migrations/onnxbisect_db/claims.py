@@ -4,7 +4,7 @@ A claim has a number. Whoever comes with an older one was given up for dead: ano
 nothing that the first one says is written any more.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -13,11 +13,12 @@ from sqlalchemy import and_, bindparam, select
 from sqlalchemy.orm import Session
 
 from onnxbisect.unitset import UnitSet
-from onnxbisect_db import bells, events, queues
+from onnxbisect_db import bells, events, locking, queues
 from onnxbisect_db.database import now
 from onnxbisect_db.one_at_a_time import one_at_a_time
+from onnxbisect_db.queues import Hand
 from onnxbisect_db.states import EventType, ProbeState
-from onnxbisect_db.tables import Job, Model, Probe, Search
+from onnxbisect_db.tables import Job, Model, Probe, Queue, Search
 from onnxbisect_db.verdicts import Question
 
 
@@ -51,49 +52,51 @@ class Claim:
         return Question(tenant=self.tenant, identity=self.identity, key=key, attempt=self.attempt)
 
 
-def claim(
-    session: Session,
-    backend: str,
-    *,
-    worker: str,
-    seconds: float,
-    at_most: int | None = None,
-    warm: Collection[str] = (),
-) -> Claim | None:
-    """Take the next probe of a backend for so many seconds; None where none is waiting, or the worker has `at_most` of
-    them in hand. `warm` are universes whose models the caller has in memory.
-    """
-    if at_most is not None:
-        one_at_a_time(session, ("hands", worker))
-    queue = queues.entered(session, backend)
+def claim(session: Session, hand: Hand) -> Claim | None:
+    """Take the next probe; None where none is waiting."""
+    return take(session, hand, enter(session, hand))
+
+
+def enter(session: Session, hand: Hand) -> Queue:
+    """The queue to `take` from, before any job is locked."""
+    if hand.at_most is not None:
+        one_at_a_time(session, ("hands", hand.worker))
+    queue = queues.entered(session, hand.backend)
     bells.heeded(queue)
-    at, locked = now(session), False
+    session.flush()
+    return queue
+
+
+def take(session: Session, hand: Hand, queue: Queue) -> Claim | None:
+    """Take the next probe. Who has locked a job, which the next one's need not be, waits for no other one: None where
+    others have locked what is left.
+    """
+    at = now(session)
     # What was chosen may be gone once its job is locked; a queue in such motion is worth a few tries.
     for _ in range(5):
-        chosen = queues.best(session, queue, at, wait=False, worker=worker, at_most=at_most, warm=warm)
-        if chosen is None and not locked:  # who has locked a job waits for no other one
-            chosen = queues.best(session, queue, at, wait=True, worker=worker, at_most=at_most, warm=warm)
+        chosen = queues.best(session, queue, hand, at, wait=False)
+        if chosen is None and not locking.holds_any(session):
+            chosen = queues.best(session, queue, hand, at, wait=True)
         if chosen is None:
             return None
-        locked = True
         found = session.execute(_WITH_MODEL, {"probe": chosen.probe_id}, execution_options=_AFRESH).one_or_none()
         if found is not None and found[0].state == ProbeState.QUEUED:
             probe, search, files = found
-            _take(session, chosen.job, search, probe, worker, at, seconds)
+            _take(session, chosen.job, search, probe, hand, at)
             return _claim(chosen.job, search, probe, files or {})
     return None
 
 
-def _take(session: Session, job: Job, search: Search, probe: Probe, worker: str, at: datetime, seconds: float) -> None:
+def _take(session: Session, job: Job, search: Search, probe: Probe, hand: Hand, at: datetime) -> None:
     job.served_at = at
     probe.state = ProbeState.RUNNING
     probe.claims += 1
-    probe.worker = worker
-    probe.lease_until = at + timedelta(seconds=seconds)
+    probe.worker = hand.worker
+    probe.lease_until = at + timedelta(seconds=hand.seconds)
     probe.waits_for = None
     probe.round = search.round + 1
     probe.started_at = at
-    facts = {"search": search.id, "probe": probe.id, "why": probe.why, "worker": worker}
+    facts = {"search": search.id, "probe": probe.id, "why": probe.why, "worker": hand.worker}
     events.tell(session, job, EventType.PROBE_ASKED, at, **facts)
 
 

@@ -3,7 +3,7 @@
 Modules beside this one are functions over a `Session`, which is one transaction; none of them commits. A caller says
 where the transaction ends:
 
-    claim = database.run(lambda session: claims.claim(session, "qnn", worker="host-1", seconds=30))
+    settled = database.run(lambda session: probes.answer(session, claim, answer))
 
 Rows that come back are read-only snapshots: they stay readable after the transaction, and what was not loaded raises
 instead of asking the database again.

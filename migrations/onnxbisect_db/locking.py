@@ -51,6 +51,11 @@ def note_locked(session: Session, job: Job) -> None:
     _held(session).jobs[job.id] = job
 
 
+def holds_any(session: Session) -> bool:
+    """Whether this transaction has locked a job."""
+    return bool(_held(session).jobs)
+
+
 def _held(session: Session) -> _Held:
     held: _Held = session.info.setdefault(_HELD, _Held())
     return held

@@ -84,6 +84,19 @@ def waiting(session: Session, backend: str) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Hand:
+    """Who wants a probe of a backend, for so many seconds at first. None for who has `at_most` probes in hand already,
+    as a worker; `warm` are universes whose models this hand has in memory.
+    """
+
+    backend: str
+    worker: str
+    seconds: float
+    at_most: int | None = None
+    warm: Collection[str] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class Choice:
     """The job to serve, locked, and the id of the probe to ask."""
 
@@ -91,25 +104,15 @@ class Choice:
     probe_id: str
 
 
-def best(
-    session: Session,
-    queue: Queue,
-    at: datetime,
-    *,
-    wait: bool,
-    worker: str = "",
-    at_most: int | None = None,
-    warm: Collection[str] = (),
-) -> Choice | None:
-    """What is next in a queue for a worker that has the models of the `warm` universes in memory. None where nothing
-    waits, or where as many run as may: of the backend, or, `at_most`, of this worker. Jobs that others have locked at
-    this moment are passed over, unless it should `wait` for them.
+def best(session: Session, queue: Queue, hand: Hand, at: datetime, *, wait: bool) -> Choice | None:
+    """What is next in a queue for that hand. None where nothing waits, or where as many run as may, of the backend or
+    of this worker. Jobs that others have locked at this moment are passed over, unless it should `wait` for them.
 
     The choice was made before the job was locked: the probe may be gone by now.
     """
-    overdue = at - PATIENCE if warm else datetime.max.replace(tzinfo=UTC)
-    facts = {"backend": queue.backend, "worker": worker, "warm": list(warm), "overdue": overdue}
-    bounds = {"of_backend": queue.at_most, "of_worker": at_most}
+    overdue = at - PATIENCE if hand.warm else datetime.max.replace(tzinfo=UTC)
+    facts = {"backend": queue.backend, "worker": hand.worker, "warm": list(hand.warm), "overdue": overdue}
+    bounds = {"of_backend": queue.at_most, "of_worker": hand.at_most}
     given = {**facts, **{name: _BOUNDLESS if it is None else it for name, it in bounds.items()}}
     found = session.execute(_CHOICE_OF_ALL if wait else _CHOICE, given).one_or_none()
     if found is None:

@@ -13,6 +13,7 @@ from onnxbisect_db import claims, jobs, models, naming, plans, probes, searches
 from onnxbisect_db.claims import Claim
 from onnxbisect_db.database import Database
 from onnxbisect_db.jobs import NewJob, NewTarget
+from onnxbisect_db.queues import Hand
 from onnxbisect_db.searches import Turn
 from onnxbisect_db.states import Stage
 from onnxbisect_db.tables import Job
@@ -104,7 +105,7 @@ def asking(database: Database, units: Iterable[UnitSet] = (1, 2, 3), *backends: 
 
 
 def claim(database: Database, backend: str = NPU, worker: str = "w") -> Claim | None:
-    return database.run(lambda session: claims.claim(session, backend, worker=worker, seconds=LEASE))
+    return database.run(lambda session: claims.claim(session, Hand(backend=backend, worker=worker, seconds=LEASE)))
 
 
 def claimed(database: Database, backend: str = NPU, worker: str = "w") -> Claim:

@@ -30,6 +30,7 @@ from onnxbisect_db.claims import Claim
 from onnxbisect_db.database import Database
 from onnxbisect_db.naming import Named
 from onnxbisect_db.probes import MOST_LOSSES
+from onnxbisect_db.queues import Hand
 from onnxbisect_db.states import Stage
 from onnxbisect_db.tables import Probe
 
@@ -223,7 +224,8 @@ def test_a_worker_takes_no_more_than_it_has_hands_for(database: Database) -> Non
     asking(database, [1, 2, 4])
 
     def another(worker: str) -> Claim | None:
-        return database.run(lambda session: claims.claim(session, NPU, worker=worker, seconds=LEASE, at_most=1))
+        hand = Hand(backend=NPU, worker=worker, seconds=LEASE, at_most=1)
+        return database.run(lambda session: claims.claim(session, hand))
 
     mine = another("one")
     assert mine is not None

@@ -27,6 +27,7 @@ from onnxbisect_db import claims, leases, locking, naming, queues, records, sear
 from onnxbisect_db.claims import Claim
 from onnxbisect_db.database import Database
 from onnxbisect_db.naming import Named
+from onnxbisect_db.queues import Hand
 from onnxbisect_db.states import Stage
 
 
@@ -83,7 +84,9 @@ def test_a_worker_takes_no_more_than_it_has_slots_for_even_for_a_moment(database
     got = []
 
     def work(number: int) -> None:
-        got.append(database.run(lambda session: claims.claim(session, NPU, worker="w", seconds=LEASE, at_most=2)))
+        got.append(
+            database.run(lambda session: claims.claim(session, Hand(backend=NPU, worker="w", seconds=LEASE, at_most=2)))
+        )
 
     at_once(6, work)
     assert sum(mine is not None for mine in got) == 2
@@ -193,11 +196,12 @@ import sys
 from onnxbisect.verdict import Status, Verdict
 from onnxbisect_db import claims, probes
 from onnxbisect_db.database import Database
+from onnxbisect_db.queues import Hand
 from onnxbisect.answer import Answer
 
 database = Database(sys.argv[1])
 answer = Answer(verdict=Verdict(status=Status.PASS))
-while claim := database.run(lambda session: claims.claim(session, "npu", worker=sys.argv[2], seconds=30)):
+while claim := database.run(lambda session: claims.claim(session, Hand(backend="npu", worker=sys.argv[2], seconds=30))):
     assert database.run(lambda session: probes.answer(session, claim, answer).counts)
     print(claim.probe_id)
 """

@@ -122,10 +122,9 @@ class HiddenRuleHost:
             if self._compiler.hosts_shot >= 0:
                 raise HostKilledError("The process that had the model was killed by SIGKILL.")
 
-    def unseen(self, answers: Sequence[Answered]) -> list[UnitSet]:
+    def digests(self, pieces: Sequence[UnitSet]) -> list[str]:
         self._be_shot()
-        own = {it.units for it in answers if it.verdict.failed and it.file_sha256 == self._compiler.file(it.units)}
-        return [culprit.units for culprit in self._diagnosis(answers).culprits if culprit.units not in own]
+        return list(map(self._compiler.file, pieces))
 
     def report(self, answers: Sequence[Answered], stats: Stats, logs: Mapping[str, str], folder: Path) -> Written:
         self._be_shot()

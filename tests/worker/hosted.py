@@ -106,8 +106,10 @@ def searched(host: Host, prepared: Prepared) -> Searched:
             for number, it in enumerate(records)
         ]
 
-    def confirm(_diagnosis: Diagnosis, answers: dict[UnitSet, Answer]) -> list[UnitSet]:
-        return host.unseen(answered(driver._records, answers))
+    def confirm(diagnosis: Diagnosis, answers: dict[UnitSet, Answer]) -> list[UnitSet]:
+        own = [culprit.evidence.own for culprit in diagnosis.culprits]
+        failed = {units: it.file_sha256 for units, it in answers.items() if it.verdict.failed}
+        return [units for units, digest in zip(own, host.digests(own), strict=True) if failed.get(units) != digest]
 
     with progress(prepared.universe) as observer:
         driver = Driver(

@@ -2,6 +2,8 @@
 
 import logging
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
 
 from sqlalchemy.orm import Session
@@ -14,6 +16,7 @@ from onnxbisect_backends.probing.prober import Asked
 from onnxbisect_db import claims, naming, probes, queues
 from onnxbisect_db.claims import Claim
 from onnxbisect_db.database import now
+from onnxbisect_db.queues import Hand
 from onnxbisect_db.states import Stage
 from onnxbisect_worker.hold import Hold
 from onnxbisect_worker.hosting import Host
@@ -27,72 +30,110 @@ log = logging.getLogger(__name__)
 
 
 def probes_in_turn(place: Place, backend: str, *, seconds: float = _STINT_SECONDS) -> None:
-    """Take probes of the backend, one after the other, while there are any; none is begun after so many seconds.
+    """Take probes of the backend, one after the other, while there are any; after so many seconds no other one.
 
     Then comes a ring for the next, so that whatever else waits for this worker gets its turn in between.
     """
     until = time.monotonic() + seconds
-    while probe(place, backend):
-        if time.monotonic() >= until:
-            if not place.stopping.is_set() and _more(place, backend):
-                place.service.bell.probes(backend, 1)
-            return
+    claim = _claimed(place, backend)
+    while claim is not None:
+        claim = _asked(place, claim, until)
+        if claim is None and time.monotonic() < until:
+            claim = _claimed(place, backend)
+    if time.monotonic() >= until and not place.stopping.is_set() and _more(place, backend):
+        place.service.bell.probes(backend, 1)
 
 
 def probe(place: Place, backend: str) -> bool:
     """Take one probe of the backend, the next by right. False where there was none to take."""
+    claim = _claimed(place, backend)
+    if claim is not None:
+        _asked(place, claim, time.monotonic())
+    return claim is not None
+
+
+@dataclass(frozen=True)
+class _Told:
+    """What came of a probe: whether the caller is to ring for the coordinator, and the probe that was taken in the same
+    transaction.
+    """
+
+    ring: bool
+    then: Claim | None = None
+
+
+def _claimed(place: Place, backend: str) -> Claim | None:
     if place.stopping.is_set():
-        return False
-    settings = place.service.settings
-    warm = place.hosts.warm()
-    claim = place.service.database.run(
-        lambda session: claims.claim(
-            session, backend, worker=place.worker, seconds=settings.lease_seconds, at_most=place.at_most, warm=warm
-        )
+        return None
+    hand = _hand(place, backend)
+    return place.service.database.run(lambda session: claims.claim(session, hand))
+
+
+def _hand(place: Place, backend: str, *warm: str) -> Hand:
+    return Hand(
+        backend=backend,
+        worker=place.worker,
+        seconds=place.service.settings.lease_seconds,
+        at_most=place.at_most,
+        warm={*place.hosts.warm(), *warm},
     )
-    if claim is None:
-        return False
+
+
+def _asked(place: Place, claim: Claim, until: float) -> Claim | None:
+    """Ask the probe. Returns the next one, where there was one to take before that moment."""
     log.info("probe %s of search %s: %d units, attempt %d", *_facts(claim))
     with Hold(place, claim) as hold:
-        answered = _ask(place, claim, hold)
-    if answered:
-        place.ring_search(claim.search_id, Stage.SEARCH, backend)
-    return True
+        told = _ask(place, claim, hold, until)
+    if told.ring:
+        place.ring_search(claim.search_id, Stage.SEARCH, claim.backend)
+    return told.then
 
 
-def _ask(place: Place, claim: Claim, hold: Hold) -> bool:
-    """True where the caller is to ring for the coordinator."""
+def _ask(place: Place, claim: Claim, hold: Hold, until: float) -> _Told:
     try:
         with place.hosts.lent(place.case(claim)) as host, hold.over(host):
-            return _answer(place, claim, hold, host)
+            return _answer(place, claim, hold, host, until)
     except OnnxBisectError as error:
         if hold.lost:
             log.info("probe %s: not wanted any more", claim.probe_id)
-            return False
+            return _Told(ring=False)
         if hold.ended:
             hold.write(lambda session: probes.give_back(session, claim))
-            return False
+            return _Told(ring=False)
         problem = str(error)
         log.warning("probe %s: %s", claim.probe_id, problem)
-        return hold.write(lambda session: probes.lost(session, claim, problem))
+        return _Told(ring=hold.write(lambda session: probes.lost(session, claim, problem)))
 
 
-def _answer(place: Place, claim: Claim, hold: Hold, host: Host) -> bool:
+def _answer(place: Place, claim: Claim, hold: Hold, host: Host, until: float) -> _Told:
     left = _seconds_left(place, claim)
     if left is not None and left <= 0:
-        return hold.write(lambda session: probes.give_back(session, claim, spent=True))
+        return _Told(ring=hold.write(lambda session: probes.give_back(session, claim, spent=True)))
     key = claim.key or host.key(claim.units)
     named = hold.write(lambda session: naming.named(session, claim, key))
     if not named.mine:
-        return False
+        return _Told(ring=False)
     if named.known is not None:
         own = _own(place, claim, named.known)
-        return hold.write(lambda session: probes.answer(session, claim, own, cached=True).ring)
+        return _written(place, claim, hold, until, lambda session: probes.answer(session, claim, own, cached=True).ring)
     asked = host.ask(claim.units, seconds_left=left)
-    return hold.write(lambda session: _written(session, claim, asked))
+    return _written(place, claim, hold, until, lambda session: _said(session, claim, asked))
 
 
-def _written(session: Session, claim: Claim, asked: Asked) -> bool:
+def _written(place: Place, claim: Claim, hold: Hold, until: float, say: Callable[[Session], bool]) -> _Told:
+    """Say what came of the probe and take the next one, in one transaction: a hand does not idle in between."""
+    if place.stopping.is_set() or time.monotonic() >= until:
+        return _Told(ring=hold.write(say))
+    hand = _hand(place, claim.backend, claim.universe)
+
+    def work(session: Session) -> _Told:
+        queue = claims.enter(session, hand)
+        return _Told(ring=say(session), then=claims.take(session, hand, queue))
+
+    return hold.write(work)
+
+
+def _said(session: Session, claim: Claim, asked: Asked) -> bool:
     if asked.answer is None:  # the search's time is up, not the compiler's
         return probes.give_back(session, claim, spent=True)
     verdict = asked.answer.verdict

@@ -68,10 +68,10 @@ class ChildHost:
         """See `Host.ask`."""
         return asked_from_json(self._ask(do="ask", units=f"{units:x}", seconds_left=seconds_left))
 
-    def unseen(self, answers: Sequence[Answered]) -> list[UnitSet]:
-        """See `Host.unseen`."""
-        found = self._ask(do="unseen", answers=[answered_to_json(it) for it in answers])
-        return [int(units, 16) for units in found]
+    def digests(self, pieces: Sequence[UnitSet]) -> list[str]:
+        """See `Host.digests`."""
+        found: list[str] = self._ask(do="digests", pieces=[f"{units:x}" for units in pieces])
+        return found
 
     def report(self, answers: Sequence[Answered], stats: Stats, logs: Mapping[str, str], folder: Path) -> Written:
         """See `Host.report`."""

@@ -5,7 +5,8 @@ all of its turn or nothing.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -165,28 +166,27 @@ def _known(session: Session, turn: Turn, order: Order) -> _Known:
 
 
 def _own_files(place: Place, turn: Turn, hold: Hold, known: _Known, step: Plan) -> list[Ask]:
-    """Compiles of the culprits' own files, where none is on record, each once (see `driver` for why).
+    """Compiles of the culprits' own files, where none is on record, each once (see `culprit_files` for why).
 
-    What came from the verdict base may be another place's of equal structure; then it is asked about again.
+    A host is needed for answers from the verdict base only, which may be another place's of equal structure: what was
+    compiled for this search was the file itself.
     """
-    if not step.diagnosis.culprits:
-        return []
-    try:
-        with place.hosts.lent(place.case(turn)) as host, hold.over(host):
-            unseen = host.unseen(known.answers)
-    except OnnxBisectError as error:
-        if hold.ended or isinstance(error, HostKilledError):
-            raise
-        log.warning("search %s: its culprits' own files are not asked about: %s", turn.search_id, error)
-        return []
+    own = [culprit.evidence.own for culprit in step.diagnosis.culprits]
+    latest = {answer.units: answer for answer in known.answers}
+    failed = {units: latest[units] for units in own if units in latest and latest[units].verdict.failed}
+    seen = {units for units, answer in failed.items() if answer.file_sha256 and not answer.cached}
+    doubtful = [units for units, answer in failed.items() if answer.cached]
+    if doubtful:
+        try:
+            with place.hosts.lent(place.case(turn)) as host, hold.over(host):
+                digests = host.digests(doubtful)
+        except OnnxBisectError as error:
+            if hold.ended or isinstance(error, HostKilledError):
+                raise
+            log.warning("search %s: its culprits' own files are not asked about: %s", turn.search_id, error)
+            return []
+        seen |= {units for units, it in zip(doubtful, digests, strict=True) if failed[units].file_sha256 == it}
     asked = {answer.units for answer in known.answers if answer.why == OWN_FILE and not answer.cached}
-    attempts = _attempts(known.answers)
-    wanted = [Ask(units=units, attempt=attempts.get(units, 0), why=OWN_FILE) for units in unseen if units not in asked]
+    attempts = Counter(answer.units for answer in known.answers)
+    wanted = [Ask(units=units, attempt=attempts[units], why=OWN_FILE) for units in own if units not in seen | asked]
     return known.affordable(wanted)
-
-
-def _attempts(answers: Sequence[Answered]) -> Mapping[UnitSet, int]:
-    counted: dict[UnitSet, int] = {}
-    for answer in answers:
-        counted[answer.units] = counted.get(answer.units, 0) + 1
-    return counted

@@ -69,8 +69,8 @@ class Host(Protocol):
     def ask(self, units: UnitSet, *, seconds_left: float | None) -> Asked:
         """Cut, compile and judge; the compiler must be here. `seconds_left` are those of the search's budget."""
 
-    def unseen(self, answers: Sequence[Answered]) -> list[UnitSet]:
-        """Culprits of the diagnosis that these answers lead to whose own file no compiler was seen to fail on."""
+    def digests(self, pieces: Sequence[UnitSet]) -> list[str]:
+        """SHA-256 of the files of these pieces, as compilers get them; empty for one that cannot be cut."""
 
     def report(self, answers: Sequence[Answered], stats: Stats, logs: Mapping[str, str], folder: Path) -> Written:
         """The report that these answers lead to. `logs` are compilers' logs by probe id, at least of the failures that

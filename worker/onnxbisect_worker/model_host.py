@@ -119,8 +119,8 @@ def _ask(work: ModelWork, request: Mapping[str, Any]) -> dict[str, Any]:
     return asked_to_json(work.ask(int(request["units"], 16), seconds_left=request["seconds_left"]))
 
 
-def _unseen(work: ModelWork, request: Mapping[str, Any]) -> list[str]:
-    return [f"{units:x}" for units in work.unseen([answered_from_json(it) for it in request["answers"]])]
+def _digests(work: ModelWork, request: Mapping[str, Any]) -> list[str]:
+    return work.digests([int(units, 16) for units in request["pieces"]])
 
 
 def _report(work: ModelWork, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -134,6 +134,6 @@ _REQUESTS: Mapping[str, Callable[[ModelWork, Mapping[str, Any]], object]] = {
     "draw": _draw,
     "key": _key,
     "ask": _ask,
-    "unseen": _unseen,
+    "digests": _digests,
     "report": _report,
 }

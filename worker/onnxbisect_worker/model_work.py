@@ -63,11 +63,10 @@ class ModelWork:
         """See `Host.ask`."""
         return self._prober.ask(units, seconds_left)
 
-    def unseen(self, answers: Sequence[Answered]) -> list[UnitSet]:
-        """See `Host.unseen`."""
-        found = _Found.of(answers, {})
+    def digests(self, pieces: Sequence[UnitSet]) -> list[str]:
+        """See `Host.digests`."""
         with TemporaryDirectory(dir=self._folder) as name:
-            return self._inquiry.culprit_files(Path(name)).unseen(self._diagnosis(found), found.latest)
+            return list(map(self._inquiry.culprit_files(Path(name)).digest, pieces))
 
     def report(self, answers: Sequence[Answered], stats: Stats, logs: Mapping[str, str], folder: Path) -> Written:
         """See `Host.report`."""

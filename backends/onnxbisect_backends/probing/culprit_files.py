@@ -40,7 +40,7 @@ class CulpritFiles:
         answer = answers.get(culprit.evidence.own)
         if answer is None or not answer.verdict.failed:
             return False
-        return answer.file_sha256 == self._digest(culprit.evidence.own)
+        return answer.file_sha256 == self.digest(culprit.evidence.own)
 
     def files(self, culprit: Culprit, answers: Mapping[UnitSet, Answer]) -> dict[str, Path | bytes]:
         """The culprit's files by name, in a folder of their own; none where its failure was not seen."""
@@ -51,8 +51,8 @@ class CulpritFiles:
         log = answers[culprit.evidence.own].log.encode("utf-8", "replace")
         return {**{path.name: path for path in sorted(folder.iterdir())}, LOG_NAME: log}
 
-    def _digest(self, units: UnitSet) -> str:
-        """Of the file as it would be written; empty where it cannot be cut."""
+    def digest(self, units: UnitSet) -> str:
+        """SHA-256 of the piece's file as it would be written (`prober.file_digest`); empty where it cannot be cut."""
         if units not in self._digests:
             with TemporaryDirectory(prefix="culprit-", dir=self._folder) as folder:
                 probe = Path(folder) / PROBE_NAME
