@@ -39,12 +39,14 @@ def test_what_comes_back_is_what_was_stored(description: Description | None) -> 
         description=description or inquiry.description,
         universe=replace(inquiry.universe, needs={1: 0b101}),
         identity=inquiry.identity,
+        established=inquiry.intake.model.established.to_bytes(),
     )
     back = Prepared.from_bytes(prepared.to_bytes())
-    assert (back.target, back.description, back.identity) == (
+    assert (back.target, back.description, back.identity, back.established) == (
         prepared.target,
         prepared.description,
         prepared.identity,
+        prepared.established,
     )
     for field in fields(prepared.universe):
         assert getattr(back.universe, field.name) == getattr(prepared.universe, field.name)

@@ -148,7 +148,7 @@ def _own(place: Place, claim: Claim, known: Answer) -> Answer:
     hints = known.verdict.hints
     if not (hints.nodes or hints.tensors):
         return known
-    return borrowed(known, place.universes.read(place.service.files, claim.universe).universe, claim.units)
+    return borrowed(known, place.universes.read(place.service.files, claim.universe), claim.units)
 
 
 def _seconds_left(place: Place, claim: Claim) -> float | None:

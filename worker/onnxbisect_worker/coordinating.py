@@ -16,6 +16,7 @@ from onnxbisect.errors import OnnxBisectError
 from onnxbisect.search import plan
 from onnxbisect.search.plan import Ask, Plan
 from onnxbisect.unitset import UnitSet
+from onnxbisect.universe import Universe
 from onnxbisect.verdict import Verdict
 from onnxbisect_backends.probing.culprit_files import OWN_FILE
 from onnxbisect_db import plans, records, searches, workers
@@ -31,7 +32,6 @@ from onnxbisect_worker.hold import Hold
 from onnxbisect_worker.hosting import HostKilledError, HostLostError
 from onnxbisect_worker.order import Order
 from onnxbisect_worker.place import Place
-from onnxbisect_worker.prepared import Prepared
 from onnxbisect_worker.preparing import begin_again
 
 #: Speculation costs a replay of the planner for every question or two.
@@ -91,9 +91,9 @@ def advance(place: Place, search_id: str) -> None:
     turn, order, known = begun
     assert turn.universe is not None  # noqa: S101 - searches that ask are prepared
     with Hold(place, turn) as hold:
-        prepared = place.universes.read(place.service.files, turn.universe)
+        universe = place.universes.read(place.service.files, turn.universe)
         try:
-            again = _turn(place, turn, order, known, hold, prepared)
+            again = _turn(place, turn, order, known, hold, universe)
         except LostTurnError:
             log.info("search %s: somebody else has it", search_id)
             return
@@ -109,9 +109,9 @@ def _begun(place: Place, session: Session, search_id: str) -> tuple[Turn, Order,
     return turn, order, _known(session, turn, order)
 
 
-def _turn(place: Place, turn: Turn, order: Order, known: _Known, hold: Hold, prepared: Prepared) -> Stage | None:
+def _turn(place: Place, turn: Turn, order: Order, known: _Known, hold: Hold, universe: Universe) -> Stage | None:
     """One turn; the stage for which the search is to be rung at once."""
-    step = plan(prepared.universe, known.verdicts(), known.width, recheck=order.recheck)
+    step = plan(universe, known.verdicts(), known.width, recheck=order.recheck)
     asks = known.affordable(step.asks)
     if not step.asks and not known.spent:
         try:
@@ -124,7 +124,7 @@ def _turn(place: Place, turn: Turn, order: Order, known: _Known, hold: Hold, pre
             return None
     # What is still in hand then was only speculation, unless it ate up the budget: then it is to be waited for.
     over = not asks and not (known.spent and known.in_hand)
-    culprits = found(prepared.universe, step.diagnosis, over=over)
+    culprits = found(universe, step.diagnosis, over=over)
 
     def save(session: Session) -> tuple[int, bool]:
         new = plans.save(session, turn, asks, expected=step.expected, culprits=culprits)

@@ -10,6 +10,7 @@ from onnxbisect.answer import Answer
 from onnxbisect.diagnosis import Diagnosis
 from onnxbisect.errors import BackendUnusableError, OnnxBisectError, OptionError
 from onnxbisect.job import ProbeRecord, Stats
+from onnxbisect.model import Established
 from onnxbisect.report import network_file
 from onnxbisect.report.document import document
 from onnxbisect.report.files import culprit_dirs, put
@@ -30,6 +31,9 @@ from onnxbisect_worker.hosting import Written
 from onnxbisect_worker.model_cache import MODEL_NAME, ModelCache
 from onnxbisect_worker.prepared import Prepared
 
+#: Bytes of known values that are stored with a prepared search; hosts find out again what has more.
+_MOST_KNOWN = 16 << 20
+
 
 class ModelWork:
     """One model before one target, in a working folder. What was read stays for the next question."""
@@ -44,11 +48,14 @@ class ModelWork:
     def prepare(self) -> Prepared:
         """See `Host.prepare`."""
         inquiry = self._new = self._inquire()
+        established = inquiry.intake.model.established
+        known = sum(value.nbytes for value in established.known.values())
         return Prepared(
             target=inquiry.target,
             description=inquiry.description,
             universe=inquiry.universe,
             identity=inquiry.identity,
+            established=established.to_bytes() if known <= _MOST_KNOWN else b"",
         )
 
     def draw(self) -> bytes:
@@ -117,7 +124,14 @@ class ModelWork:
 
     @cached_property
     def _intake(self) -> Intake:
-        return Intake(self._model, self._order.input_shapes, most_nodes=self._setup.nodes)
+        raw = b"" if self._prepared is None else self._prepared.established
+        established = Established.from_bytes(raw) if raw else None
+        return Intake(self._model, self._order.input_shapes, most_nodes=self._setup.nodes, established=established)
+
+    @cached_property
+    def _prepared(self) -> Prepared | None:
+        path = self._setup.prepared
+        return None if path is None else Prepared.from_bytes(Path(path).read_bytes())
 
     @property
     def _calibration_folder(self) -> Path:
@@ -168,9 +182,9 @@ class ModelWork:
 
     def _resumed(self) -> Inquiry:
         """The inquiry as it was stored; needs no compiler."""
-        if self._setup.prepared is None:
+        stored, model = self._prepared, self._intake.model
+        if stored is None:
             raise OnnxBisectError("The search was not prepared: start the job again.")
-        stored, model = Prepared.from_bytes(Path(self._setup.prepared).read_bytes()), self._intake.model
         if stored.universe.names != model.universe.names:
             raise OnnxBisectError(
                 "The search was begun by another version of onnx-bisect, which reads the model in another way: start "

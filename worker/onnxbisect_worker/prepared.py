@@ -1,6 +1,7 @@
 """What reading a model for a target comes to: a stored file, on which the coordinator plans and hosts begin."""
 
 import json
+from base64 import b64decode, b64encode
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -15,12 +16,16 @@ from onnxbisect_backends.contract import Description
 class Prepared:
     """The target as its compiler described itself, the model's units as this target sees them, and what verdicts are
     kept under. The same for every job with the same model and target.
+
+    `established` spares hosts what intake found out of the model (`Established.to_bytes`); empty where that is large,
+    and in files of earlier versions.
     """
 
     target: Target
     description: Description
     universe: Universe
     identity: str
+    established: bytes = b""
 
     def to_bytes(self) -> bytes:
         """The same bytes for the same content."""
@@ -30,17 +35,20 @@ class Prepared:
             "universe": universe_json.to_json(self.universe),
             "identity": self.identity,
         }
-        return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
+        line = json.dumps(fields, sort_keys=True, separators=(",", ":"))
+        return b"\n".join([line.encode(), b64encode(self.established)])
 
     @classmethod
     def from_bytes(cls, raw: bytes) -> "Prepared":
         """What `to_bytes` wrote."""
-        fields = json.loads(raw)
+        line, _, established = raw.partition(b"\n")
+        fields = json.loads(line)
         return cls(
             target=Target(**fields["target"]),
             description=_description(fields["description"]),
             universe=universe_json.from_json(fields["universe"]),
             identity=fields["identity"],
+            established=b64decode(established),
         )
 
 

@@ -1,8 +1,9 @@
-"""Prepared searches that this process has read: a coordinator's next turn is mostly one of a search that it had."""
+"""Universes of searches that this process has read: a coordinator's next turn is mostly one of a search that it had."""
 
 from collections import OrderedDict
 from threading import Lock
 
+from onnxbisect.universe import Universe
 from onnxbisect_db.files import FileStore
 from onnxbisect_worker.prepared import Prepared
 
@@ -15,18 +16,18 @@ class Universes:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._kept: OrderedDict[str, Prepared] = OrderedDict()
+        self._kept: OrderedDict[str, Universe] = OrderedDict()
 
-    def read(self, files: FileStore, sha256: str) -> Prepared:
-        """FileNotFoundError where it is not stored."""
+    def read(self, files: FileStore, sha256: str) -> Universe:
+        """That of a prepared search; FileNotFoundError where it is not stored."""
         with self._lock:
             if sha256 in self._kept:
                 self._kept.move_to_end(sha256)
                 return self._kept[sha256]
         with files.open(sha256) as file:
-            prepared = Prepared.from_bytes(file.read())
+            universe = Prepared.from_bytes(file.read()).universe
         with self._lock:
-            self._kept[sha256] = prepared
+            self._kept[sha256] = universe
             while len(self._kept) > _KEPT:
                 self._kept.popitem(last=False)
-        return prepared
+        return universe

@@ -6,7 +6,7 @@ from pathlib import Path
 from onnxbisect.cut import Cutter, write
 from onnxbisect.dressing import Dressing
 from onnxbisect.errors import ModelError
-from onnxbisect.model import Model, load
+from onnxbisect.model import Established, Model, load
 from onnxbisect.unitset import UnitSet
 from onnxbisect_backends.contract import Backend, Description
 from onnxbisect_backends.probing.prober import WriteProbe
@@ -16,9 +16,16 @@ from onnxbisect_backends.probing.validity import Validity
 class Intake:
     """A model, read once, with the cutter and the referees that all its targets share."""
 
-    def __init__(self, path: Path, input_shapes: Mapping[str, Sequence[int]], *, most_nodes: int | None = None) -> None:
-        """Raises ModelError, also for a model of more nodes than `most_nodes`."""
-        self.model = load(path, input_shapes=input_shapes, most_nodes=most_nodes)
+    def __init__(
+        self,
+        path: Path,
+        input_shapes: Mapping[str, Sequence[int]],
+        *,
+        most_nodes: int | None = None,
+        established: Established | None = None,
+    ) -> None:
+        """The arguments are those of `load`. Raises ModelError, also for a model of more nodes than `most_nodes`."""
+        self.model = load(path, input_shapes=input_shapes, most_nodes=most_nodes, established=established)
         self.cutter = Cutter(self.model)
         self.validity = Validity(self.model.path, self.model.universe.everything)
 

@@ -1,6 +1,7 @@
 """Intake: from an ONNX file to a Model."""
 
+from onnxbisect.model.established import Established
 from onnxbisect.model.load import MEMORY_LIMIT, load
 from onnxbisect.model.model import Model, Unit
 
-__all__ = ["MEMORY_LIMIT", "Model", "Unit", "load"]
+__all__ = ["MEMORY_LIMIT", "Established", "Model", "Unit", "load"]

@@ -8,6 +8,7 @@ import onnx
 from onnxbisect.errors import ModelError
 from onnxbisect.model.binding import bind
 from onnxbisect.model.counting import written_out
+from onnxbisect.model.established import Established
 from onnxbisect.model.model import Model
 from onnxbisect.model.names import make_unique
 from onnxbisect.model.order import depth_first
@@ -30,6 +31,7 @@ def load(
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     memory_limit: int = MEMORY_LIMIT,
     most_nodes: int | None = None,
+    established: Established | None = None,
 ) -> Model:
     """Read an ONNX file, settle everything about it that needs no compiler, and number its units.
 
@@ -37,8 +39,8 @@ def load(
     `Model.unbound` names the inputs, and the types of tensors that depend on them keep their symbols; no number is
     invented. `memory_limit` is in bytes: a model whose activations would not fit is inferred instead of run.
     `most_nodes`, bodies counted, and functions as often as they are called, are the most that a model may have: a few
-    bytes make a node, which takes a thousand times as long to think about as to read. Raises ModelError, with one
-    sentence for the user.
+    bytes make a node, which takes a thousand times as long to think about as to read. `established` is what an earlier
+    intake of the same file, with the same shapes, came to. Raises ModelError, with one sentence for the user.
     """
     path = Path(path)
     proto, sha256 = read(path)
@@ -54,12 +56,10 @@ def load(
     del graph.node[:]
     graph.node.extend(nodes)
     unbound = bind(graph, input_shapes or {})
-    declared = {value.name: value.type for value in [*graph.value_info, *graph.output]}
-    facts = establish(proto, path.parent, declared, memory_limit)
-    _write_types(graph, facts.types)
-    refused = complaint(proto)
-    if refused:
-        notes.append(f"onnx.checker refuses the model: {refused}")
+    if established is None:
+        established = _established(proto, path.parent, memory_limit, notes)
+    else:
+        _write_types(graph, established.types)
     units = units_of(graph)
     if not units:
         raise ModelError(f"{path} has only Constant nodes: there is nothing that a compiler could refuse.")
@@ -68,12 +68,28 @@ def load(
         sha256=sha256,
         proto=proto,
         units=units,
+        types=established.types,
+        known=established.known,
+        notes=established.notes,
+        universe=universe_of(proto, units, established.types, established.known, path.parent),
+        unbound=unbound,
+        data_dependent=established.data_dependent,
+    )
+
+
+def _established(proto: onnx.ModelProto, folder: Path, memory_limit: int, notes: Sequence[str]) -> Established:
+    """Also writes the types into the graph. `notes` are those that there are already."""
+    graph = proto.graph
+    declared = {value.name: value.type for value in [*graph.value_info, *graph.output]}
+    facts = establish(proto, folder, declared, memory_limit)
+    _write_types(graph, facts.types)
+    refused = complaint(proto)
+    doubts = [f"onnx.checker refuses the model: {refused}"] if refused else []
+    return Established(
         types=facts.types,
         known=facts.known,
-        notes=(*notes, *facts.notes),
-        universe=universe_of(proto, units, facts.types, facts.known, path.parent),
-        unbound=unbound,
         data_dependent=facts.data_dependent,
+        notes=(*notes, *doubts, *facts.notes),
     )
 
 

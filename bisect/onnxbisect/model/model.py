@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 
+from onnxbisect.model.established import Established
 from onnxbisect.universe import Universe
 
 
@@ -46,6 +47,11 @@ class Model:
     universe: Universe
     unbound: tuple[str, ...] = ()
     data_dependent: tuple[str, ...] = ()
+
+    @property
+    def established(self) -> Established:
+        """What `load` can be given the next time."""
+        return Established(types=self.types, known=self.known, data_dependent=self.data_dependent, notes=self.notes)
 
     @cached_property
     def unit_of_node(self) -> Mapping[str, int]:

@@ -1,0 +1,68 @@
+"""A model that is read with what an earlier intake established is the model that was read at first."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from onnxbisect.key import Keyer
+from onnxbisect.model import Established, Model, load, session
+from onnxbisect.universe_json import to_json
+
+MODELS = Path(__file__).parent.parent / "models"
+SHAPES = {"bert_base12_h256_dyn__ts17.onnx": {"input_ids": [1, 16], "attention_mask": [1, 16]}}
+
+
+def same(one: Model, other: Model) -> None:
+    assert one.proto == other.proto
+    assert list(one.types.items()) == list(other.types.items())
+    assert one.known.keys() == other.known.keys()
+    for name, value in one.known.items():
+        assert value.dtype == other.known[name].dtype, name
+        np.testing.assert_array_equal(value, other.known[name], strict=True)
+    assert to_json(one.universe) == to_json(other.universe)
+    told = [(it.units, it.notes, it.unbound, it.data_dependent, it.sha256) for it in (one, other)]
+    assert told[0] == told[1]
+    keyers, units = (Keyer(one), Keyer(other)), range(len(one.units))
+    for unit in units[:: len(units) // 50 + 1]:
+        first, second = (keyer.key(1 << unit) for keyer in keyers)
+        assert first == second
+
+
+@pytest.mark.parametrize("path", sorted(MODELS.rglob("*.onnx")), ids=lambda path: path.stem)
+def test_of_every_model(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shapes = SHAPES.get(path.name)
+    model = load(path, input_shapes=shapes)
+    raw = model.established.to_bytes()
+    # neither run nor inferred
+    monkeypatch.delattr(session.Session, "__init__")
+    monkeypatch.delattr(onnx.shape_inference, "infer_shapes")
+    again = load(path, input_shapes=shapes, established=Established.from_bytes(raw))
+    same(model, again)
+    assert again.established.to_bytes() == raw
+
+
+def test_known_values_that_are_no_numbers_or_odd_ones(tmp_path: Path) -> None:
+    text = helper.make_tensor("text", TensorProto.STRING, [2], ["ä".encode(), b""])
+    odd = helper.make_tensor("odd", TensorProto.BFLOAT16, [2], [1.5, -2.0])
+    nodes = [
+        helper.make_node("Identity", ["text"], ["said"], name="said"),
+        helper.make_node("Identity", ["odd"], ["even"], name="even"),
+        helper.make_node("Shape", ["x"], ["shape"], name="shape"),
+        helper.make_node("Relu", ["x"], ["y"], name="relu"),
+    ]
+    ends = [
+        helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 4]),
+        helper.make_tensor_value_info("said", TensorProto.STRING, [2]),
+        helper.make_tensor_value_info("even", TensorProto.BFLOAT16, [2]),
+        helper.make_tensor_value_info("shape", TensorProto.INT64, [2]),
+    ]
+    start = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 4])]
+    graph = helper.make_graph(nodes, "g", start, ends, [text, odd])
+    path = tmp_path / "model.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    model = load(path)
+    assert {"said", "shape"} <= model.known.keys()
+    same(model, load(path, established=Established.from_bytes(model.established.to_bytes())))
