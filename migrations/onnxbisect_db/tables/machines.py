@@ -28,7 +28,7 @@ class Worker(Base):
 
 
 class Queue(Rung, Base):
-    """What waits for one backend. Whoever takes from it holds its row, so the choice is fair and limits are kept."""
+    """What waits for one backend. Where it has a bound, whoever takes from it holds its row."""
 
     __tablename__ = "queue"
 
