@@ -93,7 +93,7 @@ class Crank:
             for _ in range(chance.choice([0, 1, 1, 2])):
                 place = chance.choice(places)
                 if isinstance(ring, str):
-                    probes_in_turn(place, ring, seconds=0)
+                    probes_in_turn(place, ring, seconds=chance.choice([0.0, 60.0]))
                 else:
                     STEPS[ring.stage](place, ring.search_id)
         return bool(heard)

@@ -55,8 +55,9 @@ class Compiler:
         self.go.set()
 
     def key(self, units: UnitSet) -> str:
-        """Equal for pieces of one unit that are equal alone; others are told apart by their units."""
-        what: object = self.universe.solo[next(members(units))] if units.bit_count() == 1 else f"{units:x}"
+        """Equal for pieces of one unit that are equal alone; others are told apart by where their units stand, too."""
+        alone = [self.universe.solo[unit] for unit in members(units)]
+        what: object = alone[0] if len(alone) == 1 else (f"{units:x}", alone)
         return hashlib.sha256(repr(what).encode()).hexdigest()
 
     def file(self, units: UnitSet) -> str:

@@ -2,7 +2,9 @@
 
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from threading import Thread
 
@@ -10,7 +12,7 @@ import pytest
 from crank import NPU, Crank
 from hidden_rule import Compiler, culprits_of
 from scenes import LEASE, Clock
-from sqlalchemy import select
+from sqlalchemy import func, select
 from worlds import chain, monotone, universe
 
 from onnxbisect.answer import Answer
@@ -26,10 +28,12 @@ from onnxbisect_cli.verdict_base import InMemoryVerdictBase
 from onnxbisect_db import lifecycle, reconcile, records, searches, workers
 from onnxbisect_db.database import Database
 from onnxbisect_db.probes import MOST_LOSSES
+from onnxbisect_db.reconcile import SearchBell
 from onnxbisect_db.states import Fault, JobState, ProbeState, Stage
 from onnxbisect_db.tables import Event, Job, Probe
 from onnxbisect_db.workers import Presence
-from onnxbisect_worker.asking import probe
+from onnxbisect_worker.asking import probe, probes_in_turn
+from onnxbisect_worker.bell import SilentBell
 from onnxbisect_worker.coordinating import advance
 from onnxbisect_worker.hosting import HostLostError
 from onnxbisect_worker.order import Order
@@ -153,6 +157,29 @@ def test_a_culprit_that_was_known_from_elsewhere_is_compiled_from_its_own_file(c
     known = next(answer for answer in answers if answer.units == 0b100 and answer.cached)
     assert known.verdict.hints.nodes == ()  # "n1" is another node here
     assert list(it.read(job).searches[0].files) == ["culprits/4/model.onnx"]
+
+
+def test_what_a_hand_has_taken_it_gives_back_where_the_worker_stops(crank: NewCrank) -> None:
+    """It takes the next probe as it answers one, and may be told to stop just then."""
+    it = crank(fails_on(0b100))
+    place = it.place()
+    for job in (it.job(model="first"), it.job(model="second")):
+        prepare(place, job.searches[0].id)
+        advance(place, job.searches[0].id)
+
+    class StopsTheWorker(SilentBell):
+        def search(self, bell: SearchBell) -> None:
+            super().search(bell)
+            place.stopping.set()
+
+    probes_in_turn(replace(place, service=replace(place.service, bell=StopsTheWorker())), NPU, seconds=60)
+    assert it.compiler.asked.total() == 1
+    with it.database.session() as session:
+        counted = Counter(session.scalars(select(Probe.state)))
+        claims = session.scalars(select(func.sum(Probe.claims))).one()
+    assert counted[ProbeState.DONE] == 1
+    assert counted[ProbeState.RUNNING] == 0
+    assert claims == 2
 
 
 def test_a_budget_of_calls_is_kept(crank: NewCrank) -> None:

@@ -90,6 +90,8 @@ def _asked(place: Place, claim: Claim, until: float) -> Claim | None:
 
 
 def _ask(place: Place, claim: Claim, hold: Hold, until: float) -> _Told:
+    if place.stopping.is_set():  # since the probe was taken
+        return _given_back(hold, claim)
     try:
         with place.hosts.lent(place.case(claim)) as host, hold.over(host):
             return _answer(place, claim, hold, host, until)
@@ -98,11 +100,15 @@ def _ask(place: Place, claim: Claim, hold: Hold, until: float) -> _Told:
             log.info("probe %s: not wanted any more", claim.probe_id)
             return _Told(ring=False)
         if hold.ended:
-            hold.write(lambda session: probes.give_back(session, claim))
-            return _Told(ring=False)
+            return _given_back(hold, claim)
         problem = str(error)
         log.warning("probe %s: %s", claim.probe_id, problem)
         return _Told(ring=hold.write(lambda session: probes.lost(session, claim, problem)))
+
+
+def _given_back(hold: Hold, claim: Claim) -> _Told:
+    hold.write(lambda session: probes.give_back(session, claim))
+    return _Told(ring=False)
 
 
 def _answer(place: Place, claim: Claim, hold: Hold, host: Host, until: float) -> _Told:
