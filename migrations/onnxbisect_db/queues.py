@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session, aliased
 
 from onnxbisect_db import locking
 from onnxbisect_db.columns import Moment
-from onnxbisect_db.insertion import insert
+from onnxbisect_db.insertion import insert_if_new
 from onnxbisect_db.states import ProbeState, Stage
 from onnxbisect_db.tables import Job, Probe, Queue, Search
 
@@ -35,7 +35,7 @@ def locked(session: Session, backend: str) -> Queue:
     """The queue, kept from others until the transaction ends: who locks it does so before anything else."""
     queue = session.get(Queue, backend, with_for_update=True, populate_existing=True)
     if queue is None:
-        session.execute(insert(session, Queue).values(backend=backend).on_conflict_do_nothing())
+        session.execute(insert_if_new(session, Queue), {"backend": backend})
         queue = session.get_one(Queue, backend, with_for_update=True, populate_existing=True)
     return queue
 

@@ -4,7 +4,7 @@ An answer belongs to a target's identity, a probe's key and an attempt: attempt 
 question said, and never answers for the first. Unresolved answers are not kept, since their cause may be gone tomorrow.
 """
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 
 from sqlalchemy.orm import Session
@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from onnxbisect.answer import Answer
 from onnxbisect.verdict import Status
 from onnxbisect.verdict_json import from_json, to_json
-from onnxbisect_db.insertion import insert
+from onnxbisect_db.insertion import insert_if_new
 from onnxbisect_db.tables import KeptVerdict
 
 
@@ -41,17 +41,11 @@ def put(session: Session, question: Question, answer: Answer, at: datetime) -> N
     """Keep an answer, unless there is one or it is unresolved: what others have relied on stays as it is."""
     if answer.verdict.status is Status.UNRESOLVED:
         return
-    session.execute(
-        insert(session, KeptVerdict)
-        .values(
-            tenant=question.tenant,
-            identity=question.identity,
-            key=question.key,
-            attempt=question.attempt,
-            verdict=to_json(answer.verdict),
-            file_sha256=answer.file_sha256,
-            log=answer.log,
-            created_at=at,
-        )
-        .on_conflict_do_nothing()
-    )
+    kept = {
+        **asdict(question),
+        "verdict": to_json(answer.verdict),
+        "file_sha256": answer.file_sha256,
+        "log": answer.log,
+        "created_at": at,
+    }
+    session.execute(insert_if_new(session, KeptVerdict), kept)

@@ -5,8 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
@@ -17,6 +15,7 @@ import onnx
 import pytest
 from hosted import MODELS, Place
 from onnx import TensorProto, helper, numpy_helper
+from process_tree import children, gone, hosts_of, servers_of, within
 
 from onnxbisect.errors import BackendUnusableError, ModelError, OnnxBisectError
 from onnxbisect.job import Stats
@@ -102,47 +101,6 @@ def huge(elements: int) -> bytes:
         helper.make_node("Add", ["x", "r"], ["y"]),
     )
     return model(*nodes, tensors=(shape,))
-
-
-def gone(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except FileNotFoundError:
-        return True
-
-
-def within(seconds: float, what: Callable[[], bool]) -> bool:
-    """Whether it comes true; the seconds are those of a slow machine, not what it should take."""
-    give_up = time.monotonic() + seconds
-    while not what():
-        if time.monotonic() > give_up:
-            return False
-        time.sleep(0.02)
-    return True
-
-
-def hosts_of(pid: int) -> list[int]:
-    """The children of the fork server among the children; a process that runs tests has others, too."""
-    return [host for server in children(pid) if "fork_server" in command_of(server) for host in children(server)]
-
-
-def command_of(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_text()
-    except OSError:  # it has gone
-        return ""
-
-
-def children(pid: int) -> list[int]:
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if int(fields[1]) == pid and fields[0] != "Z":
-            found.append(int(stat.parent.name))
-    return found
 
 
 def the_host() -> int:
@@ -422,7 +380,7 @@ def test_what_starts_hosts_may_die(number: signal.Signals, tmp_path: Path) -> No
     with place.hosts() as hosts:
         with hosts.lent(place.case(relus(2), toml(tmp_path, SLEEPS))) as host:
             host.prepare()
-            (server,) = (it for it in children(os.getpid()) if "fork_server" in command_of(it))
+            (server,) = servers_of(os.getpid())
 
             def die() -> None:
                 assert within(60, (tmp_path / "pids").exists)
@@ -462,7 +420,7 @@ def test_what_is_forked_has_no_threads(tmp_path: Path) -> None:
     place = Place.at(tmp_path)
     with place.hosts() as hosts, hosts.lent(place.case(relus(2))) as host:
         host.prepare()
-        (server,) = (it for it in children(os.getpid()) if "fork_server" in command_of(it))
+        (server,) = servers_of(os.getpid())
         assert len(list(Path(f"/proc/{server}/task").iterdir())) == 1
 
 

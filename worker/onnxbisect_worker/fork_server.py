@@ -4,10 +4,13 @@ Importing costs half a second of CPU, more than most hosts work in their lives, 
 long to read as the second: onnx and onnxruntime write down which operators there are. A fork costs some milliseconds,
 and what nobody changes is in memory once.
 
-Standard input is a socket. A message on it is one byte with four descriptors: the child's channel, where what it prints
-goes, its lock, and where its fate is told: the process id at once, or minus the system's error number, and how it ended
-(as `Popen.returncode` says it) later, each on a line. When the socket's other end is gone, this process waits until its
+Standard input is a socket. A message on it is one byte, which says what is asked for, with descriptors: those of the
+child, and where its fate is told: the process id at once, or minus the system's error number, and how it ended (as
+`Popen.returncode` says it) later, each on a line. When the socket's other end is gone, this process waits until its
 children have seen that, too, and ends.
+
+A child is a host, or another server like this one, with a socket of its own: a worker has one process that imports, its
+trunk, and forks a server from it for each of its processes.
 """
 
 import gc
@@ -17,9 +20,11 @@ import signal
 import socket
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from uuid import uuid4
 
 # what the first question to a host would import
 import numpy.random  # noqa: F401 - see above
@@ -33,23 +38,24 @@ from onnxbisect_backends.probing.inquiry import inquire
 from onnxbisect_backends.probing.intake import Intake
 from onnxbisect_backends.supervise import PR_SET_PDEATHSIG, prctl
 from onnxbisect_worker import model_host
+from onnxbisect_worker.forked import SERVER
 from onnxbisect_worker.forking import HOST_NAME
+from onnxbisect_worker.held_folders import hold, remove_held
 
 #: Seconds in which children end by themselves, once their worker is gone.
 _PATIENCE = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Descriptors:
-    """What a child is given."""
+class _Child:
+    """What is to become of this process, and the descriptors that it was given for that."""
 
-    channel: int
-    output: int
-    lock: int
+    kind: bytes
+    given: Sequence[int]
 
 
 class _Server:
-    """The parent of the hosts."""
+    """The parent of what is forked."""
 
     def __init__(self, requests: socket.socket) -> None:
         self._requests = requests
@@ -61,7 +67,7 @@ class _Server:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._wake)
 
-    def serve(self) -> _Descriptors:
+    def serve(self) -> _Child:
         """Returns in each child. In the parent it does not."""
         poll = select.poll()
         for it in (self._requests.fileno(), self._awake):
@@ -70,14 +76,14 @@ class _Server:
             for descriptor, _ in poll.poll():
                 if descriptor == self._awake:
                     self._bury()
-                elif (given := self._asked()) is not None:
-                    return given
+                elif (child := self._asked()) is not None:
+                    return child
 
-    def _asked(self) -> _Descriptors | None:
-        asked, given, _, _ = socket.recv_fds(self._requests, 1, 4)
-        if not asked:
+    def _asked(self) -> _Child | None:
+        kind, descriptors, _, _ = socket.recv_fds(self._requests, 1, 4)
+        if not kind:
             self._end()
-        channel, output, lock, told = given
+        *given, told = descriptors
         try:
             pid = os.fork()
         except OSError as error:
@@ -85,8 +91,8 @@ class _Server:
         if pid == 0:
             os.close(told)
             self._let_go()
-            return _Descriptors(channel=channel, output=output, lock=lock)
-        for it in (channel, output, lock):
+            return _Child(kind=kind, given=given)
+        for it in given:
             os.close(it)
         _tell(told, pid)
         if pid > 0:
@@ -123,7 +129,7 @@ class _Server:
 
 
 def main() -> None:
-    """Serve; in a child, be a host."""
+    """Serve; in a child, be what was asked for."""
     requests = socket.socket(fileno=os.dup(0))
     _nothing_for(0)
     os.set_blocking(2, False)  # nobody reads it before the end
@@ -131,33 +137,52 @@ def main() -> None:
         _rehearse()
     gc.collect()
     gc.freeze()  # collections would touch, and so copy, what is shared
-    given = _Server(requests).serve()
+    child = _Server(requests).serve()
+    while child.kind == SERVER:
+        child = _serve(*child.given)
+    _be_host(*child.given)
+
+
+def _serve(requests: int, printed: int) -> _Child:
+    """In a server that was forked. It outlives its parent: whoever asks it for hosts is another process."""
+    os.setsid()
+    os.set_blocking(printed, False)
+    os.dup2(printed, 2)
+    os.close(printed)
+    return _Server(socket.socket(fileno=requests)).serve()
+
+
+def _be_host(channel: int, output: int, lock: int) -> None:
     os.setsid()
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # who else would tell how it ended
     with suppress(OSError):
         Path("/proc/self/comm").write_text(HOST_NAME)
     for it in (1, 2):
-        os.dup2(given.output, it)
-    os.close(given.output)
-    for it in (given.channel, given.lock):
+        os.dup2(output, it)
+    os.close(output)
+    for it in (channel, lock):
         os.set_inheritable(it, False)
     tempfile.tempdir = None  # that of the environment which the host is told
-    model_host.main(socket.socket(fileno=given.channel))
+    model_host.main(socket.socket(fileno=channel))
 
 
 def _rehearse() -> None:
-    """Do with a model of one node what hosts do with theirs. Nothing of it goes on running: what has threads cannot be
-    forked safely.
+    """Do with a model of one node what hosts do with theirs, in a folder beside theirs. Nothing of it goes on running:
+    what has threads cannot be forked safely.
     """
     x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in "xy")
     graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "rehearsal", [x], [y])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    with tempfile.TemporaryDirectory() as folder:
-        path, piece = Path(folder) / "model.onnx", Path(folder) / "piece.onnx"
-        onnx.save(model, path)
-        inquiry = inquire(Intake(path, {}), registry.make("whitelist", {"deny": "Relu"}))
+    folder = Path(os.environ["TMPDIR"]) / uuid4().hex
+    lock = hold(folder)
+    try:
+        onnx.save(model, folder / "model.onnx")
+        inquiry = inquire(Intake(folder / "model.onnx", {}), registry.make("whitelist", {"deny": "Relu"}))
         inquiry.key(1)
-        inquiry.write(1, piece)
+        inquiry.write(1, folder / "piece.onnx")
+    finally:
+        remove_held(folder)
+        os.close(lock)
 
 
 def _nothing_for(descriptor: int) -> None:

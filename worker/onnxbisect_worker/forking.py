@@ -1,81 +1,77 @@
 """Where hosts are forked from, as their worker sees it: see `fork_server`."""
 
 import os
-import select
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Mapping
-from contextlib import suppress
+from dataclasses import dataclass
 from threading import Lock
-from typing import IO, cast
 
+from onnxbisect_worker.forked import HOST, Forked, forked
 from onnxbisect_worker.hosting import HostKilledError
 from onnxbisect_worker.obituary import obituary
+from onnxbisect_worker.trunk import Trunk, started
 
 #: The name of a host, for those who look at the system's processes.
 HOST_NAME = "model-host"
-#: What has threads cannot be forked safely; numpy's calculations here are too small to want more.
-_ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1"}
+#: Seconds in which a server imports everything and forks a host, on a machine that has much to do.
+_STARTING = 60.0
 #: Seconds in which a server without children ends.
 _PATIENCE = 2.0
+#: Bytes that a pipe holds, and so all that is left of what a server printed.
+_PIPE = 1 << 16
 
 
-class Forked:
-    """A child of the server. Any thread may look at it, wait for it, or kill it."""
+@dataclass(frozen=True, kw_only=True)
+class _Server:
+    """One that runs, or did."""
 
-    def __init__(self, pid: int, told: int) -> None:
-        self.pid = pid
-        #: As `Popen.returncode`; None while it lives.
-        self.returncode: int | None = None
-        self._told = told
-        self._ending = select.poll()
-        self._ending.register(told, select.POLLIN)
-        self._lock = Lock()
+    requests: socket.socket
+    process: "Forked | subprocess.Popen[bytes]"
+    #: What it prints. Never waited for: whoever has not ended yet keeps it open.
+    printed: int
 
-    def poll(self) -> int | None:
-        """`returncode`, looked at again."""
-        return self._heard(0)
-
-    def wait(self, seconds: float | None = None) -> int:
-        """Its `returncode`, when it has ended; raises TimeoutError."""
-        code = self._heard(seconds)
-        if code is None:
-            raise TimeoutError
-        return code
-
-    def kill(self) -> None:
-        """End it at once."""
-        if self.poll() is None:
-            with suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGKILL)
+    def end(self) -> tuple[int, bytes]:
+        """Have it end; how it did, and what it printed. It ends by itself, also where nobody can say when, since what
+        it was forked from is gone.
+        """
+        self.requests.close()
+        code = self._ended()
+        try:
+            said = os.read(self.printed, _PIPE)
+        except BlockingIOError:
+            said = b""
+        self.forget()
+        return code, said
 
     def forget(self) -> None:
-        """It is another process's from now on."""
-        with self._lock:
-            if self.returncode is None:
-                self._end(0)
+        """Close what is open here."""
+        if isinstance(self.process, Forked):
+            self.process.forget()
+        elif self.process.returncode is None:
+            self.process.returncode = 0  # not ours to wait for
+        self.requests.close()
+        os.close(self.printed)
 
-    def _heard(self, seconds: float | None) -> int | None:
-        with self._lock:
-            if self.returncode is None and self._ending.poll(None if seconds is None else seconds * 1000):
-                # a server that was killed takes its children with it, and says nothing
-                self._end(int(os.read(self._told, 32) or -signal.SIGKILL))
-            return self.returncode
-
-    def _end(self, code: int) -> None:
-        self.returncode = code
-        os.close(self._told)
+    def _ended(self) -> int:
+        for _ in range(2):
+            try:
+                return self.process.wait(_PATIENCE)
+            except (TimeoutError, subprocess.TimeoutExpired):
+                self.process.kill()
+        return -signal.SIGKILL  # whoever is to say so is stopped
 
 
 class ForkServer:
-    """A child process of this one, started when it is first needed, and again where it was killed."""
+    """A process of this one's own, started when it is first needed, and again where it was killed."""
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
+    def __init__(self, environment: Mapping[str, str], trunk: Trunk | None = None) -> None:
+        """With a trunk it is forked from there, as long as the trunk is there."""
         self._environment = environment
+        self._trunk = trunk
         self._lock = Lock()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._server: _Server | None = None
 
     def fork(self, channel: int, output: int, lock: int) -> Forked:
         """A host with copies of these descriptors. OSError where none can be started, HostKilledError where the server
@@ -83,64 +79,43 @@ class ForkServer:
         """
         with self._lock:
             for _ in range(2):  # that the server was killed is seen when it is asked
-                self._process = self._process or self._start()
-                read, told = os.pipe()
-                with suppress(OSError):
-                    socket.send_fds(self._requests, [b"+"], [channel, output, lock, told])
-                os.close(told)
-                pid = _first_line(read)
-                if pid > 0:
-                    return Forked(pid, read)
-                os.close(read)
-                if pid < 0:
-                    raise OSError(-pid, os.strerror(-pid))
-                code, said = self._stop()
+                self._server = self._server or self._start()
+                if host := forked(self._server.requests, HOST, [channel, output, lock], _STARTING):
+                    return host
+                code, said = self._stop(self._server)
             raise HostKilledError(f"The process {said}") if code == -signal.SIGKILL else OSError(f"the process {said}")
 
     def close(self) -> None:
         """End it. Its children are to have ended."""
         with self._lock:
-            if self._process is not None:
-                self._stop()
+            if self._server is not None:
+                self._stop(self._server)
 
     def forget(self) -> None:
         """For a process that was forked from the one whose child this is: the other goes on with it."""
-        if self._process is not None:
-            self._process.returncode = 0  # not ours to wait for
-            self._requests.close()
-            self._process = None
+        server, self._server = self._server, None
+        if server is not None:
+            server.forget()
 
-    def _start(self) -> subprocess.Popen[bytes]:
-        self._requests, theirs = socket.socketpair()
-        with theirs:
-            return subprocess.Popen(
-                [sys.executable, "-P", "-m", "onnxbisect_worker.fork_server"],
-                stdin=theirs.fileno(),
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                env={**self._environment, **_ONE_THREAD},
-                start_new_session=True,  # Ctrl-C is for the worker, who ends its hosts
-            )
-
-    def _stop(self) -> tuple[int, str]:
-        """End the process; how it ended, as a number and in words."""
-        process, self._process = cast("subprocess.Popen[bytes]", self._process), None
-        self._requests.close()
+    def _start(self) -> _Server:
+        requests, theirs = socket.socketpair()
+        read, printed = os.pipe()
+        os.set_blocking(read, False)
         try:
-            process.wait(_PATIENCE)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        with cast("IO[bytes]", process.stderr) as printed:
-            return process.returncode, f"that starts readers of models {obituary(process.returncode, printed.read())}"
+            process = self._trunk and self._trunk.server(theirs, printed)
+            return _Server(
+                requests=requests, process=process or started(theirs, printed, self._environment), printed=read
+            )
+        except OSError:
+            requests.close()
+            os.close(read)
+            raise
+        finally:
+            theirs.close()
+            os.close(printed)
 
-
-def _first_line(read: int) -> int:
-    """The number on it, 0 where there is none."""
-    line = b""
-    while not line.endswith(b"\n"):
-        byte = os.read(read, 1)
-        if not byte:
-            return 0
-        line += byte
-    return int(line)
+    def _stop(self, server: _Server) -> tuple[int, str]:
+        """How it ended, as a number and in words."""
+        self._server = None
+        code, said = server.end()
+        return code, f"that starts readers of models {obituary(code, said)}"

@@ -14,6 +14,7 @@ from onnxbisect_worker.held_folders import remove
 from onnxbisect_worker.host_environment import host_environment
 from onnxbisect_worker.hosting import Case, Host
 from onnxbisect_worker.settings import Settings
+from onnxbisect_worker.trunk import Trunk
 
 
 class ModelHosts:
@@ -21,14 +22,22 @@ class ModelHosts:
     and others do as long as they are not more than `idle` and hold no more than `idle_memory` bytes together.
     """
 
-    def __init__(self, settings: Settings, files: Files, *, idle: int = 8, idle_memory: int = 1 << 30) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        files: Files,
+        *,
+        trunk: Trunk | None = None,
+        idle: int = 8,
+        idle_memory: int = 1 << 30,
+    ) -> None:
         self._settings = settings
         self._files = files
         self._most_idle = idle
         self._most_memory = idle_memory
         self._lock = Lock()
         self._process_id = os.getpid()
-        self._server = ForkServer(host_environment(hosts_folder(settings)))
+        self._server = ForkServer(host_environment(hosts_folder(settings)), trunk)
         #: The latest used ones at the end.
         self._idle: list[ChildHost] = []
         self._lent: list[ChildHost] = []

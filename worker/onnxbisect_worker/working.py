@@ -22,7 +22,9 @@ from onnxbisect_db.workers import Presence
 from onnxbisect_worker import logs
 from onnxbisect_worker.app import make_app, queues_of
 from onnxbisect_worker.celery_bell import CeleryBell
+from onnxbisect_worker.child_host import hosts_folder
 from onnxbisect_worker.confining import level
+from onnxbisect_worker.host_environment import host_environment
 from onnxbisect_worker.lifeline import Lifeline
 from onnxbisect_worker.model_client import ModelHosts
 from onnxbisect_worker.place import Place
@@ -32,6 +34,7 @@ from onnxbisect_worker.secrecy import keep_secrets
 from onnxbisect_worker.service import Service, open_service
 from onnxbisect_worker.settings import Settings
 from onnxbisect_worker.tasks import Opened, install
+from onnxbisect_worker.trunk import Trunk
 
 #: Processes for coordinators and reports in a worker that compiles, too.
 _CONTROL_HANDS = 2
@@ -59,12 +62,13 @@ def work(settings: Settings, *, backends: Sequence[str] = (), control: bool = Fa
         log.info("isolation of compiles: %s", level(settings))
     app = make_app(settings)
     service = _opened(settings, app)
+    trunk = Trunk(host_environment(hosts_folder(settings)))  # imports while celery starts
     name, stopping, lifeline = worker_id(), Event(), Lifeline()
     more = _CONTROL_HANDS if backends and control else 0
 
     def place() -> Place:
         mine = open_service(settings, CeleryBell(app))
-        hosts = ModelHosts(settings, mine.files)
+        hosts = ModelHosts(settings, mine.files, trunk=trunk)
         return Place(
             service=mine, hosts=hosts, worker=name, at_most=settings.slots if more else None, stopping=stopping
         )
@@ -99,6 +103,7 @@ def work(settings: Settings, *, backends: Sequence[str] = (), control: bool = Fa
         reconciler.stop()
         attendance.stop()
         service.close()
+        trunk.close()
     return int(worker.exitcode or 0)
 
 
