@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Select, select
+from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session, load_only
 
 from onnxbisect.search.plan import Ask
@@ -20,6 +20,10 @@ from onnxbisect_db.tables import Job, Probe, Search
 _WITHOUT_ANSWER = load_only(
     Probe.units_sha256, Probe.attempt, Probe.state, Probe.rank, Probe.speculative, raiseload=True
 )
+_OF_SEARCH = select(Probe).where(Probe.search_id == bindparam("search")).options(_WITHOUT_ANSWER)
+
+#: SHA-256 of the units, and the attempt.
+_Question = tuple[str, int]
 
 
 def save(
@@ -33,9 +37,7 @@ def save(
     """
     job, search = searches.held(session, turn)
     at = now(session)
-    known = {
-        (probe.units_sha256, probe.attempt): probe for probe in session.scalars(_of(search.id).options(_WITHOUT_ANSWER))
-    }
+    known = _asked(session, search.id)
     unwanted = {question for question, probe in known.items() if probe.state == ProbeState.QUEUED}
     new = 0
     for rank, ask in enumerate(asks):
@@ -84,9 +86,10 @@ def recall(session: Session, turn: Turn) -> int:
     newest = session.scalars(earlier.order_by(Search.id.desc()).limit(1)).one_or_none()
     if newest is None:
         return 0
-    have = {(probe.units_sha256, probe.attempt) for probe in session.scalars(_of(search.id).options(_WITHOUT_ANSWER))}
+    have = set(_asked(session, search.id))
     taken = 0
-    for probe in session.scalars(_of(newest).where(Probe.state == ProbeState.DONE).order_by(Probe.attempt)):
+    answered = select(Probe).where(Probe.search_id == newest, Probe.state == ProbeState.DONE)
+    for probe in session.scalars(answered.order_by(Probe.attempt)):
         question, before = (probe.units_sha256, probe.attempt), (probe.units_sha256, probe.attempt - 1)
         resolved = probe.verdict is not None and probe.verdict["status"] != Status.UNRESOLVED
         if question in have or not resolved or (probe.attempt > 0 and before not in have):
@@ -97,9 +100,10 @@ def recall(session: Session, turn: Turn) -> int:
     return taken
 
 
-def _of(search_id: str) -> Select[Probe]:
+def _asked(session: Session, search_id: str) -> dict[_Question, Probe]:
     # as they are now that the job is locked, not as this transaction may have seen them before
-    return select(Probe).where(Probe.search_id == search_id).execution_options(populate_existing=True)
+    found = session.scalars(_OF_SEARCH, {"search": search_id}, execution_options={"populate_existing": True})
+    return {(probe.units_sha256, probe.attempt): probe for probe in found}
 
 
 def _recalled(probe: Probe, search: Search, at: datetime) -> Probe:
