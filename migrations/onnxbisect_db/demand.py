@@ -13,7 +13,8 @@ from onnxbisect_db.tables import Probe, Queue, Search
 @dataclass(frozen=True, kw_only=True)
 class Demand:
     """What hands of a backend there are for: how many probes may run at a time, None for no bound; how many do; and how
-    many questions of other searches wait for it, but for speculative ones.
+    many questions others have for it: those that wait, but for speculative ones, and one for each search that waits for
+    its coordinator. Where these are behind, what they have yet to ask comes before what one of them can only guess.
     """
 
     at_most: int | None
@@ -22,7 +23,7 @@ class Demand:
 
 
 def demand(session: Session, backend: str, search_id: str, *, most: int) -> Demand:
-    """As one search sees it; `elsewhere` is counted up to `most`."""
+    """As one search sees it. Of what waits `most` are counted."""
     at_most, running, elsewhere = session.execute(
         _DEMAND, {"backend": backend, "search": search_id, "most": most}
     ).one()
@@ -38,8 +39,10 @@ def _demand() -> Select[Any]:
     waiting = (Probe.state == ProbeState.QUEUED, Probe.speculative.is_(False))
     wanted = select(Probe.id).join(Search, Search.id == Probe.search_id).where(*others, *waiting)
     few = wanted.limit(bindparam("most", type_=Integer())).subquery()
-    elsewhere = select(func.count()).select_from(few)
-    return select(bound.scalar_subquery(), running.scalar_subquery(), elsewhere.scalar_subquery())
+    asked = select(func.count()).select_from(few)
+    to_come = select(func.count()).select_from(Search).where(*others, Search.stale)
+    elsewhere = asked.scalar_subquery() + to_come.scalar_subquery()
+    return select(bound.scalar_subquery(), running.scalar_subquery(), elsewhere)
 
 
 _DEMAND = _demand()

@@ -136,6 +136,11 @@ def test_what_other_searches_want_is_counted_as_far_as_it_matters(database: Data
             return demand(session, NPU, mine, most=most).elsewhere
 
     assert (wanted(100), wanted(2)) == (3, 2)
+    new = new_job(database).searches[0].id
+    prepare(database, new)  # its coordinator has not come to it
+    assert (wanted(100), wanted(2)) == (4, 3)
+    plan(database, new, [])
+    assert wanted(100) == 3
     taken = [claimed(database) for _ in range(3)]
     assert any(claim.job_id == others.id for claim in taken)
     assert wanted(100) == 3 - sum(claim.job_id == others.id for claim in taken)
