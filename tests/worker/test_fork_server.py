@@ -1,0 +1,152 @@
+"""A worker imports once: its fork servers are forks of one process, the trunk, and nobody depends on it afterwards."""
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+
+import pytest
+import redis_server
+from hosted import Place
+from installation import Installation
+from process_tree import children, gone, hosts_of, servers_of, within
+
+from onnxbisect_db.states import JobState
+from onnxbisect_worker import forking, trunk
+from onnxbisect_worker.child_host import hosts_folder
+from onnxbisect_worker.host_environment import host_environment
+from onnxbisect_worker.hosting import Case, HostKilledError
+from onnxbisect_worker.model_client import ModelHosts
+from onnxbisect_worker.trunk import Trunk
+
+MODEL = Path(__file__).parent.parent / "models" / "unsorted_nodes.onnx"
+CHAIN = Path(__file__).parent.parent / "cases" / "c2_chain100_3bad.onnx"
+OPS = 2
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place.at(tmp_path)
+
+
+@pytest.fixture
+def case(place: Place) -> Case:
+    return place.case(MODEL)
+
+
+@contextmanager
+def grown(place: Place) -> Iterator[tuple[Trunk, int]]:
+    """A trunk and its process; in the end nothing is left of either, nor of what came of them."""
+    before = servers_of(os.getpid())
+    with closing(Trunk(host_environment(hosts_folder(place.settings)))) as made:
+        [pid] = set(servers_of(os.getpid())) - {*before}
+        yield made, pid
+    marker = os.fsencode(f"TMPDIR={hosts_folder(place.settings)}")
+    assert within(30, lambda: not running(marker))
+    assert list(hosts_folder(place.settings).iterdir()) == []
+
+
+def running(marker: bytes) -> list[str]:
+    """The processes in whose environment it is."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):
+            if marker in entry.read_bytes():
+                found.append(entry.parent.name)
+    return found
+
+
+def hosts(place: Place, trunk: Trunk) -> closing[ModelHosts]:
+    return closing(ModelHosts(place.settings, place.files, trunk=trunk))
+
+
+def nodes(hosts: ModelHosts, case: Case) -> int:
+    with hosts.lent(case) as host:
+        return len(host.prepare().universe.op)
+
+
+def test_servers_of_a_trunk_do_not_depend_on_each_other(place: Place, case: Case) -> None:
+    with grown(place) as (trunk, pid), hosts(place, trunk) as one, hosts(place, trunk) as other:
+        with one.lent(case) as lost, other.lent(case) as host:
+            lost.prepare()
+            [server] = children(pid)
+            host.prepare()
+            [others] = {*children(pid)} - {server}
+            ended, going = children(server), children(others)
+            assert (len(ended), len(going)) == (1, 1)
+            os.kill(server, signal.SIGKILL)
+            assert within(30, lambda: gone(ended[0]))
+            with pytest.raises(HostKilledError):
+                lost.key(1)
+            assert host.key(1)
+            assert children(others) == going
+        assert nodes(one, case) == OPS
+        assert len(children(pid)) == 2
+        one.close()
+        assert children(pid) == [others]
+    assert gone(others)
+
+
+def test_what_is_forked_has_no_threads(place: Place, case: Case) -> None:
+    """Their locks would be held for ever in the child."""
+    with grown(place) as (trunk, pid), hosts(place, trunk) as one:
+        assert nodes(one, case) == OPS
+        for process in (pid, *children(pid)):
+            assert len(list(Path(f"/proc/{process}/task").iterdir())) == 1
+
+
+def test_what_a_trunk_has_forked_outlives_it(place: Place, case: Case) -> None:
+    """And who needs a server then starts one that imports."""
+    with grown(place) as (trunk, pid), hosts(place, trunk) as one, hosts(place, trunk) as other:
+        with one.lent(case) as host:
+            prepared = host.prepare()
+            [server] = children(pid)
+            os.kill(pid, signal.SIGKILL)
+            assert within(30, lambda: gone(pid))
+            assert host.key(1)
+            assert nodes(one, case) == len(prepared.universe.op)  # by another host of the same server
+            assert len(children(server)) == 2
+        assert nodes(other, case) == OPS
+        assert len(hosts_of(os.getpid())) == 1
+        one.close()
+        assert within(30, lambda: gone(server))
+
+
+def test_nobody_waits_for_a_trunk_that_is_stopped(place: Place, case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forking, "_PATIENCE", 0.2)
+    with grown(place) as (made, pid), hosts(place, made) as one, hosts(place, made) as other:
+        assert nodes(one, case) == OPS
+        [server] = children(pid)
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            monkeypatch.setattr(trunk, "_STARTING", 0.2)
+            assert nodes(other, case) == OPS
+            one.close()
+            assert gone(server)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+
+def test_a_worker_imports_once(tmp_path: Path) -> None:
+    with (
+        redis_server.running() as redis,
+        closing(Installation.at(tmp_path, redis_url=redis.url, slots="2", lease_seconds="3")) as it,
+    ):
+        with it.worker() as worker:
+            job = it.submit(CHAIN, {"deny": "Asinh,Cosh,Atan", "report": "none", "delay": "0.3"})
+            it.until_asked(job, 2)
+            [trunk] = servers_of(worker.pid)
+            assert within(60, lambda: len(servers_of(trunk)) > 1)
+            pool, first = {*children(worker.pid)} - {trunk}, servers_of(trunk)
+            assert [pid for process in pool for pid in servers_of(process)] == []
+            for process in pool:
+                with suppress(ProcessLookupError):  # celery replaces those that were slow to start
+                    os.kill(process, signal.SIGKILL)
+            assert within(30, lambda: all(gone(pid) for pid in first))
+            # those that celery starts instead have it from the same trunk
+            assert within(60, lambda: len(servers_of(trunk)) > 1)
+            assert servers_of(worker.pid) == [trunk]
+            os.kill(trunk, signal.SIGKILL)
+            assert it.ended(job).state == JobState.DONE
+        assert it.gone(0)
