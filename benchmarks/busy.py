@@ -3,15 +3,20 @@
 import json
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import combinations, islice
+from itertools import chain, combinations
+from threading import Event as Told
+from threading import Thread
 from typing import Any
 
 from sqlalchemy import func, select
 
 import models
 from installed import Api, Installed, cpu_seconds, until, worker_seconds
+from onnxbisect_db.database import now
 from onnxbisect_db.states import JobState, ProbeState
 from onnxbisect_db.tables import Event, Job, Probe, Search
 from onnxbisect_db.workers import slots
@@ -19,6 +24,8 @@ from reading import Reads, fastest, request, watching
 
 _DELAY = 0.05
 _ALONE_SECONDS = 5.0
+#: Within which the first jobs must ask questions.
+_START_SECONDS = 60.0
 #: Sixty variants in a chain of so many nodes. What each job's compiler refuses differs, so none has another's answers.
 _NODES = 120
 _OPS = ("Relu", "Sigmoid", "Tanh", "Neg", "Abs", "Exp", "Floor", "Ceil", "Round", "Sign", "HardSwish", "Softplus")
@@ -26,15 +33,14 @@ _OPS = ("Relu", "Sigmoid", "Tanh", "Neg", "Abs", "Exp", "Floor", "Ceil", "Round"
 
 @dataclass(frozen=True, kw_only=True)
 class Busy:
-    """What came of it. Shares are of slot-seconds between the first claim and the last one, when nothing waits
-    any more: `in_hand` with a probe or a model that is read, `asking` with a probe, `compiling` in the compiler itself.
+    """What came of it, in a window in which there were so many jobs at any moment. Shares are of slot-seconds:
+    `in_hand` with a probe or a model that is read, `asking` with a probe, `compiling` in the compiler itself.
     """
 
     jobs: int
-    done: int
     hands: int
-    seconds: float
     window: float
+    done: int
     probes: int
     compiled: int
     in_hand: float
@@ -48,33 +54,69 @@ class Busy:
 
 
 def measure(here: Installed, jobs: int, hands: int, seconds: float) -> Busy:
-    """All jobs are there before the first worker is. What is not done after so many seconds is left."""
+    """For so many seconds, from when the first jobs ask questions. As one job ends, the next one comes."""
     with here.api() as api:
-        ids = _submitted(here, api, jobs)
-        workers = [here.process("worker", "--backend", "whitelist"), here.process("worker", "--control")]
-        before = _cpu(here, api, ())
-        began = time.monotonic()
-        with workers[0] as compiling, workers[1] as control:
-            assert until(seconds, lambda: _hands(here) >= hands), "the workers did not start"
-            with watching(api, ids) as reads:
-                until(seconds, lambda: _open(here) == 0)
-                took = time.monotonic() - began
-                after = _cpu(here, api, (compiling.pid, control.pid))
+        coming = _requests(here, api)
+        ids = [next(coming) for _ in range(jobs)]
+        with (
+            here.process("worker", "--backend", "whitelist") as compiling,
+            here.process("worker", "--control") as control,
+        ):
+            assert until(_START_SECONDS, lambda: _hands(here) >= hands), "the workers did not start"
+            with _feeding(here, coming, jobs):
+                assert until(_START_SECONDS, lambda: _asking(here, ids)), "the models were not read"
+                pids = (compiling.pid, control.pid)
+                first, before = _now(here), _cpu(here, api, pids)
+                with watching(api, ids) as reads:
+                    time.sleep(seconds)
+                last, after = _now(here), _cpu(here, api, pids)
+            found = _found(here, first, last)
         alone = fastest(api, ids, _ALONE_SECONDS)
-    used = {name: after[name] - before.get(name, 0.0) for name in after}
-    return _found(here, jobs, hands, took, used, reads.seen(), alone)
+    slots = hands * (last - first).total_seconds()
+    return Busy(
+        jobs=jobs,
+        hands=hands,
+        window=(last - first).total_seconds(),
+        done=found.done,
+        probes=found.probes,
+        compiled=found.compiled,
+        in_hand=(found.asking + found.reading) / slots,
+        asking=found.asking / slots,
+        compiling=_DELAY * found.compiled / slots,
+        cpu={name: 1000 * (after[name] - before[name]) / found.probes for name in after},
+        reads=reads.seen(),
+        alone=alone,
+    )
 
 
-def _submitted(here: Installed, api: Api, count: int) -> list[str]:
+def _requests(here: Installed, api: Api) -> Iterator[str]:
+    """Asks for a job each time, and yields its id."""
     path = here.folder / "model.onnx"
     models.long_chain(path, _NODES)
     answer = request(api, "PUT", "/v1/models", path.read_bytes())
-    ids = []
-    for denied in islice(combinations(_OPS, 3), count):
+    for denied in chain(combinations(_OPS, 3), combinations(_OPS, 4)):
         options = {"deny": ",".join(denied), "report": "none", "delay": str(_DELAY)}
         body = {"model": answer["sha256"], "targets": [{"backend": "whitelist", "options": options}]}
-        ids.append(request(api, "POST", "/v1/jobs", json.dumps(body).encode())["id"])
-    return ids
+        yield request(api, "POST", "/v1/jobs", json.dumps(body).encode())["id"]
+
+
+@contextmanager
+def _feeding(here: Installed, coming: Iterator[str], jobs: int) -> Iterator[None]:
+    """Meanwhile there are always so many jobs."""
+    enough = Told()
+
+    def feed() -> None:
+        while not enough.wait(0.2):
+            for _ in range(jobs - _open(here)):
+                next(coming)
+
+    thread = Thread(target=feed, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        enough.set()
+        thread.join()
 
 
 def _hands(here: Installed) -> int:
@@ -88,42 +130,56 @@ def _open(here: Installed) -> int:
         return session.scalars(select(func.count()).select_from(Job).where(going)).one()
 
 
-def _cpu(here: Installed, api: Api, workers: tuple[int, ...]) -> dict[str, float]:
+def _asking(here: Installed, ids: list[str]) -> bool:
+    """Whether all of these have asked something."""
+    with here.service.database.session() as session:
+        asked = select(func.count(Search.job_id.distinct())).join(Probe).where(Search.job_id.in_(ids))
+        return session.scalars(asked).one() == len(ids)
+
+
+def _now(here: Installed) -> datetime:
+    with here.service.database.session() as session:
+        return now(session)
+
+
+def _cpu(here: Installed, api: Api, pids: tuple[int, int]) -> dict[str, float]:
     used = {"api": cpu_seconds(api.pid), "postgres": cpu_seconds(here.postgres)}
-    for name, pid in zip(("worker", "control"), workers, strict=False):
+    for name, pid in zip(("worker", "control"), pids, strict=True):
         used[name], used[f"{name}'s hosts"] = worker_seconds(pid)
     return used
 
 
-def _found(
-    here: Installed, jobs: int, hands: int, took: float, used: dict[str, float], reads: Reads, alone: Reads
-) -> Busy:
+@dataclass(frozen=True, kw_only=True)
+class _Found:
+    """What a window saw. `asking` and `reading` are seconds of all slots together."""
+
+    done: int
+    probes: int
+    compiled: int
+    asking: float
+    reading: float
+
+
+def _found(here: Installed, first: datetime, last: datetime) -> _Found:
     with here.service.database.session() as session:
-        probes = list(session.execute(select(Probe.started_at, Probe.ended_at).where(Probe.state == ProbeState.DONE)))
-        calls = session.scalars(select(func.sum(Search.calls))).one()
+        taken = session.execute(
+            select(Probe.started_at, Probe.ended_at, Probe.cached).where(
+                Probe.state.in_((ProbeState.RUNNING, ProbeState.DONE)), Probe.started_at.is_not(None)
+            )
+        ).all()
         began: dict[str, datetime] = dict(session.execute(select(Search.job_id, Search.started_at)).all())  # type: ignore[arg-type]
         read = session.execute(select(Event.job_id, Event.created_at).where(Event.type == "search.prepared")).all()
         states = Counter(session.scalars(select(Job.state)))
+        done = select(func.count()).select_from(Job).where(Job.ended_at.between(first, last))
+        ended = session.scalars(done).one()
     assert states.keys() <= {JobState.DONE, JobState.RUNNING, JobState.QUEUED}, states
-    asked = [(start, end) for start, end in probes]
-    first, last = min(start for start, _ in asked), max(start for start, _ in asked)
-    window = (last - first).total_seconds()
-    asking = within(asked, first, last)
-    reading = within([(began[job], end) for job, end in read], first, last)
-    return Busy(
-        jobs=jobs,
-        done=states[JobState.DONE],
-        hands=hands,
-        seconds=took,
-        window=window,
-        probes=len(probes),
-        compiled=calls,
-        in_hand=(asking + reading) / (hands * window),
-        asking=asking / (hands * window),
-        compiling=_DELAY * calls / (hands * window),
-        cpu={name: 1000 * seconds / len(probes) for name, seconds in used.items()},
-        reads=reads,
-        alone=alone,
+    answered = [cached for _, end, cached in taken if end is not None and first <= end <= last]
+    return _Found(
+        done=ended,
+        probes=len(answered),
+        compiled=answered.count(False),
+        asking=within([(start, end or last) for start, end, _ in taken], first, last),
+        reading=within([(began[job], end) for job, end in read], first, last),
     )
 
 

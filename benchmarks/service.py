@@ -82,13 +82,13 @@ def _upload(here: Installed, quick: bool) -> str:
 
 
 def _busy(here: Installed, quick: bool) -> str:
-    it = busy.measure(here, jobs=6 if quick else 50, hands=_HANDS, seconds=150)
+    it = busy.measure(here, jobs=6 if quick else 50, hands=_HANDS, seconds=10 if quick else 60)
     share = 100 * it.in_hand
     rows = [
-        ("jobs done", f"{it.done} of {it.jobs}", "-", "-"),
-        ("probes answered", it.probes, "-", "-"),
-        ("of them compiled", it.compiled, "-", "-"),
-        ("from the workers' start to the last report, s, 150 at most", f"{it.seconds:.1f}", "-", "-"),
+        ("seconds", f"{it.window:.0f}", "-", "-"),
+        ("jobs done meanwhile", it.done, "-", "-"),
+        ("probes answered, a second", f"{it.probes / it.window:.1f}", "-", "-"),
+        ("of them compiled", f"{it.compiled / it.window:.1f}", "-", "-"),
         ("slots with work in hand, %", f"{share:.1f}", "≥ 90", tables.holds(-share, -90)),
         ("with a probe", f"{100 * it.asking:.1f}", "-", "-"),
         ("in the compiler itself", f"{100 * it.compiling:.1f}", "-", "-"),

@@ -63,7 +63,7 @@ class CeleryBell:
     def _connected(self) -> Any:
         # a connection of its own, less patient than those that wait for messages
         timeouts: dict[str, Any] = {"max_retries": 0}
-        if self._app.conf.worker_disable_prefetch:
+        if "socket_timeout" in self._app.conf.broker_transport_options:
             timeouts |= {"socket_timeout": _PATIENCE, "socket_connect_timeout": _PATIENCE}
         connection = self._app.connection_for_write(transport_options=timeouts, connect_timeout=_PATIENCE)
         return self._app.amqp.Producer(connection, auto_declare=False)

@@ -38,6 +38,8 @@ from onnxbisect_worker.trunk import Trunk
 
 #: Processes for coordinators and reports in a worker that compiles, too.
 _CONTROL_HANDS = 2
+#: Who only compiles makes way for coordinators and the API on the same machine: hands wait for what these do.
+_NICE = 5
 #: What celery may take to end, once nothing is in hand any more.
 _STOP_SECONDS = 15.0
 
@@ -61,6 +63,11 @@ def work(settings: Settings, *, backends: Sequence[str] = (), control: bool = Fa
     if backends:
         log.info("isolation of compiles: %s", level(settings))
     app = make_app(settings)
+    if not backends:
+        # The steps of coordinators are short: the next ring is to be here when one ends. A compile is not.
+        app.conf.worker_disable_prefetch = False
+    if not control:
+        os.nice(_NICE)
     service = _opened(settings, app)
     trunk = Trunk(host_environment(hosts_folder(settings)))  # imports while celery starts
     name, stopping, lifeline = worker_id(), Event(), Lifeline()
