@@ -35,7 +35,7 @@ class Names:
                 return self._kept[universe]
         with self._files.open(universe) as file:
             # not by way of `Universe`: its sets of units cost more than these two
-            read = json.load(file)["universe"]
+            read = json.loads(file.readline())["universe"]
         found = UnitNames(names=tuple(names[0] if names else "" for names in read["names"]), ops=tuple(read["op"]))
         with self._lock:
             self._kept[universe] = found

@@ -1,4 +1,4 @@
-"""A worker imports once: its fork servers are forks of one process, the trunk, and nobody depends on it afterwards."""
+"""A worker imports once: its fork servers are forks of one process, the trunk, and can do without it."""
 
 import os
 import signal
@@ -96,21 +96,19 @@ def test_what_is_forked_has_no_threads(place: Place, case: Case) -> None:
             assert len(list(Path(f"/proc/{process}/task").iterdir())) == 1
 
 
-def test_what_a_trunk_has_forked_outlives_it(place: Place, case: Case) -> None:
-    """And who needs a server then starts one that imports."""
+def test_where_a_trunk_is_shot_its_servers_end_and_others_import(place: Place, case: Case) -> None:
+    """Nobody is left without a parent, and nobody has to do without hosts."""
     with grown(place) as (trunk, pid), hosts(place, trunk) as one, hosts(place, trunk) as other:
         with one.lent(case) as host:
-            prepared = host.prepare()
+            host.prepare()
             [server] = children(pid)
+            [reading] = children(server)
             os.kill(pid, signal.SIGKILL)
-            assert within(30, lambda: gone(pid))
-            assert host.key(1)
-            assert nodes(one, case) == len(prepared.universe.op)  # by another host of the same server
-            assert len(children(server)) == 2
-        assert nodes(other, case) == OPS
-        assert len(hosts_of(os.getpid())) == 1
-        one.close()
-        assert within(30, lambda: gone(server))
+            assert within(30, lambda: gone(pid) and gone(server) and gone(reading))
+            with pytest.raises(HostKilledError):
+                host.key(1)
+        assert (nodes(one, case), nodes(other, case)) == (OPS, OPS)
+        assert len(hosts_of(os.getpid())) == 2
 
 
 def test_nobody_waits_for_a_trunk_that_is_stopped(place: Place, case: Case, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -144,8 +144,9 @@ def main() -> None:
 
 
 def _serve(requests: int, printed: int) -> _Child:
-    """In a server that was forked. It outlives its parent: whoever asks it for hosts is another process."""
+    """In a server that was forked: it ends with its parent, as its hosts do with it, so that nobody is without one."""
     os.setsid()
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     os.set_blocking(printed, False)
     os.dup2(printed, 2)
     os.close(printed)

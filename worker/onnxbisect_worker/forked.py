@@ -17,8 +17,7 @@ class Forked:
 
     def __init__(self, pid: int, told: int) -> None:
         self.pid = pid
-        #: As `Popen.returncode`; None while it lives. That of SIGKILL where its parent was killed: nobody else knows.
-        #: Hosts die with theirs; a server does not, and ends when nobody can ask it any more.
+        #: As `Popen.returncode`; None while it lives. That of SIGKILL where its parent was killed, with which it dies.
         self.returncode: int | None = None
         self._told = told
         self._ending = select.poll()

@@ -43,7 +43,7 @@ class Trunk:
         return found
 
     def close(self) -> None:
-        """End it. The servers that it forked go on, as long as somebody can ask them."""
+        """End it, once nobody can ask the servers that it forked; or with them."""
         self._requests.close()
         try:
             self._process.wait(_PATIENCE)
