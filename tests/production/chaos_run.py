@@ -22,7 +22,7 @@ from webhook_receiver import Receiver
 
 from onnxbisect.errors import OnnxBisectError
 from onnxbisect_cli.remote import Server
-from onnxbisect_db import endpoints, tokens
+from onnxbisect_db import endpoints, tokens, workers
 from onnxbisect_db.database import Database
 from onnxbisect_db.files import Files
 from onnxbisect_db.states import DeliveryState, JobState, ProbeState, Scope
@@ -103,6 +103,7 @@ class Run:
         complaints = self.result.complaints
         files = Files(going.data / "files", floor=0)
         complaints += chaos_audit.processes(going)
+        self._until_all_work(database, going)
         codes = going.stop()
         complaints += [f"{name} ended with {code}." for name, code in codes.items() if code != 0]
         complaints += [f"Left behind: {command}" for command in going.processes().values()]
@@ -157,6 +158,19 @@ class Run:
                 told = now
                 self.say(f"{now:.0f} s: {dict(states)}")
             time.sleep(0.5)
+
+    def _until_all_work(self, database: Database, going: Topology) -> None:
+        """What was started again only now must have got as far as to know what to do when it is told to stop."""
+        going.until_ready()
+        wanted = {str(part.pid) for part in (going.control, *going.workers)}
+        give_up = time.monotonic() + 90
+        while True:
+            with database.session() as session:
+                told = {worker.id.split(":")[-2] for worker in workers.listed(session)}
+            if wanted <= told:
+                return
+            assert time.monotonic() < give_up, "workers that were started again do not work"
+            time.sleep(0.2)
 
     def _deliver(self, database: Database, receiver: Receiver) -> bool:
         """Until every message has arrived. What waits for its next try is due now: the schedule takes days."""
