@@ -28,7 +28,8 @@ _ARGUMENTS = (
 #: Compilers that tests bring.
 _PLUGIN = Path(__file__).with_name("plugin")
 #: A machine that does much else is slow, not wrong.
-expect.set_options(timeout=60_000)
+_PATIENCE = 60_000
+expect.set_options(timeout=_PATIENCE)
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
@@ -122,6 +123,7 @@ def look(chromium: Browser, installation: Installation) -> Iterator[Look]:
             **options,
         )
         contexts.append(context)
+        context.set_default_timeout(_PATIENCE)
         context.add_cookies([{"name": "onnxbisect_token", "value": installation.token, "url": installation.url}])
         page = context.new_page()
 
