@@ -51,3 +51,6 @@ def test_what_comes_back_is_what_was_stored(description: Description | None) -> 
     for field in fields(prepared.universe):
         assert getattr(back.universe, field.name) == getattr(prepared.universe, field.name)
     assert back.to_bytes() == prepared.to_bytes()
+    of_an_earlier_version, _, _ = prepared.to_bytes().partition(b"\n")
+    earlier = Prepared.from_bytes(of_an_earlier_version)
+    assert (earlier.identity, earlier.established) == (prepared.identity, b"")
