@@ -11,6 +11,7 @@ instead of asking the database again.
 
 import math
 import random
+import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -118,7 +119,7 @@ def _sqlite(url: str, *, durable: bool) -> Engine:
     @event.listens_for(engine, "connect")
     def _connect(connection: Any, record: Any) -> None:
         for pragma in pragmas:
-            connection.execute(f"PRAGMA {pragma}")
+            _insist(connection, f"PRAGMA {pragma}")
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
@@ -128,6 +129,23 @@ def _sqlite(url: str, *, durable: bool) -> Engine:
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
     return engine
+
+
+def _insist(connection: sqlite3.Connection, statement: str) -> None:
+    """Of processes that open a new file at once, SQLite tells all but one that it is busy, whatever its timeout."""
+    give_up = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            connection.execute(statement)
+            return
+        except sqlite3.OperationalError as error:
+            if not _is_busy(error) or time.monotonic() > give_up:
+                raise
+        time.sleep(0.01)
+
+
+def _is_busy(error: object) -> bool:
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
 
 
 def _server(url: str) -> Engine:
@@ -164,5 +182,4 @@ def _engine(url: str, **options: Any) -> Engine:
 
 def _lost_against_another(error: DBAPIError) -> bool:
     """Serialisation failure or deadlock in PostgreSQL, SQLITE_BUSY in SQLite: nothing was written."""
-    busy = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF == 5
-    return busy or getattr(error.orig, "sqlstate", None) in ("40001", "40P01")
+    return _is_busy(error.orig) or getattr(error.orig, "sqlstate", None) in ("40001", "40P01")
