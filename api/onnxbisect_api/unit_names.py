@@ -34,7 +34,8 @@ class Names:
                 self._kept.move_to_end(universe)
                 return self._kept[universe]
         with self._files.open(universe) as file:
-            # not by way of `Universe`: its sets of units cost more than these two
+            # Not by way of `Prepared`: its sets of units cost more than these two. Behind the first line is only what
+            # intake established.
             read = json.loads(file.readline())["universe"]
         found = UnitNames(names=tuple(names[0] if names else "" for names in read["names"]), ops=tuple(read["op"]))
         with self._lock:

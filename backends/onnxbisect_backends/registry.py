@@ -80,6 +80,8 @@ def inherited_by(name: str) -> tuple[str, ...]:
     """Variables of the environment that a backend's TOML file passes on to its compiler; plugins are not loaded for
     that, and pass on none. Raises OptionError for a wrong file.
     """
+    if name in _points():  # which comes before a file of that name, as in `find`
+        return ()
     path = Path(name) if name.endswith(".toml") else _files().get(name)
     return () if path is None else load_definition(path).inherit_env
 
