@@ -325,10 +325,11 @@ def test_a_page_of_a_deleted_job_says_so_but_takes_nothing_from_under_a_finger(
     expect(page.get_by_text("There is no such job.")).to_be_visible()
 
 
-def test_a_real_job_is_watched_cancelled_and_retried(installation: Installation, look: Look) -> None:
+def test_a_real_job_is_watched_cancelled_and_retried(installation: Installation, look: Look, tmp_path: Path) -> None:
     """Upload, progress, cancel, retry, report; and who has no scripts sees the same."""
     with installation.client() as client:
-        asked = {"targets": [{"backend": "whitelist", "options": {"deny": "Asinh,Cosh", "delay": "0.4"}}]}
+        options = {"deny": "Asinh,Cosh", "gate": str(tmp_path)}
+        asked = {"targets": [{"backend": "gated", "options": options}]}
         files = {"model": (CHAIN.name, CHAIN.read_bytes())}
         job = client.post("/v1/jobs", data={"job": json.dumps(asked)}, files=files).raise_for_status().json()["id"]
     page = look(f"/jobs/{job}", width=375)
@@ -336,6 +337,7 @@ def test_a_real_job_is_watched_cancelled_and_retried(installation: Installation,
     expect(look(f"/jobs/{job}", scripts=False).locator(".answers tbody tr")).not_to_have_count(0)
     page.get_by_role("button", name="Cancel").click()
     expect(page.locator("#sentence")).to_contain_text("It was cancelled after")
+    (tmp_path / "open").touch()
     page.get_by_role("button", name="Retry").click()
     expect(page.get_by_role("heading", level=1)).to_contain_text("does not compile")
     expect(page.locator("article.culprit")).to_have_count(2)
