@@ -63,6 +63,14 @@ def prctl(option: int, value: int) -> None:
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
+def make_way() -> None:
+    """Linux shares processors between sessions first (autogroup, sched(7)): a new one is as nice as its process."""
+    nice = os.getpriority(os.PRIO_PROCESS, 0)
+    if nice > 0:
+        with contextlib.suppress(OSError), open("/proc/self/autogroup", "w") as group:  # noqa: PTH123 - pathlib is slow to import
+            group.write(str(nice))
+
+
 def confine() -> Any:
     """The module `confine` beside this script; nothing is on the path from which it could be imported."""
     from importlib.machinery import SourceFileLoader
@@ -100,6 +108,7 @@ def become_compiler(
             what = "could not be isolated"
             confined.live_as_first(spec["view"], alive, ended)
             os.setsid()
+            make_way()
             bound(resource.RLIMIT_NPROC, MOST_PROCESSES)
             confined.give_up_rights()
         else:
@@ -108,6 +117,7 @@ def become_compiler(
             prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
             if os.getppid() != parent:
                 os._exit(1)
+            make_way()
         bound(resource.RLIMIT_CORE, 0)
         if spec["file_bytes"] is not None:
             bound(resource.RLIMIT_FSIZE, spec["file_bytes"])

@@ -83,6 +83,17 @@ def waiting(session: Session, backend: str) -> bool:
     return session.scalars(found).one_or_none() is not None
 
 
+def others_wait(session: Session, backend: str, backends: Collection[str]) -> bool:
+    """Whether a worker of these backends is waited for with anything but probes of this one: with a model that is to be
+    read, or with probes of another.
+    """
+    to_read = (Search.stage == Stage.PREPARE, Search.lease_until.is_(None), Search.backend.in_({backend, *backends}))
+    asking = (Search.stage == Stage.SEARCH, Search.backend.in_({*backends} - {backend}))
+    queued = select(Probe.id).where(Probe.search_id == Search.id, Probe.state == ProbeState.QUEUED).exists()
+    found = select(Search.id).where(or_(and_(*to_read), and_(*asking, queued))).limit(1)
+    return session.scalars(found).one_or_none() is not None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Hand:
     """Who wants a probe of a backend, for so many seconds at first. None for who has `at_most` probes in hand already,

@@ -270,6 +270,27 @@ run([sys.executable, "-c", {DAEMON!r}, "stays"], cwd=work, env=clean_env(work), 
 
 
 @linux
+@pytest.mark.skipif(os.geteuid() != 0, reason="from who has no privilege the kernel takes few changes a second")
+def test_a_compile_is_as_nice_as_who_asks_for_it(tmp_path: Path) -> None:
+    """With its session: Linux shares processors between sessions first."""
+    if not Path("/proc/self/autogroup").exists():
+        pytest.skip("the kernel does not group processes by session")
+    driver = f"""
+import sys; sys.path[:] = {sys.path!r}
+import os
+from pathlib import Path
+from onnxbisect_backends.process import run, clean_env
+from onnxbisect_backends.contract import Limits
+os.nice(7)
+work = Path({str(tmp_path)!r})
+words = [sys.executable, "-c", "import os; print(open('/proc/self/autogroup').read(), os.nice(0))"]
+print(run(words, cwd=work, env=clean_env(work), limits=Limits()).log)
+"""
+    said = subprocess.run([sys.executable, "-c", driver], cwd="/", capture_output=True, text=True, check=True).stdout
+    assert said.split()[1:] == ["nice", "7", "7"]
+
+
+@linux
 def test_running_compiles_can_be_stopped_from_another_thread(python: Callable[..., Outcome], tmp_path: Path) -> None:
     with ThreadPoolExecutor(1) as pool:
         future = pool.submit(python, DAEMON, "stays")

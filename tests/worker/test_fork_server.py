@@ -96,6 +96,20 @@ def test_what_is_forked_has_no_threads(place: Place, case: Case) -> None:
             assert len(list(Path(f"/proc/{process}/task").iterdir())) == 1
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="from who has no privilege the kernel takes few changes a second")
+def test_hosts_make_way_for_others(place: Place, case: Case) -> None:
+    """With their sessions: Linux shares processors between sessions first."""
+    with grown(place) as (trunk, pid), hosts(place, trunk) as one:
+        assert nodes(one, case) == OPS
+        [host] = hosts_of(pid)
+        group = Path(f"/proc/{host}/autogroup")
+        if not group.exists():
+            pytest.skip("the kernel does not group processes by session")
+        nice = os.getpriority(os.PRIO_PROCESS, host)
+        assert nice > os.getpriority(os.PRIO_PROCESS, 0)
+        assert group.read_text().split()[1:] == ["nice", str(nice)]
+
+
 def test_where_a_trunk_is_shot_its_servers_end_and_others_import(place: Place, case: Case) -> None:
     """Nobody is left without a parent, and nobody has to do without hosts."""
     with grown(place) as (trunk, pid), hosts(place, trunk) as one, hosts(place, trunk) as other:

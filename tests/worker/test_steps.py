@@ -182,6 +182,28 @@ def test_what_a_hand_has_taken_it_gives_back_where_the_worker_stops(crank: NewCr
     assert claims == 2
 
 
+@pytest.mark.parametrize("waited_for", [True, False])
+def test_a_hand_makes_way_for_a_model_that_is_to_be_read(
+    crank: NewCrank, monkeypatch: pytest.MonkeyPatch, waited_for: bool
+) -> None:
+    """And goes on by itself where nobody waits: a ring takes its time."""
+    monkeypatch.setattr("onnxbisect_worker.asking._LOOK_EVERY", 0.0)
+    it = crank(fails_on(0b100))
+    place = it.place()
+    for job in (it.job(model="first"), it.job(model="second")):
+        prepare(place, job.searches[0].id)
+        advance(place, job.searches[0].id)
+    if waited_for:
+        it.job(model="third")
+    it.bell.backends.clear()
+    probes_in_turn(place, NPU)
+    with it.database.session() as session:
+        answered = [state == ProbeState.DONE for state in session.scalars(select(Probe.state))]
+    assert sum(answered) == (1 if waited_for else len(answered))
+    assert len(answered) >= 2
+    assert it.bell.backends == ([(NPU, 1)] if waited_for else [])
+
+
 def test_a_budget_of_calls_is_kept(crank: NewCrank) -> None:
     it = crank(fails_on(0b100, 0b1000000))
     job = it.job(order=Order(budget_calls=3))

@@ -23,10 +23,39 @@ from onnxbisect_worker.hosting import Host
 from onnxbisect_worker.order import Order
 from onnxbisect_worker.place import Place
 
-#: A ring on the way through the queue leaves a slot empty for as long as a short compile takes.
-_STINT_SECONDS = 3.0
+#: A ring on the way through the queue leaves a slot empty for as long as a short compile takes, or three. But celery
+#: looks after its processes between two tasks.
+_STINT_SECONDS = 60.0
+#: How often a hand looks whether this worker is waited for with something else.
+_LOOK_EVERY = 3.0
 
 log = logging.getLogger(__name__)
+
+
+class _Stint:
+    """How long a hand takes probes of one backend: so many seconds, and less where its worker is waited for with a
+    model to be read, or with probes of another backend.
+    """
+
+    def __init__(self, place: Place, backend: str, seconds: float) -> None:
+        self._place = place
+        self._backend = backend
+        self._over_at = time.monotonic() + seconds
+        self._look_at = time.monotonic() + min(_LOOK_EVERY, seconds)
+        self._over = False
+
+    @property
+    def over(self) -> bool:
+        """Whether no other probe is to be taken."""
+        at = time.monotonic()
+        if at >= self._look_at and not self._over:
+            self._look_at = at + _LOOK_EVERY
+            self._over = at >= self._over_at or self._wanted_elsewhere()
+        return self._over or self._place.stopping.is_set()
+
+    def _wanted_elsewhere(self) -> bool:
+        with self._place.service.database.session() as session:
+            return queues.others_wait(session, self._backend, self._place.backends)
 
 
 def probes_in_turn(place: Place, backend: str, *, seconds: float = _STINT_SECONDS) -> None:
@@ -34,13 +63,13 @@ def probes_in_turn(place: Place, backend: str, *, seconds: float = _STINT_SECOND
 
     Then comes a ring for the next, so that whatever else waits for this worker gets its turn in between.
     """
-    until = time.monotonic() + seconds
+    stint = _Stint(place, backend, seconds)
     claim = _claimed(place, backend)
     while claim is not None:
-        claim = _asked(place, claim, until)
-        if claim is None and time.monotonic() < until:
+        claim = _asked(place, claim, stint)
+        if claim is None and not stint.over:
             claim = _claimed(place, backend)
-    if time.monotonic() >= until and not place.stopping.is_set() and _more(place, backend):
+    if stint.over and not place.stopping.is_set() and _more(place, backend):
         place.service.bell.probes(backend, 1)
 
 
@@ -48,7 +77,7 @@ def probe(place: Place, backend: str) -> bool:
     """Take one probe of the backend, the next by right. False where there was none to take."""
     claim = _claimed(place, backend)
     if claim is not None:
-        _asked(place, claim, time.monotonic())
+        _asked(place, claim, _Stint(place, backend, 0.0))
     return claim is not None
 
 
@@ -79,22 +108,22 @@ def _hand(place: Place, backend: str, *warm: str) -> Hand:
     )
 
 
-def _asked(place: Place, claim: Claim, until: float) -> Claim | None:
-    """Ask the probe. Returns the next one, where there was one to take before that moment."""
+def _asked(place: Place, claim: Claim, stint: _Stint) -> Claim | None:
+    """Ask the probe. Returns the next one, where the stint is not over and there was one to take."""
     log.info("probe %s of search %s: %d units, attempt %d", *_facts(claim))
     with Hold(place, claim) as hold:
-        told = _ask(place, claim, hold, until)
+        told = _ask(place, claim, hold, stint)
     if told.ring:
         place.ring_search(claim.search_id, Stage.SEARCH, claim.backend)
     return told.then
 
 
-def _ask(place: Place, claim: Claim, hold: Hold, until: float) -> _Told:
+def _ask(place: Place, claim: Claim, hold: Hold, stint: _Stint) -> _Told:
     if place.stopping.is_set():  # since the probe was taken
         return _given_back(hold, claim)
     try:
         with place.hosts.lent(place.case(claim)) as host, hold.over(host):
-            return _answer(place, claim, hold, host, until)
+            return _answer(place, claim, hold, host, stint)
     except OnnxBisectError as error:
         if hold.lost:
             log.info("probe %s: not wanted any more", claim.probe_id)
@@ -111,7 +140,7 @@ def _given_back(hold: Hold, claim: Claim) -> _Told:
     return _Told(ring=False)
 
 
-def _answer(place: Place, claim: Claim, hold: Hold, host: Host, until: float) -> _Told:
+def _answer(place: Place, claim: Claim, hold: Hold, host: Host, stint: _Stint) -> _Told:
     left = _seconds_left(place, claim)
     if left is not None and left <= 0:
         return _Told(ring=hold.write(lambda session: probes.give_back(session, claim, spent=True)))
@@ -121,14 +150,14 @@ def _answer(place: Place, claim: Claim, hold: Hold, host: Host, until: float) ->
         return _Told(ring=False)
     if named.known is not None:
         own = _own(place, claim, named.known)
-        return _written(place, claim, hold, until, lambda session: probes.answer(session, claim, own, cached=True).ring)
+        return _written(place, claim, hold, stint, lambda session: probes.answer(session, claim, own, cached=True).ring)
     asked = host.ask(claim.units, seconds_left=left)
-    return _written(place, claim, hold, until, lambda session: _said(session, claim, asked))
+    return _written(place, claim, hold, stint, lambda session: _said(session, claim, asked))
 
 
-def _written(place: Place, claim: Claim, hold: Hold, until: float, say: Callable[[Session], bool]) -> _Told:
+def _written(place: Place, claim: Claim, hold: Hold, stint: _Stint, say: Callable[[Session], bool]) -> _Told:
     """Say what came of the probe and take the next one, in one transaction: a hand does not idle in between."""
-    if place.stopping.is_set() or time.monotonic() >= until:
+    if stint.over:
         return _Told(ring=hold.write(say))
     hand = _hand(place, claim.backend, claim.universe)
 

@@ -47,6 +47,7 @@ class Embedded:
             service=service,
             hosts=hosts or ModelHosts(settings, service.files),
             worker=worker_id(),
+            backends=backends,
             at_most=settings.slots,
             stopping=Event(),
         )

@@ -26,6 +26,7 @@ from onnxbisect_worker.host_bounds import Bounds
 from onnxbisect_worker.host_messages import Setup, answered_from_json, asked_to_json, failure
 from onnxbisect_worker.hosting import HostLostError
 from onnxbisect_worker.model_work import ModelWork
+from onnxbisect_worker.niceness import make_way
 
 #: What compiles lets those go first who find work for it, and who answer requests.
 _NICE = 5
@@ -66,7 +67,7 @@ def _settle() -> None:
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    os.nice(_NICE)
+    make_way(_NICE)
     with suppress(OSError):  # where the machine runs out of memory, a host goes before its worker
         Path("/proc/self/oom_score_adj").write_text("400")
 

@@ -1,6 +1,6 @@
 """Where one process works: the service, its hosts, its name, and whether it is to stop."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from threading import Event
 
@@ -18,8 +18,8 @@ from onnxbisect_worker.universes import Universes
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """What every step of a job needs; threads may share it. `worker` is the name under which probes are taken, no more
-    than `at_most` at a time, where it has more hands than that: some are for what needs no compiler.
+    """What every step of a job needs; threads may share it. `worker` is the name under which probes of these `backends`
+    are taken, no more than `at_most` at a time, where it has more hands than that: some are for what needs no compiler.
 
     Once `stopping` is set nothing more is claimed, and what is in hand is given back.
     """
@@ -27,6 +27,7 @@ class Place:
     service: Service
     hosts: Hosts
     worker: str
+    backends: Collection[str] = ()
     at_most: int | None = None
     stopping: Event = field(default_factory=Event)
     universes: Universes = field(default_factory=Universes)

@@ -27,6 +27,7 @@ from onnxbisect_worker.confining import level
 from onnxbisect_worker.host_environment import host_environment
 from onnxbisect_worker.lifeline import Lifeline
 from onnxbisect_worker.model_client import ModelHosts
+from onnxbisect_worker.niceness import make_way
 from onnxbisect_worker.place import Place
 from onnxbisect_worker.presence import Attendance, worker_id
 from onnxbisect_worker.reconciling import Reconciler
@@ -67,7 +68,7 @@ def work(settings: Settings, *, backends: Sequence[str] = (), control: bool = Fa
         # The steps of coordinators are short: the next ring is to be here when one ends. A compile is not.
         app.conf.worker_disable_prefetch = False
     if not control:
-        os.nice(_NICE)
+        make_way(_NICE)
     service = _opened(settings, app)
     trunk = Trunk(host_environment(hosts_folder(settings)))  # imports while celery starts
     name, stopping, lifeline = worker_id(), Event(), Lifeline()
@@ -76,9 +77,8 @@ def work(settings: Settings, *, backends: Sequence[str] = (), control: bool = Fa
     def place() -> Place:
         mine = open_service(settings, CeleryBell(app))
         hosts = ModelHosts(settings, mine.files, trunk=trunk)
-        return Place(
-            service=mine, hosts=hosts, worker=name, at_most=settings.slots if more else None, stopping=stopping
-        )
+        at_most = settings.slots if more else None
+        return Place(service=mine, hosts=hosts, worker=name, backends=backends, at_most=at_most, stopping=stopping)
 
     opened = Opened(place)
     install(app, opened)
