@@ -57,7 +57,7 @@ screenshots: setup
 topology: setup
 	PYTHONPATH=$(PRODUCTION) $(RUN)/python -m topology
 
-# half an hour: 200 jobs while everything is killed; docs/reliability.md gets its numbers
+# five minutes: 200 jobs while everything is killed; docs/reliability.md gets its numbers
 chaos: setup
 	PYTHONPATH=$(PRODUCTION) $(RUN)/python benchmarks/chaos.py --write docs/reliability.md
 

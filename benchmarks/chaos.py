@@ -2,7 +2,7 @@
 
     make chaos
 
-writes docs/reliability.md. It takes about half an hour on two cores; `--jobs 20` is an impression of it.
+writes docs/reliability.md. It takes about five minutes on two cores; `--jobs 20` is an impression of it.
 """
 
 import argparse

@@ -86,7 +86,7 @@ class Run:
             receiver,
             random.Random(self.seed),
             seconds=self.kill_every,
-            flush_after=max(self.jobs // 8, 3),
+            flush_after=max(self.jobs // 20, 3),
         )
         began = time.monotonic()
         monkey.start()

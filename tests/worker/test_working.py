@@ -3,14 +3,19 @@
 import os
 import signal
 import time
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from threading import Event as Told
+from threading import Thread
+from typing import Any
 
 import pytest
 import redis_server
 from installation import Installation
+from process_tree import children, servers_of, within
 from pydantic import SecretStr
+from redis import ConnectionError as RedisAwayError
 from redis_server import RedisServer
 from sqlalchemy import select
 
@@ -120,6 +125,33 @@ def test_a_queue_that_is_away_costs_a_ringer_a_second_at_most(it: Installation, 
     assert redis.client().llen("onnxbisect:probe.whitelist") == before + 1
 
 
+def test_a_worker_hears_on_whatever_was_away_while_it_took_rings(tmp_path: Path) -> None:
+    """Celery has counted rings as in hand that nobody had any more, until the worker took no other one."""
+    with redis_server.running() as redis, closing(Installation.at(tmp_path, redis_url=redis.url, slots="1")) as it:
+
+        def next_ring() -> Any:
+            with suppress(RedisAwayError):
+                return redis.client().lindex("onnxbisect:control", -1)
+
+        def ring(enough: Told) -> None:
+            while not enough.wait(0.005):
+                it.service.bell.delivery("none")
+
+        def hears() -> bool:
+            waiting = next_ring()
+            return waiting is not None and within(0.2, lambda: next_ring() not in (waiting, None))
+
+        with it.worker([], control=True) as worker, meanwhile(ring):
+            assert within(60, hears)
+            for _ in range(3):
+                redis.stop()
+                time.sleep(0.5)
+                [process] = {*children(worker.pid)} - {*servers_of(worker.pid)}
+                os.kill(process, signal.SIGKILL)
+                redis.start()
+                assert within(60, hears)
+
+
 def test_a_worker_without_tables_or_work_says_so(tmp_path: Path, redis: RedisServer) -> None:
     settings = Settings(data=tmp_path, redis_url=SecretStr(redis.url))
     with pytest.raises(OnnxBisectError, match="needs something to do"):
@@ -128,6 +160,18 @@ def test_a_worker_without_tables_or_work_says_so(tmp_path: Path, redis: RedisSer
         work(settings, backends=["no-such"])
     with pytest.raises(OnnxBisectError, match="migrate"):
         work(settings, control=True)
+
+
+@contextmanager
+def meanwhile(do: Callable[[Told], None]) -> Iterator[None]:
+    enough = Told()
+    thread = Thread(target=do, args=(enough,))
+    thread.start()
+    try:
+        yield
+    finally:
+        enough.set()
+        thread.join()
 
 
 def seconds_to_ring(bell: object) -> float:

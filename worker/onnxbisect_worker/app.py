@@ -85,4 +85,7 @@ def _transport(settings: Settings) -> dict[str, Any]:
         "socket_connect_timeout": 5,
         "socket_timeout": 60,
         "queue_order_strategy": "round_robin",
+        # A ring is over when it is heard. Two more ways to redis for each would note who has it; and where one of them
+        # failed, since redis was just away, the ring would count as in hand for ever, and its worker hear no other one.
+        "ack_emulation": False,
     }
