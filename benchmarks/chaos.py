@@ -24,7 +24,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1, help="decides what is asked for, and what is killed next")
     parser.add_argument(
-        "--kill-every", type=float, default=5.0, metavar="S", help="seconds between two kills, on average"
+        "--kill-every", type=float, default=3.0, metavar="S", help="seconds between two kills, on average"
     )
     parser.add_argument("--seconds", type=float, default=3600.0, help="the longest that it may take")
     parser.add_argument("--write", type=Path, metavar="FILE", help="put the numbers into this document")
