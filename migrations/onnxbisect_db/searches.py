@@ -81,6 +81,12 @@ def claim(session: Session, search_id: str, stage: Stage, *, seconds: float) -> 
     )
 
 
+def to_prepare(session: Session, search_id: str) -> str | None:
+    """The backend of a search that is to be prepared; None for one that is not, or not any more."""
+    found = select(Search.backend).where(Search.id == search_id, Search.stage == Stage.PREPARE)
+    return session.scalars(found).one_or_none()
+
+
 def renew(session: Session, turn: Turn, *, seconds: float) -> bool:
     """Hold it for longer. False where it is lost, or nobody wants it any more: stop."""
     until = now(session) + timedelta(seconds=seconds)

@@ -62,6 +62,37 @@ def seen(session: Session, presence: Presence) -> None:
     )
 
 
+def doubt(session: Session, worker_id: str, backend: str, what: str) -> bool:
+    """The backend's tool has failed in the worker's hands, which `what` tells in a sentence: there it does not count as
+    usable until the worker has looked at it again. Returns what `steps_aside` does from now on.
+    """
+    worker = session.get(Worker, worker_id, with_for_update=True, populate_existing=True)
+    if worker is not None and backend in worker.backends:
+        worker.unusable = sorted({*(worker.unusable or ()), backend})
+        worker.tools = {**worker.tools, backend: what}
+        session.flush()
+    return steps_aside(session, worker_id, backend)
+
+
+def doubted(session: Session, presence: Presence) -> dict[str, str]:
+    """The backends that hands of this worker have come to doubt, though it takes them for usable, and why."""
+    worker = session.get(Worker, presence.id)
+    if worker is None:
+        return {}
+    return {name: worker.tools.get(name, "") for name in worker.unusable or () if name not in presence.unusable}
+
+
+def steps_aside(session: Session, worker_id: str, backend: str) -> bool:
+    """Whether the worker leaves what waits for the backend to another one: its tool does not work there, and does
+    elsewhere. Where it works nowhere, somebody must say so.
+    """
+    alive = select(Worker.id, Worker.backends, Worker.unusable).where(Worker.seen_at > alive_since(session))
+    able = {
+        worker: backend not in (unusable or ()) for worker, mine, unusable in session.execute(alive) if backend in mine
+    }
+    return not able.get(worker_id, True) and any(able.values())
+
+
 def left(session: Session, worker_id: str) -> None:
     """A worker has stopped."""
     session.execute(delete(Worker).where(Worker.id == worker_id))

@@ -53,3 +53,35 @@ def test_what_a_worker_says_last_counts(database: Database, clock: Clock) -> Non
         [worker] = workers.listed(session)
         assert (worker.backends, worker.slots, worker.tools, worker.unusable) == (["rknn"], 4, {}, [])
         assert (worker.seen_at - worker.started_at).total_seconds() == 5
+
+
+def test_a_tool_that_fails_is_doubted_until_the_worker_has_asked_it_again(database: Database, clock: Clock) -> None:
+    with database.transaction() as session:
+        workers.joined(session, A)
+        workers.joined(session, B)
+        assert workers.doubted(session, A) == {}
+        assert workers.doubt(session, "a", "qnn", "no licence")
+        assert workers.doubted(session, A) == {"qnn": "no licence"}
+        assert workers.steps_aside(session, "a", "qnn")
+        assert not workers.steps_aside(session, "b", "qnn")
+        assert not workers.doubt(session, "b", "qnn", "no licence"), "somebody must say so"
+        workers.seen(session, A)
+        assert workers.doubted(session, A) == {}
+        assert workers.steps_aside(session, "b", "qnn")
+
+
+def test_nobody_steps_aside_for_the_dead_or_for_what_has_no_such_tool(database: Database, clock: Clock) -> None:
+    with database.transaction() as session:
+        workers.joined(session, A)
+        workers.joined(session, B)
+        assert not workers.steps_aside(session, "a", "rknn"), "nobody else has it"
+        assert not workers.doubt(session, "unknown", "qnn", "no licence")
+        assert not workers.doubt(session, "b", "rknn", "no licence")
+    clock.forward(59)
+    with database.transaction() as session:
+        workers.seen(session, B)
+        workers.doubt(session, "b", "qnn", "no licence")
+        assert workers.steps_aside(session, "b", "qnn")
+    clock.forward(1)
+    with database.session() as session:
+        assert not workers.steps_aside(session, "b", "qnn")

@@ -4,15 +4,17 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from threading import Thread
 
 import pytest
 from crank import NPU, Crank
-from hidden_rule import Compiler, culprits_of
+from hidden_rule import Compiler, HiddenRuleHosts, culprits_of
 from scenes import LEASE, Clock
-from sqlalchemy import func, select
+from sqlalchemy import func, select, update
 from worlds import chain, monotone, universe
 
 from onnxbisect.answer import Answer
@@ -30,12 +32,12 @@ from onnxbisect_db.database import Database
 from onnxbisect_db.probes import MOST_LOSSES
 from onnxbisect_db.reconcile import SearchBell
 from onnxbisect_db.states import Fault, JobState, ProbeState, Stage
-from onnxbisect_db.tables import Event, Job, Probe
+from onnxbisect_db.tables import Event, Job, Probe, Worker
 from onnxbisect_db.workers import Presence
 from onnxbisect_worker.asking import probe, probes_in_turn
 from onnxbisect_worker.bell import SilentBell
 from onnxbisect_worker.coordinating import advance
-from onnxbisect_worker.hosting import HostLostError
+from onnxbisect_worker.hosting import Case, Host, HostLostError
 from onnxbisect_worker.order import Order
 from onnxbisect_worker.place import Place
 from onnxbisect_worker.preparing import prepare
@@ -305,6 +307,47 @@ def test_a_model_that_cannot_be_read_fails_the_job_with_a_sentence(
     it.run(job)
     assert (it.read(job).state, it.read(job).problem) == (JobState.FAILED, str(refusal))
     assert it.read(job).searches[0].fault == fault
+
+
+class NoLicence(HiddenRuleHosts):
+    """Of a worker whose compiler has stopped working."""
+
+    def lent(self, case: Case) -> AbstractContextManager[Host]:
+        raise BackendUnusableError("The licence has run out.")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_worker_whose_compiler_does_not_work_leaves_all_to_the_others(
+    crank: NewCrank, clock: Clock, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """It is quick to fail: it would take question after question, and lose them all."""
+    for module in ("asking", "preparing"):
+        monkeypatch.setattr(f"onnxbisect_worker.{module}.ASIDE_SECONDS", 0.0)
+    it = crank(fails_on(0b100, 0b1000000))
+    places = [it.place("works"), replace(it.place("broken"), hosts=NoLicence(it.compiler))]
+    with it.database.transaction() as session:
+        for place in places:
+            workers.joined(session, Presence(id=place.worker, backends=(NPU,), slots=1))
+        session.execute(update(Worker).values(seen_at=clock.at + timedelta(hours=1)))
+    job = it.job()
+    it.run(job, places=places, chance=random.Random(seed))
+    assert it.read(job).state == JobState.DONE
+    assert it.report(job)["culprits"] == found_locally(fails_on(0b100, 0b1000000))
+    with it.database.session() as session:
+        assert session.scalars(select(func.sum(Probe.losses))).one() == 0
+        assert {worker.id: worker.unusable for worker in workers.listed(session)} == {"works": [], "broken": [NPU]}
+        assert set(session.scalars(select(Probe.worker).where(Probe.state == ProbeState.DONE))) == {"works"}
+
+
+def test_where_the_compiler_works_nowhere_the_job_says_so(crank: NewCrank) -> None:
+    it = crank(fails_on(0b100))
+    places = [replace(it.place(name), hosts=NoLicence(it.compiler)) for name in ("a", "b")]
+    with it.database.transaction() as session:
+        for place in places:
+            workers.joined(session, Presence(id=place.worker, backends=(NPU,), slots=1))
+    job = it.job()
+    it.run(job, places=places)
+    assert (it.read(job).state, it.read(job).problem) == (JobState.FAILED, "The licence has run out.")
 
 
 def test_a_picture_of_the_model_is_stored(crank: NewCrank) -> None:

@@ -21,7 +21,7 @@ from onnxbisect_db.states import Stage
 from onnxbisect_worker.hold import Hold
 from onnxbisect_worker.hosting import Host
 from onnxbisect_worker.order import Order
-from onnxbisect_worker.place import Place
+from onnxbisect_worker.place import ASIDE_SECONDS, Place
 
 #: A ring on the way through the queue leaves a slot empty for as long as a short compile takes, or three. But celery
 #: looks after its processes between two tasks.
@@ -53,6 +53,10 @@ class _Stint:
             self._over = at >= self._over_at or self._wanted_elsewhere()
         return self._over or self._place.stopping.is_set()
 
+    def end(self) -> None:
+        """Take no other probe."""
+        self._over = True
+
     def _wanted_elsewhere(self) -> bool:
         with self._place.service.database.session() as session:
             return queues.others_wait(session, self._backend, self._place.backends)
@@ -61,8 +65,13 @@ class _Stint:
 def probes_in_turn(place: Place, backend: str, *, seconds: float = _STINT_SECONDS) -> None:
     """Take probes of the backend, one after the other, while there are any; after so many seconds no other one.
 
-    Then comes a ring for the next, so that whatever else waits for this worker gets its turn in between.
+    Then comes a ring for the next, so that whatever else waits for this worker gets its turn in between. A worker whose
+    compiler does not work leaves all of this to those where it does.
     """
+    if place.steps_aside(backend):
+        if _more(place, backend) and not place.stopping.wait(ASIDE_SECONDS):
+            place.service.bell.probes(backend, 1)
+        return
     stint = _Stint(place, backend, seconds)
     claim = _claimed(place, backend)
     while claim is not None:
@@ -131,6 +140,10 @@ def _ask(place: Place, claim: Claim, hold: Hold, stint: _Stint) -> _Told:
         if hold.ended:
             return _given_back(hold, claim)
         problem = str(error)
+        if hold.leaves_to_others(error):
+            log.warning("probe %s: left to another worker: %s", claim.probe_id, problem)
+            stint.end()
+            return _given_back(hold, claim)
         log.warning("probe %s: %s", claim.probe_id, problem)
         return _Told(ring=hold.write(lambda session: probes.lost(session, claim, problem)))
 

@@ -16,7 +16,8 @@ from typing import Self, TypeVar
 from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.orm import Session
 
-from onnxbisect_db import probes, searches
+from onnxbisect.errors import BackendUnusableError
+from onnxbisect_db import probes, searches, workers
 from onnxbisect_db.claims import Claim
 from onnxbisect_db.searches import Turn
 from onnxbisect_worker.hosting import Host
@@ -86,6 +87,13 @@ class Hold:
                 if time.monotonic() > give_up:
                     raise
             time.sleep(_LOOK_EVERY)
+
+    def leaves_to_others(self, error: Exception) -> bool:
+        """Whether this is for a worker whose compiler works, as it does not here (see `workers.doubt`)."""
+        if not isinstance(error, BackendUnusableError):
+            return False
+        worker, backend, what = self._place.worker, self._held.backend, str(error)
+        return self.write(lambda session: workers.doubt(session, worker, backend, what))
 
     def _watch(self) -> None:
         sure_until = time.monotonic() + self._seconds

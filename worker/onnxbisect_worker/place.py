@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from threading import Event
 
-from onnxbisect_db import models
+from onnxbisect_db import models, workers
 from onnxbisect_db.claims import Claim
 from onnxbisect_db.reconcile import SearchBell
 from onnxbisect_db.searches import Turn
@@ -14,6 +14,9 @@ from onnxbisect_worker.hosting import Case, Hosts
 from onnxbisect_worker.order import Order
 from onnxbisect_worker.service import Service
 from onnxbisect_worker.universes import Universes
+
+#: After which a worker whose compiler does not work passes a ring on: for as long as that the others may be busy.
+ASIDE_SECONDS = 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +51,11 @@ class Place:
     def ring_search(self, search_id: str, stage: Stage, backend: str) -> None:
         """Somebody is to take a turn of the search."""
         self.service.bell.search(SearchBell(search_id=search_id, stage=stage, backend=backend))
+
+    def steps_aside(self, backend: str) -> bool:
+        """See `workers.steps_aside`; the caller passes on what it was rung for."""
+        with self.service.database.session() as session:
+            return workers.steps_aside(session, self.worker, backend)
 
     def _files_of(self, turn: Turn) -> Mapping[str, str]:
         with self.service.database.session() as session:

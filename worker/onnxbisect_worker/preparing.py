@@ -11,15 +11,23 @@ from onnxbisect_db.searches import Turn
 from onnxbisect_db.states import Fault, Stage
 from onnxbisect_worker.hold import Hold
 from onnxbisect_worker.hosting import Host, HostKilledError
-from onnxbisect_worker.place import Place
+from onnxbisect_worker.place import ASIDE_SECONDS, Place
 from onnxbisect_worker.prepared import Prepared
 
 log = logging.getLogger(__name__)
 
 
 def prepare(place: Place, search_id: str) -> None:
-    """Take the search's turn, if it is to be prepared and nobody has it, and bring it to where it asks."""
+    """Take the search's turn, if it is to be prepared and nobody has it, and bring it to where it asks. A worker whose
+    compiler does not work leaves it to one where it does.
+    """
     if place.stopping.is_set():
+        return
+    backend = place.service.database.run(lambda session: searches.to_prepare(session, search_id))
+    if backend is None:
+        return
+    if place.steps_aside(backend):
+        _pass_on(place, search_id, backend)
         return
     seconds = place.service.settings.lease_seconds
     turn = place.service.database.run(
@@ -45,6 +53,11 @@ def prepare(place: Place, search_id: str) -> None:
         place.ring_search(search_id, Stage.SEARCH, turn.backend)
 
 
+def _pass_on(place: Place, search_id: str, backend: str) -> None:
+    if not place.stopping.wait(ASIDE_SECONDS):
+        place.ring_search(search_id, Stage.PREPARE, backend)
+
+
 def give_up(place: Place, turn: Turn, hold: Hold, error: OnnxBisectError) -> None:
     """The host said that it cannot be gone on with, unless it was killed: then it said nothing."""
     try:
@@ -54,6 +67,10 @@ def give_up(place: Place, turn: Turn, hold: Hold, error: OnnxBisectError) -> Non
             hold.write(lambda session: searches.release(session, turn))
         elif isinstance(error, HostKilledError):
             begin_again(place, turn, hold, error)
+        elif hold.leaves_to_others(error):
+            log.warning("search %s: left to another worker: %s", turn.search_id, error)
+            hold.write(lambda session: searches.release(session, turn))
+            _pass_on(place, turn.search_id, turn.backend)
         else:
             fault = Fault.REQUEST if isinstance(error, ModelError | OptionError) else Fault.SERVICE
             log.warning("search %s: %s", turn.search_id, error)

@@ -6,11 +6,13 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
-from threading import Event, Thread
+from threading import Event, Lock, Thread
 from uuid import uuid4
+
+from sqlalchemy.orm import Session
 
 from onnxbisect_backends.isolation import Isolation
 from onnxbisect_db import workers
@@ -22,6 +24,8 @@ from onnxbisect_worker.settings import Settings
 _TELL_EVERY = 20.0
 #: A compiler that only tells its version may be a container that is fetched first.
 _TOOLS_SECONDS = 120.0
+#: After which a tool that has failed is asked again whether it works.
+_LOOK_EVERY = 60.0
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +56,11 @@ class Attendance:
         self._joined = False
         self._stopping = Event()
         self._wake = Event()
+        self._learning = Lock()
+        #: A hand has failed with a tool that counted as usable.
+        self._doubting = Event()
+        #: The tools have said something that was not told yet: it is newer than what hands have found.
+        self._looked = False
         self._asking: subprocess.Popen[bytes] | None = None
         self._telling = Thread(target=self._tell, name="presence", daemon=True)
         self._looking = Thread(target=self._look, name="tools", daemon=True)
@@ -66,6 +75,7 @@ class Attendance:
         """Leave."""
         self._stopping.set()
         self._wake.set()
+        self._doubting.set()
         if self._asking is not None:
             self._asking.kill()
         if self._telling.is_alive():
@@ -78,30 +88,62 @@ class Attendance:
 
     def _tell(self) -> None:
         while not self._stopping.is_set():
-            tell = workers.seen if self._joined else workers.joined
             try:
-                self._service.database.run(lambda session, tell=tell: tell(session, self._presence))  # type: ignore[misc]
+                self._service.database.run(self._told)
                 self._joined = True
             except Exception as error:  # it is told again
                 log.warning("the database cannot be told that this worker is here: %s", type(error).__name__)
             self._wake.wait(_TELL_EVERY)
             self._wake.clear()
 
+    def _told(self, session: Session) -> None:
+        if not self._joined:
+            workers.joined(session, self._presence)
+            return
+        with self._learning:
+            looked, self._looked, before = self._looked, False, self._presence
+        doubted = {} if looked else workers.doubted(session, before)
+        if doubted:
+            self._learn(doubted, set(doubted))
+            self._doubting.set()
+        workers.seen(session, self._presence)
+
     def _look(self) -> None:
-        said = self._said()
-        self._presence = replace(
-            self._presence,
-            tools={name: words for name, (_, words, _) in said.items()},
-            unusable=frozenset(name for name, (usable, _, _) in said.items() if not usable),
-            isolation={name: level for name, (_, _, level) in said.items()},
+        """At all tools once; at one that fails later at once, and again and again until it works."""
+        self._ask(self._presence.backends)
+        missing = self._presence.unusable
+        while not self._stopping.is_set():
+            self._doubting.wait(_LOOK_EVERY if self._presence.unusable - missing else None)
+            self._doubting.clear()
+            doubted = self._presence.unusable - missing
+            if doubted and not self._stopping.is_set():
+                self._ask(sorted(doubted))
+
+    def _ask(self, backends: Sequence[str]) -> None:
+        said = self._said(backends)
+        self._learn(
+            {name: words for name, (_, words, _) in said.items()},
+            {name for name, (usable, _, _) in said.items() if not usable},
+            {name: level for name, (_, _, level) in said.items()},
         )
         self._wake.set()
 
-    def _said(self) -> Mapping[str, tuple[bool, str, str]]:
+    def _learn(self, tools: Mapping[str, str], unusable: set[str], isolation: Mapping[str, str] | None = None) -> None:
+        """What there is to tell of these tools, of which some cannot be used."""
+        with self._learning:
+            self._presence = replace(
+                self._presence,
+                tools={**self._presence.tools, **tools},
+                unusable=self._presence.unusable - tools.keys() | unusable,
+                isolation={**self._presence.isolation, **(isolation or {})},
+            )
+            self._looked |= isolation is not None
+
+    def _said(self, backends: Sequence[str]) -> Mapping[str, tuple[bool, str, str]]:
         """Whether each backend can be used, what it says, and its isolation. Asked in a process of its own: compilers
         are slow to start, and some of them crash while they do.
         """
-        argv = [sys.executable, "-m", "onnxbisect_worker.tools", *self._presence.backends]
+        argv = [sys.executable, "-m", "onnxbisect_worker.tools", *backends]
         with subprocess.Popen(argv, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, start_new_session=True) as asking:
             self._asking = asking
             try:
@@ -116,4 +158,4 @@ class Attendance:
             name, usable, words, level = json.loads(line)
             found[name] = (bool(usable), str(words), str(level))
         silent = (False, "It did not say what it is.", Isolation.NONE)
-        return {name: found.get(name, silent) for name in self._presence.backends}
+        return {name: found.get(name, silent) for name in backends}
