@@ -40,6 +40,8 @@ def grown(place: Place) -> Iterator[tuple[Trunk, int]]:
     """A trunk and its process; in the end nothing is left of either, nor of what came of them."""
     before = servers_of(os.getpid())
     with closing(Trunk(host_environment(hosts_folder(place.settings)))) as made:
+        # what it is called is to be read a moment after it was started
+        assert within(30, lambda: len(servers_of(os.getpid())) > len(before))
         [pid] = set(servers_of(os.getpid())) - {*before}
         yield made, pid
     marker = os.fsencode(f"TMPDIR={hosts_folder(place.settings)}")

@@ -189,7 +189,7 @@ def test_a_hand_makes_way_for_a_model_that_is_to_be_read(
     crank: NewCrank, monkeypatch: pytest.MonkeyPatch, waited_for: bool
 ) -> None:
     """And goes on by itself where nobody waits: a ring takes its time."""
-    monkeypatch.setattr("onnxbisect_worker.asking._LOOK_EVERY", 0.0)
+    monkeypatch.setattr("onnxbisect_worker.stint._LOOK_EVERY", 0.0)
     it = crank(fails_on(0b100))
     place = it.place()
     for job in (it.job(model="first"), it.job(model="second")):

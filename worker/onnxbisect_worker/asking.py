@@ -1,7 +1,6 @@
 """A probe in the hands of a worker: claimed, named, compiled, answered; and then the next one."""
 
 import logging
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -22,47 +21,12 @@ from onnxbisect_worker.hold import Hold
 from onnxbisect_worker.hosting import Host
 from onnxbisect_worker.order import Order
 from onnxbisect_worker.place import ASIDE_SECONDS, Place
-
-#: A ring on the way through the queue leaves a slot empty for as long as a short compile takes, or three. But celery
-#: looks after its processes between two tasks.
-_STINT_SECONDS = 60.0
-#: How often a hand looks whether this worker is waited for with something else.
-_LOOK_EVERY = 3.0
+from onnxbisect_worker.stint import STINT_SECONDS, Stint
 
 log = logging.getLogger(__name__)
 
 
-class _Stint:
-    """How long a hand takes probes of one backend: so many seconds, and less where its worker is waited for with a
-    model to be read, or with probes of another backend.
-    """
-
-    def __init__(self, place: Place, backend: str, seconds: float) -> None:
-        self._place = place
-        self._backend = backend
-        self._over_at = time.monotonic() + seconds
-        self._look_at = time.monotonic() + min(_LOOK_EVERY, seconds)
-        self._over = False
-
-    @property
-    def over(self) -> bool:
-        """Whether no other probe is to be taken."""
-        at = time.monotonic()
-        if at >= self._look_at and not self._over:
-            self._look_at = at + _LOOK_EVERY
-            self._over = at >= self._over_at or self._wanted_elsewhere()
-        return self._over or self._place.stopping.is_set()
-
-    def end(self) -> None:
-        """Take no other probe."""
-        self._over = True
-
-    def _wanted_elsewhere(self) -> bool:
-        with self._place.service.database.session() as session:
-            return queues.others_wait(session, self._backend, self._place.backends)
-
-
-def probes_in_turn(place: Place, backend: str, *, seconds: float = _STINT_SECONDS) -> None:
+def probes_in_turn(place: Place, backend: str, *, seconds: float = STINT_SECONDS) -> None:
     """Take probes of the backend, one after the other, while there are any; after so many seconds no other one.
 
     Then comes a ring for the next, so that whatever else waits for this worker gets its turn in between. A worker whose
@@ -72,13 +36,13 @@ def probes_in_turn(place: Place, backend: str, *, seconds: float = _STINT_SECOND
         if _more(place, backend) and not place.stopping.wait(ASIDE_SECONDS):
             place.service.bell.probes(backend, 1)
         return
-    stint = _Stint(place, backend, seconds)
+    stint = Stint(place, backend, seconds)
     claim = _claimed(place, backend)
     while claim is not None:
         claim = _asked(place, claim, stint)
-        if claim is None and not stint.over:
+        if claim is None and not stint.is_over():
             claim = _claimed(place, backend)
-    if stint.over and not place.stopping.is_set() and _more(place, backend):
+    if stint.is_over() and not place.stopping.is_set() and _more(place, backend):
         place.service.bell.probes(backend, 1)
 
 
@@ -86,7 +50,7 @@ def probe(place: Place, backend: str) -> bool:
     """Take one probe of the backend, the next by right. False where there was none to take."""
     claim = _claimed(place, backend)
     if claim is not None:
-        _asked(place, claim, _Stint(place, backend, 0.0))
+        _asked(place, claim, Stint(place, backend, 0.0))
     return claim is not None
 
 
@@ -117,7 +81,7 @@ def _hand(place: Place, backend: str, *warm: str) -> Hand:
     )
 
 
-def _asked(place: Place, claim: Claim, stint: _Stint) -> Claim | None:
+def _asked(place: Place, claim: Claim, stint: Stint) -> Claim | None:
     """Ask the probe. Returns the next one, where the stint is not over and there was one to take."""
     log.info("probe %s of search %s: %d units, attempt %d", *_facts(claim))
     with Hold(place, claim) as hold:
@@ -127,7 +91,7 @@ def _asked(place: Place, claim: Claim, stint: _Stint) -> Claim | None:
     return told.then
 
 
-def _ask(place: Place, claim: Claim, hold: Hold, stint: _Stint) -> _Told:
+def _ask(place: Place, claim: Claim, hold: Hold, stint: Stint) -> _Told:
     if place.stopping.is_set():  # since the probe was taken
         return _given_back(hold, claim)
     try:
@@ -153,7 +117,7 @@ def _given_back(hold: Hold, claim: Claim) -> _Told:
     return _Told(ring=False)
 
 
-def _answer(place: Place, claim: Claim, hold: Hold, host: Host, stint: _Stint) -> _Told:
+def _answer(place: Place, claim: Claim, hold: Hold, host: Host, stint: Stint) -> _Told:
     left = _seconds_left(place, claim)
     if left is not None and left <= 0:
         return _Told(ring=hold.write(lambda session: probes.give_back(session, claim, spent=True)))
@@ -168,9 +132,9 @@ def _answer(place: Place, claim: Claim, hold: Hold, host: Host, stint: _Stint) -
     return _written(place, claim, hold, stint, lambda session: _said(session, claim, asked))
 
 
-def _written(place: Place, claim: Claim, hold: Hold, stint: _Stint, say: Callable[[Session], bool]) -> _Told:
+def _written(place: Place, claim: Claim, hold: Hold, stint: Stint, say: Callable[[Session], bool]) -> _Told:
     """Say what came of the probe and take the next one, in one transaction: a hand does not idle in between."""
-    if stint.over:
+    if stint.is_over():
         return _Told(ring=hold.write(say))
     hand = _hand(place, claim.backend, claim.universe)
 
