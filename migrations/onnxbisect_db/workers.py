@@ -76,7 +76,7 @@ def doubt(session: Session, worker_id: str, backend: str, what: str) -> bool:
 
 def doubted(session: Session, presence: Presence) -> dict[str, str]:
     """The backends that hands of this worker have come to doubt, though it takes them for usable, and why."""
-    worker = session.get(Worker, presence.id)
+    worker = session.get(Worker, presence.id, with_for_update=True)
     if worker is None:
         return {}
     return {name: worker.tools.get(name, "") for name in worker.unusable or () if name not in presence.unusable}
@@ -110,12 +110,15 @@ def alive_since(session: Session) -> datetime:
 
 
 def slots(session: Session) -> dict[str, int]:
-    """By backend, how many probes the living could run."""
+    """By backend, how many probes the living could run; who would step aside is not counted."""
     found: dict[str, int] = {}
-    for backends, count in session.execute(_SLOTS, {"since": alive_since(session)}):
+    able: dict[str, int] = {}
+    for backends, unusable, count in session.execute(_SLOTS, {"since": alive_since(session)}):
         for backend in backends:
             found[backend] = found.get(backend, 0) + count
-    return found
+            if backend not in (unusable or ()):
+                able[backend] = able.get(backend, 0) + count
+    return {**found, **able}
 
 
 def busy(session: Session) -> dict[str, int]:
@@ -129,4 +132,6 @@ def forget(session: Session) -> None:
     session.execute(delete(Worker).where(Worker.seen_at <= now(session) - _FORGOTTEN))
 
 
-_SLOTS = select(Worker.backends, Worker.slots).where(Worker.seen_at > bindparam("since", type_=Moment()))
+_SLOTS = select(Worker.backends, Worker.unusable, Worker.slots).where(
+    Worker.seen_at > bindparam("since", type_=Moment())
+)

@@ -15,6 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from process_tree import is_privileged
 
 from onnxbisect_backends import isolation, process
 from onnxbisect_backends.contract import Confinement, Limits, Outcome
@@ -270,7 +271,7 @@ run([sys.executable, "-c", {DAEMON!r}, "stays"], cwd=work, env=clean_env(work), 
 
 
 @linux
-@pytest.mark.skipif(os.geteuid() != 0, reason="from who has no privilege the kernel takes few changes a second")
+@pytest.mark.skipif(not is_privileged(), reason="from who has no privilege the kernel takes few changes a second")
 def test_a_compile_is_as_nice_as_who_asks_for_it(tmp_path: Path) -> None:
     """With its session: Linux shares processors between sessions first."""
     if not Path("/proc/self/autogroup").exists():

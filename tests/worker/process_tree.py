@@ -49,3 +49,10 @@ def command_of(pid: int) -> str:
         return Path(f"/proc/{pid}/cmdline").read_text()
     except OSError:  # it has gone
         return ""
+
+
+def is_privileged() -> bool:
+    """Whether the kernel takes any change of scheduling from this process (CAP_SYS_ADMIN)."""
+    status = Path("/proc/self/status")
+    rights = [line.split()[1] for line in status.read_text().splitlines() if line.startswith("CapEff:")]
+    return bool(int(rights[0], 16) >> 21 & 1)

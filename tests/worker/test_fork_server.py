@@ -10,7 +10,7 @@ import pytest
 import redis_server
 from hosted import Place
 from installation import Installation
-from process_tree import children, gone, hosts_of, servers_of, within
+from process_tree import children, gone, hosts_of, is_privileged, servers_of, within
 
 from onnxbisect_db.states import JobState
 from onnxbisect_worker import forking, trunk
@@ -98,7 +98,7 @@ def test_what_is_forked_has_no_threads(place: Place, case: Case) -> None:
             assert len(list(Path(f"/proc/{process}/task").iterdir())) == 1
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="from who has no privilege the kernel takes few changes a second")
+@pytest.mark.skipif(not is_privileged(), reason="from who has no privilege the kernel takes few changes a second")
 def test_hosts_make_way_for_others(place: Place, case: Case) -> None:
     """With their sessions: Linux shares processors between sessions first."""
     with grown(place) as (trunk, pid), hosts(place, trunk) as one:

@@ -23,7 +23,7 @@ from onnxbisect.report import network_file
 from onnxbisect_worker.child_host import hosts_folder
 from onnxbisect_worker.held_folders import hold
 from onnxbisect_worker.host_environment import host_environment
-from onnxbisect_worker.hosting import Host, HostKilledError, HostLostError
+from onnxbisect_worker.hosting import Host, HostKilledError, HostLostError, ToolBrokenError
 from onnxbisect_worker.model_client import ModelHosts
 
 #: Says where it runs, then does not end by itself; a child of its own, which left its session, does not either.
@@ -520,9 +520,10 @@ def test_another_compiler_than_the_search_began_with_gives_no_answers(tmp_path: 
     with (
         place.hosts() as hosts,
         hosts.lent(replace(case, prepared=stored)) as host,
-        pytest.raises(BackendUnusableError, match=r"has sh 2\.0, and the search began with sh 1\.0"),
+        pytest.raises(BackendUnusableError, match=r"has sh 2\.0, and the search began with sh 1\.0") as refused,
     ):
         host.ask(0b11, seconds_left=None)
+    assert not isinstance(refused.value, ToolBrokenError), "which works, for who begins with it"
 
 
 def test_a_compiler_that_is_not_here_is_named(tmp_path: Path) -> None:
@@ -531,7 +532,7 @@ def test_a_compiler_that_is_not_here_is_named(tmp_path: Path) -> None:
     with (
         place.hosts() as hosts,
         hosts.lent(place.case(relus(2), backend)) as host,
-        pytest.raises(BackendUnusableError, match="'no-such-compiler' was not found"),
+        pytest.raises(ToolBrokenError, match="'no-such-compiler' was not found"),
     ):
         host.prepare()
 

@@ -3,18 +3,20 @@
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from threading import Thread
+from typing import NoReturn
 
 import pytest
 from crank import NPU, Crank
 from hidden_rule import Compiler, HiddenRuleHosts, culprits_of
 from scenes import LEASE, Clock
 from sqlalchemy import func, select, update
+from sqlalchemy.exc import OperationalError
 from worlds import chain, monotone, universe
 
 from onnxbisect.answer import Answer
@@ -37,7 +39,7 @@ from onnxbisect_db.workers import Presence
 from onnxbisect_worker.asking import probe, probes_in_turn
 from onnxbisect_worker.bell import SilentBell
 from onnxbisect_worker.coordinating import advance
-from onnxbisect_worker.hosting import Case, Host, HostLostError
+from onnxbisect_worker.hosting import Case, Host, HostLostError, ToolBrokenError
 from onnxbisect_worker.order import Order
 from onnxbisect_worker.place import Place
 from onnxbisect_worker.preparing import prepare
@@ -310,21 +312,33 @@ def test_a_model_that_cannot_be_read_fails_the_job_with_a_sentence(
 
 
 class NoLicence(HiddenRuleHosts):
-    """Of a worker whose compiler has stopped working."""
+    """Of a worker whose compiler works until it is asked about the model, or not even that long."""
 
-    def lent(self, case: Case) -> AbstractContextManager[Host]:
-        raise BackendUnusableError("The licence has run out.")
+    def __init__(self, compiler: Compiler, *, at: Iterable[str]) -> None:
+        super().__init__(compiler)
+        self._at = at
+
+    @contextmanager
+    def lent(self, case: Case) -> Iterator[Host]:
+        def refuse(*_: object, **__: object) -> NoReturn:
+            raise ToolBrokenError("The licence has run out.")
+
+        with super().lent(case) as host:
+            for what in self._at:
+                setattr(host, what, refuse)
+            yield host
 
 
+@pytest.mark.parametrize("at", [["ask"], ["prepare", "ask"]], ids=len)
 @pytest.mark.parametrize("seed", range(3))
 def test_a_worker_whose_compiler_does_not_work_leaves_all_to_the_others(
-    crank: NewCrank, clock: Clock, monkeypatch: pytest.MonkeyPatch, seed: int
+    crank: NewCrank, clock: Clock, monkeypatch: pytest.MonkeyPatch, seed: int, at: list[str]
 ) -> None:
     """It is quick to fail: it would take question after question, and lose them all."""
     for module in ("asking", "preparing"):
         monkeypatch.setattr(f"onnxbisect_worker.{module}.ASIDE_SECONDS", 0.0)
     it = crank(fails_on(0b100, 0b1000000))
-    places = [it.place("works"), replace(it.place("broken"), hosts=NoLicence(it.compiler))]
+    places = [it.place("works"), replace(it.place("broken"), hosts=NoLicence(it.compiler, at=at))]
     with it.database.transaction() as session:
         for place in places:
             workers.joined(session, Presence(id=place.worker, backends=(NPU,), slots=1))
@@ -339,15 +353,36 @@ def test_a_worker_whose_compiler_does_not_work_leaves_all_to_the_others(
         assert set(session.scalars(select(Probe.worker).where(Probe.state == ProbeState.DONE))) == {"works"}
 
 
-def test_where_the_compiler_works_nowhere_the_job_says_so(crank: NewCrank) -> None:
+def test_where_the_compiler_works_nowhere_the_job_says_so(crank: NewCrank, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("onnxbisect_worker.preparing.ASIDE_SECONDS", 0.0)
     it = crank(fails_on(0b100))
-    places = [replace(it.place(name), hosts=NoLicence(it.compiler)) for name in ("a", "b")]
+    places = [replace(it.place(name), hosts=NoLicence(it.compiler, at=["prepare"])) for name in ("a", "b")]
     with it.database.transaction() as session:
         for place in places:
             workers.joined(session, Presence(id=place.worker, backends=(NPU,), slots=1))
     job = it.job()
-    it.run(job, places=places)
+    for place in (*places, *places):
+        prepare(place, job.searches[0].id)
     assert (it.read(job).state, it.read(job).problem) == (JobState.FAILED, "The licence has run out.")
+    with it.database.session() as session:
+        assert [worker.unusable for worker in workers.listed(session)] == [[NPU], [NPU]]
+
+
+def test_an_answer_outlives_a_database_that_is_away(crank: NewCrank, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Just when it is looked whether anybody waits."""
+    monkeypatch.setattr("onnxbisect_worker.stint._LOOK_EVERY", 0.0)
+    it = crank(fails_on(0b100))
+    job, place = it.job(), it.place()
+    prepare(place, job.searches[0].id)
+    advance(place, job.searches[0].id)
+
+    def away(*_: object) -> NoReturn:
+        raise OperationalError("SELECT", {}, ConnectionError())
+
+    monkeypatch.setattr("onnxbisect_db.queues.others_wait", away)
+    probes_in_turn(place, NPU)
+    with it.database.session() as session:
+        assert set(session.scalars(select(Probe.state))) == {ProbeState.DONE}
 
 
 def test_a_picture_of_the_model_is_stored(crank: NewCrank) -> None:

@@ -16,11 +16,10 @@ from typing import Self, TypeVar
 from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.orm import Session
 
-from onnxbisect.errors import BackendUnusableError
 from onnxbisect_db import probes, searches, workers
 from onnxbisect_db.claims import Claim
 from onnxbisect_db.searches import Turn
-from onnxbisect_worker.hosting import Host
+from onnxbisect_worker.hosting import Host, ToolBrokenError
 from onnxbisect_worker.place import Place
 
 _LOOK_EVERY = 0.5
@@ -90,7 +89,7 @@ class Hold:
 
     def leaves_to_others(self, error: Exception) -> bool:
         """Whether this is for a worker whose compiler works, as it does not here (see `workers.doubt`)."""
-        if not isinstance(error, BackendUnusableError):
+        if not isinstance(error, ToolBrokenError):
             return False
         worker, backend, what = self._place.worker, self._held.backend, str(error)
         return self.write(lambda session: workers.doubt(session, worker, backend, what))

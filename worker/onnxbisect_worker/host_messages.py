@@ -15,7 +15,7 @@ from onnxbisect.errors import OnnxBisectError
 from onnxbisect_backends.contract import Confinement
 from onnxbisect_backends.probing.prober import Asked
 from onnxbisect_db.answered import Answered
-from onnxbisect_worker.hosting import HostLostError
+from onnxbisect_worker.hosting import HostLostError, ToolBrokenError
 from onnxbisect_worker.order import Order
 
 
@@ -73,8 +73,9 @@ def failure(error: OnnxBisectError, text: str) -> dict[str, Any]:
 
 def raised(answer: Mapping[str, Any]) -> OnnxBisectError:
     """The error that a host met."""
-    if answer["error"] == HostLostError.__name__:
-        return HostLostError(answer["text"])
+    for own in (HostLostError, ToolBrokenError):
+        if answer["error"] == own.__name__:
+            return own(answer["text"])
     kind = getattr(errors, answer["error"], OnnxBisectError)
     error: OnnxBisectError = kind(answer["text"])
     return error

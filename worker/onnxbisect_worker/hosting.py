@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from onnxbisect.errors import OnnxBisectError
+from onnxbisect.errors import BackendUnusableError, OnnxBisectError
 from onnxbisect.job import Stats
 from onnxbisect.unitset import UnitSet
 from onnxbisect_backends.probing.prober import Asked
@@ -25,6 +25,10 @@ class HostLostError(OnnxBisectError):
 
 class HostKilledError(HostLostError):
     """Somebody shot it, or the kernel for want of memory: another one may well come to an end."""
+
+
+class ToolBrokenError(BackendUnusableError):
+    """The compiler complains whatever is asked of it: another worker's may work. The text has nothing of the job."""
 
 
 @dataclass(frozen=True, kw_only=True)

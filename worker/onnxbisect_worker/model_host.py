@@ -18,7 +18,7 @@ from queue import SimpleQueue
 from threading import Event, Thread
 from typing import Any
 
-from onnxbisect.errors import OnnxBisectError
+from onnxbisect.errors import BackendUnusableError, OnnxBisectError
 from onnxbisect.job import Stats
 from onnxbisect_backends.process import kill_running
 from onnxbisect_worker.held_folders import remove_held
@@ -90,6 +90,9 @@ def _listen(lines: Iterable[bytes], requests: "SimpleQueue[dict[str, Any]]", bus
 def _answer(work: ModelWork, setup: Setup, request: Mapping[str, Any]) -> dict[str, Any]:
     try:
         return {"result": _REQUESTS[request["do"]](work, request)}
+    except BackendUnusableError as error:
+        blamed = work.blamed(error)
+        return failure(blamed, work.plain(str(blamed)))
     except OnnxBisectError as error:
         return failure(error, work.plain(str(error)))
     except MemoryError:

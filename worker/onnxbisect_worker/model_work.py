@@ -27,7 +27,7 @@ from onnxbisect_backends.probing.sampling import sampling
 from onnxbisect_db.answered import Answered
 from onnxbisect_worker.host_bounds import Bounds, UnboundBackend
 from onnxbisect_worker.host_messages import Setup
-from onnxbisect_worker.hosting import Written
+from onnxbisect_worker.hosting import ToolBrokenError, Written
 from onnxbisect_worker.model_cache import MODEL_NAME, ModelCache
 from onnxbisect_worker.prepared import Prepared
 
@@ -156,6 +156,19 @@ class ModelWork:
         if complaint := backend.check():
             raise BackendUnusableError(complaint)
         return backend
+
+    def blamed(self, error: BackendUnusableError) -> BackendUnusableError:
+        """ToolBrokenError where the compiler complains without anything that the job asks for, too."""
+        try:
+            tool = UnboundBackend(registry.make(self._setup.backend, {}), self._bounds)
+            complaint = tool.check()
+            if complaint is None:
+                tool.describe()
+        except BackendUnusableError as found:
+            complaint = str(found)
+        except OnnxBisectError:  # it cannot be asked without options
+            complaint = None
+        return error if complaint is None else ToolBrokenError(complaint)
 
     @cached_property
     def _prober(self) -> Prober:

@@ -23,7 +23,8 @@ def prepare(place: Place, search_id: str) -> None:
     """
     if place.stopping.is_set():
         return
-    backend = place.service.database.run(lambda session: searches.to_prepare(session, search_id))
+    with place.service.database.session() as session:
+        backend = searches.to_prepare(session, search_id)
     if backend is None:
         return
     if place.steps_aside(backend):

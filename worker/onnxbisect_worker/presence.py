@@ -24,8 +24,8 @@ from onnxbisect_worker.settings import Settings
 _TELL_EVERY = 20.0
 #: A compiler that only tells its version may be a container that is fetched first.
 _TOOLS_SECONDS = 120.0
-#: After which a tool that has failed is asked again whether it works.
-_LOOK_EVERY = 60.0
+#: After which tools that did not work are asked again.
+_LOOK_EVERY = 300.0
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class Attendance:
         self._learning = Lock()
         #: A hand has failed with a tool that counted as usable.
         self._doubting = Event()
-        #: The tools have said something that was not told yet: it is newer than what hands have found.
+        #: The tools have said something that was not told yet: what hands have found is older.
         self._looked = False
         self._asking: subprocess.Popen[bytes] | None = None
         self._telling = Thread(target=self._tell, name="presence", daemon=True)
@@ -89,55 +89,56 @@ class Attendance:
     def _tell(self) -> None:
         while not self._stopping.is_set():
             try:
-                self._service.database.run(self._told)
-                self._joined = True
+                self._tell_once()
             except Exception as error:  # it is told again
                 log.warning("the database cannot be told that this worker is here: %s", type(error).__name__)
             self._wake.wait(_TELL_EVERY)
             self._wake.clear()
 
-    def _told(self, session: Session) -> None:
-        if not self._joined:
-            workers.joined(session, self._presence)
-            return
+    def _tell_once(self) -> None:
         with self._learning:
-            looked, self._looked, before = self._looked, False, self._presence
-        doubted = {} if looked else workers.doubted(session, before)
-        if doubted:
-            self._learn(doubted, set(doubted))
-            self._doubting.set()
-        workers.seen(session, self._presence)
+            known, looked = self._presence, self._looked
+
+        def tell(session: Session) -> dict[str, str]:
+            if not self._joined:
+                workers.joined(session, known)
+                return {}
+            doubted = {} if looked else workers.doubted(session, known)
+            workers.seen(session, _with_doubts(known, doubted))
+            return doubted
+
+        doubted = self._service.database.run(tell)
+        self._joined = True
+        with self._learning:
+            self._looked = self._looked and self._presence is not known
+            if doubted:
+                self._presence = _with_doubts(self._presence, doubted)
+                self._doubting.set()
 
     def _look(self) -> None:
-        """At all tools once; at one that fails later at once, and again and again until it works."""
-        self._ask(self._presence.backends)
-        missing = self._presence.unusable
+        """At all tools once; at those that do not work now and then, and as soon as a hand has failed with one."""
+        backends: Sequence[str] = self._presence.backends
         while not self._stopping.is_set():
-            self._doubting.wait(_LOOK_EVERY if self._presence.unusable - missing else None)
+            if backends:
+                try:
+                    self._learn(self._said(backends))
+                except Exception as error:  # no process can be started, or it prints what is no answer
+                    log.warning("tools cannot be asked what they are: %s: %s", type(error).__name__, error)
+            self._doubting.wait(_LOOK_EVERY)
             self._doubting.clear()
-            doubted = self._presence.unusable - missing
-            if doubted and not self._stopping.is_set():
-                self._ask(sorted(doubted))
+            backends = sorted(self._presence.unusable)
 
-    def _ask(self, backends: Sequence[str]) -> None:
-        said = self._said(backends)
-        self._learn(
-            {name: words for name, (_, words, _) in said.items()},
-            {name for name, (usable, _, _) in said.items() if not usable},
-            {name: level for name, (_, _, level) in said.items()},
-        )
-        self._wake.set()
-
-    def _learn(self, tools: Mapping[str, str], unusable: set[str], isolation: Mapping[str, str] | None = None) -> None:
-        """What there is to tell of these tools, of which some cannot be used."""
+    def _learn(self, said: Mapping[str, tuple[bool, str, str]]) -> None:
+        unusable = {name for name, (usable, _, _) in said.items() if not usable}
         with self._learning:
             self._presence = replace(
                 self._presence,
-                tools={**self._presence.tools, **tools},
-                unusable=self._presence.unusable - tools.keys() | unusable,
-                isolation={**self._presence.isolation, **(isolation or {})},
+                tools={**self._presence.tools, **{name: words for name, (_, words, _) in said.items()}},
+                unusable=self._presence.unusable - said.keys() | unusable,
+                isolation={**self._presence.isolation, **{name: level for name, (_, _, level) in said.items()}},
             )
-            self._looked |= isolation is not None
+            self._looked = True
+        self._wake.set()
 
     def _said(self, backends: Sequence[str]) -> Mapping[str, tuple[bool, str, str]]:
         """Whether each backend can be used, what it says, and its isolation. Asked in a process of its own: compilers
@@ -159,3 +160,8 @@ class Attendance:
             found[name] = (bool(usable), str(words), str(level))
         silent = (False, "It did not say what it is.", Isolation.NONE)
         return {name: found.get(name, silent) for name in backends}
+
+
+def _with_doubts(presence: Presence, doubted: Mapping[str, str]) -> Presence:
+    tools = {**presence.tools, **doubted}
+    return replace(presence, tools=tools, unusable=presence.unusable | doubted.keys())

@@ -2,6 +2,8 @@
 
 import time
 
+from sqlalchemy.exc import InterfaceError, OperationalError
+
 from onnxbisect_db import queues
 from onnxbisect_worker.place import Place
 
@@ -37,5 +39,8 @@ class Stint:
         self._over = True
 
     def _wanted_elsewhere(self) -> bool:
-        with self._place.service.database.session() as session:
-            return queues.others_wait(session, self._backend, self._place.backends)
+        try:
+            with self._place.service.database.session() as session:
+                return queues.others_wait(session, self._backend, self._place.backends)
+        except (OperationalError, InterfaceError):  # it is away: an answer of hours is still to be written
+            return False
