@@ -54,5 +54,5 @@ def command_of(pid: int) -> str:
 def is_privileged() -> bool:
     """Whether the kernel takes any change of scheduling from this process (CAP_SYS_ADMIN)."""
     status = Path("/proc/self/status")
-    rights = [line.split()[1] for line in status.read_text().splitlines() if line.startswith("CapEff:")]
-    return bool(int(rights[0], 16) >> 21 & 1)
+    lines = status.read_text().splitlines() if status.exists() else []
+    return any(line.startswith("CapEff:") and int(line.split()[1], 16) >> 21 & 1 for line in lines)
