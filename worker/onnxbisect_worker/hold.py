@@ -88,7 +88,7 @@ class Hold:
             time.sleep(_LOOK_EVERY)
 
     def leaves_to_others(self, error: Exception) -> bool:
-        """Whether this is for a worker whose compiler works, as it does not here (see `workers.doubt`)."""
+        """Whether the work is for another worker, since here the compiler is broken; notes that (`workers.doubt`)."""
         if not isinstance(error, ToolBrokenError):
             return False
         worker, backend, what = self._place.worker, self._held.backend, str(error)
