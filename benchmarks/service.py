@@ -73,9 +73,10 @@ def _upload(here: Installed, quick: bool) -> str:
         ("SHA-256 alone, MB/s", f"{it.speed(it.digests):.0f}", "-", "-"),
         ("upload / disk", f"{it.ratio:.2f}", "≥ 0.6", tables.holds(-it.ratio, -0.6)),
         ("CPU of the API for a gigabyte, s", f"{it.cpu_per_gigabyte:.2f}", "-", "-"),
+        ("memory that taking them adds to the API, MB", f"{more:.1f}", "< 100", tables.holds(more, 100)),
         ("memory of the API before, MB", f"{it.idle / _MB:.0f}", "-", "-"),
-        ("and more while it takes them, MB", f"{more:.1f}", "< 100", tables.holds(more, 100)),
-        ("at most together, MB", f"{it.most / _MB:.0f}", "< 100", tables.holds(it.most / _MB, 100)),
+        ("of an API that does nothing on the same libraries, MB", f"{it.bare / _MB:.0f}", "-", "-"),
+        ("of the API at most, MB", f"{it.most / _MB:.0f}", "-", "-"),
         ("of that no page of a program's or library's file, at the end, MB", f"{it.own / _MB:.0f}", "-", "-"),
     ]
     return tables.table((f"{it.size >> 20} MiB, {len(it.uploads)} times", "", "limit", "holds"), rows)

@@ -4,10 +4,15 @@ import hashlib
 import http.client
 import json
 import os
+import re
+import subprocess
+import sys
 import time
+import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 
+import bare
 from installed import Api, Installed, cpu_seconds, forget_peak, resident
 
 _BLOCK = 1 << 20
@@ -18,7 +23,8 @@ _TIMEOUT = 300.0
 class Uploaded:
     """Seconds that the upload took, and the same bytes written to the same disk with a sync in the end, each several
     times; bytes of memory that the API held when it had answered its first requests, and at most; of that what is its
-    own, and no page of a program's or a library's file; processor time of the API for all uploads.
+    own, and no page of a program's or a library's file; what an API holds that does nothing on the same libraries;
+    processor time of the API for all uploads.
     """
 
     size: int
@@ -28,6 +34,7 @@ class Uploaded:
     idle: int
     most: int
     own: int
+    bare: int
     cpu: float
 
     @property
@@ -68,8 +75,24 @@ def measure(here: Installed, size: int, times: int) -> Uploaded:
         idle=idle,
         most=most,
         own=own,
+        bare=_bare(here),
         cpu=used,
     )
+
+
+def _bare(here: Installed) -> int:
+    """Bytes that `bare` holds when it has answered."""
+    addresses = [here.environment[f"ONNXBISECT_{name}_URL"] for name in ("DATABASE", "REDIS")]
+    process = subprocess.Popen([sys.executable, bare.__file__, *addresses], stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        started = next(found for line in process.stderr if (found := re.search(r"http://[\d.]+:\d+", line)))
+        with urllib.request.urlopen(started[0], timeout=_TIMEOUT) as response:
+            response.read()
+        return resident(process.pid)
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def _upload(api: Api, block: bytes, size: int, first: bytes) -> float:
