@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 import time
-import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -86,9 +85,11 @@ def _bare(here: Installed) -> int:
     process = subprocess.Popen([sys.executable, bare.__file__, *addresses], stderr=subprocess.PIPE, text=True)
     try:
         assert process.stderr is not None
-        started = next(found for line in process.stderr if (found := re.search(r"http://[\d.]+:\d+", line)))
-        with urllib.request.urlopen(started[0], timeout=_TIMEOUT) as response:
-            response.read()
+        started = next(found for line in process.stderr if (found := re.search(r"http://127\.0\.0\.1:(\d+)", line)))
+        connection = http.client.HTTPConnection("127.0.0.1", int(started[1]), timeout=_TIMEOUT)
+        connection.request("GET", "/")
+        assert connection.getresponse().status == 200
+        connection.close()
         return resident(process.pid)
     finally:
         process.kill()
