@@ -19,15 +19,28 @@ import select
 import signal
 import sys
 import time
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 #: Processes and threads of a compiler that is confined; some start one for each of a hundred cores, several times.
 MOST_PROCESSES = 4096
 
-#: Seconds after which processes that survive SIGKILL (stuck in the kernel) are reported instead of waited for.
-PATIENCE = 10.0
+
+def beside(name: str) -> Any:
+    """The module of this name in this script's folder; nothing is on the path from which it could be imported."""
+    from importlib.machinery import SourceFileLoader
+    from types import ModuleType
+
+    module = ModuleType(name)
+    SourceFileLoader(name, __file__.removesuffix("supervise.py") + f"{name}.py").exec_module(module)
+    return module
+
+
+if TYPE_CHECKING:
+    from onnxbisect_backends import family
+else:
+    family = beside("family")
 
 
 class Log:
@@ -69,16 +82,6 @@ def make_way() -> None:
     if nice > 0:
         with contextlib.suppress(OSError), open("/proc/self/autogroup", "w") as group:  # noqa: PTH123 - pathlib is slow to import
             group.write(str(nice))
-
-
-def confine() -> Any:
-    """The module `confine` beside this script; nothing is on the path from which it could be imported."""
-    from importlib.machinery import SourceFileLoader
-    from types import ModuleType
-
-    module = ModuleType("confine")
-    SourceFileLoader("confine", __file__.removesuffix("supervise.py") + "confine.py").exec_module(module)
-    return module
 
 
 def bound(which: int, value: int) -> None:
@@ -134,83 +137,6 @@ def become_compiler(
     os._exit(1)
 
 
-def descendants() -> list[int]:
-    """The processes below this one, from one look at /proc; empty where there is no /proc."""
-    children: dict[int, list[int]] = {}
-    try:
-        pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208 - as above
-    except OSError:
-        return []
-    for pid in pids:
-        with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/stat", "rb") as stat:  # noqa: PTH123 - as above
-            # the command's name is in brackets and may itself hold brackets and spaces
-            parent = int(stat.read().rpartition(b")")[2].split()[1])
-            children.setdefault(parent, []).append(pid)
-    found: list[int] = []
-    queue = [os.getpid()]
-    while queue:
-        below = children.get(queue.pop(), [])
-        found += below
-        queue += below
-    return found
-
-
-def resident(pids: list[int]) -> int:
-    """Bytes of memory that the processes hold, pages that they share counted for each."""
-    pages = 0
-    for pid in pids:
-        with contextlib.suppress(OSError, IndexError), open(f"/proc/{pid}/statm", "rb") as statm:  # noqa: PTH123 - as above
-            pages += int(statm.read().split()[1])
-    return pages * resource.getpagesize()
-
-
-def proportional(pids: list[int]) -> int:
-    """The same with shared pages counted once; slow, so asked only when the quick sum is over the limit."""
-    total = 0
-    for pid in pids:
-        try:
-            with open(f"/proc/{pid}/smaps_rollup", "rb") as rollup:  # noqa: PTH123 - as above
-                total += sum(int(line.split()[1]) << 10 for line in rollup if line.startswith(b"Pss:"))
-        except OSError:
-            total += resident([pid])
-    return total
-
-
-def kill_all(compiler: int) -> int:
-    """SIGKILL everything below this process until nothing is left; the number of processes that would not die."""
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        family = descendants()
-        if not family:
-            with contextlib.suppress(OSError):  # no /proc to look into, or the last one has just ended
-                os.killpg(compiler, signal.SIGKILL)
-        # stop all before killing any: a family that forks faster than it is killed stands still first
-        for number in (signal.SIGSTOP, signal.SIGKILL):
-            for pid in family:
-                with contextlib.suppress(OSError):
-                    os.kill(pid, number)
-        if not reap(compiler)[1]:
-            # no child means no descendant: orphans are adopted here, so every descendant hangs from a child
-            return 0
-        if time.monotonic() > deadline:
-            return len(descendants())
-        time.sleep(0.002)
-
-
-def reap(compiler: int) -> tuple[int | None, bool]:
-    """Collect who has ended: the compiler's wait status if it is among them, and whether children are left."""
-    status = None
-    while True:
-        try:
-            pid, ended = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            return status, False
-        if pid == 0:
-            return status, True
-        if pid == compiler:
-            status = ended
-
-
 def drain(source: int, log: Log) -> bool:
     """Read once what is there; False when there is nothing, which after a poll means that all writers have closed."""
     with contextlib.suppress(BlockingIOError):
@@ -264,14 +190,14 @@ def supervise(spec: dict[str, Any], confined: Any) -> tuple[dict[str, Any], byte
     while True:
         now = time.monotonic()
         if now >= look_at:
-            family = descendants()
-            held = resident(family)
+            pids = family.descendants()
+            held = family.resident(pids)
             if limit and held > limit:
-                held = proportional(family)
+                held = family.proportional(pids)
                 over_memory = held > limit
             peak = max(peak, held)
             look_at = now + look_every
-        status, _ = reap(compiler)
+        status, _ = family.reap(compiler)
         if status is not None:
             # of one that is confined its parent tells, unless that was killed with it
             ended = int.from_bytes(os.read(told, 4) or status.to_bytes(4, "little"), "little")
@@ -288,7 +214,7 @@ def supervise(spec: dict[str, Any], confined: Any) -> tuple[dict[str, Any], byte
             elif descriptor == 0 and not os.read(0, 512):
                 cancelled = True
     seconds = time.monotonic() - begun
-    survivors = kill_all(compiler)
+    survivors = family.kill_all(compiler)
     for _ in range(64):  # a pipe holds less; where something survived and still writes, its words are not waited for
         if not drain(source, log):
             break
@@ -320,7 +246,7 @@ def main() -> None:
             return
         order += data
     spec = json.loads(order)
-    confined: Any = confine() if sys.platform == "linux" and (spec["view"] or not spec["network"]) else None
+    confined: Any = beside("confine") if sys.platform == "linux" and (spec["view"] or not spec["network"]) else None
     refused = ""
     if spec["view"] is not None:
         try:

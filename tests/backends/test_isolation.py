@@ -290,7 +290,7 @@ except BlockingIOError:
     with TemporaryDirectory() as name:
         folder = Path(name)
         folder.chmod(0o755)
-        for script in ("supervise.py", "confine.py"):
+        for script in ("supervise.py", "family.py", "confine.py"):
             shutil.copy(Path(process.__file__).with_name(script), folder)  # they may be out of that user's reach
         work = folder / "work"
         work.mkdir()

@@ -361,7 +361,7 @@ def test_without_network_there_is_nobody_to_talk_to(tmp_path: Path) -> None:
 
 def supervised_by(python: str, prefix: list[str], user: int) -> str:
     """The log of an attempt to connect to this process, without network, by another user or in another way."""
-    scripts = [Path(process.__file__).with_name(name) for name in ("supervise.py", "confine.py")]
+    scripts = [Path(process.__file__).with_name(name) for name in ("supervise.py", "family.py", "confine.py")]
     with TemporaryDirectory() as folder, socket.create_server(("127.0.0.1", 0)) as listener:
         words = [python, "-I", "-S", "-c", CONNECT, str(listener.getsockname()[1])]
         limits = {
