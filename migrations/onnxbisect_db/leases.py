@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from sqlalchemy import or_
+from sqlalchemy import delete, or_
 from sqlalchemy.orm import Session
 
 from onnxbisect_db.database import now
@@ -23,3 +23,8 @@ def take(session: Session, name: str, holder: str, *, seconds: float) -> bool:
         .returning(Lease.name)
     )
     return session.scalars(taken).one_or_none() is not None
+
+
+def give_back(session: Session, name: str, holder: str) -> None:
+    """Let another one have it now, unless another one has it already."""
+    session.execute(delete(Lease).where(Lease.name == name, Lease.holder == holder))

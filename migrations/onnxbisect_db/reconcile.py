@@ -19,7 +19,9 @@ from onnxbisect_db.states import JobState, ProbeState, Stage
 from onnxbisect_db.tables import Job, Probe, Search
 
 LEASE = "reconcile"
-LEASE_SECONDS = 30.0
+#: For so long nobody reconciles when the one who did has died. A round that takes longer meets another one, which harms
+#: nothing.
+LEASE_SECONDS = 10.0
 _AT_A_TIME = 1000
 
 T = TypeVar("T")
@@ -56,6 +58,11 @@ def reconcile(database: Database, holder: str) -> Bells | None:
         probes=database.run(_ring_queues),
         deliveries=tuple(database.run(deliveries.ring)),
     )
+
+
+def leave(database: Database, holder: str) -> None:
+    """Another process may reconcile at once."""
+    database.run(lambda session: leases.give_back(session, LEASE, holder))
 
 
 def _each(database: Database, find: Callable[[Session], list[str]], do: Callable[[Session, str], T]) -> list[T]:

@@ -9,7 +9,7 @@ from sqlalchemy import update
 from onnxbisect_db import endpoints, leases, workers
 from onnxbisect_db.database import Database
 from onnxbisect_db.probes import MOST_LOSSES
-from onnxbisect_db.reconcile import Bells, SearchBell, reconcile
+from onnxbisect_db.reconcile import LEASE_SECONDS, Bells, SearchBell, leave, reconcile
 from onnxbisect_db.states import JobState, Stage
 from onnxbisect_db.tables import Job, Search
 from onnxbisect_db.workers import Presence
@@ -195,3 +195,14 @@ def test_a_lease_is_free_when_it_ran_out(database: Database, clock: Clock, holde
     assert database.run(take_it)
     clock.forward(timedelta(seconds=10).total_seconds())
     assert database.run(lambda session: take_it(session, holder))
+
+
+def test_who_leaves_is_followed_at_once_and_who_has_died_soon(database: Database, clock: Clock) -> None:
+    assert reconcile(database, "a") is not None
+    assert reconcile(database, "b") is None
+    leave(database, "b")  # which it is not its to leave
+    assert reconcile(database, "b") is None
+    leave(database, "a")
+    assert reconcile(database, "b") is not None
+    clock.forward(LEASE_SECONDS)
+    assert reconcile(database, "c") is not None

@@ -6,7 +6,7 @@ import time
 from threading import Event, Thread
 
 from onnxbisect_db import leases, retention
-from onnxbisect_db.reconcile import reconcile
+from onnxbisect_db.reconcile import leave, reconcile
 from onnxbisect_db.retention import Retention
 from onnxbisect_worker.bell import ring_all
 from onnxbisect_worker.service import Service
@@ -32,10 +32,15 @@ class Reconciler:
         self._thread.start()
 
     def stop(self) -> None:
-        """End after the round that is going on."""
+        """End after the round that is going on, and leave it to the next one: after a restart that is this service."""
         self._stopping.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        if not self._thread.is_alive():
+            return
+        self._thread.join()
+        try:
+            leave(self._service.database, self._holder)
+        except Exception as error:  # then the next one begins when the lease has run out
+            log.warning("the database cannot be told that this process no longer reconciles: %s", type(error).__name__)
 
     def _run(self) -> None:
         sweep_at = time.monotonic() + _FIRST_SWEEP
