@@ -133,26 +133,31 @@ def claim(session: Session, delivery_id: str, *, seconds: float) -> Sending | No
 
 
 def record(session: Session, sending: Sending, tried: Try, *, jitter: float = 0.0) -> bool:
-    """What came of it: it is done, or due again later. False where somebody else has taken it since.
+    """What came of it: it is done, or due again later. Every try is put on record, but it decides nothing, and this is
+    False, where the message has been taken or sent anew since.
 
     `jitter`, from 0 to 1, is a share of a tenth of the wait that is added to it.
     """
     # Without its key, so that nobody who writes a message to it waits.
     endpoint = session.get(Endpoint, sending.endpoint_id, with_for_update={"key_share": True}, populate_existing=True)
     found = session.get(Delivery, sending.id, with_for_update=True, populate_existing=True)
-    if endpoint is None or found is None or found.claims != sending.number or found.state != DeliveryState.PENDING:
+    if endpoint is None or found is None:
         return False
     at = now(session)
     found.tries = [*found.tries, _kept(tried, at)]
+    if found.claims != sending.number:
+        return False
     found.lease_until = None
     found.step += 1
     if tried.arrived:
-        found.state = DeliveryState.DELIVERED
+        found.state = DeliveryState.DELIVERED  # also where the endpoint was disabled meanwhile: it has it
         endpoint.failing_since = None
         return True
     endpoint.failing_since = endpoint.failing_since or at
     if tried.status == _GONE:
         _disable(session, endpoint, at, "it answered 410 Gone")
+    elif found.state == DeliveryState.FAILED:
+        pass  # given up when the endpoint was disabled, while it was on its way
     elif found.step < len(SCHEDULE):
         wait = SCHEDULE[found.step] * (1 + 0.1 * jitter)
         asked = min(tried.retry_after or timedelta(0), _LONGEST_RETRY_AFTER)
@@ -201,8 +206,9 @@ def ring(session: Session, limit: int = 1000) -> list[str]:
 
 
 def _disable(session: Session, endpoint: Endpoint, at: datetime, why: str) -> None:
-    endpoint.disabled_at = at
-    endpoint.disabled_because = f"Disabled: {why}."
+    if endpoint.disabled_at is None:
+        endpoint.disabled_at = at
+        endpoint.disabled_because = f"Disabled: {why}."
     mine = (Delivery.endpoint_id == endpoint.id, Delivery.state == DeliveryState.PENDING)
     session.flush()
     session.execute(update(Delivery).where(*mine).values(state=DeliveryState.FAILED, lease_until=None))

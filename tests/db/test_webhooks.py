@@ -160,7 +160,8 @@ def test_a_sender_that_was_given_up_for_dead_ends_nothing(database: Database, cl
     assert late.id == again.id
     assert not database.run(lambda session: deliveries.record(session, late, DOWN))
     assert database.run(lambda session: deliveries.record(session, again, OK))
-    assert len(row(database, message).tries) == 1
+    found = row(database, message)
+    assert (found.state, [tried["status"] for tried in found.tries]) == (DeliveryState.DELIVERED, [None, 204])
 
 
 def test_gone_disables_the_endpoint_and_ends_what_waits(database: Database) -> None:
@@ -179,6 +180,34 @@ def test_gone_disables_the_endpoint_and_ends_what_waits(database: Database) -> N
         endpoints.enable(session, endpoint.id, "")
     end(database, asking(database, []).searches[0].id)
     assert types(database, endpoint)[-1] == "job.finished"
+
+
+def test_what_is_on_its_way_when_the_endpoint_is_disabled_is_on_record(database: Database) -> None:
+    endpoint = hook(database)
+    messages = [pinged(database, endpoint) for _ in range(5)]
+    under_way = [sending for message in messages[:4] if (sending := send(database, message)) is not None]
+    gone = Try(status=410, milliseconds=1)
+    for sending, tried in zip(under_way, (gone, gone, OK, ERROR), strict=True):
+        with database.transaction() as session:
+            assert deliveries.record(session, sending, tried)
+    found = [row(database, message) for message in messages]
+    assert [[tried["status"] for tried in each.tries] for each in found] == [[410], [410], [204], [500], []]
+    failed, delivered = DeliveryState.FAILED, DeliveryState.DELIVERED
+    assert [each.state for each in found] == [failed, failed, delivered, failed, failed]
+    assert [send(database, message) for message in messages] == [None] * 5
+    with database.session() as session:
+        assert session.get_one(Endpoint, endpoint.id).disabled_because == "Disabled: it answered 410 Gone."
+
+
+def test_a_try_that_ends_after_a_redelivery_is_on_record_and_ends_nothing(database: Database) -> None:
+    message = pinged(database, hook(database))
+    sending = send(database, message)
+    assert sending is not None
+    with database.transaction() as session:
+        deliveries.redeliver(session, message, "")
+    assert not database.run(lambda session: deliveries.record(session, sending, OK))
+    found = row(database, message)
+    assert (found.state, len(found.tries)) == (DeliveryState.PENDING, 1)
 
 
 def give_up(database: Database, clock: Clock, message: str) -> None:

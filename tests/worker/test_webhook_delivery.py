@@ -236,6 +236,22 @@ def test_gone_disables_the_endpoint(sender: Sender, receiver: Receiver) -> None:
         assert session.get_one(Endpoint, endpoint.id).disabled_at is not None
 
 
+def test_what_was_sent_beside_one_that_is_gone_is_on_record(sender: Sender, receiver: Receiver) -> None:
+    receiver.answers = [(410, {}), (204, {})]
+    endpoint = sender.endpoint(receiver.url)
+    first, second, third = (sender.ping(endpoint) for _ in range(3))
+
+    def resolve(host: str) -> list[str]:
+        deliver(sender.service, second)  # while the first is on its way
+        return [host]
+
+    deliver(sender.service, first, resolve=resolve)
+    deliver(sender.service, third)
+    rows = [sender.row(message) for message in (first, second, third)]
+    assert [[tried["status"] for tried in row.tries] for row in rows] == [[204], [410], []]
+    assert [row.state for row in rows] == [DeliveryState.DELIVERED, DeliveryState.FAILED, DeliveryState.FAILED]
+
+
 def test_a_redirect_is_not_followed(sender: Sender, receiver: Receiver) -> None:
     inside = Receiver()
     inside.up()
