@@ -1,11 +1,12 @@
 """`onnx-bisect run`: search, then say on the screen and in files what was found."""
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryFile
+from typing import Any
 
 from onnxbisect.errors import OptionError
-from onnxbisect.job import Job
 from onnxbisect.report import model_explorer
 from onnxbisect.report.document import document
 from onnxbisect.report.files import culprit_dirs, put, write
@@ -46,14 +47,14 @@ def run(request: Request, out: Path | None, form: Format) -> int:
         return interruption.exit_code
     if out is None and found.job.diagnosis.culprits:
         print("onnx-bisect: --out DIR writes the reports and a model.onnx for each culprit.", file=sys.stderr)
-    return exit_code(found.job)
+    return exit_code(report)
 
 
-def exit_code(job: Job) -> int:
+def exit_code(report: Mapping[str, Any]) -> int:
     """0 where the whole model compiles, 1 where culprits were found, 3 where there is no answer."""
-    if job.diagnosis.verdict is Status.PASS:
+    if report["verdict"] == Status.PASS:
         return COMPILES
-    return CULPRITS if job.diagnosis.culprits else UNRESOLVED
+    return CULPRITS if report["culprits"] else UNRESOLVED
 
 
 def write_files(found: Bisected, report: dict[str, object], out: Path) -> None:

@@ -92,8 +92,8 @@ class _Asking:
     def _search(self, head: Asked, request: Request) -> None:
         with bisected(request, self.intake) as found:
             self.interrupted = found.interruption.number or 0
-            self.worst = max(self.worst, exit_code(found.job))
             report = document(found.job)
+            self.worst = max(self.worst, exit_code(report))
             self.asked.append(replace(head, report=report))
             if self.out is not None:
                 write_files(found, report, self.out / head.label)

@@ -19,10 +19,8 @@ from onnxbisect_backends.probing.prober import PROBE_NAME
 from onnxbisect_cli.arguments import Format
 from onnxbisect_cli.remote import Server
 from onnxbisect_cli.reports import demand_overview, render, render_overview, write_overview
-from onnxbisect_cli.run_job import COMPILES, CULPRITS, UNRESOLVED, demand_folder
+from onnxbisect_cli.run_job import COMPILES, demand_folder, exit_code
 from onnxbisect_cli.signals import stopping
-
-_EXIT_CODES = {"pass": COMPILES, "fail": CULPRITS, "unresolved": UNRESOLVED}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,7 +121,7 @@ def _show(server: Server, job: dict[str, Any], out: Path | None, form: Format) -
         if out is not None:
             _write(server, job["id"], 1, report, out)
         sys.stdout.write(render(report, form, files="" if out is None else str(out)))
-        return _exit_code(report)
+        return exit_code(report)
     overview = server.report(job["id"])
     if out is not None:
         write_overview(overview, out)
@@ -135,7 +133,7 @@ def _show(server: Server, job: dict[str, Any], out: Path | None, form: Format) -
             _say(f"{clean(target['backend'])}: {clean(target['problem'])}")
             continue
         report = server.report(job["id"], number)
-        worst = max(worst, _exit_code(report))
+        worst = max(worst, exit_code(report))
         if out is not None:
             _write(server, job["id"], number, report, out / f"{number}-{target['backend']}")
     sys.stdout.write(render_overview(overview, form, files="" if out is None else str(out)))
@@ -146,10 +144,6 @@ def _failure(ended: Mapping[str, Any]) -> OnnxBisectError:
     """What keeps a job, or a target of it, from having a report: the user's mistake, as in `run`, or no answer."""
     problem = ended["problem"] or f"The job is {ended['state']}."
     return OptionError(problem) if ended.get("fault") == "request" else BackendUnusableError(problem)
-
-
-def _exit_code(report: Mapping[str, Any]) -> int:
-    return CULPRITS if report["culprits"] else _EXIT_CODES[report["verdict"]]
 
 
 def _write(server: Server, job_id: str, target: int, report: dict[str, Any], out: Path) -> None:

@@ -97,6 +97,12 @@ def test_a_model_that_compiles_ends_with_0(server: Server) -> None:
     assert "compiles for onnxruntime" in done.stdout
 
 
+def test_a_budget_that_ends_before_anything_is_found_is_no_answer(server: Server) -> None:
+    unasked = ("--backend", "whitelist", "--option", "deny=Sin,Cos,Abs")
+    there, here = (ask(SAM, *unasked, "--budget-calls", "1") for ask in (server.submit, run))
+    assert (there.returncode, here.returncode) == (3, 3), there.stderr
+
+
 def test_external_data_goes_along(server: Server, tmp_path: Path) -> None:
     model = next((MODELS / "external").glob("*.onnx"))
     done = server.submit(model, *EDGESAM, "--format", "json", "--out", tmp_path)
