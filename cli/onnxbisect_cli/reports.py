@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,17 @@ def demand_overview(form: Format) -> None:
             f"--format {form} is for one target; of several, text, json, md and html show an overview, and --out DIR "
             f"writes every form for each of them."
         )
+
+
+def relabelled(overview: Mapping[str, Any], labels: Sequence[str]) -> dict[str, Any]:
+    """The overview with its targets, in their order, called otherwise."""
+    new = {target["label"]: label for target, label in zip(overview["targets"], labels, strict=True)}
+
+    def rows(key: str) -> list[dict[str, Any]]:
+        return [{**row, "cells": {new[label]: cell for label, cell in row["cells"].items()}} for row in overview[key]]
+
+    targets = [{**target, "label": new[target["label"]]} for target in overview["targets"]]
+    return {**overview, "targets": targets, "culprits": rows("culprits"), "ops": rows("ops")}
 
 
 def render_overview(overview: Mapping[str, Any], form: Format, *, files: str = "") -> str:

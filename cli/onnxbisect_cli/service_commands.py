@@ -104,7 +104,7 @@ def submit_command(
         model=model,
         server=server,
         token=token,
-        targets=[(target.backend, target.options) for target in targets.chosen(backend, option or ())],
+        targets=targets.chosen(backend, option or ()),
         input_shapes=arguments.shapes(input_shape or ()),
         budget_calls=budget_calls,
         budget_seconds=budget_seconds,

@@ -18,19 +18,20 @@ from onnxbisect_backends.probing.culprit_files import DATA_NAME, LOG_NAME
 from onnxbisect_backends.probing.prober import PROBE_NAME
 from onnxbisect_cli.arguments import Format
 from onnxbisect_cli.remote import Server
-from onnxbisect_cli.reports import demand_overview, render, render_overview, write_overview
+from onnxbisect_cli.reports import demand_overview, relabelled, render, render_overview, write_overview
 from onnxbisect_cli.run_job import COMPILES, demand_folder, exit_code
 from onnxbisect_cli.signals import stopping
+from onnxbisect_cli.targets import Chosen
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What the user asks for. `targets` are backends with options; `calibration` is a sample, or a folder of them."""
+    """What the user asks for. `calibration` is a sample, or a folder of them."""
 
     model: Path
     server: str
     token: str = field(repr=False)
-    targets: Sequence[tuple[str, Mapping[str, str]]]
+    targets: Sequence[Chosen]
     input_shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
     budget_calls: int | None = None
     budget_seconds: float | None = None
@@ -52,6 +53,7 @@ def submit(request: Request, *, wait: bool, out: Path | None, form: Format) -> i
     folder = request.model.parent
     data = [path.relative_to(folder).as_posix() for path in locations(proto, folder)]
     del proto
+    labels = [target.label for target in request.targets]
     with Server(request.server, request.token) as server:
         job = server.create(_job(request, server, server.upload(request.model, data)), key=str(uuid4()))
         if not wait:
@@ -60,21 +62,21 @@ def submit(request: Request, *, wait: bool, out: Path | None, form: Format) -> i
         with stopping(_interrupt) as interruption:
             try:
                 _say(f"job {job['id']}: {job['page']}")
-                ended = server.ended(job["id"], _Told())
+                ended = server.ended(job["id"], _Told(labels))
             except KeyboardInterrupt:
                 server.cancel(job["id"])
                 _say("interrupted; the job is cancelled, the verdicts that it has are kept.")
                 return interruption.exit_code
         if ended["state"] != "done":
             raise _failure(ended)
-        return _show(server, ended, out, form)
+        return _show(server, ended, labels, out, form)
 
 
 def _job(request: Request, server: Server, sha256: str) -> dict[str, Any]:
     budget = {"calls": request.budget_calls, "seconds": request.budget_seconds}
     wanted: dict[str, Any] = {
         "model": sha256,
-        "targets": [{"backend": backend, "options": dict(options)} for backend, options in request.targets],
+        "targets": [{"backend": target.backend, "options": target.options} for target in request.targets],
         "input_shapes": {name: list(shape) for name, shape in request.input_shapes.items()},
         "budget": {key: value for key, value in budget.items() if value is not None},
         "seconds": request.seconds,
@@ -101,20 +103,21 @@ def _samples(calibration: Path) -> list[Path]:
 class _Told:
     """A line on standard error whenever something has changed."""
 
-    def __init__(self) -> None:
+    def __init__(self, labels: Sequence[str]) -> None:
+        self._labels = labels
         self._said: set[str] = set()
 
     def __call__(self, job: dict[str, Any]) -> None:
-        for target in job["targets"]:
+        for label, target in zip(self._labels, job["targets"], strict=True):
             left = f" of about {target['calls'] + round(target['expected'])}" if target["expected"] else ""
             found = plural(len(target["culprits"]), "culprit")
-            line = f"{clean(target['backend'])}: {target['state']}, {target['calls']}{left} calls, {found} so far"
+            line = f"{label}: {target['state']}, {target['calls']}{left} calls, {found} so far"
             if line not in self._said:
                 _say(line)
                 self._said.add(line)
 
 
-def _show(server: Server, job: dict[str, Any], out: Path | None, form: Format) -> int:
+def _show(server: Server, job: dict[str, Any], labels: Sequence[str], out: Path | None, form: Format) -> int:
     targets = job["targets"]
     if len(targets) == 1:
         report = server.report(job["id"], 1)
@@ -122,20 +125,20 @@ def _show(server: Server, job: dict[str, Any], out: Path | None, form: Format) -
             _write(server, job["id"], 1, report, out)
         sys.stdout.write(render(report, form, files="" if out is None else str(out)))
         return exit_code(report)
-    overview = server.report(job["id"])
+    overview = relabelled(server.report(job["id"]), labels)
     if out is not None:
         write_overview(overview, out)
     worst = COMPILES
-    for target in targets:
+    for label, target in zip(labels, targets, strict=True):
         number = target["number"]
         if target["state"] != "done":
             worst = max(worst, _failure(target).exit_code)
-            _say(f"{clean(target['backend'])}: {clean(target['problem'])}")
+            _say(f"{label}: {clean(target['problem'])}")
             continue
         report = server.report(job["id"], number)
         worst = max(worst, exit_code(report))
         if out is not None:
-            _write(server, job["id"], number, report, out / f"{number}-{target['backend']}")
+            _write(server, job["id"], number, report, out / label)
     sys.stdout.write(render_overview(overview, form, files="" if out is None else str(out)))
     return worst
 

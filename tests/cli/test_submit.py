@@ -77,6 +77,18 @@ def culprits(folder: Path) -> bytes:
     return json.dumps(json.loads((folder / "report.json").read_bytes())["culprits"]).encode()
 
 
+def without_costs(text: str) -> str:
+    return re.sub(r"\d+ compiler calls?.*", "", text)
+
+
+def overview(folder: Path) -> dict[str, Any]:
+    """Without what the search cost."""
+    found: dict[str, Any] = json.loads((folder / "overview.json").read_bytes())
+    for target in found["targets"]:
+        del target["report"]["stats"]
+    return found
+
+
 def test_what_a_server_finds_is_what_run_finds_byte_for_byte(server: Server, tmp_path: Path) -> None:
     here = run(SAM, *EDGESAM, "--out", tmp_path / "here")
     there = server.submit(SAM, *EDGESAM, "--wait", "--out", tmp_path / "there")
@@ -116,9 +128,21 @@ def test_several_targets_make_an_overview_and_a_report_each(server: Server, tmp_
     done = server.submit(SAM, *SEVERAL, "--out", tmp_path)
     assert done.returncode == 1, done.stderr
     assert "compiles for 1 of 2 targets" in done.stdout
-    assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["1-whitelist", "2-onnxruntime"]
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["onnxruntime", "whitelist"]
     assert (tmp_path / "overview.html").is_file()
-    assert json.loads((tmp_path / "1-whitelist" / "report.json").read_text())["culprits"]
+    assert json.loads((tmp_path / "whitelist" / "report.json").read_text())["culprits"]
+
+
+def test_targets_are_called_as_in_run(server: Server, tmp_path: Path) -> None:
+    asked = ("-b", "bf=whitelist", "-b", "fp=whitelist", "--option", "bf.deny=Sin", "--option", "fp.deny=Cos")
+    there, here = server.submit(SAM, *asked, "--out", tmp_path / "there"), run(SAM, *asked, "--out", tmp_path / "here")
+    assert (there.returncode, here.returncode) == (1, 1), there.stderr
+    assert overview(tmp_path / "there") == overview(tmp_path / "here")
+    assert without_costs(there.stdout).replace("there", "here") == without_costs(here.stdout)
+    assert "bf: done" in there.stderr
+    for label in ("bf", "fp"):
+        assert culprits(tmp_path / "there" / label) == culprits(tmp_path / "here" / label)
+        assert f"{label}/report.html" in (tmp_path / "there" / "overview.html").read_text()
 
 
 def test_who_waits_is_told_of_a_page_to_look_at_meanwhile(server: Server) -> None:
