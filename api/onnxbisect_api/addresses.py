@@ -30,6 +30,10 @@ class Addresses:
         """Another uploaded file."""
         return f"{self._root}/v1/files/{sha256}"
 
+    def webhook(self, webhook_id: str) -> str:
+        """A webhook."""
+        return f"{self._root}/v1/webhooks/{webhook_id}"
+
     def badge(self, query: list[tuple[str, str]]) -> str:
         """A badge."""
         return f"{self._root}/v1/badge.svg?{urlencode(query)}"

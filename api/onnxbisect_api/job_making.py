@@ -9,7 +9,7 @@ from onnxbisect_api import targets
 from onnxbisect_api.access import Caller
 from onnxbisect_api.addresses import Addresses
 from onnxbisect_api.job_request import JobTerms, WebhookRequest
-from onnxbisect_api.job_view import SubmittedView, job_view
+from onnxbisect_api.job_view import Circumstances, SubmittedView, job_view
 from onnxbisect_api.problems import Problem
 from onnxbisect_db import endpoints, jobs, workers
 from onnxbisect_db.jobs import Created, NewJob, NewTarget
@@ -25,12 +25,11 @@ _LATER = {"Retry-After": "60"}
 
 @dataclass(frozen=True, kw_only=True)
 class Accepted:
-    """Terms that can be met, whatever the model. `offered` has the slots of each backend, as they were counted."""
+    """Terms that can be met, whatever the model."""
 
     terms: JobTerms
     targets: tuple[NewTarget, ...]
     webhook: WebhookRequest | None
-    offered: dict[str, int]
 
     def of(self, model_sha256: str) -> NewJob:
         """The job on this model."""
@@ -68,7 +67,7 @@ def accepted(terms: JobTerms, service: Service, caller: Caller) -> Accepted:
         raise Problem(422, complaint)
     with service.database.session() as session:
         offered = workers.slots(session)
-    return Accepted(terms=terms, targets=targets.checked(terms.targets, offered), webhook=webhook, offered=offered)
+    return Accepted(terms=terms, targets=targets.checked(terms.targets, offered), webhook=webhook)
 
 
 def made(
@@ -86,7 +85,7 @@ def made(
     """
     new = wanted.of(model_sha256)
 
-    def make(session: Session) -> tuple[Created, str | None]:
+    def make(session: Session) -> tuple[Created, Circumstances, str | None]:
         if first is not None:
             first(session)
         created = jobs.create(session, new, tenant=caller.tenant, idempotency_key=idempotency_key)
@@ -95,12 +94,12 @@ def made(
                 429, f"{service.settings.tenant_jobs} jobs wait or run already: let some end, or cancel them.", _LATER
             )
         endpoint = endpoints.of_job(session, created.job.id)
-        return created, None if endpoint is None else endpoint.secrets[0]
+        return created, Circumstances.of(session, [created.job]), None if endpoint is None else endpoint.secrets[0]
 
-    created, secret = service.database.run(make)
+    created, circumstances, secret = service.database.run(make)
     if created.new:
         ring(service, created.job)
-    return SubmittedView(**dict(job_view(created.job, addresses, wanted.offered)), webhook_secret=secret)
+    return SubmittedView(**dict(job_view(created.job, addresses, circumstances)), webhook_secret=secret)
 
 
 def ring(service: Service, job: Job) -> None:

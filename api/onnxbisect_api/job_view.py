@@ -1,15 +1,18 @@
 """What is told of a job."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Self
 
 from pydantic import BaseModel, Field
+from sqlalchemy.orm import Session
 
 from onnxbisect.verdict import Status
 from onnxbisect_api.addresses import Addresses
 from onnxbisect_api.culprit_files import address_of
-from onnxbisect_db.states import Fault, JobState
+from onnxbisect_db import endpoints, queues, workers
+from onnxbisect_db.states import Fault, JobState, Stage
 from onnxbisect_db.tables import Job, Search
 
 
@@ -44,6 +47,14 @@ class TargetView(BaseModel):
     ended_at: datetime | None
 
 
+class WebhookView(BaseModel):
+    """The webhook that came with a job, for admins to ask about."""
+
+    id: str
+    url: str = Field(description="where it is described")
+    deliveries: str = Field(description="where its messages are listed, with what came of each")
+
+
 class JobView(BaseModel):
     """A job. Once its state is done it has a verdict: the worst of its targets'."""
 
@@ -59,6 +70,7 @@ class JobView(BaseModel):
     request: dict[str, Any] = Field(description="what was asked besides targets")
     labels: dict[str, str]
     priority: int
+    webhook: WebhookView | None = Field(description="the one that came with it, and hears of it only")
     created_at: datetime
     started_at: datetime | None
     ended_at: datetime | None
@@ -70,8 +82,28 @@ class SubmittedView(JobView):
     webhook_secret: str | None = None
 
 
-def job_view(job: Job, addresses: Addresses, offered: Mapping[str, int]) -> JobView:
-    """`offered` has the backends that living workers take."""
+@dataclass(frozen=True, kw_only=True)
+class Circumstances:
+    """What is told with jobs, and is not in their rows: the backends that living workers take, those that are paused,
+    and by job the id of its own webhook.
+    """
+
+    offered: Mapping[str, int]
+    paused: frozenset[str]
+    webhooks: Mapping[str, str]
+
+    @classmethod
+    def of(cls, session: Session, jobs: Iterable[Job]) -> Self:
+        """As they are now."""
+        return cls(
+            offered=workers.slots(session),
+            paused=frozenset(backend for backend, at_most in queues.limits(session).items() if not at_most),
+            webhooks=endpoints.of_jobs(session, jobs),
+        )
+
+
+def job_view(job: Job, addresses: Addresses, circumstances: Circumstances) -> JobView:
+    """The job as clients see it."""
     url = addresses.job(job.id)
     return JobView(
         id=job.id,
@@ -82,14 +114,22 @@ def job_view(job: Job, addresses: Addresses, offered: Mapping[str, int]) -> JobV
         problem=job.problem,
         fault=_fault(job),
         model=JobModel(sha256=job.model_sha256, name=job.model_name),
-        targets=[_target(search, url, offered) for search in job.searches],
+        targets=[_target(search, url, circumstances) for search in job.searches],
         request=job.request,
         labels=job.labels,
         priority=job.priority,
+        webhook=_webhook(circumstances.webhooks.get(job.id), addresses),
         created_at=job.created_at,
         started_at=job.started_at,
         ended_at=job.ended_at,
     )
+
+
+def _webhook(webhook_id: str | None, addresses: Addresses) -> WebhookView | None:
+    if webhook_id is None:
+        return None
+    url = addresses.webhook(webhook_id)
+    return WebhookView(id=webhook_id, url=url, deliveries=f"{url}/deliveries")
 
 
 def _fault(job: Job) -> Fault | None:
@@ -98,7 +138,7 @@ def _fault(job: Job) -> Fault | None:
     return Fault.REQUEST if all(search.fault == Fault.REQUEST for search in job.searches) else Fault.SERVICE
 
 
-def _target(search: Search, url: str, offered: Mapping[str, int]) -> TargetView:
+def _target(search: Search, url: str, circumstances: Circumstances) -> TargetView:
     number = search.ordinal + 1
     return TargetView(
         number=number,
@@ -106,7 +146,7 @@ def _target(search: Search, url: str, offered: Mapping[str, int]) -> TargetView:
         options=search.options,
         state=JobState(search.state),
         verdict=_status(search.verdict),
-        problem=search.problem or _lack(search, offered),
+        problem=search.problem or _lack(search, circumstances),
         fault=None if search.fault is None else Fault(search.fault),
         tool=search.tool,
         version=search.version,
@@ -121,11 +161,15 @@ def _target(search: Search, url: str, offered: Mapping[str, int]) -> TargetView:
     )
 
 
-def _lack(search: Search, offered: Mapping[str, int]) -> str:
+def _lack(search: Search, circumstances: Circumstances) -> str:
     """Why nothing happens, where that can be said."""
-    if JobState(search.state).ended or search.backend in offered:
+    if JobState(search.state).ended:
         return ""
-    return f"No worker with the backend '{search.backend}' is there now: it waits for one."
+    if search.backend not in circumstances.offered:
+        return f"No worker with the backend '{search.backend}' is there now: it waits for one."
+    if search.stage == Stage.SEARCH and search.backend in circumstances.paused:
+        return f"The backend '{search.backend}' is paused: it waits until an admin lets it go on."
+    return ""
 
 
 def _status(verdict: str | None) -> Status | None:

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from onnxbisect_db.database import now
 from onnxbisect_db.states import EventType
-from onnxbisect_db.tables import Endpoint
+from onnxbisect_db.tables import Endpoint, Job
 
 
 def add(
@@ -39,6 +39,13 @@ def get(session: Session, endpoint_id: str, tenant: str) -> Endpoint | None:
 def of_job(session: Session, job_id: str) -> Endpoint | None:
     """The endpoint that came with a job."""
     return session.scalars(select(Endpoint).where(Endpoint.job_id == job_id)).one_or_none()
+
+
+def of_jobs(session: Session, jobs: Iterable[Job]) -> dict[str, str]:
+    """By job, the id of the endpoint that came with it, for those that have one."""
+    mine = {job.id: job.tenant for job in jobs}
+    found = select(Endpoint.job_id, Endpoint.id).where(Endpoint.tenant.in_({*mine.values()}), Endpoint.job_id.in_(mine))
+    return {job_id: endpoint_id for job_id, endpoint_id in session.execute(found) if job_id is not None}
 
 
 def rotate(session: Session, endpoint_id: str, tenant: str) -> Endpoint | None:

@@ -12,7 +12,7 @@ from scenes import new_job, take
 from starlette.testclient import TestClient
 
 from onnxbisect_api.job_request import JobRequest
-from onnxbisect_db import jobs, searches, workers
+from onnxbisect_db import jobs, queues, searches, workers
 from onnxbisect_db.columns import new_id
 from onnxbisect_db.states import Fault, JobState, Stage
 from onnxbisect_db.workers import Presence
@@ -85,6 +85,25 @@ def test_the_secret_of_a_job_s_webhook_is_told_to_its_maker_only(callers: Caller
     made = client.post("/v1/jobs", json=ask(uploaded(service), webhook=webhook)).json()
     assert made["webhook_secret"].startswith("whsec_")
     assert made["webhook_secret"] not in client.get(made["url"]).text
+
+
+def test_the_messages_of_a_job_s_own_webhook_are_found_through_the_job(callers: Callers, service: Service) -> None:
+    client, admin = callers.submitter(), callers.admin()
+    made = client.post("/v1/jobs", json=ask(uploaded(service), webhook="https://ci.example.com/hook")).json()
+    plain = client.post("/v1/jobs", json=ask(uploaded(service))).json()
+    webhook = made["webhook"]
+    assert webhook["url"] == f"/v1/webhooks/{webhook['id']}"
+    assert client.get(made["url"]).json()["webhook"] == webhook
+    assert [each["webhook"] for each in client.get("/v1/jobs").json()] == [plain["webhook"], webhook]
+    assert plain["webhook"] is None
+    client.post(f"{made['url']}/cancel")
+    [message] = admin.get(webhook["deliveries"]).json()
+    assert (message["type"], message["job"], message["webhook"]) == ("job.failed", made["id"], webhook["id"])
+    assert admin.post(f"/v1/deliveries/{message['id']}/redeliver").status_code == 202
+    assert admin.get(webhook["url"]).json()["job"] == made["id"]
+    assert admin.get("/v1/webhooks").json() == []
+    stranger = callers.admin("other")
+    assert stranger.get(webhook["url"]).status_code == stranger.get(webhook["deliveries"]).status_code == 404
 
 
 @pytest.mark.parametrize(
@@ -231,6 +250,10 @@ def test_a_job_tells_how_far_it_is(callers: Callers, service: Service) -> None:
     assert "No worker" in target["problem"]
     with service.database.transaction() as session:
         workers.joined(session, Presence(id="w", backends=("npu",), slots=1))
+    assert client.get(f"/v1/jobs/{job.id}").json()["targets"][0]["problem"] == ""
+    service.database.run(lambda session: queues.limit(session, "npu", 0))
+    assert "paused" in client.get(f"/v1/jobs/{job.id}").json()["targets"][0]["problem"]
+    service.database.run(lambda session: queues.limit(session, "npu", None))
     assert client.get(f"/v1/jobs/{job.id}").json()["targets"][0]["problem"] == ""
     finish(service, job.searches[0].id, refusing_exp())
     shown = client.get(f"/v1/jobs/{job.id}").json()

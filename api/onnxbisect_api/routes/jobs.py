@@ -14,14 +14,14 @@ from onnxbisect_api.access import Caller, Contributor, Reader, Submitter
 from onnxbisect_api.addresses import TheAddresses
 from onnxbisect_api.job_making import accepted, made, ring
 from onnxbisect_api.job_request import ONE_LINE, BackendName, JobRequest
-from onnxbisect_api.job_view import JobView, SubmittedView, job_view
+from onnxbisect_api.job_view import Circumstances, JobView, SubmittedView, job_view
 from onnxbisect_api.labels import TheLabels
 from onnxbisect_api.names import SHA256_PATTERN, IdempotencyKey, RowId
 from onnxbisect_api.pages import Paged
 from onnxbisect_api.problems import missing
 from onnxbisect_api.service import TheService
 from onnxbisect_api.watch import TheWatch
-from onnxbisect_db import jobs, lifecycle, retention, workers
+from onnxbisect_db import jobs, lifecycle, retention
 from onnxbisect_db.jobs import Filter
 from onnxbisect_db.states import JobState
 from onnxbisect_db.tables import Job
@@ -78,9 +78,9 @@ def listed(
     wanted = Filter(state=state, verdict=verdict, text=text or None, model_sha256=model, backend=target, labels=labels)
     with service.database.session() as session:
         page = jobs.listed(session, caller.tenant, wanted, after=paged.after, limit=paged.limit)
-        offered = workers.slots(session)
+        circumstances = Circumstances.of(session, page.jobs)
     paged.next_is(page.after)
-    return [job_view(job, addresses, offered) for job in page.jobs]
+    return [job_view(job, addresses, circumstances) for job in page.jobs]
 
 
 @router.get("/jobs/{job_id}", summary="A job, now or when it has ended")
@@ -141,7 +141,7 @@ def _read(service: Service, caller: Caller, addresses: TheAddresses, job_id: str
         job = jobs.get(session, job_id, caller.tenant)
         if job is None:
             raise missing("job")
-        return job, job_view(job, addresses, workers.slots(session))
+        return job, job_view(job, addresses, Circumstances.of(session, [job]))
 
 
 def _changed(

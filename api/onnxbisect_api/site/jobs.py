@@ -13,13 +13,13 @@ from onnxbisect_api import labels
 from onnxbisect_api.access import Reader
 from onnxbisect_api.addresses import TheAddresses
 from onnxbisect_api.job_request import ONE_LINE, BackendName
-from onnxbisect_api.job_view import JobView, job_view
+from onnxbisect_api.job_view import Circumstances, JobView, job_view
 from onnxbisect_api.names import UUID_PATTERN
 from onnxbisect_api.pages import Paged
 from onnxbisect_api.problems import Problem
 from onnxbisect_api.service import TheService
 from onnxbisect_api.site.rendering import page
-from onnxbisect_db import jobs, workers
+from onnxbisect_db import jobs
 from onnxbisect_db.jobs import Filter
 from onnxbisect_db.states import JobState
 
@@ -59,9 +59,9 @@ def listed(
     )
     with service.database.session() as session:
         found = jobs.listed(session, caller.tenant, sought, after=paged.after, limit=paged.limit)
-        offered = workers.slots(session)
+        circumstances = Circumstances.of(session, found.jobs)
     paged.next_is(found.after)
-    shown = [job_view(job, addresses, offered) for job in found.jobs]
+    shown = [job_view(job, addresses, circumstances) for job in found.jobs]
     part = "_jobs.html.j2" if request.headers.get("hx-request") else "jobs.html.j2"
     return page(
         request,
@@ -70,7 +70,9 @@ def listed(
         jobs=shown,
         going=any(not job.state.ended for job in shown),
         # Those that one may ask for: what is offered, and what is asked for already.
-        backends=sorted({*offered, *(view.backend for job in shown for view in job.targets), *filter(None, [target])}),
+        backends=sorted(
+            {*circumstances.offered, *(view.backend for job in shown for view in job.targets), *filter(None, [target])}
+        ),
         state=state,
         text=text or "",
         target=target,

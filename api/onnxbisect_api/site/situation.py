@@ -10,10 +10,9 @@ from onnxbisect.verdict import Status
 from onnxbisect_api.access import Caller
 from onnxbisect_api.addresses import Addresses
 from onnxbisect_api.found import job_of, search_of
-from onnxbisect_api.job_view import JobView, TargetView, job_view
+from onnxbisect_api.job_view import Circumstances, JobView, TargetView, job_view
 from onnxbisect_api.known import Known, StatesView, so_far
 from onnxbisect_api.site.progress import Progress, lasting, progress
-from onnxbisect_db import workers
 from onnxbisect_db.states import JobState, Stage
 from onnxbisect_db.tables import Job, Search
 from onnxbisect_worker.service import Service
@@ -71,7 +70,7 @@ def situation(
     """As it is now; a 404 where there is no such job or target."""
     with service.database.session() as session:
         job = job_of(session, job_id, caller)
-        view = job_view(job, addresses, workers.slots(session))
+        view = job_view(job, addresses, Circumstances.of(session, [job]))
         if number is None and len(job.searches) > 1:
             return Situation(row=job, job=view, search=None, target=None, progress=None, states=None)
         search = search_of(job, number)
