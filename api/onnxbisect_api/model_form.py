@@ -4,6 +4,7 @@ A part's file name is what the model says about it: its own name for `model`, th
 Fields that are text and no file may come with them.
 """
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -24,9 +25,12 @@ _MOST_FILES = 10_000
 
 @dataclass(frozen=True, kw_only=True)
 class Form:
-    """What came: the ONNX file, and by location the files of its data."""
+    """What came: the ONNX file, and by location the files of its data. `sha256` is of all their bytes, as a report has
+    it: of the ONNX file, and then of its data, in the order of their locations.
+    """
 
     name: str
+    sha256: str
     model: Stored
     data: dict[str, Stored]
 
@@ -104,7 +108,8 @@ class ModelForm:
             self._texts.demand_all()
         demand_tree(self._data)
         name, model = self._model
-        return Form(name=name, model=model.seal(), data={at: file.seal() for at, file in self._data.items()})
+        stored, data = model.seal(), {at: file.seal() for at, file in self._data.items()}
+        return Form(name=name, sha256=self._sha256() if data else stored.sha256, model=stored, data=data)
 
     def finish(self) -> None:
         """Give all files their names."""
@@ -115,6 +120,13 @@ class ModelForm:
         """See `Sink.abandon`."""
         for file in self._files():
             file.abandon()
+
+    def _sha256(self) -> str:
+        assert self._model is not None  # noqa: S101 - who asks has looked
+        digest = hashlib.sha256()
+        for file in [self._model[1], *(self._data[location] for location in sorted(self._data))]:
+            file.add_to(digest)
+        return digest.hexdigest()
 
     def _files(self) -> list[Unfinished]:
         return [*self._data.values(), *([self._model[1]] if self._model is not None else [])]

@@ -13,6 +13,7 @@ from onnxbisect_api.receiving import DIGESTS, receive
 from onnxbisect_api.room import room
 from onnxbisect_db import models
 from onnxbisect_db.tables import Model
+from onnxbisect_db.unfinished import Stored
 from onnxbisect_worker.service import Service
 
 _NAME_CHARACTERS = 200
@@ -46,10 +47,15 @@ async def receive_form(
 def note_form(session: Session, tenant: str, came: Form) -> Model:
     """The form's model is the tenant's."""
     data = {location: stored.sha256 for location, stored in came.data.items()}
-    return note(session, tenant, came.model.sha256, came.name, came.size, data)
+    onnx = came.model.sha256 if data else None
+    name = _shown(came.name)
+    return models.keep(session, tenant=tenant, sha256=came.sha256, name=name, size=came.size, onnx=onnx, files=data)
 
 
-def note(session: Session, tenant: str, sha256: str, name: str, size: int, data: dict[str, str] | None) -> Model:
-    """A model whose files are in place is the tenant's. The name is for reading only."""
-    shown = clip(name.replace("\\", "/").rpartition("/")[2].strip() or "model.onnx", _NAME_CHARACTERS)
-    return models.keep(session, tenant=tenant, sha256=sha256, name=shown, size=size, files=data)
+def note(session: Session, tenant: str, stored: Stored, name: str) -> Model:
+    """A model that is one file, which is in place, is the tenant's. The name is for reading only."""
+    return models.keep(session, tenant=tenant, sha256=stored.sha256, name=_shown(name), size=stored.size)
+
+
+def _shown(name: str) -> str:
+    return clip(name.replace("\\", "/").rpartition("/")[2].strip() or "model.onnx", _NAME_CHARACTERS)

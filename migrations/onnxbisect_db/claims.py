@@ -33,8 +33,9 @@ class Claim:
     tenant: str
     model_sha256: str
     model_name: str
-    #: Of the model's external data: location to SHA-256.
-    model_files: Mapping[str, str]
+    #: SHA-256 of the ONNX file, and by location of the files of its external data.
+    onnx: str
+    data: Mapping[str, str]
     request: Mapping[str, Any]
     backend: str
     options: Mapping[str, Any]
@@ -81,9 +82,9 @@ def take(session: Session, hand: Hand, queue: Queue) -> Claim | None:
             return None
         found = session.execute(_WITH_MODEL, {"probe": chosen.probe_id}, execution_options=_AFRESH).one_or_none()
         if found is not None and found[0].state == ProbeState.QUEUED:
-            probe, search, files = found
+            probe, search, model = found
             _take(session, chosen.job, search, probe, hand, at)
-            return _claim(chosen.job, search, probe, files or {})
+            return _claim(chosen.job, search, probe, model)
     return None
 
 
@@ -100,7 +101,7 @@ def _take(session: Session, job: Job, search: Search, probe: Probe, hand: Hand, 
     events.tell(session, job, EventType.PROBE_ASKED, at, **facts)
 
 
-def _claim(job: Job, search: Search, probe: Probe, files: Mapping[str, str]) -> Claim:
+def _claim(job: Job, search: Search, probe: Probe, model: Model) -> Claim:
     assert search.identity is not None  # noqa: S101 - searches that ask are prepared
     assert search.universe is not None  # noqa: S101
     assert search.started_at is not None  # noqa: S101
@@ -112,7 +113,8 @@ def _claim(job: Job, search: Search, probe: Probe, files: Mapping[str, str]) -> 
         tenant=job.tenant,
         model_sha256=job.model_sha256,
         model_name=job.model_name,
-        model_files=files,
+        onnx=model.onnx_file,
+        data=model.files,
         request=job.request,
         backend=search.backend,
         options=search.options,
@@ -128,9 +130,9 @@ def _claim(job: Job, search: Search, probe: Probe, files: Mapping[str, str]) -> 
 
 _AFRESH = {"populate_existing": True}
 _WITH_MODEL = (
-    select(Probe, Search, Model.files)
+    select(Probe, Search, Model)
     .join(Search, Search.id == Probe.search_id)
     .join(Job, Job.id == Search.job_id)
-    .outerjoin(Model, and_(Model.tenant == Job.tenant, Model.sha256 == Job.model_sha256))
+    .join(Model, and_(Model.tenant == Job.tenant, Model.sha256 == Job.model_sha256))
     .where(Probe.id == bindparam("probe"))
 )

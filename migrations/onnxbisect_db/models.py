@@ -23,19 +23,24 @@ class Page:
 
 
 def keep(
-    session: Session, *, tenant: str, sha256: str, name: str, size: int, files: Mapping[str, str] | None = None
+    session: Session,
+    *,
+    tenant: str,
+    sha256: str,
+    name: str,
+    size: int,
+    onnx: str | None = None,
+    files: Mapping[str, str] | None = None,
 ) -> Model:
-    """Note an upload whose files are in place, of `size` bytes together. Uploading it again is the same model, with the
-    new name and files; without `files` it keeps those that it has.
+    """Note an upload whose files are in place, of `size` bytes together. `onnx` is the SHA-256 of the ONNX file, where
+    there are other files, too. Uploading it again is the same model, with the new name.
 
-    InUseError where a job that is not over reads other files: two halves of it would speak of two models.
+    InUseError where a job that is not over reads other files: the same bytes may be cut into files in another way.
     """
     at = now(session)
     known = session.get(Model, (tenant, sha256), with_for_update=True, populate_existing=True)
-    if known is not None and files is None:
-        files, size = known.files, known.size
-    fresh = {"name": name, "size": size, "files": dict(files or {}), "used_at": at}
-    if known is not None and known.files != fresh["files"]:
+    fresh = {"name": name, "size": size, "onnx": onnx, "files": dict(files or {}), "used_at": at}
+    if known is not None and (known.onnx, known.files) != (fresh["onnx"], fresh["files"]):
         _demand_idle(session, known)
     kept = (
         insert(session, Model)
@@ -74,8 +79,9 @@ def remove(session: Session, sha256: str, tenant: str) -> set[str] | None:
     user = session.scalars(users.limit(1)).one_or_none()
     if user is not None:
         raise InUseError(f"Job {user} needs this model: delete the job first.")
+    files = model.all_files
     session.execute(delete(Model).where(Model.tenant == tenant, Model.sha256 == sha256))
-    return {sha256, *model.files.values()}
+    return files
 
 
 def _demand_idle(session: Session, model: Model) -> None:

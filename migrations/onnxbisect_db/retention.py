@@ -10,12 +10,14 @@ from sqlalchemy.orm import Session, aliased
 from onnxbisect_db import lifecycle, locking
 from onnxbisect_db.database import Database, now
 from onnxbisect_db.files import FileStore
+from onnxbisect_db.insertion import insert_if_new
 from onnxbisect_db.states import JobState
-from onnxbisect_db.tables import Delivery, Job, KeptVerdict, Model, Probe, Search, Upload
+from onnxbisect_db.tables import Delivery, Job, KeptVerdict, Model, Probe, Search, UnneededFile, Upload
 
 #: Nothing younger is cleared away: a file is stored before the row that speaks of it.
 _GRACE_SECONDS = 3600.0
-_UPLOAD_SECONDS = 60.0
+#: What was deleted goes even if it is young, but not within so many seconds: it may have been stored again just now.
+_AGAIN_SECONDS = 60.0
 _AT_A_TIME = 100
 
 
@@ -43,7 +45,16 @@ def forget(session: Session, job_id: str, tenant: str) -> list[str] | None:
     _delete(session, [job_id])
     _drop_model(session, tenant, sha256)
     _drop_uploads(session, tenant, uploads)
-    return sorted(spoken_of - needed(session))
+    return release(session, spoken_of)
+
+
+def release(session: Session, names: Iterable[str]) -> list[str]:
+    """Of files that something no longer speaks of those that nothing does, to be discarded once this is committed."""
+    unneeded = sorted(set(names) - needed(session))
+    if unneeded:
+        rows = [{"sha256": sha256, "since": now(session)} for sha256 in unneeded]
+        session.execute(insert_if_new(session, UnneededFile), rows)
+    return unneeded
 
 
 def sweep(database: Database, files: FileStore, retention: Retention) -> int:
@@ -62,18 +73,28 @@ def sweep(database: Database, files: FileStore, retention: Retention) -> int:
 
 
 def discard(files: FileStore, names: Iterable[str]) -> None:
-    """Delete the files that `forget` named. One that was stored within the last minute may be somebody's upload that is
-    not in the database yet; the next sweep takes it if it is not.
-    """
+    """Delete the files that were released, as far as they are old enough; `clear` takes the others."""
     for sha256 in names:
-        files.discard(sha256, older_than=_UPLOAD_SECONDS)
+        files.discard(sha256, older_than=_AGAIN_SECONDS)
+
+
+def clear(database: Database, files: FileStore) -> int:
+    """Delete what was released some time ago, unless it is needed again. Returns how many files are left for later."""
+    with database.session() as session:
+        since = now(session) - timedelta(seconds=_AGAIN_SECONDS)
+        released = set(session.scalars(select(UnneededFile.sha256).where(UnneededFile.since <= since)))
+        again = released & needed(session) if released else set()
+    gone = {sha256 for sha256 in released - again if files.discard(sha256, older_than=_AGAIN_SECONDS)}
+    if again or gone:
+        database.run(lambda session: session.execute(delete(UnneededFile).where(UnneededFile.sha256.in_(again | gone))))
+    return len(released - again - gone)
 
 
 def needed(session: Session) -> set[str]:
     """Every file that a row speaks of."""
     found: set[str] = set()
-    for sha256, others in session.execute(select(Model.sha256, Model.files)):
-        found |= {sha256, *others.values()}
+    for sha256, onnx, others in session.execute(select(Model.sha256, Model.onnx, Model.files)):
+        found |= {onnx or sha256, *others.values()}
     found |= set(session.scalars(select(Upload.sha256)))
     for mine in session.scalars(select(Job.files)):
         found |= set(mine)
@@ -83,9 +104,9 @@ def needed(session: Session) -> set[str]:
 
 
 def _files_of(session: Session, job: Job) -> set[str]:
-    found = {job.model_sha256, *job.files}
+    found = set(job.files)
     model = session.get(Model, (job.tenant, job.model_sha256))
-    found |= set(model.files.values()) if model is not None else set()
+    found |= model.all_files if model is not None else set()
     for search in lifecycle.searches_of(session, job):
         found |= {search.universe, search.graph, search.report, *search.files.values()} - {None}
     return found

@@ -88,6 +88,12 @@ class Unfinished:
             self._file.close()
         return Stored(sha256=self._digest.hexdigest(), size=self._size)
 
+    def add_to(self, digest: "hashlib._Hash") -> None:
+        """Make the bytes of a file that is sealed part of what the digest is of."""
+        with self._path.open("rb") as file:
+            while block := file.read(_AT_A_TIME):
+                digest.update(block)
+
     def finish(self) -> Stored:
         """Seal it, and give it its name."""
         stored = self.seal()

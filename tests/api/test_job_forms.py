@@ -21,6 +21,8 @@ from onnxbisect_worker.settings import Settings
 ONNXRUNTIME = {"backend": "onnxruntime"}
 ONNX = b"an onnx file, as far as the API knows"
 SHA256 = hashlib.sha256(ONNX).hexdigest()
+#: With the data that most forms here bring.
+NAMED = hashlib.sha256(ONNX + b"w").hexdigest()
 
 
 def ask(model: str, **wanted: Any) -> dict[str, Any]:
@@ -47,15 +49,15 @@ def test_a_form_makes_the_job_that_a_sha256_makes(callers: Callers, service: Ser
     assert (made["state"], made["labels"], made["model"]["sha256"]) == (
         "queued",
         {"repo": "net"},
-        SHA256,
+        NAMED,
     )
     assert len(bell.searches) == 1
-    kept = client.get(f"/v1/models/{SHA256}").json()
+    kept = client.get(f"/v1/models/{NAMED}").json()
     assert kept["name"] == "net.onnx"
     assert kept["files"] == {"weights/a.bin": hashlib.sha256(b"w").hexdigest()}
     with service.database.session() as session:
         one = jobs.get(session, made["id"], "")
-    again = client.post("/v1/jobs", json=ask(SHA256, labels={"repo": "net"})).json()
+    again = client.post("/v1/jobs", json=ask(NAMED, labels={"repo": "net"})).json()
     with service.database.session() as session:
         other = jobs.get(session, again["id"], "")
     assert one is not None
@@ -67,7 +69,7 @@ def test_an_idempotent_form_makes_one_job(callers: Callers, service: Service, be
     client, key = callers.submitter(), {"Idempotency-Key": "k-1"}
     first, again = (client.post("/v1/jobs", files=form(data={"w": b"w"}), headers=key) for _ in range(2))
     assert (first.status_code, first.json()) == (202, again.json())
-    assert client.post("/v1/jobs", json=ask(SHA256), headers=key).json() == first.json()
+    assert client.post("/v1/jobs", json=ask(NAMED), headers=key).json() == first.json()
     assert len(bell.searches) == 1
     assert len(left_over(service)) == 2
     assert first.json()["id"] in client.post("/v1/jobs", files=form(recheck=True), headers=key).json()["detail"]

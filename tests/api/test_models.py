@@ -4,6 +4,7 @@ import hashlib
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from callers import Callers
@@ -131,11 +132,56 @@ def test_a_model_with_external_data(client: TestClient, service: Service) -> Non
     assert response.status_code == 201
     told = response.json()
     assert told["files"] == {"weights/a.bin": sha256(WEIGHTS), "b.bin": sha256(b""), "ünï code.bin": sha256(b"b")}
-    assert (told["sha256"], told["name"], told["size"]) == (SHA256, "net.onnx", len(ONNX) + len(WEIGHTS) + 1)
+    named = sha256(ONNX + WEIGHTS + b"b")  # the data by location: b.bin is empty, weights/a.bin, and the last one
+    assert (told["sha256"], told["name"], told["size"]) == (named, "net.onnx", len(ONNX) + len(WEIGHTS) + 1)
     with service.files.open(sha256(WEIGHTS)) as file:
         assert file.read() == WEIGHTS
     assert len(left_over(service)) == 4
-    assert client.put("/v1/models", content=ONNX).json()["files"] == told["files"]
+    assert client.head(f"/v1/models/{named}").status_code == 200
+    again = client.post("/v1/models", files=form[::-1])
+    assert (again.status_code, again.json()["sha256"]) == (200, named)
+
+
+def test_one_graph_with_other_weights_is_another_model(client: TestClient, service: Service) -> None:
+    first, second = (
+        client.post("/v1/models", files=[("model", ("net.onnx", ONNX)), ("data", ("w", weights))]).json()
+        for weights in (b"v", b"w")
+    )
+    job = new_job(service, model=first["sha256"])
+    aged(service)
+    assert client.delete(f"/v1/models/{second['sha256']}").status_code == 204
+    assert client.head(f"/v1/models/{first['sha256']}").status_code == 200  # the graph is the other one's, too
+    assert client.delete(f"/v1/models/{first['sha256']}").status_code == 409
+    with service.database.session() as session:
+        model = jobs.get(session, job, "")
+        assert model is not None
+        assert model.model_sha256 == first["sha256"]
+    assert client.head(f"/v1/models/{SHA256}").status_code == 404
+
+
+def test_the_same_bytes_in_other_files_wait_for_the_job_that_reads_them(client: TestClient, service: Service) -> None:
+    def cut(first: bytes, second: bytes) -> Any:
+        form = [("model", ("net.onnx", ONNX)), ("data", ("a", first)), ("data", ("b", second))]
+        return client.post("/v1/models", files=form)
+
+    model = cut(b"xy", b"z").json()["sha256"]
+    new_job(service, model=model)
+    assert cut(b"xy", b"z").status_code == 200
+    assert cut(b"x", b"yz").status_code == 409
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "status"),
+    [
+        (b"", {}, 422),
+        (b"--x", {"Content-Type": "multipart/form-data; boundary=x"}, 415),
+    ],
+)
+def test_what_is_no_file_is_not_taken_for_one(
+    client: TestClient, service: Service, body: bytes, headers: dict[str, str], status: int
+) -> None:
+    assert client.put("/v1/models", content=body, headers=headers).status_code == status
+    assert left_over(service) == []
 
 
 @pytest.mark.parametrize(
@@ -207,9 +253,9 @@ def test_what_is_no_form_is_said_to_be_none(client: TestClient) -> None:
     assert client.post("/v1/models", content=ONNX, headers=wrong).status_code == 422
 
 
-def new_job(service: Service, files: tuple[str, ...] = (), tenant: str = "") -> str:
+def new_job(service: Service, files: tuple[str, ...] = (), tenant: str = "", model: str = SHA256) -> str:
     with service.database.transaction() as session:
-        wanted = NewJob(model_sha256=SHA256, targets=(NewTarget(backend="npu"),), files=files)
+        wanted = NewJob(model_sha256=model, targets=(NewTarget(backend="npu"),), files=files)
         return jobs.create(session, wanted, tenant=tenant).job.id
 
 
@@ -221,16 +267,15 @@ def test_a_model_that_a_job_needs_is_not_deleted(client: TestClient, service: Se
     assert response.status_code == 409
     assert job in response.json()["detail"]
     assert client.head(f"/v1/models/{SHA256}").status_code == 200
-    changed = client.post("/v1/models", files=[("model", ("net.onnx", ONNX)), ("data", ("w", b"w"))])
-    assert changed.status_code == 409
 
 
 def test_a_deleted_model_is_gone_from_the_disk(client: TestClient, service: Service) -> None:
-    client.post("/v1/models", files=[("model", ("net.onnx", ONNX)), ("data", ("w", b"w"))])
+    form = [("model", ("net.onnx", ONNX)), ("data", ("w", b"w"))]
+    model = client.post("/v1/models", files=form).json()["sha256"]
     aged(service)
-    assert client.delete(f"/v1/models/{SHA256}").status_code == 204
+    assert client.delete(f"/v1/models/{model}").status_code == 204
     assert left_over(service) == []
-    assert client.delete(f"/v1/models/{SHA256}").status_code == 404
+    assert client.delete(f"/v1/models/{model}").status_code == 404
 
 
 def test_a_reader_may_look_and_not_touch(callers: Callers) -> None:

@@ -57,7 +57,8 @@ def new_job(database: Database, *backends: str, tenant: str = "", key: str | Non
     model = wanted.pop("model_sha256", MODEL)
 
     def make(session: Any) -> Job:
-        models.keep(session, tenant=tenant, sha256=model, name="net.onnx", size=10)
+        if models.get(session, model, tenant) is None:
+            models.keep(session, tenant=tenant, sha256=model, name="net.onnx", size=10)
         request = NewJob(model_sha256=model, targets=targets, **wanted)
         return jobs.create(session, request, tenant=tenant, idempotency_key=key).job
 

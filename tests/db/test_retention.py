@@ -15,7 +15,7 @@ from onnxbisect_db.database import Database
 from onnxbisect_db.files import Files
 from onnxbisect_db.retention import Retention
 from onnxbisect_db.states import Stage
-from onnxbisect_db.tables import Base, Job, Queue
+from onnxbisect_db.tables import Base, Job, Queue, UnneededFile
 
 KEY = "1" * 64
 
@@ -51,13 +51,15 @@ def finished(database: Database, files: Files, content: bytes, model: str) -> tu
     return job, report
 
 
-def test_a_deleted_job_leaves_nothing(database: Database, files: Files) -> None:
+def test_a_deleted_job_leaves_nothing(database: Database, files: Files, clock: Clock) -> None:
     model = old(files, b"model")
     job, report = finished(database, files, b"report", model)
     assert not delete(database, files, job, "stranger")
     assert delete(database, files, job)
     assert not delete(database, files, job)
     assert files.size(model) is files.size(report) is None
+    clock.forward(61)
+    assert retention.clear(database, files) == 0
     with database.session() as session:
         left = {
             table.name: session.scalars(select(func.count()).select_from(table)).one()
@@ -167,6 +169,31 @@ def test_old_models_go_unless_a_job_has_them(database: Database, files: Files, c
         models.keep(session, tenant="", sha256=fresh, name="m", size=5, files={"w": used})
     assert retention.sweep(database, files, Retention(models=timedelta(days=1))) == 1
     assert set(files.names()) == {used, fresh}
+
+
+def test_what_is_deleted_young_goes_soon_unless_somebody_needs_it_again(
+    database: Database, files: Files, clock: Clock
+) -> None:
+    [model, again] = [files.put([content]).sha256 for content in (b"model", b"again")]
+    with database.transaction() as session:
+        for sha256 in (model, again):
+            models.keep(session, tenant="", sha256=sha256, name="m", size=5)
+    for sha256 in (model, again):
+        with database.transaction() as session:
+            gone = models.remove(session, sha256, "")
+            released = retention.release(session, gone or ())
+        retention.discard(files, released)
+    assert set(files.names()) == {model, again}  # they are young: somebody may store them again this very moment
+    clock.forward(61)
+    assert retention.clear(database, files) == 2  # and they may have been touched since
+    for sha256 in (model, again):
+        os.utime(files.path(sha256), (time.time() - 61,) * 2)
+    with database.transaction() as session:
+        models.keep(session, tenant="", sha256=again, name="m", size=5)
+    assert retention.clear(database, files) == 0
+    assert set(files.names()) == {again}
+    with database.session() as session:
+        assert session.scalars(select(UnneededFile)).all() == []
 
 
 def test_without_a_limit_only_orphans_go(database: Database, files: Files, clock: Clock) -> None:

@@ -9,6 +9,7 @@ from onnxbisect_db.errors import InUseError, UnknownFileError
 from onnxbisect_db.tables import Model
 
 SAMPLE = "5" * 64
+GRAPH = "6" * 64
 
 
 def keep(database: Database, number: int = 0, tenant: str = "", **wanted: object) -> Model:
@@ -36,14 +37,14 @@ def test_models_are_listed_newest_first_page_by_page(database: Database, clock: 
 
 
 def test_a_model_is_removed_with_its_files_for_its_owner_only(database: Database) -> None:
-    keep(database, 1, files={"w.bin": SAMPLE})
+    keep(database, 1, onnx=GRAPH, files={"w.bin": SAMPLE})
     keep(database, 1, tenant="other")
     with database.transaction() as session:
         assert models.remove(session, f"{1:064x}", "stranger") is None
-        assert models.remove(session, f"{1:064x}", "") == {f"{1:064x}", SAMPLE}
+        assert models.remove(session, f"{1:064x}", "") == {GRAPH, SAMPLE}
+        assert models.remove(session, f"{1:064x}", "other") == {f"{1:064x}"}
     with database.session() as session:
         assert models.get(session, f"{1:064x}", "") is None
-        assert models.get(session, f"{1:064x}", "other") is not None
 
 
 def test_a_model_that_a_job_needs_stays(database: Database) -> None:
@@ -54,11 +55,10 @@ def test_a_model_that_a_job_needs_stays(database: Database) -> None:
         assert models.get(session, MODEL, "") is not None
 
 
-def test_the_graph_alone_takes_no_weights_away(database: Database) -> None:
-    keep(database, 1, files={"w.bin": SAMPLE}, size=100)
-    again = keep(database, 1, name="other.onnx", size=10)
-    assert (again.files, again.size, again.name) == ({"w.bin": SAMPLE}, 100, "other.onnx")
-    assert keep(database, 1, files={}).files == {}
+def test_a_model_that_is_uploaded_again_has_the_new_name(database: Database) -> None:
+    keep(database, 1, onnx=GRAPH, files={"w.bin": SAMPLE}, size=100)
+    again = keep(database, 1, onnx=GRAPH, files={"w.bin": SAMPLE}, size=100, name="other.onnx")
+    assert (again.files, again.onnx_file, again.size, again.name) == ({"w.bin": SAMPLE}, GRAPH, 100, "other.onnx")
 
 
 def test_weights_do_not_change_under_a_job_that_reads_them(database: Database) -> None:

@@ -51,7 +51,7 @@ class Place:
             proto = onnx.load(model, load_external_data=False)
             data = {str(path.relative_to(model.parent)): self.store(path) for path in locations(proto, model.parent)}
         known = {
-            "model_sha256": self.store(model) if isinstance(model, Path) else self.files.put([model]).sha256,
+            "onnx": self.store(model) if isinstance(model, Path) else self.files.put([model]).sha256,
             "model_name": model.name if isinstance(model, Path) else "model.onnx",
             "files": data,
             "backend": backend,

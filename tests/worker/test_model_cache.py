@@ -54,7 +54,7 @@ def test_onnx_reads_what_was_put_together(tmp_path: Path) -> None:
     case = place.case(source)
     paths = {location: place.files.path(sha256) for location, sha256 in case.files.items()}
     cache = ModelCache(tmp_path / "cache", 1 << 20)
-    held = cache.assembled(case.model_sha256, place.files.path(case.model_sha256), paths)
+    held = cache.assembled(case.onnx, place.files.path(case.onnx), paths)
     assert load(held.path).sha256 == load(source).sha256
     held.let_go()
 

@@ -170,7 +170,7 @@ def test_a_model_cannot_say_that_its_data_lies_in_a_strangers_file(tmp_path: Pat
     tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[4], data_location=TensorProto.EXTERNAL)
     entry = tensor.external_data.add(key="location", value=secret.sha256[2:])
     case = None
-    while case is None or case.model_sha256[:2] != secret.sha256[:2]:  # beside it, as both are stored
+    while case is None or case.onnx[:2] != secret.sha256[:2]:  # beside it, as both are stored
         number += 1
         add = helper.make_node("Add", ["x", "w"], ["y"], doc_string=str(number))
         raw = model(add, tensors=(tensor,))
@@ -549,11 +549,11 @@ def test_a_host_that_cannot_be_started_is_a_sentence(tmp_path: Path) -> None:
 def test_a_file_that_is_stored_no_more_is_named(tmp_path: Path) -> None:
     place = Place.at(tmp_path)
     case = place.case(relus(2))
-    place.files.discard(case.model_sha256, older_than=0)
+    place.files.discard(case.onnx, older_than=0)
     with (
         place.hosts() as hosts,
         hosts.lent(case) as host,
-        pytest.raises(OnnxBisectError, match=f"{case.model_sha256} of the job is not stored here any more"),
+        pytest.raises(OnnxBisectError, match=f"{case.onnx} of the job is not stored here any more"),
     ):
         host.prepare()
 

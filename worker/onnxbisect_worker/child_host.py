@@ -134,8 +134,8 @@ class ChildHost:
         return Setup(
             folder=str(folder),
             environment=host_environment(folder, self._inherited()),
-            model=self._path(case.model_sha256),
-            model_sha256=case.model_sha256,
+            model=self._path(case.onnx),
+            onnx=case.onnx,
             model_name=case.model_name,
             files={location: self._path(name) for location, name in case.files.items()},
             backend=case.backend,

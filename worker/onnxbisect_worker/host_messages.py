@@ -23,15 +23,16 @@ from onnxbisect_worker.order import Order
 class Setup:
     """A case, with the paths of its stored files, and the bounds under which it is worked on.
 
-    `folder` is the host's own, `environment` the whole one that compilers get. `files` and `calibration` are paths by
-    location and by name. `compile_seconds` and `compile_memory` bound one compile, `seconds` and `memory` everything
-    else. `hidden` are folders of which a compile sees nothing, None where it sees all that its user sees.
+    `folder` is the host's own, `environment` the whole one that compilers get. `model` is the path of the ONNX file,
+    `onnx` its SHA-256; `files` and `calibration` are paths by location and by name. `compile_seconds` and
+    `compile_memory` bound one compile, `seconds` and `memory` everything else. `hidden` are folders of which a compile
+    sees nothing, None where it sees all that its user sees.
     """
 
     folder: str
     environment: Mapping[str, str]
     model: str
-    model_sha256: str
+    onnx: str
     model_name: str
     files: Mapping[str, str]
     backend: str

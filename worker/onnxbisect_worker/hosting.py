@@ -33,12 +33,13 @@ class ToolBrokenError(BackendUnusableError):
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A stored model before a target. `files` are those of its external data: location to SHA-256.
+    """A stored model before a target. `onnx` is the SHA-256 of its file, `files` are those of its external data:
+    location to SHA-256.
 
     `prepared` is None for a case that is to be prepared. Hosts for equal cases do for each other.
     """
 
-    model_sha256: str
+    onnx: str
     model_name: str
     files: Mapping[str, str] = field(default_factory=dict)
     backend: str

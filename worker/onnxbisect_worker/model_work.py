@@ -115,7 +115,7 @@ class ModelWork:
         if setup.files:
             cache = ModelCache(Path(setup.cache), setup.cache_bytes)
             files = {location: Path(path) for location, path in setup.files.items()}
-            return cache.assembled(setup.model_sha256, Path(setup.model), files).path  # held while this process lives
+            return cache.assembled(setup.onnx, Path(setup.model), files).path  # held while this process lives
         # In a folder of its own: in the file store its data could be said to lie in a stranger's file.
         path = self._folder / "model" / MODEL_NAME
         path.parent.mkdir()

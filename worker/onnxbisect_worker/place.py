@@ -38,10 +38,11 @@ class Place:
 
     def case(self, work: Turn | Claim) -> Case:
         """The stored model before the target, as a host wants it."""
+        onnx, data = (work.onnx, work.data) if isinstance(work, Claim) else self._files_of(work)
         return Case(
-            model_sha256=work.model_sha256,
+            onnx=onnx,
             model_name=work.model_name,
-            files=work.model_files if isinstance(work, Claim) else self._files_of(work),
+            files=data,
             backend=work.backend,
             options={name: str(value) for name, value in work.options.items()},
             order=Order.from_json(work.request),
@@ -57,7 +58,7 @@ class Place:
         with self.service.database.session() as session:
             return workers.steps_aside(session, self.worker, backend)
 
-    def _files_of(self, turn: Turn) -> Mapping[str, str]:
+    def _files_of(self, turn: Turn) -> tuple[str, Mapping[str, str]]:
         with self.service.database.session() as session:
             model = models.get(session, turn.model_sha256, turn.tenant)
-        return {} if model is None else dict(model.files)
+        return (turn.model_sha256, {}) if model is None else (model.onnx_file, model.files)

@@ -12,6 +12,7 @@ from onnxbisect_worker.bell import ring_all
 from onnxbisect_worker.service import Service
 
 _SWEEP_SECONDS = 3600.0
+_CLEAR_SECONDS = 30.0
 #: Not while everything starts.
 _FIRST_SWEEP = 60.0
 
@@ -43,9 +44,11 @@ class Reconciler:
             log.warning("the database cannot be told that this process no longer reconciles: %s", type(error).__name__)
 
     def _run(self) -> None:
-        sweep_at = time.monotonic() + _FIRST_SWEEP
+        sweep_at = clear_at = time.monotonic() + _FIRST_SWEEP
         while True:
-            self._round()
+            if self._round() and time.monotonic() >= clear_at:
+                clear_at = time.monotonic() + _CLEAR_SECONDS
+                self._clear()
             if time.monotonic() >= sweep_at:
                 sweep_at = time.monotonic() + _SWEEP_SECONDS
                 self._sweep()
@@ -53,13 +56,22 @@ class Reconciler:
             if self._stopping.wait(self._service.settings.reconcile_seconds * jitter):
                 return
 
-    def _round(self) -> None:
+    def _round(self) -> bool:
+        """Whether this is the one that reconciles."""
         try:
             bells = reconcile(self._service.database, self._holder)
             if bells is not None:
                 ring_all(self._service.bell, bells)
+            return bells is not None
         except Exception as error:  # most likely the database is away, and comes back
             log.warning("reconciling failed: %s", type(error).__name__, exc_info=log.isEnabledFor(logging.DEBUG))
+            return False
+
+    def _clear(self) -> None:
+        try:
+            retention.clear(self._service.database, self._service.files)
+        except Exception as error:  # as above
+            log.warning("deleted files were not cleared away: %s", type(error).__name__, exc_info=True)
 
     def _sweep(self) -> None:
         settings, database = self._service.settings, self._service.database

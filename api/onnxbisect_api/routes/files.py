@@ -69,5 +69,5 @@ def delete(sha256: Sha256, service: TheService, caller: Submitter) -> None:
     with service.database.transaction() as session:
         if not uploads.remove(session, sha256, caller.tenant):
             raise missing("file")
-        unneeded = {sha256} - retention.needed(session)
+        unneeded = retention.release(session, [sha256])
     retention.discard(service.files, unneeded)

@@ -30,7 +30,7 @@ async def submit(
     def keep(came: Form) -> SubmittedView:
         return made(
             document.accepted,
-            came.model.sha256,
+            came.sha256,
             service,
             caller,
             addresses,

@@ -17,7 +17,7 @@ from onnxbisect_api.model_form import Form
 from onnxbisect_api.model_upload import note, note_form, receive_form
 from onnxbisect_api.names import Sha256
 from onnxbisect_api.pages import Paged
-from onnxbisect_api.problems import missing
+from onnxbisect_api.problems import Problem, missing
 from onnxbisect_api.receiving import DIGESTS, receive
 from onnxbisect_api.room import demand_length, quota_named, room
 from onnxbisect_api.service import TheService
@@ -48,7 +48,9 @@ _FORM = {
 class ModelView(BaseModel):
     """An uploaded model."""
 
-    sha256: str = Field(description="of the ONNX file; what jobs name it by")
+    sha256: str = Field(
+        description="of the ONNX file and then of its external data, by location; what jobs and reports name it by"
+    )
     size: int = Field(description="bytes of all its files")
     name: str = Field(description="what it was called when it was uploaded last")
     files: dict[str, str] = Field(description="SHA-256 of each file of external data, by location")
@@ -78,8 +80,10 @@ async def put(
     name: Annotated[str | None, Query(description="what to call it; else as `Content-Disposition` says")] = None,
 ) -> UploadedView:
     """The body is the file, as it is. Ask `HEAD /v1/models/{sha256}` first: it may be here already. A model with
-    external data is uploaded with `POST`; of one that was, this changes the name only.
+    external data is uploaded with `POST`.
     """
+    if request.headers.get("content-type", "").lower().startswith("multipart/"):
+        raise Problem(415, "The body of PUT is the ONNX file itself, as `curl -T` sends it: send forms with POST.")
     left = await run_in_threadpool(room, service, caller.tenant)
     demand_length(request, left)
     said = name if name is not None else _told(request)
@@ -87,13 +91,15 @@ async def put(
 
     def finish() -> UploadedView:
         room(service, caller.tenant).demand(file.seal().size)
+        if not file.seal().size:
+            raise Problem(422, "The body is empty: it is to be the ONNX file.")
         stored = file.finish()
         return _keep(
             service,
             caller.tenant,
             addresses,
             stored.sha256,
-            lambda session: note(session, caller.tenant, stored.sha256, said, stored.size, None),
+            lambda session: note(session, caller.tenant, stored, said),
         )
 
     with quota_named(left):
@@ -110,12 +116,15 @@ async def post(
     request: Request, response: Response, service: TheService, caller: Contributor, addresses: TheAddresses
 ) -> UploadedView:
     """A form: the ONNX file in the field `model`, each file of its data in a field `data`, whose file name is the
-    location that the model has for it, such as `weights/a.bin`.
+    location that the model has for it, such as `weights/a.bin`. Ask `HEAD /v1/models/{sha256}` first here, too, with
+    the SHA-256 of all bytes: of the ONNX file, and then of the data files, sorted by their locations.
     """
 
     def keep(came: Form) -> UploadedView:
-        sha256 = came.model.sha256
-        return _keep(service, caller.tenant, addresses, sha256, lambda session: note_form(session, caller.tenant, came))
+        def noted(session: Session) -> Model:
+            return note_form(session, caller.tenant, came)
+
+        return _keep(service, caller.tenant, addresses, came.sha256, noted)
 
     return _answered(response, await receive_form(request, service, caller.tenant, keep))
 
@@ -136,7 +145,7 @@ def shown(sha256: Sha256, service: TheService, caller: Reader, addresses: TheAdd
     with service.database.session() as session:
         model = models.get(session, sha256, caller.tenant)
     # Touched, so that they stay long enough for a job to name the model.
-    if model is None or not all(service.files.touch(each) for each in (model.sha256, *model.files.values())):
+    if model is None or not all(service.files.touch(each) for each in model.all_files):
         raise missing("model")
     return _view(model, addresses)
 
@@ -155,7 +164,7 @@ def delete(sha256: Sha256, service: TheService, caller: Submitter) -> None:
         gone = models.remove(session, sha256, caller.tenant)
         if gone is None:
             raise missing("model")
-        unneeded = gone - retention.needed(session)
+        unneeded = retention.release(session, gone)
     retention.discard(service.files, unneeded)
 
 

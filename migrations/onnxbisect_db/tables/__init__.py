@@ -3,7 +3,7 @@
 from onnxbisect_db.tables.access import Delivery, Endpoint, Token
 from onnxbisect_db.tables.base import Base, Rung
 from onnxbisect_db.tables.machines import Lease, Queue, Worker
-from onnxbisect_db.tables.work import Event, Job, KeptVerdict, Label, Model, Probe, Search, Upload
+from onnxbisect_db.tables.work import Event, Job, KeptVerdict, Label, Model, Probe, Search, UnneededFile, Upload
 
 __all__ = [
     "Base",
@@ -20,6 +20,7 @@ __all__ = [
     "Rung",
     "Search",
     "Token",
+    "UnneededFile",
     "Upload",
     "Worker",
 ]

@@ -14,8 +14,8 @@ from onnxbisect_db.tables.base import Base, Rung
 class Model(Base):
     """An uploaded model that a tenant may use: one file, or one file and those that its external data is in.
 
-    `sha256` is of the ONNX file; `files` maps each location in it to the SHA-256 of a content-addressed file. `size` is
-    of all of them together.
+    `sha256` is of all its bytes: of the ONNX file, and then of its data, by location. Each is a content-addressed file
+    of its own: `files` maps the locations to theirs. `size` is of all of them together.
     """
 
     __tablename__ = "model"
@@ -24,10 +24,22 @@ class Model(Base):
     sha256: Mapped[str] = mapped_column(String(64), primary_key=True)
     name: Mapped[str]
     size: Mapped[int] = mapped_column(BigInteger)
+    #: SHA-256 of the ONNX file, where that is not all of the model.
+    onnx: Mapped[str | None] = mapped_column(String(64))
     files: Mapped[dict[str, Any]] = mapped_column(default=dict)
     created_at: Mapped[datetime]
     #: When it was last uploaded or named by a job: what retention counts from.
     used_at: Mapped[datetime]
+
+    @property
+    def onnx_file(self) -> str:
+        """The SHA-256 under which the ONNX file is stored."""
+        return self.onnx or self.sha256
+
+    @property
+    def all_files(self) -> set[str]:
+        """The SHA-256 of every stored file of it."""
+        return {self.onnx_file, *self.files.values()}
 
 
 class Upload(Base):
@@ -41,6 +53,17 @@ class Upload(Base):
     created_at: Mapped[datetime]
     #: When it was last uploaded or named by a job: what retention counts from.
     used_at: Mapped[datetime]
+
+
+class UnneededFile(Base):
+    """A stored file that somebody has deleted with the last thing that spoke of it, until it is gone: who has just
+    stored the same bytes may not have said yet what for.
+    """
+
+    __tablename__ = "unneeded_file"
+
+    sha256: Mapped[str] = mapped_column(String(64), primary_key=True)
+    since: Mapped[datetime]
 
 
 class Job(Base):
