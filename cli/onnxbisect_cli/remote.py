@@ -2,7 +2,7 @@
 
 import hashlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -49,7 +49,7 @@ class Server:
         """
         if not data:
             sha256 = _sha256(model)
-            if self._send("GET", f"/v1/models/{sha256}", missing_is_fine=True).status_code == 200:
+            if self._send("GET", f"/v1/models/{sha256}", fine=(404,)).status_code == 200:
                 return sha256
             sent = self._send("PUT", "/v1/models", params={"name": model.name}, content=lambda: _chunks(model))
         else:
@@ -91,26 +91,13 @@ class Server:
     def culprit_file(self, job_id: str, target: int, number: int, name: str, to: Path) -> bool:
         """Fetches a file of the culprit, the first being 1; False where it has none of that name."""
         path = f"/v1/jobs/{job_id}/culprits/{number}/{name}"
-        with self._client.stream("GET", path, params={"target": target}) as answer:
-            if answer.status_code == 404:
-                return False
-            if answer.status_code != 200:
-                answer.read()
-                raise _refused(answer)
-            with to.open("wb") as file:
-                for chunk in answer.iter_bytes(_CHUNK):
-                    file.write(chunk)
-        return True
+        return self._send("GET", path, fine=(404,), to=to, params={"target": target}).is_success
 
     def model_explorer(self, job_id: str, target: int, name: str) -> bytes | None:
         """One of the files for Model Explorer; None where there is no picture of the model."""
         path = f"/v1/jobs/{job_id}/model-explorer/{name}"
-        answer = self._client.get(path, params={"target": target})
-        if answer.status_code in (404, 409):
-            return None
-        if answer.status_code != 200:
-            raise _refused(answer)
-        return answer.content
+        answer = self._send("GET", path, fine=(404, 409), params={"target": target})
+        return answer.content if answer.is_success else None
 
     def _json(self, method: str, path: str, **request: Any) -> dict[str, Any]:
         found: dict[str, Any] = self._send(method, path, **request).json()
@@ -121,26 +108,35 @@ class Server:
         method: str,
         path: str,
         *,
-        missing_is_fine: bool = False,
+        fine: Collection[int] = (),
         content: Callable[[], Iterator[bytes]] | None = None,
+        to: Path | None = None,
         **request: Any,
     ) -> httpx2.Response:
-        sends_files = "files" in request  # what was read of them is gone
+        """The answer, of whose refusals those of `fine` are no errors; what it brings goes to the file `to`.
+
+        Every try sends and fetches from the start: httpx2 rewinds `files` itself.
+        """
         for pause in (*_PAUSES, None):
             try:
                 body = None if content is None else content()
-                answer = self._client.request(method, path, content=body, **request)
+                with self._client.stream(method, path, content=body, **request) as answer:
+                    if to is None or not answer.is_success:
+                        answer.read()
+                    else:
+                        with to.open("wb") as file:
+                            file.writelines(answer.iter_bytes(_CHUNK))
             except httpx2.TransportError as error:
-                if pause is None or not self._reached or sends_files:
+                if pause is None or not self._reached:
                     what = str(error) or type(error).__name__
                     raise BackendUnusableError(f"The server {self._url} cannot be reached: {what}.") from error
                 time.sleep(pause)
                 continue
             self._reached = True
-            if answer.status_code in (429, 502, 503, 504) and pause is not None and "files" not in request:
+            if answer.status_code in (429, 502, 503, 504) and pause is not None:
                 time.sleep(max(pause, _asked(answer)))
                 continue
-            if answer.is_success or (missing_is_fine and answer.status_code == 404):
+            if answer.is_success or answer.status_code in fine:
                 return answer
             raise _refused(answer)
         raise AssertionError("the last try returns or raises")

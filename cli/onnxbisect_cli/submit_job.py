@@ -19,7 +19,7 @@ from onnxbisect_backends.probing.prober import PROBE_NAME
 from onnxbisect_cli.arguments import Format
 from onnxbisect_cli.remote import Server
 from onnxbisect_cli.reports import demand_overview, relabelled, render, render_overview, write_overview
-from onnxbisect_cli.run_job import COMPILES, demand_folder, exit_code
+from onnxbisect_cli.run_job import demand_folder, exit_code
 from onnxbisect_cli.signals import stopping
 from onnxbisect_cli.targets import Chosen
 
@@ -118,29 +118,34 @@ class _Told:
 
 
 def _show(server: Server, job: dict[str, Any], labels: Sequence[str], out: Path | None, form: Format) -> int:
-    targets = job["targets"]
-    if len(targets) == 1:
-        report = server.report(job["id"], 1)
-        if out is not None:
-            _write(server, job["id"], 1, report, out)
-        sys.stdout.write(render(report, form, files="" if out is None else str(out)))
-        return exit_code(report)
-    overview = relabelled(server.report(job["id"]), labels)
+    targets = dict(zip(labels, job["targets"], strict=True))
+    reports = {
+        label: server.report(job["id"], target["number"])
+        for label, target in targets.items()
+        if target["state"] == "done"
+    }
+    overview = relabelled(server.report(job["id"]), labels) if len(targets) > 1 else None
+    failures = {label: _failure(target) for label, target in targets.items() if label not in reports}
+    for label, failure in failures.items():
+        _say(f"{label}: {clean(str(failure))}")
+    unwritten = None
     if out is not None:
-        write_overview(overview, out)
-    worst = COMPILES
-    for label, target in zip(labels, targets, strict=True):
-        number = target["number"]
-        if target["state"] != "done":
-            worst = max(worst, _failure(target).exit_code)
-            _say(f"{label}: {clean(target['problem'])}")
-            continue
-        report = server.report(job["id"], number)
-        worst = max(worst, exit_code(report))
-        if out is not None:
-            _write(server, job["id"], number, report, out / label)
-    sys.stdout.write(render_overview(overview, form, files="" if out is None else str(out)))
-    return worst
+        try:
+            if overview is not None:
+                write_overview(overview, out)
+            for label, report in reports.items():
+                _write(server, job["id"], targets[label]["number"], report, out if overview is None else out / label)
+        except (OnnxBisectError, OSError) as error:  # the answer is there, whatever of it cannot be fetched or kept
+            unwritten = error
+    files = "" if out is None or unwritten else str(out)
+    if overview is None:
+        sys.stdout.write(render(reports[labels[0]], form, files=files))
+    else:
+        sys.stdout.write(render_overview(overview, form, files=files))
+    sys.stdout.flush()
+    if unwritten is not None:
+        raise unwritten
+    return max([*map(exit_code, reports.values()), *(failure.exit_code for failure in failures.values())])
 
 
 def _failure(ended: Mapping[str, Any]) -> OnnxBisectError:

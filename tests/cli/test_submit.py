@@ -7,7 +7,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import httpx2
 import onnx
 import pytest
 from command_line import PROGRAM
+from gateway import gateway
 from onnx import TensorProto, helper
 
 from onnxbisect_db.database import Database
@@ -77,6 +78,10 @@ def culprits(folder: Path) -> bytes:
     return json.dumps(json.loads((folder / "report.json").read_bytes())["culprits"]).encode()
 
 
+def files(folder: Path) -> set[Path]:
+    return {path.relative_to(folder) for path in folder.rglob("*") if path.is_file()}
+
+
 def without_costs(text: str) -> str:
     return re.sub(r"\d+ compiler calls?.*", "", text)
 
@@ -122,6 +127,28 @@ def test_external_data_goes_along(server: Server, tmp_path: Path) -> None:
     here = run(model, *EDGESAM, "--format", "json")
     assert json.loads(done.stdout)["culprits"] == json.loads(here.stdout)["culprits"]
     assert json.loads(done.stdout)["model"]["sha256"] == json.loads(here.stdout)["model"]["sha256"]
+
+
+def test_what_fails_on_the_way_is_tried_again(server: Server, tmp_path: Path) -> None:
+    model = next((MODELS / "external").glob("*.onnx"))
+    deny = ("--backend", "whitelist", "--option", "deny=Relu")
+    with gateway(server.url) as between:
+        there = replace(server, url=between.url).submit(model, *deny, "--out", tmp_path / "there")
+    here = run(model, *deny, "--out", tmp_path / "here")
+    assert (there.returncode, here.returncode) == (1, 1), there.stderr
+    assert set(between.troubles.values()) == {"busy", "cut"}
+    assert files(tmp_path / "there") == files(tmp_path / "here")
+    for file in ("culprits/01-Relu/model.onnx", "model-explorer/graph.json"):
+        assert (tmp_path / "there" / file).read_bytes() == (tmp_path / "here" / file).read_bytes()
+
+
+def test_a_file_that_cannot_be_had_does_not_cost_the_report(server: Server, tmp_path: Path) -> None:
+    with gateway(server.url) as between:
+        between.forbidden = "/culprits/"
+        done = replace(server, url=between.url).submit(SAM, *EDGESAM, "--out", tmp_path)
+    assert done.returncode == 2
+    assert "403" in done.stderr.splitlines()[-1]
+    assert "does not compile for whitelist" in done.stdout
 
 
 def test_several_targets_make_an_overview_and_a_report_each(server: Server, tmp_path: Path) -> None:
