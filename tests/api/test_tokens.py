@@ -47,6 +47,7 @@ def test_an_admin_has_his_own_tenant_only(callers: Callers) -> None:
         ({"name": "a\nb"}, "body.name"),
         ({"expires_at": "2020-01-01T00:00:00Z"}, "body.expires_at"),
         ({"expires_at": "2099-01-01T00:00:00"}, "body.expires_at"),
+        ({"expires_at": "9999-12-31T23:59:59-14:00"}, "body.expires_at"),
         ({"tenant": "other"}, "body.tenant"),
     ],
 )

@@ -19,6 +19,10 @@ router = APIRouter(tags=["tokens"])
 _Name = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]+$", max_length=200)]
 
 
+#: What lies behind is, in some zone, no date any more.
+_LAST = datetime(9999, 12, 30, tzinfo=UTC)
+
+
 class TokenRequest(BaseModel):
     """A new token."""
 
@@ -35,6 +39,8 @@ class TokenRequest(BaseModel):
     def _ahead(cls, value: datetime | None) -> datetime | None:
         if value is not None and value <= datetime.now(UTC):
             raise ValueError("must lie ahead")
+        if value is not None and value > _LAST:
+            raise ValueError(f"must not lie behind {_LAST:%Y-%m-%d}: leave it out for a token that does not expire")
         return value
 
 
