@@ -89,10 +89,8 @@ def made(
         if first is not None:
             first(session)
         created = jobs.create(session, new, tenant=caller.tenant, idempotency_key=idempotency_key)
-        if created.new and jobs.going(session, caller.tenant) > service.settings.tenant_jobs:
-            raise Problem(
-                429, f"{service.settings.tenant_jobs} jobs wait or run already: let some end, or cancel them.", _LATER
-            )
+        if created.new:
+            demand_few(session, service, caller)
         endpoint = endpoints.of_job(session, created.job.id)
         return created, Circumstances.of(session, [created.job]), None if endpoint is None else endpoint.secrets[0]
 
@@ -102,8 +100,15 @@ def made(
     return SubmittedView(**dict(job_view(created.job, addresses, circumstances)), webhook_secret=secret)
 
 
+def demand_few(session: Session, service: Service, caller: Caller) -> None:
+    """A 429 where more of the tenant's jobs wait or run than may, with the one that this transaction has begun."""
+    most = service.settings.tenant_jobs
+    if jobs.going(session, caller.tenant) > most:
+        raise Problem(429, f"{most} jobs wait or run already: let some end, or cancel them.", _LATER)
+
+
 def ring(service: Service, job: Job) -> None:
-    """Wake workers for the job's searches."""
+    """Wake workers for the job's searches that begin."""
     for search in job.searches:
-        bell = SearchBell(search_id=search.id, stage=Stage.PREPARE, backend=search.backend)
-        service.bell.search(bell)
+        if search.stage == Stage.PREPARE:
+            service.bell.search(SearchBell(search_id=search.id, stage=Stage.PREPARE, backend=search.backend))

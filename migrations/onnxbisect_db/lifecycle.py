@@ -77,20 +77,24 @@ def cancel(session: Session, job_id: str, tenant: str) -> Job | None:
 
 
 def retry(session: Session, job_id: str, tenant: str) -> Job | None:
-    """Begin it anew after it failed or was cancelled: what compilers answered is in the verdict base and costs nothing.
+    """Begin anew what has no verdict, after the job has ended: what compilers answered is in the verdict base and costs
+    nothing. Targets that are done keep their reports.
 
-    The caller rings for its searches. None where the tenant has no such job, JobStateError where there is nothing to
-    repeat.
+    The caller rings for the searches that begin. None where the tenant has no such job, JobStateError where there is
+    nothing to repeat.
     """
     job = _mine(session, job_id, tenant)
     if job is None:
         return None
-    if job.state not in (JobState.FAILED, JobState.CANCELLED):
-        raise JobStateError(f"Only jobs that failed or were cancelled can be retried; this one is {job.state}.")
+    if not JobState(job.state).ended:
+        raise JobStateError(f"Only a job that has ended can be retried; this one is {job.state}.")
+    again = [search for search in searches_of(session, job) if search.state != JobState.DONE]
+    if not again:
+        raise JobStateError("There is nothing to retry: every target of the job has a verdict.")
     at = now(session)
     job.state, job.problem, job.verdict = JobState.QUEUED, "", None
     job.started_at = job.ended_at = job.served_at = None
-    for search in searches_of(session, job):
+    for search in again:
         session.execute(delete(Probe).where(Probe.search_id == search.id))
         search.state, search.stage, search.problem, search.verdict = JobState.QUEUED, Stage.PREPARE, "", None
         search.fault = search.identity = search.universe = search.graph = search.report = None

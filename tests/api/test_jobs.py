@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from callers import Callers
 from given import done, finish, refusing_exp, running, uploaded
-from scenes import new_job, take
+from scenes import new_job, prepare, take
 from starlette.testclient import TestClient
 
 from onnxbisect_api.job_request import JobRequest
@@ -199,6 +199,19 @@ class TestQuota:
         client.post(f"{made[0].json()['url']}/cancel")
         assert client.post("/v1/jobs", json=ask(model)).status_code == 202
 
+    def test_a_retry_counts_like_a_new_job(self, callers: Callers, service: Service, bell: SilentBell) -> None:
+        client, model = callers.submitter(), uploaded(service)
+        urls = []
+        for _ in range(3):
+            urls.append(client.post("/v1/jobs", json=ask(model)).json()["url"])
+            client.post(f"{urls[-1]}/cancel")
+        bell.searches.clear()
+        again = [client.post(f"{url}/retry") for url in urls]
+        assert [response.status_code for response in again] == [202, 202, 429]
+        assert "retry-after" in again[2].headers
+        assert client.get(urls[2]).json()["state"] == "cancelled"
+        assert len(bell.searches) == 2
+
 
 def test_jobs_are_listed_in_pages_and_found_by_what_they_are_about(callers: Callers, service: Service) -> None:
     client = callers.submitter()
@@ -290,6 +303,24 @@ def test_a_job_is_cancelled_once_and_can_begin_anew(callers: Callers, service: S
     again = client.post(f"{url}/retry")
     assert (again.status_code, again.json()["state"]) == (202, "queued")
     assert [ring.stage for ring in bell.searches] == [Stage.PREPARE]
+
+
+def test_a_target_that_failed_can_be_retried_alone(callers: Callers, service: Service, bell: SilentBell) -> None:
+    job = new_job(service.database, "x", "y", model_sha256=uploaded(service))
+    good, bad = job.searches
+    prepare(service.database, good.id)
+    finish(service, good.id, refusing_exp())
+    turn = take(service.database, bad.id, Stage.PREPARE)
+    with service.database.transaction() as session:
+        searches.fail(session, turn, "the compiler is away")
+    client = callers.submitter()
+    assert f'action="/jobs/{job.id}/retry"' in client.get(f"/jobs/{job.id}").text
+    again = client.post(f"/v1/jobs/{job.id}/retry")
+    assert (again.status_code, again.json()["state"]) == (202, "queued")
+    assert [target["state"] for target in again.json()["targets"]] == ["done", "queued"]
+    assert [ring.search_id for ring in bell.searches] == [bad.id]
+    assert client.get(f"/v1/jobs/{job.id}/report?target=1").json()["verdict"] == "fail"
+    assert client.post(f"/v1/jobs/{job.id}/retry").status_code == 409
 
 
 def test_a_job_that_failed_says_why(callers: Callers, service: Service) -> None:

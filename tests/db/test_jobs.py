@@ -9,6 +9,7 @@ from scenes import (
     FAIL,
     MODEL,
     NPU,
+    REPORT,
     Clock,
     answer,
     asking,
@@ -214,7 +215,7 @@ def _nothing(database: Database, job: Job) -> None:
     ("before", "change", "says"),
     [
         (_done, lifecycle.cancel, "cannot be cancelled: it is done"),
-        (_done, lifecycle.retry, "this one is done"),
+        (_done, lifecycle.retry, "every target of the job has a verdict"),
         (_nothing, lifecycle.retry, "this one is running"),
     ],
 )
@@ -258,6 +259,31 @@ def test_a_retried_job_begins_anew_and_owes_nothing_to_its_past(database: Databa
     end(database, search.id)
     assert read(database, job).state == JobState.DONE
     assert told(database, job).count("job.queued") == 2
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+def test_a_retry_begins_what_has_no_verdict_and_keeps_the_rest(database: Database, cancelled: bool) -> None:
+    job = asking(database, (1,), "x", "y")
+    good, bad = job.searches
+    end(database, good.id, Status.FAIL)
+    turn = take(database, bad.id, Stage.SEARCH)
+    with database.transaction() as session:
+        if cancelled:
+            lifecycle.cancel(session, job.id, "")
+        else:
+            searches.fail(session, turn, "the compiler is away")
+    with database.transaction() as session:
+        lifecycle.retry(session, job.id, "")
+    found = read(database, job)
+    assert (found.state, found.verdict, found.ended_at) == (JobState.QUEUED, None, None)
+    kept, begun = found.searches
+    assert (kept.state, kept.stage, kept.verdict, kept.report) == (JobState.DONE, Stage.OVER, Status.FAIL, REPORT)
+    assert (begun.state, begun.stage, begun.problem, begun.fault) == (JobState.QUEUED, Stage.PREPARE, "", None)
+    prepare(database, begun.id)
+    assert read(database, job).state == JobState.RUNNING
+    end(database, begun.id)
+    ended = read(database, job)
+    assert (ended.state, ended.verdict) == (JobState.DONE, Status.FAIL)
 
 
 def test_jobs_that_are_going_are_counted_by_tenant(database: Database) -> None:

@@ -12,7 +12,7 @@ from onnxbisect.verdict import Status
 from onnxbisect_api import job_form
 from onnxbisect_api.access import Caller, Contributor, Reader, Submitter
 from onnxbisect_api.addresses import TheAddresses
-from onnxbisect_api.job_making import accepted, made, ring
+from onnxbisect_api.job_making import accepted, demand_few, made, ring
 from onnxbisect_api.job_request import ONE_LINE, BackendName, JobRequest
 from onnxbisect_api.job_view import Circumstances, JobView, SubmittedView, job_view
 from onnxbisect_api.labels import TheLabels
@@ -114,10 +114,19 @@ def cancel(job_id: RowId, service: TheService, caller: Submitter, addresses: The
     return _changed(lifecycle.cancel, service, caller, addresses, job_id)
 
 
-@router.post("/jobs/{job_id}/retry", summary="Begin a job anew", status_code=202)
+@router.post("/jobs/{job_id}/retry", summary="Begin anew what has no verdict", status_code=202)
 def retry(job_id: RowId, service: TheService, caller: Submitter, addresses: TheAddresses) -> JobView:
-    """For jobs that failed or were cancelled. What compilers have answered is not asked again."""
-    view = _changed(lifecycle.retry, service, caller, addresses, job_id)
+    """For jobs that failed or were cancelled, and those that are done but for targets that failed: what is done stays.
+    What compilers have answered is not asked again.
+    """
+
+    def begin(session: Session, job_id: str, tenant: str) -> Job | None:
+        begun = lifecycle.retry(session, job_id, tenant)
+        if begun is not None:
+            demand_few(session, service, caller)
+        return begun
+
+    view = _changed(begin, service, caller, addresses, job_id)
     with service.database.session() as session:
         job = jobs.get(session, job_id, caller.tenant)
     if job is not None:
