@@ -1,6 +1,5 @@
 """A server of onnx-bisect, as `submit` talks to it."""
 
-import hashlib
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -42,15 +41,14 @@ class Server:
     ) -> None:
         self._client.close()
 
-    def upload(self, model: Path, data: Sequence[str]) -> str:
+    def upload(self, model: Path, sha256: str, data: Sequence[str]) -> str:
         """The SHA-256 under which the server has the model; nothing is sent where it has it already.
 
-        `data` are the locations of its external data, relative to its folder. Models that have some are always sent.
+        `data` are the locations of its external data, relative to its folder, and `sha256` is of all these files.
         """
+        if self._send("GET", f"/v1/models/{sha256}", fine=(404,)).is_success:
+            return sha256
         if not data:
-            sha256 = _sha256(model)
-            if self._send("GET", f"/v1/models/{sha256}", fine=(404,)).status_code == 200:
-                return sha256
             sent = self._send("PUT", "/v1/models", params={"name": model.name}, content=lambda: _chunks(model))
         else:
             with ExitStack() as files:
@@ -156,11 +154,6 @@ def _asked(answer: httpx2.Response) -> float:
     """Seconds that the server wants to be left alone."""
     after = answer.headers.get("Retry-After", "")
     return float(after) if after.isdigit() else 0.0
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _chunks(path: Path) -> Iterator[bytes]:

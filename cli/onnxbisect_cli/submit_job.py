@@ -49,13 +49,13 @@ def submit(request: Request, *, wait: bool, out: Path | None, form: Format) -> i
         demand_overview(form)
     if out is not None:
         demand_folder(out)
-    proto, _ = read(request.model)
+    proto, sha256 = read(request.model)
     folder = request.model.parent
     data = [path.relative_to(folder).as_posix() for path in locations(proto, folder)]
     del proto
     labels = [target.label for target in request.targets]
     with Server(request.server, request.token) as server:
-        job = server.create(_job(request, server, server.upload(request.model, data)), key=str(uuid4()))
+        job = server.create(_job(request, server, server.upload(request.model, sha256, data)), key=str(uuid4()))
         if not wait:
             print(job["url"])
             return 0

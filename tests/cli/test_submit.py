@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import time
@@ -78,6 +79,14 @@ def culprits(folder: Path) -> bytes:
     return json.dumps(json.loads((folder / "report.json").read_bytes())["culprits"]).encode()
 
 
+def with_weights(folder: Path, byte: bytes) -> Path:
+    """A model with external data, whose bytes are all the same."""
+    copied = Path(shutil.copy(MODELS / "external" / "external_data.onnx", folder))
+    weights = (MODELS / "external" / "external_data.bin").read_bytes()
+    (folder / "external_data.bin").write_bytes(byte * len(weights))
+    return copied
+
+
 def files(folder: Path) -> set[Path]:
     return {path.relative_to(folder) for path in folder.rglob("*") if path.is_file()}
 
@@ -129,8 +138,20 @@ def test_external_data_goes_along(server: Server, tmp_path: Path) -> None:
     assert json.loads(done.stdout)["model"]["sha256"] == json.loads(here.stdout)["model"]["sha256"]
 
 
+def test_a_model_is_sent_once_and_with_other_weights_is_another_one(server: Server, tmp_path: Path) -> None:
+    model = with_weights(tmp_path, b"1")
+    assert server.submit(model, *EDGESAM, "--no-wait").returncode == 0
+    with gateway(server.url) as between:
+        there = replace(server, url=between.url)
+        assert there.submit(model, *EDGESAM, "--no-wait").returncode == 0
+        assert "/v1/models" not in between.troubles
+        with_weights(tmp_path, b"2")
+        assert there.submit(model, *EDGESAM, "--no-wait").returncode == 0
+        assert "/v1/models" in between.troubles
+
+
 def test_what_fails_on_the_way_is_tried_again(server: Server, tmp_path: Path) -> None:
-    model = next((MODELS / "external").glob("*.onnx"))
+    model = with_weights(tmp_path, b"7")
     deny = ("--backend", "whitelist", "--option", "deny=Relu")
     with gateway(server.url) as between:
         there = replace(server, url=between.url).submit(model, *deny, "--out", tmp_path / "there")
