@@ -147,8 +147,9 @@ def test_without_scripts_the_form_brings_the_file(client: TestClient) -> None:
     answer = client.post("/new", files=form(*fields, data={"w.bin": b"w"}))
     assert answer.status_code == 303, answer.text
     job = job_at(client, answer.headers["location"])
-    assert (job["model"], job["labels"]) == ({"sha256": SHA256, "name": "net.onnx"}, {"repo": "net"})
-    assert set(client.get(f"/v1/models/{SHA256}").json()["files"]) == {"w.bin"}
+    named = hashlib.sha256(ONNX + b"w").hexdigest()
+    assert (job["model"], job["labels"]) == ({"sha256": named, "name": "net.onnx"}, {"repo": "net"})
+    assert set(client.get(f"/v1/models/{named}").json()["files"]) == {"w.bin"}
 
 
 def test_without_scripts_a_model_that_is_here_may_be_chosen(client: TestClient, service: Service) -> None:
