@@ -10,11 +10,12 @@ instead of asking the database again.
 """
 
 import math
+import os
 import random
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -113,7 +114,7 @@ def _sqlite(url: str, *, durable: bool) -> Engine:
     path = engine.url.database
     if not path or path == ":memory:":
         raise OptionError("The database must be a file: what SQLite has in memory, only one connection can see.")
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    _begin_file(Path(path))
     pragmas = ("foreign_keys = ON", "journal_mode = WAL", f"synchronous = {'FULL' if durable else 'NORMAL'}")
 
     @event.listens_for(engine, "connect")
@@ -129,6 +130,16 @@ def _sqlite(url: str, *, durable: bool) -> Engine:
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
     return engine
+
+
+def _begin_file(path: Path) -> None:
+    """A new file, and a new folder, for this user alone: signing secrets are in it. What is there already stays as its
+    owner has it.
+    """
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # Never opened where it is there: closing it would take away the locks that this process has on it.
+    with suppress(OSError):  # SQLite says what is wrong
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
 
 
 def _insist(connection: sqlite3.Connection, statement: str) -> None:

@@ -1,7 +1,9 @@
 """Transactions, time, and what text survives."""
 
+import stat
 import threading
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from scenes import MODEL, PASS, Clock, answer, asking, claimed, new_job, read
@@ -52,6 +54,28 @@ def test_what_was_not_loaded_is_not_loaded_by_surprise(database: Database) -> No
         bare = session.get_one(Job, job.id)
         with pytest.raises(InvalidRequestError, match="lazy"):
             bare.searches  # noqa: B018 - reading is what raises
+
+
+def test_a_new_file_is_its_owner_s_alone_and_an_old_one_stays_as_it_is(tmp_path: Path) -> None:
+    """Secrets of webhooks are in it. A folder that several share is theirs."""
+    new, shared = tmp_path / "new", tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o2770)
+    (shared / "db.sqlite").touch()
+    (shared / "db.sqlite").chmod(0o660)
+
+    def modes(folder: Path) -> set[str]:
+        database = Database(f"sqlite:///{folder / 'db.sqlite'}")
+        database.upgrade()
+        with database.transaction():
+            found = {stat.filemode(path.stat().st_mode) for path in folder.iterdir()}
+        database.close()
+        return found
+
+    assert modes(new) == {"-rw-------"}
+    assert stat.filemode(new.stat().st_mode) == "drwx------"
+    assert modes(shared) == {"-rw-rw----"}
+    assert stat.filemode(shared.stat().st_mode) == "drwxrws---"
 
 
 @pytest.mark.parametrize("url", ["sqlite://", "sqlite:///:memory:"])
