@@ -3,25 +3,20 @@
 import os
 
 from pydantic import SecretStr
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
+from onnxbisect_cli import table
 from onnxbisect_worker.settings import Settings, load_settings
 
 
 def show() -> None:
     """Every setting with its value and what it is for; secrets are only said to be there."""
     settings = load_settings()
-    table = Table(box=None, pad_edge=False)
-    table.add_column("variable", no_wrap=True)
-    for column in ("value", "", "what it is"):
-        table.add_column(column, overflow="fold")
+    rows = []
     for name, field in Settings.model_fields.items():
         variable = f"ONNXBISECT_{name.upper()}"
         given = "set" if variable in os.environ else "default"
-        table.add_row(variable, escape(_shown(getattr(settings, name))), given, escape(field.description or ""))
-    Console().print(table)
+        rows.append((variable, _shown(getattr(settings, name)), given, field.description or ""))
+    table.show(("variable", "value", "", "what it is"), rows)
 
 
 def _shown(value: object) -> str:

@@ -3,12 +3,8 @@
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
-
 from onnxbisect.errors import OptionError
-from onnxbisect.report.text import clean
+from onnxbisect_cli import table
 from onnxbisect_cli.own_database import own_database
 from onnxbisect_db import tokens
 from onnxbisect_db.states import Scope
@@ -29,13 +25,7 @@ def show(tenant: str) -> None:
     """The tenant's tokens, without their secrets."""
     with own_database() as database, database.session() as session:
         found = tokens.listed(session, tenant)
-    table = Table(box=None, pad_edge=False)
-    for column in ("id", "name", "scopes", "made", "last used", "state"):
-        table.add_column(column, overflow="fold")
-    for token in found:
-        made, used = f"{token.created_at:%Y-%m-%d}", "never" if token.used_at is None else f"{token.used_at:%Y-%m-%d}"
-        table.add_row(token.id, escape(clean(token.name)), ", ".join(token.scopes), made, used, _state(token))
-    Console().print(table)
+    table.show(("id", "name", "scopes", "made", "last used", "state"), map(_row, found))
 
 
 def revoke(token_id: str, *, tenant: str) -> None:
@@ -44,6 +34,11 @@ def revoke(token_id: str, *, tenant: str) -> None:
         revoked = database.run(lambda session: tokens.revoke(session, token_id, tenant))
     if revoked is None:
         raise OptionError(f"There is no token {token_id}: 'onnx-bisect token list' shows them.")
+
+
+def _row(token: Token) -> tuple[str, ...]:
+    made, used = f"{token.created_at:%Y-%m-%d}", "never" if token.used_at is None else f"{token.used_at:%Y-%m-%d}"
+    return token.id, token.name, ", ".join(token.scopes), made, used, _state(token)
 
 
 def _state(token: Token) -> str:

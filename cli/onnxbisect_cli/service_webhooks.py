@@ -2,13 +2,10 @@
 
 from collections.abc import Iterator
 
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 from sqlalchemy.orm import Session
 
 from onnxbisect.errors import OptionError
-from onnxbisect.report.text import clean
+from onnxbisect_cli import table
 from onnxbisect_cli.own_database import own_database
 from onnxbisect_db import deliveries, endpoints
 from onnxbisect_db.tables import Delivery, Endpoint
@@ -16,15 +13,9 @@ from onnxbisect_db.tables import Delivery, Endpoint
 
 def show(tenant: str, limit: int) -> None:
     """The newest messages of each of the tenant's endpoints, and what came of the last try."""
-    table = Table(box=None, pad_edge=False)
-    for column in ("message", "to", "of", "made", "state", "tries", "last"):
-        table.add_column(column, overflow="fold")
     with own_database() as database, database.session() as session:
-        for endpoint, delivery in _messages(session, tenant, limit):
-            made = f"{delivery.created_at:%Y-%m-%d %H:%M}"
-            said = (delivery.type, made, delivery.state, str(len(delivery.tries)), escape(clean(_last(delivery))))
-            table.add_row(delivery.id, escape(clean(endpoint.url)), *said)
-    Console().print(table)
+        rows = [_row(endpoint, delivery) for endpoint, delivery in _messages(session, tenant, limit)]
+    table.show(("message", "to", "of", "made", "state", "tries", "last"), rows)
 
 
 def redeliver(delivery_id: str, *, tenant: str) -> None:
@@ -39,6 +30,12 @@ def _messages(session: Session, tenant: str, limit: int) -> Iterator[tuple[Endpo
     for endpoint in endpoints.listed(session, tenant):
         for delivery in deliveries.listed(session, endpoint.id, limit=limit):
             yield endpoint, delivery
+
+
+def _row(endpoint: Endpoint, delivery: Delivery) -> tuple[str, ...]:
+    made = f"{delivery.created_at:%Y-%m-%d %H:%M}"
+    tries = str(len(delivery.tries))
+    return delivery.id, endpoint.url, delivery.type, made, delivery.state, tries, _last(delivery)
 
 
 def _last(delivery: Delivery) -> str:

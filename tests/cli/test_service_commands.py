@@ -1,5 +1,6 @@
 """The operator's commands: settings, the database's version, tokens."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,21 @@ def test_a_token_is_made_listed_and_revoked(shell: Shell, data: Path) -> None:
     assert "revoked" in shell.call("token", "list").out
 
 
+@pytest.mark.parametrize("terminal", [False, True])
+def test_ids_are_whole_on_one_line(shell: Shell, data: Path, monkeypatch: pytest.MonkeyPatch, terminal: bool) -> None:
+    shell.call("migrate")
+    for number in range(3):
+        shell.call("token", "create", f"number {number} of a repository whose name takes half of a line")
+    if terminal:
+        monkeypatch.setenv("FORCE_COLOR", "1")  # rich then believes that it prints to one
+    else:
+        assert len(shell.call("token", "list").out.splitlines()) == 4
+    shown = re.sub(r"\x1b\[[\d;]*m", "", shell.call("token", "list").out)
+    ids = re.findall(r"^[0-9a-f-]{36} ", shown, re.MULTILINE)
+    assert len(ids) == 3
+    assert all(shell.call("token", "revoke", found.strip()).code == 0 for found in ids)
+
+
 def test_a_message_that_was_given_up_is_shown_and_sent_again(shell: Shell, data: Path) -> None:
     shell.call("migrate")
     database = Database(f"sqlite:///{data / 'onnx-bisect.sqlite'}")
@@ -70,8 +86,10 @@ def test_a_message_that_was_given_up_is_shown_and_sent_again(shell: Shell, data:
         assert sending is not None
         assert deliveries.record(session, sending, refused)
         assert endpoints.enable(session, endpoint.id, "a")
-    shown = " ".join(shell.call("webhook", "log", "--tenant", "a").out.split())
-    assert "failed" in shown
+    shown = shell.call("webhook", "log", "--tenant", "a").out
+    [line] = [line for line in shown.splitlines() if line.startswith(f"{message.id} ")]
+    assert "failed" in line
+    assert "https://ci.example/hook" in line
     assert "\x1b" not in shown
     assert "https" not in shell.call("webhook", "log").out  # another tenant's
     assert shell.call("webhook", "redeliver", message.id, "--tenant", "a").code == 0
