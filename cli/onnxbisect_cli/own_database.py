@@ -1,7 +1,8 @@
 """The service's database, for the operator's commands: whoever can read its settings may do everything there."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from pathlib import Path
 
 from onnxbisect_db.database import Database
 from onnxbisect_db.errors import SchemaError
@@ -9,12 +10,21 @@ from onnxbisect_worker.settings import load_settings
 
 
 @contextmanager
-def own_database() -> Iterator[Database]:
-    """The one that the settings name; SchemaError where it has not this version's tables."""
-    database = Database(load_settings().database)
-    try:
+def own_database(data: Path | None) -> Iterator[Database]:
+    """The one that the settings name, with `data` for their folder; SchemaError where it has not this version's
+    tables.
+    """
+    with closing(Database(load_settings(data=data).database)) as database:
         if not database.is_current():
-            raise SchemaError("The database has no tables of this version: run 'onnx-bisect migrate' first.")
+            raise SchemaError(
+                "The database has no tables of this version: give the --data that 'onnx-bisect serve' has, or run "
+                "'onnx-bisect migrate' first."
+            )
         yield database
-    finally:
-        database.close()
+
+
+def migrate(data: Path | None) -> None:
+    """Bring its tables to this version, and say which one that is."""
+    with closing(Database(load_settings(data=data).database)) as database:
+        database.upgrade()
+        print(f"The database is at version {database.revision()}.")

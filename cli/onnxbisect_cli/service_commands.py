@@ -24,20 +24,20 @@ BackendOptions = Annotated[
     typer.Option("--option", metavar="KEY=VALUE", help="An option of the backend, LABEL.KEY=VALUE of one of several."),
 ]
 Tenant = Annotated[str, typer.Option("--tenant", help="Whose: models, jobs and verdicts are a tenant's own.")]
+Data = Annotated[Path | None, typer.Option("--data", metavar="DIR", help="Where everything is kept.")]
 
 
 @app.command("serve")
 def serve_command(
     host: Annotated[str | None, typer.Option("--host", help="Address to listen on, 127.0.0.1 if unset.")] = None,
     port: Annotated[int | None, typer.Option("--port", min=0, max=65535, help="8321 if unset, 0 for any.")] = None,
-    data: Annotated[Path | None, typer.Option("--data", metavar="DIR", help="Where everything is kept.")] = None,
+    data: Data = None,
 ) -> None:
     """Serve REST, with the compilers of this machine. With ONNXBISECT_REDIS_URL set, the API alone."""
     from onnxbisect_cli.serving import serve
     from onnxbisect_worker.settings import load_settings
 
-    given = {"host": host, "port": port, "data": data}
-    serve(load_settings().model_copy(update={name: value for name, value in given.items() if value is not None}))
+    serve(load_settings(host=host, port=port, data=data))
 
 
 @app.command("worker")
@@ -127,15 +127,11 @@ def settings_command() -> None:
 
 
 @app.command("migrate")
-def migrate_command() -> None:
+def migrate_command(data: Data = None) -> None:
     """Bring the service's database to this version; there is no way back but a backup."""
-    from onnxbisect_db.database import Database
-    from onnxbisect_worker.settings import load_settings
+    from onnxbisect_cli.own_database import migrate
 
-    database = Database(load_settings().database)
-    database.upgrade()
-    print(f"The database is at version {database.revision()}.")
-    database.close()
+    migrate(data)
 
 
 @token_app.command("create")
@@ -148,6 +144,7 @@ def create_token_command(
         float | None, typer.Option("--days", min=0.001, help="How long it is good; for ever if unset.")
     ] = None,
     tenant: Tenant = "",
+    data: Data = None,
 ) -> None:
     """Print a new token. It is shown this once."""
     from onnxbisect_cli import service_tokens
@@ -155,45 +152,48 @@ def create_token_command(
     from onnxbisect_db.states import Scope
 
     scopes = choices(Scope, scope or ["submit"], "--scope")
-    service_tokens.create(name, tenant=tenant, scopes=scopes, days=days)
+    service_tokens.create(data, name, tenant=tenant, scopes=scopes, days=days)
 
 
 @token_app.command("list")
-def list_tokens_command(tenant: Tenant = "") -> None:
+def list_tokens_command(tenant: Tenant = "", data: Data = None) -> None:
     """List tokens, revoked ones, too."""
     from onnxbisect_cli import service_tokens
 
-    service_tokens.show(tenant)
+    service_tokens.show(data, tenant)
 
 
 @token_app.command("revoke")
 def revoke_token_command(
     token_id: Annotated[str, typer.Argument(metavar="ID")],
     tenant: Tenant = "",
+    data: Data = None,
 ) -> None:
     """End a token, from the next request on."""
     from onnxbisect_cli import service_tokens
 
-    service_tokens.revoke(token_id, tenant=tenant)
+    service_tokens.revoke(data, token_id, tenant=tenant)
 
 
 @webhook_app.command("log")
 def webhook_log_command(
     tenant: Tenant = "",
     limit: Annotated[int, typer.Option("--limit", min=1, help="Messages of each endpoint, the newest first.")] = 20,
+    data: Data = None,
 ) -> None:
     """List messages to webhooks and what came of them."""
     from onnxbisect_cli import service_webhooks
 
-    service_webhooks.show(tenant, limit)
+    service_webhooks.show(data, tenant, limit)
 
 
 @webhook_app.command("redeliver")
 def redeliver_command(
     message_id: Annotated[str, typer.Argument(metavar="ID")],
     tenant: Tenant = "",
+    data: Data = None,
 ) -> None:
     """Send a message again, from the beginning of the schedule; it keeps its id."""
     from onnxbisect_cli import service_webhooks
 
-    service_webhooks.redeliver(message_id, tenant=tenant)
+    service_webhooks.redeliver(data, message_id, tenant=tenant)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 from onnxbisect.errors import OptionError
 from onnxbisect_cli import table
@@ -11,26 +12,26 @@ from onnxbisect_db.states import Scope
 from onnxbisect_db.tables import Token
 
 
-def create(name: str, *, tenant: str, scopes: Iterable[Scope], days: float | None) -> None:
+def create(data: Path | None, name: str, *, tenant: str, scopes: Iterable[Scope], days: float | None) -> None:
     """Print a new token, and nothing else, to standard output: it is nowhere else."""
     expires_at = None if days is None else datetime.now(UTC) + timedelta(days=days)
-    with own_database() as database:
+    with own_database(data) as database:
         issued = database.run(
             lambda session: tokens.issue(session, tenant=tenant, name=name, scopes=scopes, expires_at=expires_at)
         )
     print(issued.text)
 
 
-def show(tenant: str) -> None:
+def show(data: Path | None, tenant: str) -> None:
     """The tenant's tokens, without their secrets."""
-    with own_database() as database, database.session() as session:
+    with own_database(data) as database, database.session() as session:
         found = tokens.listed(session, tenant)
     table.show(("id", "name", "scopes", "made", "last used", "state"), map(_row, found))
 
 
-def revoke(token_id: str, *, tenant: str) -> None:
+def revoke(data: Path | None, token_id: str, *, tenant: str) -> None:
     """From now on the token is good for nothing; OptionError where there is none of that id."""
-    with own_database() as database:
+    with own_database(data) as database:
         revoked = database.run(lambda session: tokens.revoke(session, token_id, tenant))
     if revoked is None:
         raise OptionError(f"There is no token {token_id}: 'onnx-bisect token list' shows them.")

@@ -1,6 +1,7 @@
 """`onnx-bisect webhook …`: what came of the messages, and sending one again. Like `token` it works on the database."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from sqlalchemy.orm import Session
 
@@ -11,16 +12,16 @@ from onnxbisect_db import deliveries, endpoints
 from onnxbisect_db.tables import Delivery, Endpoint
 
 
-def show(tenant: str, limit: int) -> None:
+def show(data: Path | None, tenant: str, limit: int) -> None:
     """The newest messages of each of the tenant's endpoints, and what came of the last try."""
-    with own_database() as database, database.session() as session:
+    with own_database(data) as database, database.session() as session:
         rows = [_row(endpoint, delivery) for endpoint, delivery in _messages(session, tenant, limit)]
     table.show(("message", "to", "of", "made", "state", "tries", "last"), rows)
 
 
-def redeliver(delivery_id: str, *, tenant: str) -> None:
+def redeliver(data: Path | None, delivery_id: str, *, tenant: str) -> None:
     """The message is due now, with its own id; OptionError where there is none of that id."""
-    with own_database() as database:
+    with own_database(data) as database:
         found = database.run(lambda session: deliveries.redeliver(session, delivery_id, tenant))
     if found is None:
         raise OptionError(f"There is no message {delivery_id}: 'onnx-bisect webhook log' shows them.")

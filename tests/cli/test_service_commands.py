@@ -59,6 +59,21 @@ def test_a_token_is_made_listed_and_revoked(shell: Shell, data: Path) -> None:
     assert "revoked" in shell.call("token", "list").out
 
 
+def test_commands_work_on_the_service_in_the_folder_that_is_given(shell: Shell, tmp_path: Path) -> None:
+    service = tmp_path / "service"
+    here = ("--data", str(service))
+    assert shell.call("migrate", *here).code == 0
+    text = shell.call("token", "create", "ci", *here).out.strip()
+    token = token_of(service, text)
+    assert token is not None
+    assert token.id in shell.call("token", "list", *here).out
+    assert shell.call("token", "revoke", token.id, *here).code == 0
+    assert "message" in shell.call("webhook", "log", *here).out
+    assert shell.call("webhook", "redeliver", token.id, *here).sentence().startswith("There is no message")
+    elsewhere = shell.call("token", "list").sentence()
+    assert "--data" in elsewhere
+
+
 @pytest.mark.parametrize("terminal", [False, True])
 def test_ids_are_whole_on_one_line(shell: Shell, data: Path, monkeypatch: pytest.MonkeyPatch, terminal: bool) -> None:
     shell.call("migrate")

@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from platformdirs import user_data_path
 from pydantic import Field, SecretStr, ValidationError, field_validator
@@ -121,10 +121,12 @@ class Settings(BaseSettings):
         return None if self.keep_models_days is None else timedelta(days=self.keep_models_days)
 
 
-def load_settings() -> Settings:
-    """The settings that this process's environment makes; OptionError names the variable that is wrong."""
+def load_settings(**given: Any) -> Settings:
+    """The settings that this process's environment makes, but for those that are `given` and not None; OptionError
+    names the variable that is wrong.
+    """
     try:
-        return Settings()
+        return Settings(**{name: value for name, value in given.items() if value is not None})
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         name = str(first["loc"][0]) if first["loc"] else "?"
