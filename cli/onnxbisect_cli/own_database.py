@@ -4,6 +4,9 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+from sqlalchemy.exc import SQLAlchemyError
+
+from onnxbisect.errors import OptionError
 from onnxbisect_db.database import Database
 from onnxbisect_db.errors import SchemaError
 from onnxbisect_worker.settings import load_settings
@@ -15,7 +18,7 @@ def own_database(data: Path | None) -> Iterator[Database]:
     tables.
     """
     with closing(Database(load_settings(data=data).database)) as database:
-        if not database.is_current():
+        if not is_current(database):
             raise SchemaError(
                 "The database has no tables of this version: give the --data that 'onnx-bisect serve' has, or run "
                 "'onnx-bisect migrate' first."
@@ -26,5 +29,16 @@ def own_database(data: Path | None) -> Iterator[Database]:
 def migrate(data: Path | None) -> None:
     """Bring its tables to this version, and say which one that is."""
     with closing(Database(load_settings(data=data).database)) as database:
-        database.upgrade()
+        if not is_current(database):
+            database.upgrade()
         print(f"The database is at version {database.revision()}.")
+
+
+def is_current(database: Database) -> bool:
+    """Whether the tables are those of this program; OptionError where the database cannot be reached."""
+    try:
+        return database.is_current()
+    except SQLAlchemyError as error:  # whose text may have the password
+        raise OptionError(
+            f"The database cannot be reached ({type(error).__name__}): is ONNXBISECT_DATABASE_URL right?"
+        ) from None

@@ -141,7 +141,7 @@ def create_token_command(
         list[str] | None, typer.Option("--scope", help="read, submit (which may read) or admin; repeatable.")
     ] = None,
     days: Annotated[
-        float | None, typer.Option("--days", min=0.001, help="How long it is good; for ever if unset.")
+        float | None, typer.Option("--days", min=0.001, max=36_500, help="How long it is good; for ever if unset.")
     ] = None,
     tenant: Tenant = "",
     data: Data = None,

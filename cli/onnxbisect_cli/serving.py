@@ -14,6 +14,7 @@ from starlette.types import Lifespan
 from onnxbisect.errors import OptionError
 from onnxbisect_api.app import create_app
 from onnxbisect_api.watch import Watch
+from onnxbisect_cli.own_database import is_current
 from onnxbisect_db import tokens
 from onnxbisect_db.database import Database
 from onnxbisect_db.errors import SchemaError
@@ -31,17 +32,21 @@ _BACKLOG = 2048
 
 
 def serve(settings: Settings) -> None:
-    """Until a signal ends it. OptionError where the address is taken, SchemaError where the tables are not ours."""
+    """Until a signal ends it. OptionError where the address is taken or the database away, SchemaError where the tables
+    are not ours.
+    """
     keep_secrets()
     logs.configure(settings)
     service = open_service(settings, CeleryBell(make_app(settings)))
     with closing(service), listening_socket(settings) as listening:
+        current = is_current(service.database)
         if settings.redis_url is None:
-            service.database.upgrade()
+            if not current:
+                service.database.upgrade()
             app = create_app(service, lifespan=_with_workers(service))
             token = _own_token(service.database, settings.data / "token")
         else:
-            if not service.database.is_current():
+            if not current:
                 raise SchemaError("The database has no tables of this version: run 'onnx-bisect migrate' first.")
             app, token = create_app(service), None
         config = uvicorn.Config(

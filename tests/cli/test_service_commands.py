@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from command_line import Shell
+from command_line import Done, Shell
 
 from onnxbisect_db import deliveries, endpoints, tokens
 from onnxbisect_db.database import Database
@@ -43,6 +43,27 @@ def test_a_wrong_setting_is_one_sentence(shell: Shell, monkeypatch: pytest.Monke
     ended = shell.call("settings")
     assert ended.code == 2
     assert ended.sentence().startswith("ONNXBISECT_SLOTS is wrong: ")
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "command", "said"),
+    [
+        ("PORT", "99999", "serve", "ONNXBISECT_PORT is wrong: "),
+        ("DATABASE_URL", "postgresql://x:hunter2@127.0.0.1:1/db", "serve", "is ONNXBISECT_DATABASE_URL right?"),
+        ("DATABASE_URL", "postgresql://x:hunter2@127.0.0.1:1/db", "migrate", "is ONNXBISECT_DATABASE_URL right?"),
+        ("DATABASE_URL", "postgresql://x:hunter2@127.0.0.1:1/db", "token list", "is ONNXBISECT_DATABASE_URL right?"),
+    ],
+)
+def test_what_cannot_be_served_is_said_without_its_secrets(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, command: str, said: str
+) -> None:
+    monkeypatch.setenv(f"ONNXBISECT_{variable}", value)
+    with shell.start(*command.split()) as process:
+        out, err = process.communicate(timeout=60)
+    ended = Done(code=process.returncode, out=out, err=err)
+    assert ended.code == 2
+    assert said in ended.sentence()
+    assert "hunter2" not in err
 
 
 def test_a_token_is_made_listed_and_revoked(shell: Shell, data: Path) -> None:
@@ -126,6 +147,9 @@ def test_what_cannot_be_done_is_said(shell: Shell) -> None:
     unknown = shell.call("token", "revoke", "no-such-id")
     assert unknown.code == 2
     assert "no-such-id" in unknown.sentence()
+    endless = shell.call("token", "create", "x", "--days", "1e300")
+    assert endless.code == 2
+    assert "Invalid value for '--days'" in endless.err
     scope = shell.call("token", "create", "x", "--scope", "write")
     assert scope.code == 2
     assert "read, submit, admin" in scope.sentence()

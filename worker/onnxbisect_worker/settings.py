@@ -33,7 +33,7 @@ class Settings(BaseSettings):
     )
     redis_url: SecretStr | None = Field(default=None, description="the queue; without it one process does everything")
     host: str = Field(default="127.0.0.1", description="address to listen on")
-    port: int = Field(default=8321, description="port to listen on; 0 for any that is free")
+    port: int = Field(default=8321, ge=0, le=65535, description="port to listen on; 0 for any that is free")
     public_url: str | None = Field(default=None, description="where clients reach the service, for links in messages")
     log_format: Literal["text", "json"] = Field(default="text", description="how log lines look")
 
