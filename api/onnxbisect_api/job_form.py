@@ -90,7 +90,7 @@ class JobDocument:
         try:
             terms = JobTerms.model_validate_json(bytes(self._text))
         except ValidationError as error:
-            found = error.errors(include_url=False, include_context=False, include_input=False)
+            found = error.errors(include_url=False, include_input=False)
             raise RequestValidationError([{**each, "loc": ("body", _FIELD, *each["loc"])} for each in found]) from None
         self._accepted = self._accept(terms)
 

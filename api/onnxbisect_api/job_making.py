@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 from onnxbisect_api import targets
 from onnxbisect_api.access import Caller
 from onnxbisect_api.addresses import Addresses
-from onnxbisect_api.job_request import JobTerms, WebhookRequest
+from onnxbisect_api.job_request import JobTerms
 from onnxbisect_api.job_view import Circumstances, SubmittedView, job_view
 from onnxbisect_api.problems import Problem
 from onnxbisect_db import endpoints, jobs, workers
@@ -29,7 +29,6 @@ class Accepted:
 
     terms: JobTerms
     targets: tuple[NewTarget, ...]
-    webhook: WebhookRequest | None
 
     def of(self, model_sha256: str) -> NewJob:
         """The job on this model."""
@@ -49,8 +48,8 @@ class Accepted:
             files=tuple(sorted(set(terms.calibration.values()))),
             labels=terms.labels,
             priority=terms.priority,
-            webhook=None if self.webhook is None else self.webhook.url,
-            webhook_events=() if self.webhook is None else self.webhook.types,
+            webhook=None if terms.webhook is None else terms.webhook.url,
+            webhook_events=() if terms.webhook is None else terms.webhook.types,
         )
 
 
@@ -61,13 +60,13 @@ def accepted(terms: JobTerms, service: Service, caller: Caller) -> Accepted:
         raise Problem(403, "A priority above 0 puts a job before everybody's: it needs a token with the scope 'admin'.")
     if terms.seconds is not None and terms.seconds > settings.compile_seconds:
         raise Problem(422, f"One compile may take {settings.compile_seconds:g} seconds here at most.")
-    webhook = WebhookRequest(url=terms.webhook) if isinstance(terms.webhook, str) else terms.webhook
+    webhook = terms.webhook
     complaint = None if webhook is None else outbound.complaint(webhook.url, settings.webhook_allow)
     if complaint is not None:
         raise Problem(422, complaint)
     with service.database.session() as session:
         offered = workers.slots(session)
-    return Accepted(terms=terms, targets=targets.checked(terms.targets, offered), webhook=webhook)
+    return Accepted(terms=terms, targets=targets.checked(terms.targets, offered))
 
 
 def made(

@@ -88,9 +88,16 @@ class JobTerms(_Request):
     labels: dict[LabelName, LabelValue] = Field(
         default={}, max_length=32, description="what the job is found by", examples=[{"repo": "net", "branch": "main"}]
     )
-    webhook: Annotated[str, Field(max_length=2000)] | WebhookRequest | None = Field(
+    webhook: WebhookRequest | None = Field(
         default=None, description="a URL that hears of this job; the answer has the secret that signs, once"
     )
+
+    @field_validator(
+        "webhook", mode="before", json_schema_input_type=Annotated[str, Field(max_length=2000)] | WebhookRequest | None
+    )
+    @classmethod
+    def _as_url(cls, value: object) -> object:
+        return {"url": value} if isinstance(value, str) else value
 
 
 class JobRequest(JobTerms):

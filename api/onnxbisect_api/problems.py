@@ -15,6 +15,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 
 from onnxbisect.errors import OnnxBisectError
+from onnxbisect_api import mistakes
 from onnxbisect_api.headers import SECURITY
 from onnxbisect_db.errors import DiskFullError, InUseError, JobStateError, QuotaError, SchemaError, TooLargeError
 
@@ -31,10 +32,12 @@ _STATUSES: Mapping[type[OnnxBisectError], int] = {
 #: What the caller wrote is understood, and cannot be: unknown model or option, key of another request.
 _REFUSED = 422
 _DETAILS = {
+    400: "The request's body cannot be read: send JSON in UTF-8.",
     404: "There is nothing at this address, or nothing that this token may see.",
     405: "This address does not take {method}.",
     413: "The request's body is larger than what is taken here.",
 }
+_UNTOLD = "Send the body as JSON, and say so with the header `Content-Type: application/json`."
 _UNAVAILABLE = "The service cannot reach its database at the moment: try again soon."
 
 
@@ -121,7 +124,10 @@ def install(app: FastAPI, pages: Pages) -> None:
 
     @app.exception_handler(RequestValidationError)
     def _invalid(request: Request, error: RequestValidationError) -> Response:
-        found = [_mistake(each) for each in error.errors()]
+        if any(mistakes.is_untold_json(each) for each in error.errors()):
+            return answered(request, 415, _UNTOLD)
+        # `input` is left out: it can be large, and it can be a secret.
+        found = [Mistake(where=mistakes.where(each), problem=mistakes.sentence(each)) for each in error.errors()]
         if all(mistake.where.startswith("path.") for mistake in found):
             return answered(request, 404, _DETAILS[404])
         more = f" ({len(found) - 1} more in `errors`)" if len(found) > 1 else ""
@@ -150,8 +156,3 @@ def install(app: FastAPI, pages: Pages) -> None:
     def _unexpected(request: Request, error: Exception) -> Response:
         # The server logs the error itself; nothing of it is the caller's business.
         return answered(request, 500, "This is a mistake of the service, and in its log: please report it.")
-
-
-def _mistake(error: Mapping[str, Any]) -> Mistake:
-    # `input` is left out: it can be large, and it can be a secret.
-    return Mistake(where=".".join(str(part) for part in error["loc"]), problem=str(error["msg"]).rstrip("."))

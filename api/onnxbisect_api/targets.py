@@ -1,30 +1,37 @@
 """Which targets a job may have: backends by name, with options that they take from strangers."""
 
-from collections.abc import Container, Iterable
+from collections.abc import Collection, Iterable
 
-from onnxbisect.errors import BackendUnusableError, OptionError
+from onnxbisect.errors import BackendUnusableError, OnnxBisectError, OptionError
 from onnxbisect_api.job_request import TargetRequest
-from onnxbisect_backends import remote
+from onnxbisect_backends import registry, remote
+from onnxbisect_backends.options import unknown
 from onnxbisect_db.jobs import NewTarget
 
 
-def checked(targets: Iterable[TargetRequest], offered: Container[str]) -> tuple[NewTarget, ...]:
+def checked(targets: Iterable[TargetRequest], offered: Collection[str]) -> tuple[NewTarget, ...]:
     """The targets, as they are kept; OptionError where one cannot be. `offered` has the backends that living workers
     take. No tool is touched.
     """
     return tuple(_checked(target, offered) for target in targets)
 
 
-def _checked(target: TargetRequest, offered: Container[str]) -> NewTarget:
+def _checked(target: TargetRequest, offered: Collection[str]) -> NewTarget:
     try:
         remote.find(target.backend)
     except (OptionError, BackendUnusableError) as error:
         if target.backend not in offered:
-            raise OptionError(str(error)) from None
+            raise _refused(target.backend, error, offered) from None
         _demand_none(target)
     else:
         remote.make(target.backend, target.options)
     return NewTarget(backend=target.backend, options=target.options)
+
+
+def _refused(name: str, error: OnnxBisectError, offered: Collection[str]) -> OptionError:
+    """Of a name that nobody knows the registry says what a command line could do about it."""
+    known = {*registry.available(), *offered}
+    return OptionError(str(error) if name in known or name.endswith(".toml") else unknown("backend", name, known))
 
 
 def _demand_none(target: TargetRequest) -> None:

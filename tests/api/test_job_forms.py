@@ -78,8 +78,8 @@ def test_an_idempotent_form_makes_one_job(callers: Callers, service: Service, be
 @pytest.mark.parametrize(
     ("parts", "says"),
     [
-        ([("job", (None, b"{")), *form()[1:]], "body.job: Invalid JSON"),
-        ([("job", (None, b'{"targets": "\xff"}')), *form()[1:]], "body.job: Invalid JSON"),
+        ([("job", (None, b"{")), *form()[1:]], "body.job: This is no JSON"),
+        ([("job", (None, b'{"targets": "\xff"}')), *form()[1:]], "body.job: This is no JSON"),
         (form(seconds=0), "body.job.seconds"),
         (form(model=SHA256), "body.job.model"),
         (form({"backend": "onnxruntme"}), "did you mean 'onnxruntime'"),

@@ -109,7 +109,7 @@ def test_the_messages_of_a_job_s_own_webhook_are_found_through_the_job(callers: 
 @pytest.mark.parametrize(
     ("target", "says"),
     [
-        ({"backend": "onnxruntme"}, "did you mean 'onnxruntime'"),
+        ({"backend": "onnxruntme"}, "did you mean 'onnxruntime'? Valid: "),
         ({"backend": "onnxruntime", "options": {"optimisation": "x"}}, "did you mean 'optimization'"),
         ({"backend": "onnxruntime", "options": {"optimization": "x"}}, "cannot be 'x'"),
         ({"backend": "vela", "options": {"converter": "/bin/sh"}}, "for the command line"),
@@ -129,7 +129,9 @@ def test_a_target_that_cannot_be_is_refused_in_a_sentence(
 
 def test_a_backend_that_only_workers_have_can_be_asked_without_options(callers: Callers, service: Service) -> None:
     client, model = callers.submitter(), uploaded(service)
-    assert "is no backend" in refused(client, ask(model, {"backend": "house-npu"}))
+    unknown = refused(client, ask(model, {"backend": "house-npu"}))
+    assert "is no backend" in unknown
+    assert "'--'" not in unknown  # what a command line could do about it
     with service.database.transaction() as session:
         workers.joined(session, Presence(id="w", backends=("house-npu",), slots=2))
     assert "beside the API" in refused(client, ask(model, {"backend": "house-npu", "options": {"tool": "/bin/sh"}}))
@@ -139,21 +141,26 @@ def test_a_backend_that_only_workers_have_can_be_asked_without_options(callers: 
 @pytest.mark.parametrize(
     ("wanted", "says"),
     [
-        ({"targets": []}, "body.targets"),
+        ({"targets": []}, "body.targets: At least 1 must be given."),
         ({"priority": 101}, "body.priority"),
         ({"seconds": 0}, "body.seconds"),
         ({"seconds": 1e9}, "600 seconds here at most"),
         ({"budget": {"calls": 0}}, "body.budget.calls"),
         ({"input_shapes": {"x": [-1]}}, "body.input_shapes.x.0"),
         ({"input_shapes": {"x": [2**63]}}, "body.input_shapes.x.0"),
-        ({"labels": {"a:b": "x"}}, "body.labels"),
+        ({"labels": {"a:b": "x"}}, "body.labels.a:b: "),
         ({"labels": {"a": "x" * 256}}, "body.labels.a"),
         ({"labels": {"a": "\x00"}}, "body.labels.a"),
         ({"calibration": {"../0.npz": "a" * 64}}, "body.calibration"),
         ({"calibration": {"0.npz": "a" * 64}}, "upload"),
         ({"webhook": "http://169.254.169.254/meta"}, "public"),
         ({"webhook": "file:///etc/passwd"}, "https://"),
-        ({"webhook": {"url": "https://ci.example.com", "events": ["webhook.ping"]}}, "body.webhook"),
+        (
+            {"webhook": {"url": "https://ci.example.com", "events": ["webhook.ping"]}},
+            "body.webhook.events.0: This must",
+        ),
+        ({"webhook": "https://ci.example.com/" + "x" * 2000}, "body.webhook.url: This may have 2000 characters"),
+        ({"webhook": 5}, "body.webhook: This must be an object"),
         ({"hello": 1}, "body.hello"),
         ({"model": "b" * 64}, "upload it first"),
     ],

@@ -128,7 +128,24 @@ def test_every_mistake_of_a_request_is_said_once_without_its_value(client: TestC
     assert said["detail"].startswith("query.secret: ")
     assert "2 more" in said["detail"]
     assert "hunter2" not in response.text
-    problem(client.post("/body", content=b"{", headers={"Content-Type": "application/json"}), 422)
+
+
+def test_a_body_that_is_no_json_is_said(client: TestClient) -> None:
+    json = {"Content-Type": "application/json"}
+    said = problem(client.post("/body", content=b'{"name": x}', headers=json), 422)
+    assert said["detail"] == "body: This is no JSON: Expecting value, at character 10."
+    assert [each["where"] for each in said["errors"]] == ["body"]
+    assert "UTF-8" in problem(client.post("/body", content=b'{"name": "\xff"}', headers=json), 400)["detail"]
+
+
+@pytest.mark.parametrize("content_type", [None, "application/x-www-form-urlencoded", "text/plain"])
+def test_a_body_that_is_not_said_to_be_json_is_refused_with_the_header(
+    callers: Callers, content_type: str | None
+) -> None:
+    headers = {} if content_type is None else {"Content-Type": content_type}
+    for path in ("/v1/jobs", "/v1/tokens", "/v1/webhooks"):
+        said = problem(callers.admin().post(path, content=b"{}", headers=headers), 415)
+        assert "`Content-Type: application/json`" in said["detail"]
 
 
 @pytest.mark.parametrize("chunked", [False, True])

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from onnxbisect.errors import OptionError
 from onnxbisect.report.text import clip
-from onnxbisect_api import labels
+from onnxbisect_api import labels, mistakes
 from onnxbisect_api.body import DOCUMENT_BYTES
 from onnxbisect_api.job_request import JobTerms, TargetRequest
 from onnxbisect_api.model_form import Part
@@ -109,8 +109,8 @@ def terms(typed: Typed, options: Mapping[str, Mapping[str, str]], check: Callabl
     try:
         read = JobTerms.model_validate(document)
     except ValidationError as error:
-        for each in error.errors(include_url=False, include_context=False, include_input=False):
-            complaints.setdefault(_field(each["loc"], document), _sentence(each["msg"]))
+        for each in error.errors(include_url=False, include_input=False):
+            complaints.setdefault(_field(each["loc"], document), f"{mistakes.sentence(each)}.")
         raise FieldsError(complaints) from None
     for target in read.targets:
         try:
@@ -177,8 +177,3 @@ def _blamed(target: TargetRequest, sentence: str) -> str:
     named = _NAMED.search(sentence)
     known = named is not None and named[1] in target.options
     return option_field(target.backend, named[1]) if known and named is not None else f"backend:{target.backend}"
-
-
-def _sentence(message: str) -> str:
-    said = message.removeprefix("Value error, ").removesuffix(".").replace("Input should", "This should")
-    return f"{said}."

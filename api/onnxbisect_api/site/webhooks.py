@@ -12,6 +12,7 @@ from fastapi.responses import RedirectResponse
 from pydantic import ValidationError
 
 from onnxbisect.errors import OptionError
+from onnxbisect_api import mistakes
 from onnxbisect_api.access import Admin, Caller
 from onnxbisect_api.names import RowId
 from onnxbisect_api.pages import Paged
@@ -46,7 +47,7 @@ def create(
         wanted = EndpointRequest.model_validate({"url": url.strip(), "events": events})
         made = rest.create(wanted, service, caller)
     except ValidationError as error:
-        said = f"{error.errors()[0]['msg']}."
+        said = f"{mistakes.sentence(error.errors()[0])}."
         return _list(request, service, caller, url=url, complaint=said, status=422)
     except OptionError as error:
         return _list(request, service, caller, url=url, complaint=str(error), status=422)

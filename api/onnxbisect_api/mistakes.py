@@ -1,0 +1,85 @@
+"""What is wrong with a request, in our words: the framework's are about Python's types."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from onnxbisect.report.text import clip
+
+#: The most characters of a name that came with the request.
+_NAME = 100
+#: Beside a dictionary's own key, for what is wrong with that.
+_KEY = "[key]"
+_NUMBER = "This must be a number"
+_WHOLE = "This must be a whole number"
+_TEXT = "This must be a text"
+_LIST = "This must be a list"
+_OBJECT = "This must be an object, as in {{}}"
+_TRUTH = "This must be true or false"
+_MOMENT = "This must be a date and a time with their zone, as in 2030-01-31T12:00:00Z"
+_SENTENCES = {
+    "missing": "This is missing",
+    "extra_forbidden": "Nothing of this name is known here",
+    "too_short": "At least {min_length} must be given",
+    "too_long": "At most {max_length} may be given",
+    "string_too_short": "This must have at least {min_length} characters",
+    "string_too_long": "This may have {max_length} characters at most",
+    "string_pattern_mismatch": "This must match the pattern {pattern}",
+    "greater_than": "This must be greater than {gt}",
+    "greater_than_equal": "This must be greater than or equal to {ge}",
+    "less_than": "This must be less than {lt}",
+    "less_than_equal": "This must be less than or equal to {le}",
+    "finite_number": "This must be a finite number",
+    "literal_error": "This must be {expected}",
+    "enum": "This must be {expected}",
+    "json_invalid": "This is no JSON: {error}",
+    "value_error": "{error}",
+    "string_type": _TEXT,
+    "string_unicode": _TEXT,
+    "int_type": _WHOLE,
+    "int_parsing": _WHOLE,
+    "int_from_float": _WHOLE,
+    "int_parsing_size": "This number is too large",
+    "float_type": _NUMBER,
+    "float_parsing": _NUMBER,
+    "bool_type": _TRUTH,
+    "bool_parsing": _TRUTH,
+    "tuple_type": _LIST,
+    "list_type": _LIST,
+    "dict_type": _OBJECT,
+    "model_type": _OBJECT,
+    "model_attributes_type": _OBJECT,
+    "timezone_aware": _MOMENT,
+    "datetime_type": _MOMENT,
+    "datetime_parsing": _MOMENT,
+    "datetime_from_date_parsing": _MOMENT,
+}
+
+
+def sentence(error: Mapping[str, Any]) -> str:
+    """What is wrong, without a full stop. What pydantic finds and nobody thought of here is told in its own words."""
+    known = _SENTENCES.get(error["type"])
+    try:
+        said = str(error["msg"]) if known is None else known.format_map(error.get("ctx", {}))
+    except KeyError:
+        said = str(error["msg"])
+    said = said.rstrip(".")
+    return f"{said}, at character {_place(error)}" if _place(error) is not None else said
+
+
+def where(error: Mapping[str, Any]) -> str:
+    """A path into the request, as `body.targets.0.backend`."""
+    parts = error["loc"] if _place(error) is None else error["loc"][:1]
+    return ".".join(clip(str(part), _NAME) for part in parts if part != _KEY)
+
+
+def is_untold_json(error: Mapping[str, Any]) -> bool:
+    """Whether the body was not read, since nothing said that it is JSON."""
+    return error["loc"] == ("body",) and isinstance(error.get("input"), bytes)
+
+
+def _place(error: Mapping[str, Any]) -> int | None:
+    """Where the body stops being JSON, from 1."""
+    match error["type"], error["loc"]:
+        case "json_invalid", ("body", int(place)):
+            return place + 1
+    return None
