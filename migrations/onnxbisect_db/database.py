@@ -15,7 +15,7 @@ import random
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -27,6 +27,7 @@ from sqlalchemy.orm import Session, sessionmaker
 from onnxbisect.errors import OptionError
 from onnxbisect_db import schema
 from onnxbisect_db.clock import Clock, ServerClock, own_clock
+from onnxbisect_db.fork_gate import ForkGate
 
 T = TypeVar("T")
 
@@ -49,6 +50,7 @@ class Database:
 
     def __init__(self, url: str, *, clock: Callable[[], datetime] | None = None, durable: bool = True) -> None:
         self._engine = _sqlite(url, durable=durable) if url.startswith("sqlite") else _server(url)
+        self._gate = ForkGate(self._engine.dispose).passed if self._engine.dialect.name == "sqlite" else nullcontext
         reading: dict[str, Any] = {_WRITES: False}
         if self._engine.dialect.name == "postgresql":
             reading |= {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
@@ -59,13 +61,13 @@ class Database:
     @contextmanager
     def session(self) -> Iterator[Session]:
         """To read: one consistent view, in which nothing can be written."""
-        with self._reading() as session:
+        with self._gate(), self._reading() as session:
             yield session
 
     @contextmanager
     def transaction(self) -> Iterator[Session]:
         """To write: committed at the end, rolled back by an exception."""
-        with self._writing.begin() as session:
+        with self._gate(), self._writing.begin() as session:
             yield session
 
     def run(self, work: Callable[[Session], T]) -> T:
