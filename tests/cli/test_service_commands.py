@@ -5,12 +5,14 @@ from pathlib import Path
 
 import pytest
 from command_line import Done, Shell
+from kombu import Connection
 
 from onnxbisect_db import deliveries, endpoints, tokens
 from onnxbisect_db.database import Database
 from onnxbisect_db.deliveries import Try
 from onnxbisect_db.states import Scope
 from onnxbisect_db.tables import Token
+from onnxbisect_worker.settings import load_settings
 
 
 @pytest.fixture(autouse=True)
@@ -49,6 +51,10 @@ def test_a_wrong_setting_is_one_sentence(shell: Shell, monkeypatch: pytest.Monke
     ("variable", "value", "command", "said"),
     [
         ("PORT", "99999", "serve", "ONNXBISECT_PORT is wrong: "),
+        ("KEEP_JOBS_DAYS", "1e300", "serve", "ONNXBISECT_KEEP_JOBS_DAYS is wrong: "),
+        ("REDIS_URL", "http://:hunter2@x", "serve", "ONNXBISECT_REDIS_URL is wrong: it must be redis://"),
+        ("REDIS_URL", "redis://:hunter2@x:y", "settings", "ONNXBISECT_REDIS_URL is wrong: it must be redis://"),
+        ("PUBLIC_URL", "https://u:hunter2@x", "settings", "ONNXBISECT_PUBLIC_URL is wrong: it must have no user"),
         ("DATABASE_URL", "postgresql://x:hunter2@127.0.0.1:1/db", "serve", "is ONNXBISECT_DATABASE_URL right?"),
         ("DATABASE_URL", "postgresql://x:hunter2@127.0.0.1:1/db", "migrate", "is ONNXBISECT_DATABASE_URL right?"),
         ("DATABASE_URL", "postgresql://x:hunter2@127.0.0.1:1/db", "token list", "is ONNXBISECT_DATABASE_URL right?"),
@@ -93,6 +99,23 @@ def test_commands_work_on_the_service_in_the_folder_that_is_given(shell: Shell, 
     assert shell.call("webhook", "redeliver", token.id, *here).sentence().startswith("There is no message")
     elsewhere = shell.call("token", "list").sentence()
     assert "--data" in elsewhere
+
+
+@pytest.mark.parametrize(
+    ("url", "broker"),
+    [
+        ("redis://:secret@x:6379/0", "redis://:secret@x:6379/0"),
+        ("rediss://x", "rediss://x"),
+        ("unix:///run/redis.sock", "redis+socket:///run/redis.sock"),
+        ("redis+socket:///run/redis.sock", "redis+socket:///run/redis.sock"),
+    ],
+)
+def test_a_queue_is_named_as_celery_wants_it(monkeypatch: pytest.MonkeyPatch, url: str, broker: str) -> None:
+    monkeypatch.setenv("ONNXBISECT_REDIS_URL", url)
+    monkeypatch.setenv("ONNXBISECT_PUBLIC_URL", "")  # as compose files pass on what is not set
+    assert load_settings().broker == broker
+    with Connection(broker) as queue:
+        assert queue.transport.driver_type == "redis"
 
 
 @pytest.mark.parametrize("terminal", [False, True])

@@ -3,6 +3,7 @@
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from platformdirs import user_data_path
 from pydantic import Field, SecretStr, ValidationError, field_validator
@@ -13,6 +14,10 @@ from onnxbisect_backends.options import reason
 from onnxbisect_worker.outbound import Allowed
 
 _SECRETS = Path("/run/secrets")
+#: redis-py says `unix` for what celery calls `redis+socket`.
+_REDIS = ("redis", "rediss", "redis+socket", "unix")
+#: In days; a calendar ends.
+_CENTURY = 36_500
 
 
 class Settings(BaseSettings):
@@ -72,9 +77,11 @@ class Settings(BaseSettings):
     )
     webhook_seconds: float = Field(default=20, gt=0, description="how long a receiver may take")
 
-    keep_jobs_days: float | None = Field(default=None, gt=0, description="after how many days ended jobs are deleted")
+    keep_jobs_days: float | None = Field(
+        default=None, gt=0, le=_CENTURY, description="after how many days ended jobs are deleted"
+    )
     keep_models_days: float | None = Field(
-        default=None, gt=0, description="after how many days unused models are deleted"
+        default=None, gt=0, le=_CENTURY, description="after how many days unused models are deleted"
     )
 
     @field_validator("webhook_allow", "compiler_env", mode="before")
@@ -86,6 +93,23 @@ class Settings(BaseSettings):
     @classmethod
     def _understood(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         Allowed.read(value)
+        return value
+
+    @field_validator("redis_url")
+    @classmethod
+    def _redis(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is None:
+            return None
+        url = value.get_secret_value()
+        if not _is_redis(url):  # it is not repeated: it may hold a password
+            raise ValueError("it must be redis://HOST:PORT/0, rediss:// for TLS, or unix:///PATH of a socket")
+        return SecretStr(url.replace("unix://", "redis+socket://", 1))
+
+    @field_validator("public_url")
+    @classmethod
+    def _public(cls, value: str | None) -> str | None:
+        if value is not None and "@" in urlsplit(value).netloc:
+            raise ValueError("it must have no user and no password: all links have it in them")
         return value
 
     @property
@@ -119,6 +143,14 @@ class Settings(BaseSettings):
     def keep_models(self) -> timedelta | None:
         """How long models are kept that nobody uses."""
         return None if self.keep_models_days is None else timedelta(days=self.keep_models_days)
+
+
+def _is_redis(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in _REDIS and parts.port != 0
+    except ValueError:  # a port that is no number
+        return False
 
 
 def load_settings(**given: Any) -> Settings:
