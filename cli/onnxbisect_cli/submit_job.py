@@ -45,6 +45,8 @@ class Request:
 
 def submit(request: Request, *, wait: bool, out: Path | None, form: Format) -> int:
     """Returns the exit status. Without `wait` that is 0 once the server has the job, whose URL is all of the output."""
+    for target in request.targets:
+        _demand_name(target.backend)
     if len(request.targets) > 1:
         demand_overview(form)
     if out is not None:
@@ -70,6 +72,14 @@ def submit(request: Request, *, wait: bool, out: Path | None, form: Format) -> i
         if ended["state"] != "done":
             raise _failure(ended)
         return _show(server, ended, labels, out, form)
+
+
+def _demand_name(backend: str) -> None:
+    if "/" in backend or backend.endswith(".toml"):
+        raise OptionError(
+            f"--backend {backend} is a file, and a server takes names of backends that it has; 'onnx-bisect run' takes "
+            "files."
+        )
 
 
 def _job(request: Request, server: Server, sha256: str) -> dict[str, Any]:

@@ -227,6 +227,7 @@ def test_without_waiting_the_job_is_named(server: Server) -> None:
         ((SAM, *EDGESAM, "--token", "obk_0_0"), 2, "token"),
         ((SAM, *EDGESAM, "--server", "http://127.0.0.1:9"), 3, "cannot be reached"),
         ((SAM, *EDGESAM, "--server", "ftp://x"), 2, "no address"),
+        ((SAM, "--backend", "chip=./examples/mychip.toml"), 2, "--backend ./examples/mychip.toml is a file"),
     ],
 )
 def test_a_mistake_is_one_sentence(server: Server, arguments: tuple[str | Path, ...], code: int, said: str) -> None:
