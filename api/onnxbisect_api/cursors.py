@@ -1,11 +1,14 @@
 """Where a list of what has no id of its own goes on: by the moment in which it was made, and its SHA-256."""
 
+import re
 from datetime import UTC, datetime, timedelta
 
+from onnxbisect_api.pages import NO_PLACE
 from onnxbisect_api.problems import Problem
 
 _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 _STEP = timedelta(microseconds=1)
+_WRITTEN = re.compile("([0-9a-f]{1,16})-([0-9a-f]{64})")
 
 
 def write(at: datetime, sha256: str) -> str:
@@ -15,8 +18,10 @@ def write(at: datetime, sha256: str) -> str:
 
 def read(cursor: str) -> tuple[datetime, str]:
     """What `write` was given."""
-    stamp, _, sha256 = cursor.partition("-")
+    written = _WRITTEN.fullmatch(cursor)
     try:
-        return _BEGINNING + int(stamp, 16) * _STEP, sha256
-    except (ValueError, OverflowError):
-        raise Problem(422, "query.after: This is no place in the list: use the link of the page before.") from None
+        if written is not None:
+            return _BEGINNING + int(written[1], 16) * _STEP, written[2]
+    except OverflowError:
+        pass
+    raise Problem(422, f"query.after: {NO_PLACE}.")

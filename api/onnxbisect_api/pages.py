@@ -1,27 +1,46 @@
-"""Lists in pages: `?after=` is the last id of the page before, so rows that come or go shift nothing."""
+"""Lists in pages: `?after=` is the place of the last one of the page before, so rows that come or go shift nothing."""
 
+import re
 from typing import Annotated
 
 from fastapi import Depends, Query, Request, Response
+from fastapi.dependencies.utils import get_flat_params
+from fastapi.params import ParamTypes
+from pydantic import AfterValidator
 
-#: An id, or several joined by dashes.
-_CURSOR = "^[0-9a-f-]{1,100}$"
+from onnxbisect.report.text import clip
+from onnxbisect_api.names import UUID_PATTERN
+from onnxbisect_api.problems import Problem
+from onnxbisect_backends.options import unknown
+
+#: What is said of a place that is none.
+NO_PLACE = "This is no place in the list: go on from the `Link` header of the page before"
 _LIMIT = 50
 _MOST = 200
+_REST = "/v1/"
+
+_Limit = Annotated[int, Query(ge=1, le=_MOST, description="how many to answer at most")]
+
+
+def _id(text: str | None) -> str | None:
+    if text is not None and re.fullmatch(UUID_PATTERN, text) is None:
+        raise ValueError(NO_PLACE)
+    return text
 
 
 class Page:
-    """Which page is asked for, and how its answer names the next one."""
+    """Which page is asked for, and how its answer names the next one. Whoever takes it reads `after` himself."""
 
     def __init__(
         self,
         request: Request,
         response: Response,
         after: Annotated[
-            str | None, Query(pattern=_CURSOR, description="the last id of the page before, none for the first")
+            str | None, Query(description="where the page before ends, as its `Link` header says; none for the first")
         ] = None,
-        limit: Annotated[int, Query(ge=1, le=_MOST, description="how many to answer at most")] = _LIMIT,
+        limit: _Limit = _LIMIT,
     ) -> None:
+        _demand_known(request)
         self.after = after
         self.limit = limit
         #: Where it goes on, once that is known.
@@ -37,5 +56,39 @@ class Page:
             self._response.headers["Link"] = f'<{self.next}>; rel="next"'
 
 
-#: A parameter of this type makes an operation answer in pages.
+class PageOfRows(Page):
+    """The same of a list of what has ids."""
+
+    def __init__(
+        self,
+        request: Request,
+        response: Response,
+        after: Annotated[
+            str | None,
+            AfterValidator(_id),
+            Query(
+                description="the last id of the page before, none for the first",
+                json_schema_extra={"pattern": UUID_PATTERN},
+            ),
+        ] = None,
+        limit: _Limit = _LIMIT,
+    ) -> None:
+        super().__init__(request, response, after, limit)
+
+
+def _demand_known(request: Request) -> None:
+    """A 422 for a parameter that a list of REST does not have: who misspells a filter would take all for what he asked
+    for. The addresses of pages for people have more than we know, from wherever they were linked.
+    """
+    if not request.url.path.startswith(_REST):
+        return
+    known = get_flat_params(request.scope["route"].dependant)
+    names = [field.alias for field in known if getattr(field.field_info, "in_", None) == ParamTypes.query]
+    for name in request.query_params:
+        if name not in names:
+            raise Problem(422, unknown("parameter of this list", clip(name, 50), names))
+
+
+#: A parameter of one of these types makes an operation answer in pages.
 Paged = Annotated[Page, Depends()]
+PagedRows = Annotated[PageOfRows, Depends()]

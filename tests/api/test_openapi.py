@@ -16,7 +16,7 @@ from onnxbisect_worker.service import Service
 from onnxbisect_worker.settings import Settings
 
 #: A valid request may well be refused: the model that it names is not there, the option is none of the backend's. And
-#: parameters of the query that nobody knows are passed over, as everywhere on the web.
+#: parameters of the query that nobody knows are passed over but by lists, as everywhere on the web.
 _NOT_OURS = [checks.positive_data_acceptance, checks.negative_data_rejection]
 _OFTEN = "1000000/minute"
 

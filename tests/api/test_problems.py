@@ -6,13 +6,14 @@ import pytest
 from callers import Callers
 from fastapi import Body, Query
 from httpx2 import Response
+from scenes import new_job
 from sqlalchemy import text
 from starlette.testclient import TestClient
 
 from onnxbisect.errors import ModelError, OptionError
 from onnxbisect_api.access import Admin, Reader, Submitter
 from onnxbisect_api.names import RowId
-from onnxbisect_api.pages import Paged
+from onnxbisect_api.pages import PagedRows
 from onnxbisect_api.problems import missing
 from onnxbisect_api.service import TheService
 from onnxbisect_db.columns import new_id
@@ -49,7 +50,7 @@ def client(callers: Callers) -> TestClient:
         return name * count
 
     @app.get("/page")
-    def page(paged: Paged) -> int:
+    def page(paged: PagedRows) -> int:
         paged.next_is(new_id() if paged.after is None else None)
         return paged.limit
 
@@ -161,8 +162,28 @@ def test_pages_link_to_the_next_one(client: TestClient) -> None:
     second = client.get(first.links["next"]["url"])
     assert second.json() == 7
     assert "next" not in second.links
-    for wrong in ("limit=0", "limit=201", "after=x", "after=%00"):
+    for wrong in ("limit=0", "limit=201"):
         problem(client.get(f"/page?{wrong}"), 422)
+
+
+@pytest.mark.parametrize("wrong", ["x", "%00", "abc", "---", "f" * 16 + "-" + "a" * 64, ""])
+def test_a_list_goes_on_from_where_a_page_ended_only(callers: Callers, service: Service, wrong: str) -> None:
+    client, job = callers.admin(), new_job(service.database)
+    webhook = client.post("/v1/webhooks", json={"url": "https://ci.example.com"}).json()["id"]
+    for path in ("jobs", "models", f"jobs/{job.id}/probes", f"webhooks/{webhook}/deliveries"):
+        assert client.get(f"/v1/{path}").status_code == 200
+        said = problem(client.get(f"/v1/{path}?after={wrong}"), 422)["detail"]
+        assert said == ("query.after: This is no place in the list: go on from the `Link` header of the page before.")
+
+
+def test_a_filter_that_a_list_does_not_have_is_refused_with_those_that_it_has(callers: Callers) -> None:
+    client = callers.reader()
+    said = problem(client.get("/v1/jobs?backend=qnn"), 422)["detail"]
+    assert said.startswith("'backend' is no parameter of this list")
+    for name in ("after", "label", "limit", "model", "state", "target", "text", "verdict"):
+        assert f" {name}" in said
+    assert "did you mean 'limit'" in problem(client.get("/v1/models?limt=3"), 422)["detail"]
+    assert client.get("/jobs?utm_source=x").status_code == 200
 
 
 def test_every_answer_has_the_headers(client: TestClient) -> None:

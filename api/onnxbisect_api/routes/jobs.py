@@ -17,7 +17,7 @@ from onnxbisect_api.job_request import ONE_LINE, BackendName, JobRequest
 from onnxbisect_api.job_view import Circumstances, JobView, SubmittedView, job_view
 from onnxbisect_api.labels import TheLabels
 from onnxbisect_api.names import SHA256_PATTERN, IdempotencyKey, RowId
-from onnxbisect_api.pages import Paged
+from onnxbisect_api.pages import PagedRows
 from onnxbisect_api.problems import missing
 from onnxbisect_api.service import TheService
 from onnxbisect_api.watch import TheWatch
@@ -59,7 +59,7 @@ def listed(
     service: TheService,
     caller: Reader,
     addresses: TheAddresses,
-    paged: Paged,
+    paged: PagedRows,
     labels: TheLabels,
     state: JobState | None = None,
     verdict: Status | None = None,

@@ -14,7 +14,7 @@ from onnxbisect.verdict_json import from_json
 from onnxbisect_api.access import Reader
 from onnxbisect_api.found import job_of, search_of
 from onnxbisect_api.names import RowId
-from onnxbisect_api.pages import Paged
+from onnxbisect_api.pages import PagedRows
 from onnxbisect_api.problems import missing
 from onnxbisect_api.routes.reports import TargetNumber
 from onnxbisect_api.service import TheService
@@ -57,7 +57,7 @@ def listed(
     job_id: RowId,
     service: TheService,
     caller: Reader,
-    paged: Paged,
+    paged: PagedRows,
     target: TargetNumber = None,
     state: ProbeState | None = None,
 ) -> list[ProbeView]:

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from onnxbisect.errors import OptionError
 from onnxbisect_api.access import Admin, Caller
 from onnxbisect_api.names import RowId
-from onnxbisect_api.pages import Paged
+from onnxbisect_api.pages import PagedRows
 from onnxbisect_api.problems import missing
 from onnxbisect_api.service import TheService
 from onnxbisect_db import deliveries, endpoints
@@ -140,7 +140,7 @@ def ping(webhook_id: RowId, service: TheService, caller: Admin) -> DeliveryView:
 
 
 @router.get("/webhooks/{webhook_id}/deliveries", summary="List a webhook's messages, the newest first")
-def delivered(webhook_id: RowId, service: TheService, caller: Admin, paged: Paged) -> list[DeliveryView]:
+def delivered(webhook_id: RowId, service: TheService, caller: Admin, paged: PagedRows) -> list[DeliveryView]:
     """In pages: the `Link` header says where the next one is."""
     with service.database.session() as session:
         _found(endpoints.get(session, webhook_id, caller.tenant))

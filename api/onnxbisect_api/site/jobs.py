@@ -15,7 +15,7 @@ from onnxbisect_api.addresses import TheAddresses
 from onnxbisect_api.job_request import ONE_LINE, BackendName
 from onnxbisect_api.job_view import Circumstances, JobView, job_view
 from onnxbisect_api.names import UUID_PATTERN
-from onnxbisect_api.pages import Paged
+from onnxbisect_api.pages import PagedRows
 from onnxbisect_api.problems import Problem
 from onnxbisect_api.service import TheService
 from onnxbisect_api.site.rendering import page
@@ -39,7 +39,7 @@ def listed(
     service: TheService,
     caller: Reader,
     addresses: TheAddresses,
-    paged: Paged,
+    paged: PagedRows,
     state: _Outcome = None,
     text: _Text = None,
     target: Annotated[BackendName | None, _Said] = None,

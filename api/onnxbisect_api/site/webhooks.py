@@ -15,7 +15,7 @@ from onnxbisect.errors import OptionError
 from onnxbisect_api import mistakes
 from onnxbisect_api.access import Admin, Caller
 from onnxbisect_api.names import RowId
-from onnxbisect_api.pages import Paged
+from onnxbisect_api.pages import PagedRows
 from onnxbisect_api.routes import webhooks as rest
 from onnxbisect_api.routes.webhooks import EndpointRequest, EndpointView
 from onnxbisect_api.service import TheService
@@ -55,13 +55,13 @@ def create(
 
 
 @router.get("/webhooks/{webhook_id}")
-def shown(request: Request, webhook_id: RowId, service: TheService, caller: Admin, paged: Paged) -> Response:
+def shown(request: Request, webhook_id: RowId, service: TheService, caller: Admin, paged: PagedRows) -> Response:
     """One, with its messages."""
     return _one(request, service, caller, rest.shown(webhook_id, service, caller), paged)
 
 
 @router.post("/webhooks/{webhook_id}/rotate")
-def rotate(request: Request, webhook_id: RowId, service: TheService, caller: Admin, paged: Paged) -> Response:
+def rotate(request: Request, webhook_id: RowId, service: TheService, caller: Admin, paged: PagedRows) -> Response:
     """With the new secret, which is shown this once."""
     made = rest.rotate(webhook_id, service, caller)
     return _one(request, service, caller, made, paged, secret=made.secret)
@@ -132,7 +132,7 @@ def _list(
 
 
 def _one(
-    request: Request, service: Service, caller: Caller, webhook: EndpointView, paged: Paged, secret: str = ""
+    request: Request, service: Service, caller: Caller, webhook: EndpointView, paged: PagedRows, secret: str = ""
 ) -> Response:
     messages = rest.delivered(webhook.id, service, caller, paged)
     return page(
