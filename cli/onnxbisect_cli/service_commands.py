@@ -178,7 +178,7 @@ def revoke_token_command(
 @webhook_app.command("log")
 def webhook_log_command(
     tenant: Tenant = "",
-    limit: Annotated[int, typer.Option("--limit", min=1, help="Messages of each endpoint, the newest first.")] = 20,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="How many, the newest first.")] = 20,
     data: Data = None,
 ) -> None:
     """List messages to webhooks and what came of them."""

@@ -1,21 +1,18 @@
 """`onnx-bisect webhook …`: what came of the messages, and sending one again. Like `token` it works on the database."""
 
-from collections.abc import Iterator
 from pathlib import Path
-
-from sqlalchemy.orm import Session
 
 from onnxbisect.errors import OptionError
 from onnxbisect_cli import table
 from onnxbisect_cli.own_database import own_database
-from onnxbisect_db import deliveries, endpoints
+from onnxbisect_db import deliveries
 from onnxbisect_db.tables import Delivery, Endpoint
 
 
 def show(data: Path | None, tenant: str, limit: int) -> None:
-    """The newest messages of each of the tenant's endpoints, and what came of the last try."""
+    """The newest messages to the tenant's endpoints, those of single jobs among them, and what came of the last try."""
     with own_database(data) as database, database.session() as session:
-        rows = [_row(endpoint, delivery) for endpoint, delivery in _messages(session, tenant, limit)]
+        rows = [_row(endpoint, delivery) for endpoint, delivery in deliveries.newest(session, tenant, limit=limit)]
     table.show(("message", "to", "of", "made", "state", "tries", "last"), rows)
 
 
@@ -25,12 +22,6 @@ def redeliver(data: Path | None, delivery_id: str, *, tenant: str) -> None:
         found = database.run(lambda session: deliveries.redeliver(session, delivery_id, tenant))
     if found is None:
         raise OptionError(f"There is no message {delivery_id}: 'onnx-bisect webhook log' shows them.")
-
-
-def _messages(session: Session, tenant: str, limit: int) -> Iterator[tuple[Endpoint, Delivery]]:
-    for endpoint in endpoints.listed(session, tenant):
-        for delivery in deliveries.listed(session, endpoint.id, limit=limit):
-            yield endpoint, delivery
 
 
 def _row(endpoint: Endpoint, delivery: Delivery) -> tuple[str, ...]:

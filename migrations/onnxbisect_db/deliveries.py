@@ -101,6 +101,16 @@ def listed(session: Session, endpoint_id: str, *, before: str | None = None, lim
     return list(session.scalars(mine.order_by(Delivery.id.desc()).limit(limit)))
 
 
+def newest(session: Session, tenant: str, *, limit: int) -> list[tuple[Endpoint, Delivery]]:
+    """The tenant's deliveries, those of single jobs among them, the newest first, each with where it goes."""
+    mine = (
+        select(Endpoint, Delivery).join(Endpoint, Endpoint.id == Delivery.endpoint_id).where(Endpoint.tenant == tenant)
+    )
+    return [
+        (endpoint, delivery) for endpoint, delivery in session.execute(mine.order_by(Delivery.id.desc()).limit(limit))
+    ]
+
+
 def get(session: Session, delivery_id: str, tenant: str) -> Delivery | None:
     """One of the deliveries to the tenant's endpoints."""
     mine = select(Delivery).join(Endpoint, Endpoint.id == Delivery.endpoint_id).where(Endpoint.tenant == tenant)

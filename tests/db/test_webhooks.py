@@ -77,6 +77,19 @@ def test_a_webhook_of_a_job_hears_of_that_job_only(database: Database) -> None:
     assert told.payload["data"]["job"] == job.id
 
 
+def test_the_newest_are_those_of_all_of_a_tenants_endpoints(database: Database) -> None:
+    mine, stranger = hook(database), hook(database, tenant="x")
+    first = pinged(database, mine)
+    pinged(database, stranger)
+    job = new_job(database, webhook="https://ci.example/one")
+    prepare(database, job.searches[0].id)
+    with database.session() as session:
+        newest = [(endpoint.url, told.type) for endpoint, told in deliveries.newest(session, "", limit=2)]
+        everything = deliveries.newest(session, "", limit=50)
+    assert sorted(newest) == [("https://ci.example/hook", "job.started"), ("https://ci.example/one", "job.started")]
+    assert [told.id for _, told in everything][-1] == first
+
+
 def test_a_webhook_of_a_job_hears_of_what_it_wants(database: Database) -> None:
     job = new_job(database, webhook="https://ci.test/hook", webhook_events=(EventType.JOB_FINISHED,))
     with database.session() as session:

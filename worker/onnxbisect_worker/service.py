@@ -24,7 +24,7 @@ class Service:
 
 def open_service(settings: Settings, bell: Bell) -> Service:
     """Make folders and connect; touches the tables of nothing. OptionError where the database's URL is wrong."""
-    settings.data.mkdir(parents=True, exist_ok=True)
+    settings.data.mkdir(mode=0o700, parents=True, exist_ok=True)  # models and secrets are nobody else's
     return Service(
         settings=settings,
         database=Database(settings.database),
