@@ -90,6 +90,8 @@ class ModelForm:
         self._ended = False
         self._model: tuple[str, Unfinished] | None = None
         self._data: dict[str, Unfinished] = {}
+        #: Of all files, while they come in the order in which they are counted.
+        self._whole: hashlib._Hash | None = hashlib.sha256()
 
     def write(self, chunk: memoryview) -> None:
         """See `Sink.write`."""
@@ -123,6 +125,8 @@ class ModelForm:
 
     def _sha256(self) -> str:
         assert self._model is not None  # noqa: S101 - who asks has looked
+        if self._whole is not None:
+            return self._whole.hexdigest()
         digest = hashlib.sha256()
         for file in [self._model[1], *(self._data[location] for location in sorted(self._data))]:
             file.add_to(digest)
@@ -134,6 +138,8 @@ class ModelForm:
     def _take_model(self, name: str) -> None:
         if self._model is not None:
             raise Problem(422, "The form has two files in the field 'model': data of the model belongs in 'data'.")
+        if self._data:
+            self._whole = None
         model = self._current = self._begin()
         self._model = (name, model)
 
@@ -143,6 +149,8 @@ class ModelForm:
             raise Problem(422, f"The form has two files at {clip(location, 100)!r}.")
         if len(self._data) >= _MOST_FILES:
             raise Problem(422, f"The form has more than {_MOST_FILES:,} data files: export all tensors into one.")
+        if self._model is None or location < next(reversed(self._data), ""):
+            self._whole = None
         self._current = self._data[location] = self._begin()
 
     # What the parser tells.
@@ -191,6 +199,8 @@ class ModelForm:
         if isinstance(self._current, Unfinished):  # texts are not kept
             self._size += end - start
             self._room.demand(self._size)
+            if self._whole is not None:
+                self._whole.update(data[start:end])
         self._current.write(data[start:end])
 
     def on_part_end(self) -> None:

@@ -39,6 +39,11 @@ def is_current(database: Database) -> bool:
     try:
         return database.is_current()
     except SQLAlchemyError as error:  # whose text may have the password
+        if database.file is not None:
+            raise OptionError(
+                f"The database {database.file} cannot be read ({type(error).__name__}): is it onnx-bisect's, and are you "
+                f"the user that 'onnx-bisect serve' runs as?"
+            ) from None
         raise OptionError(
             f"The database cannot be reached ({type(error).__name__}): is ONNXBISECT_DATABASE_URL right?"
         ) from None

@@ -14,6 +14,8 @@ from onnxbisect.errors import BackendUnusableError, OptionError
 
 #: Seconds for one request; a body may take as long as it flows.
 _TIMEOUT = httpx2.Timeout(60.0, connect=10.0)
+#: For the answer to an upload: gigabytes are on a slow disk only when the server says so.
+_UPLOAD_TIMEOUT = httpx2.Timeout(60.0, connect=10.0, read=900.0)
 #: Seconds that the server may keep a request open until a job ends.
 _WAIT = 30
 #: Seconds between tries while the server cannot be reached: it may be starting anew, and the job is safe meanwhile.
@@ -49,13 +51,14 @@ class Server:
         if self._send("GET", f"/v1/models/{sha256}", fine=(404,)).is_success:
             return sha256
         if not data:
-            sent = self._send("PUT", "/v1/models", params={"name": model.name}, content=lambda: _chunks(model))
+            named, whole = {"name": model.name}, lambda: _chunks(model)
+            sent = self._send("PUT", "/v1/models", params=named, content=whole, timeout=_UPLOAD_TIMEOUT)
         else:
             with ExitStack() as files:
                 opened = [("model", (model.name, files.enter_context(model.open("rb"))))]
                 for location in data:
                     opened.append(("data", (location, files.enter_context((model.parent / location).open("rb")))))
-                sent = self._send("POST", "/v1/models", files=opened)
+                sent = self._send("POST", "/v1/models", files=opened, timeout=_UPLOAD_TIMEOUT)
         return str(sent.json()["sha256"])
 
     def store(self, content: Path) -> str:

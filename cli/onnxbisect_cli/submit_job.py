@@ -140,13 +140,13 @@ def _show(server: Server, job: dict[str, Any], labels: Sequence[str], out: Path 
         _say(f"{label}: {clean(str(failure))}")
     unwritten = None
     if out is not None:
-        try:
-            if overview is not None:
-                write_overview(overview, out)
-            for label, report in reports.items():
+        if overview is not None:
+            write_overview(overview, out)
+        for label, report in reports.items():
+            try:
                 _write(server, job["id"], targets[label]["number"], report, out if overview is None else out / label)
-        except (OnnxBisectError, OSError) as error:  # the answer is there, whatever of it cannot be fetched or kept
-            unwritten = error
+            except (OnnxBisectError, OSError) as error:  # the answer is there, whatever of it cannot be fetched or kept
+                unwritten = unwritten or error
     files = "" if out is None or unwritten else str(out)
     if overview is None:
         sys.stdout.write(render(reports[labels[0]], form, files=files))

@@ -83,6 +83,11 @@ class Database:
         with self.transaction() as session:
             return work(session)
 
+    @property
+    def file(self) -> str | None:
+        """SQLite's."""
+        return self._engine.url.database if self._engine.dialect.name == "sqlite" else None
+
     def upgrade(self) -> None:
         """Bring the tables to this program's version; several processes may do so at a time. There is no way back."""
         schema.upgrade(self._engine)

@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from sqlalchemy import delete, or_
+from sqlalchemy import or_, update
 from sqlalchemy.orm import Session
 
 from onnxbisect_db.database import now
@@ -26,5 +26,5 @@ def take(session: Session, name: str, holder: str, *, seconds: float) -> bool:
 
 
 def give_back(session: Session, name: str, holder: str) -> None:
-    """Let another one have it now, unless another one has it already."""
-    session.execute(delete(Lease).where(Lease.name == name, Lease.holder == holder))
+    """Let another one have it now, unless another one has it already. That it was held stays on record."""
+    session.execute(update(Lease).where(Lease.name == name, Lease.holder == holder).values(until=now(session)))

@@ -53,7 +53,7 @@ def release(session: Session, names: Iterable[str]) -> list[str]:
     unneeded = sorted(set(names) - needed(session))
     if unneeded:
         rows = [{"sha256": sha256, "since": now(session)} for sha256 in unneeded]
-        session.execute(insert_if_new(session, UnneededFile), rows)
+        session.execute(insert_if_new(session, UnneededFile), rows)  # the sooner of two moments is soon enough
     return unneeded
 
 
@@ -79,10 +79,13 @@ def discard(files: FileStore, names: Iterable[str]) -> None:
 
 
 def clear(database: Database, files: FileStore) -> int:
-    """Delete what was released some time ago, unless it is needed again. Returns how many files are left for later."""
+    """Delete some of what was released a while ago, the oldest first, unless it is needed again. Returns how many of
+    these files are too young still.
+    """
     with database.session() as session:
         since = now(session) - timedelta(seconds=_AGAIN_SECONDS)
-        released = set(session.scalars(select(UnneededFile.sha256).where(UnneededFile.since <= since)))
+        due = select(UnneededFile.sha256).where(UnneededFile.since <= since).order_by(UnneededFile.since)
+        released = set(session.scalars(due.limit(_AT_A_TIME)))
         again = released & needed(session) if released else set()
     gone = {sha256 for sha256 in released - again if files.discard(sha256, older_than=_AGAIN_SECONDS)}
     if again or gone:

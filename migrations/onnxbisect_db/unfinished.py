@@ -99,6 +99,7 @@ class Unfinished:
         stored = self.seal()
         place = self._place(stored.sha256)
         place.parent.mkdir(exist_ok=True)
+        os.utime(self._path)  # it is young from here on, however long ago its last byte came
         self._path.replace(place)
         _sync(place.parent)
         return stored

@@ -138,8 +138,10 @@ def test_a_model_with_external_data(client: TestClient, service: Service) -> Non
         assert file.read() == WEIGHTS
     assert len(left_over(service)) == 4
     assert client.head(f"/v1/models/{named}").status_code == 200
-    again = client.post("/v1/models", files=form[::-1])
-    assert (again.status_code, again.json()["sha256"]) == (200, named)
+    in_order = [form[1], form[2], form[0], form[3]]
+    for order in (form[::-1], in_order, [*in_order[:2], *in_order[:1:-1]]):
+        again = client.post("/v1/models", files=order)
+        assert (again.status_code, again.json()["sha256"]) == (200, named)
 
 
 def test_one_graph_with_other_weights_is_another_model(client: TestClient, service: Service) -> None:

@@ -176,3 +176,11 @@ def test_what_cannot_be_done_is_said(shell: Shell) -> None:
     scope = shell.call("token", "create", "x", "--scope", "write")
     assert scope.code == 2
     assert "read, submit, admin" in scope.sentence()
+
+
+def test_a_file_that_is_no_database_is_named(shell: Shell, data: Path) -> None:
+    data.mkdir(parents=True)
+    (data / "onnx-bisect.sqlite").write_text("these are notes, and no database at all")
+    done = shell.call("token", "list")
+    assert done.code == 2
+    assert str(data / "onnx-bisect.sqlite") in done.sentence()

@@ -72,7 +72,7 @@ def test_a_fork_waits_for_who_is_inside(database: Database) -> None:
         with database.transaction():
             inside.set()
             leave.wait(60)
-        left.set()
+            left.set()
 
     Thread(target=stay, daemon=True).start()
     assert inside.wait(60)

@@ -6,7 +6,7 @@ import pytest
 from scenes import LEASE, NPU, Clock, answer, asking, claim, claimed, end, new_job, plan, prepare, read, take
 from sqlalchemy import update
 
-from onnxbisect_db import endpoints, leases, workers
+from onnxbisect_db import endpoints, gauges, leases, workers
 from onnxbisect_db.database import Database
 from onnxbisect_db.probes import MOST_LOSSES
 from onnxbisect_db.reconcile import LEASE_SECONDS, Bells, SearchBell, leave, reconcile
@@ -203,6 +203,9 @@ def test_who_leaves_is_followed_at_once_and_who_has_died_soon(database: Database
     leave(database, "b")  # which it is not its to leave
     assert reconcile(database, "b") is None
     leave(database, "a")
+    clock.forward(90)
+    with database.session() as session:
+        assert gauges.read(session).unreconciled == 90 + LEASE_SECONDS  # who watches this sees that nobody does it
     assert reconcile(database, "b") is not None
     clock.forward(LEASE_SECONDS)
     assert reconcile(database, "c") is not None

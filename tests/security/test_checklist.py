@@ -17,7 +17,7 @@ import pytest
 from callers import Callers
 from kombu.exceptions import ContentDisallowed
 from kombu.serialization import loads, prepare_accept_content
-from sqlalchemy import text
+from sqlalchemy import select, text
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
@@ -27,6 +27,7 @@ from onnxbisect_db.columns import new_id
 from onnxbisect_db.files import Files
 from onnxbisect_db.jobs import NewJob, NewTarget
 from onnxbisect_db.states import Scope
+from onnxbisect_db.tables import UnneededFile
 from onnxbisect_worker.app import make_app
 from onnxbisect_worker.service import Service
 from onnxbisect_worker.settings import Settings
@@ -57,9 +58,9 @@ def names(service: Service) -> set[str]:
     return {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
 
 
-def new_job(service: Service, tenant: str) -> str:
+def new_job(service: Service, tenant: str, model: str = SHA256) -> str:
     with service.database.transaction() as session:
-        wanted = NewJob(model_sha256=SHA256, targets=(NewTarget(backend="npu"),))
+        wanted = NewJob(model_sha256=model, targets=(NewTarget(backend="npu"),))
         return jobs.create(session, wanted, tenant=tenant).job.id
 
 
@@ -122,7 +123,7 @@ def test_7_no_file_is_named_by_a_stranger(callers: Callers, service: Service, na
     client = callers.submitter()
     assert client.put("/v1/models", params={"name": name}, content=ONNX).status_code == 201
     form = [("model", (name.replace("\0", ""), ONNX)), ("data", ("evil.bin", b"evil"))]
-    assert client.post("/v1/models", files=form).status_code == 200
+    assert client.post("/v1/models", files=form).status_code == 201
     evil = hashlib.sha256(b"evil").hexdigest()
     assert names(service) == {f"{each[:2]}/{each[2:]}" for each in (SHA256, evil)}
 
@@ -293,14 +294,16 @@ def test_16_the_queue_takes_json_only(settings: Settings, tmp_path: Path) -> Non
 
 def test_17_a_deleted_job_takes_its_model_with_it(callers: Callers, service: Service) -> None:
     client = callers.submitter("a")
-    client.post("/v1/models", files=[("model", ("net.onnx", ONNX)), ("data", ("w.bin", b"secret weights"))])
-    job = new_job(service, "a")
+    form = [("model", ("net.onnx", ONNX)), ("data", ("w.bin", b"secret weights"))]
+    model = client.post("/v1/models", files=form).json()["sha256"]
+    job = new_job(service, "a", model)
     assert client.delete(f"/v1/jobs/{job}").status_code == 204
-    assert client.head(f"/v1/models/{SHA256}").status_code == 404
+    assert client.head(f"/v1/models/{model}").status_code == 404
     with service.database.session() as session:
-        assert models.get(session, SHA256, "a") is None
+        assert models.get(session, model, "a") is None
         unneeded = set(service.files.names()) - retention.needed(session)
-    assert {SHA256, hashlib.sha256(b"secret weights").hexdigest()} == unneeded, "young: gone with the next sweep"
+        remembered = set(session.scalars(select(UnneededFile.sha256)))
+    assert {SHA256, hashlib.sha256(b"secret weights").hexdigest()} == unneeded == remembered, "young: gone in a minute"
 
 
 def test_20_uploads_are_counted(callers: Callers) -> None:

@@ -396,8 +396,10 @@ def test_what_starts_hosts_may_die(number: signal.Signals, tmp_path: Path) -> No
 
 
 def test_a_host_has_what_compilers_need_and_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("ONNXBISECT_DATABASE_URL", "ONNXBISECT_REDIS_URL", "PGPASSWORD", "FOO_HOME", "BAR_HOME"):
-        monkeypatch.setenv(name, "secret" if name != "FOO_HOME" else "foo")
+    for name in ("ONNXBISECT_DATABASE_URL", "PGPASSWORD", "BAR_HOME"):
+        monkeypatch.setenv(name, "secret")
+    monkeypatch.setenv("ONNXBISECT_REDIS_URL", "redis://:secret@queue.example/0")
+    monkeypatch.setenv("FOO_HOME", "foo")
     monkeypatch.setenv("ONNXBISECT_CACHE_DIR", str(tmp_path / "toolchains"))
     inherits = 'inherit_env = ["FOO_HOME", "ONNXBISECT_DATABASE_URL"]'
     backend = toml(tmp_path, says(f"env -0 > {tmp_path}/compilers", inherits))

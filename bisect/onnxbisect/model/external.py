@@ -34,7 +34,7 @@ def is_external(tensor: TensorProto) -> bool:
 
 
 def locations(proto: onnx.ModelProto, folder: Path) -> list[Path]:
-    """The external files of a model, sorted by location, each checked to hold the bytes that tensors claim.
+    """The external files of a model, sorted by their paths, each checked to hold the bytes that tensors claim.
 
     Raises ModelError for a file that is missing, too short, or not inside `folder`.
     """
@@ -42,7 +42,7 @@ def locations(proto: onnx.ModelProto, folder: Path) -> list[Path]:
     root = folder.resolve()
     for tensor in external_tensors(proto):
         _check(tensor, folder, root, sizes)
-    return [folder / location for location in sorted(sizes)]
+    return sorted((folder / location for location in sizes), key=Path.as_posix)
 
 
 def external_tensors(proto: onnx.ModelProto, *, in_nodes: bool = True) -> list[TensorProto]:

@@ -1,8 +1,8 @@
 """A model with external data is named by all of its bytes, so that one graph with other weights is another model. And
 files that were deleted while they were young are remembered until they are gone.
 
-Workers of the version before go on while this runs and after it, but do not find the ONNX file of a model with external
-data that is uploaded from now on. What was uploaded before keeps its name, which is that of its ONNX file.
+What was uploaded before keeps its name, which is that of its ONNX file. Stop workers of the version before: they do
+not find the ONNX file of a model with external data that is uploaded from now on, and may clear it away.
 """
 
 import sqlalchemy as sa
