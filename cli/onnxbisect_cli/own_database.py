@@ -41,8 +41,8 @@ def is_current(database: Database) -> bool:
     except SQLAlchemyError as error:  # whose text may have the password
         if database.file is not None:
             raise OptionError(
-                f"The database {database.file} cannot be read ({type(error).__name__}): is it onnx-bisect's, and are you "
-                f"the user that 'onnx-bisect serve' runs as?"
+                f"The database {database.file} cannot be read ({type(error).__name__}): is it onnx-bisect's, and are "
+                f"you the user that 'onnx-bisect serve' runs as?"
             ) from None
         raise OptionError(
             f"The database cannot be reached ({type(error).__name__}): is ONNXBISECT_DATABASE_URL right?"
