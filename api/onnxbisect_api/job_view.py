@@ -1,6 +1,6 @@
 """What is told of a job."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Self
@@ -93,13 +93,13 @@ class Circumstances:
     webhooks: Mapping[str, str]
 
     @classmethod
-    def of(cls, session: Session, jobs: Iterable[Job]) -> Self:
-        """As they are now."""
-        return cls(
-            offered=workers.slots(session),
-            paused=frozenset(backend for backend, at_most in queues.limits(session).items() if not at_most),
-            webhooks=endpoints.of_jobs(session, jobs),
-        )
+    def of(cls, session: Session, jobs: Collection[Job]) -> Self:
+        """As they are now. Backends are nothing to jobs that have ended, which is what most clients read."""
+        webhooks = endpoints.of_jobs(session, jobs)
+        if all(JobState(job.state).ended for job in jobs):
+            return cls(offered={}, paused=frozenset(), webhooks=webhooks)
+        paused = frozenset(backend for backend, at_most in queues.limits(session).items() if not at_most)
+        return cls(offered=workers.slots(session), paused=paused, webhooks=webhooks)
 
 
 def job_view(job: Job, addresses: Addresses, circumstances: Circumstances) -> JobView:
