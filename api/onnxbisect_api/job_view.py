@@ -84,8 +84,8 @@ class SubmittedView(JobView):
 
 @dataclass(frozen=True, kw_only=True)
 class Circumstances:
-    """What is told with jobs, and is not in their rows: the backends that living workers take, those that are paused,
-    and by job the id of its own webhook.
+    """What is told with these jobs, and is not in their rows: the backends that living workers take and those that are
+    paused, where one of the jobs may wait for that, and by job the id of its own webhook.
     """
 
     offered: Mapping[str, int]

@@ -90,8 +90,8 @@ class ModelForm:
         self._ended = False
         self._model: tuple[str, Unfinished] | None = None
         self._data: dict[str, Unfinished] = {}
-        #: Of all files, while they come in the order in which they are counted.
-        self._whole: hashlib._Hash | None = hashlib.sha256()
+        #: Of the model and its data, while these come in the order in which they are counted.
+        self._whole: hashlib._Hash | None = None
 
     def write(self, chunk: memoryview) -> None:
         """See `Sink.write`."""
@@ -138,8 +138,6 @@ class ModelForm:
     def _take_model(self, name: str) -> None:
         if self._model is not None:
             raise Problem(422, "The form has two files in the field 'model': data of the model belongs in 'data'.")
-        if self._data:
-            self._whole = None
         model = self._current = self._begin()
         self._model = (name, model)
 
@@ -149,7 +147,9 @@ class ModelForm:
             raise Problem(422, f"The form has two files at {clip(location, 100)!r}.")
         if len(self._data) >= _MOST_FILES:
             raise Problem(422, f"The form has more than {_MOST_FILES:,} data files: export all tensors into one.")
-        if self._model is None or location < next(reversed(self._data), ""):
+        if not self._data and self._model is not None:
+            self._whole = self._model[1].digest()
+        elif location < next(reversed(self._data), ""):
             self._whole = None
         self._current = self._data[location] = self._begin()
 

@@ -88,6 +88,11 @@ class Unfinished:
             self._file.close()
         return Stored(sha256=self._digest.hexdigest(), size=self._size)
 
+    def digest(self) -> "hashlib._Hash":
+        """Of what was written, to go on with."""
+        self._digested()
+        return self._digest.copy()
+
     def add_to(self, digest: "hashlib._Hash") -> None:
         """Make the bytes of a file that is sealed part of what the digest is of."""
         with self._path.open("rb") as file:

@@ -10,9 +10,10 @@ from given import done, refusing_exp, report_on, running, uploaded
 from scenes import answer, claimed
 from starlette.testclient import TestClient
 
-from onnxbisect_db import jobs, lifecycle
+from onnxbisect_db import jobs, lifecycle, workers
 from onnxbisect_db.jobs import NewJob, NewTarget
 from onnxbisect_db.tables import Job
+from onnxbisect_db.workers import Presence
 from onnxbisect_worker.service import Service
 
 
@@ -50,6 +51,15 @@ def test_who_has_no_jobs_learns_how_to_begin(client: TestClient, callers: Caller
     assert "http://service.test/v1/jobs" in text
     assert "Upload a model" not in client.get("/jobs").text  # a reader cannot
     assert "No job is like this" in client.get("/jobs?text=net").text
+
+
+def test_every_backend_that_is_offered_can_be_asked_for_when_all_jobs_have_ended(
+    client: TestClient, service: Service
+) -> None:
+    done(service, report_on())
+    with service.database.transaction() as session:
+        workers.joined(session, Presence(id="host-1", backends=("offered",), slots=1))
+    assert "<option>offered</option>" in client.get("/jobs").text
 
 
 def test_a_job_is_shown_with_its_verdict_and_its_culprits(client: TestClient, service: Service) -> None:

@@ -19,7 +19,7 @@ from onnxbisect_api.pages import PagedRows
 from onnxbisect_api.problems import Problem
 from onnxbisect_api.service import TheService
 from onnxbisect_api.site.rendering import page
-from onnxbisect_db import jobs
+from onnxbisect_db import jobs, workers
 from onnxbisect_db.jobs import Filter
 from onnxbisect_db.states import JobState
 
@@ -60,6 +60,7 @@ def listed(
     with service.database.session() as session:
         found = jobs.listed(session, caller.tenant, sought, after=paged.after, limit=paged.limit)
         circumstances = Circumstances.of(session, found.jobs)
+        offered = workers.slots(session)
     paged.next_is(found.after)
     shown = [job_view(job, addresses, circumstances) for job in found.jobs]
     part = "_jobs.html.j2" if request.headers.get("hx-request") else "jobs.html.j2"
@@ -70,9 +71,7 @@ def listed(
         jobs=shown,
         going=any(not job.state.ended for job in shown),
         # Those that one may ask for: what is offered, and what is asked for already.
-        backends=sorted(
-            {*circumstances.offered, *(view.backend for job in shown for view in job.targets), *filter(None, [target])}
-        ),
+        backends=sorted({*offered, *(view.backend for job in shown for view in job.targets), *filter(None, [target])}),
         state=state,
         text=text or "",
         target=target,
