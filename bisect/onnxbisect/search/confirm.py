@@ -72,7 +72,7 @@ class Confirmer:
             self._case(suspect, remainder, doubted, groups.get(suspect), beside.get(suspect, []))
             for suspect, remainder in places
         ]
-        self._oracle.ask_all(self._questions(cases), sure=True)
+        self._oracle.ask_all(self._questions(cases), sure=True, firm=True)
 
         standing: list[Suspect] = []
         narrowed: list[Suspect] = []

@@ -9,7 +9,7 @@ from onnxbisect.verdict import Status, Verdict
 
 #: A question whose answers disagree is asked until one side leads by this many …
 LEAD = 3
-#: … or this many answers are in; then the majority stands, or nothing does.
+#: … or this many answers are in; then the question has no answer.
 MOST_ANSWERS = 9
 
 Question = tuple[UnitSet, str]
@@ -29,6 +29,8 @@ class Oracle:
     def __init__(self, universe: Universe, verdicts: Verdicts, recheck: bool = False) -> None:
         self.universe = universe
         self.wanted: dict[UnitSet, Ask] = {}
+        #: Whether all of `wanted` must be answered before the search goes on: no answer makes another superfluous.
+        self.wants_all = False
         self._verdicts = verdicts
         #: Units of culprits that the part of the model under search must not hold.
         self.masked: UnitSet = 0
@@ -85,8 +87,11 @@ class Oracle:
             return (passes or fails or list(answers))[0]
         if abs(len(passes) - len(fails)) < LEAD and len(answers) < MOST_ANSWERS:
             return None
-        if len(passes) == len(fails):
-            return Verdict(status=Status.UNRESOLVED, message="the compiler passes and fails this probe equally often")
+        if abs(len(passes) - len(fails)) < LEAD:
+            return Verdict(
+                status=Status.UNRESOLVED,
+                message=f"the compiler failed this probe {len(fails)} times and passed it {len(passes)} times",
+            )
         return (passes if len(passes) > len(fails) else fails)[0]
 
     def confidence(self, units: UnitSet) -> float:
@@ -125,8 +130,11 @@ class Oracle:
             raise BlockedError
         return verdict
 
-    def ask_all(self, questions: Iterable[Question], *, sure: bool = False) -> list[Verdict]:
-        """The verdicts of questions that do not depend on each other: they go out together."""
+    def ask_all(self, questions: Iterable[Question], *, sure: bool = False, firm: bool = False) -> list[Verdict]:
+        """The verdicts of questions that do not depend on each other: they go out together.
+
+        `firm`: none of the answers makes another superfluous, so the search waits for all of them.
+        """
         answers: list[Verdict] = []
         blocked = False
         for units, why in questions:
@@ -135,6 +143,7 @@ class Oracle:
             except BlockedError:
                 blocked = True
         if blocked:
+            self.wants_all = firm
             raise BlockedError
         return answers
 
