@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from onnxbisect.unitset import UnitSet
+from onnxbisect.unitset import UnitSet, is_subset, size
 from onnxbisect.verdict import Kind, Status
 
 
@@ -12,7 +12,7 @@ class Certainty(StrEnum):
 
     #: Fails alone, minimal, and blamed in context.
     CONFIRMED = "confirmed"
-    #: The budget ended before every confirming question was answered.
+    #: Not every confirming question was answered, or the answers leave another explanation.
     SUSPECTED = "suspected"
     #: The compiler contradicted itself; `Culprit.confidence` says how sure the majority is.
     FLAKY = "flaky"
@@ -27,6 +27,8 @@ class CulpritKind(StrEnum):
     INTERACTION = "interaction"
     #: Too much of it: no small part fails, the whole does.
     CAPACITY = "capacity"
+    #: Too many units of one op: the target takes a number of them, whichever they are.
+    COUNT = "count"
 
 
 class CertificateStatus(StrEnum):
@@ -42,8 +44,8 @@ class Evidence:
     """The probes behind a culprit; each is a set of units whose verdict is on record.
 
     `own` is the probe of the culprit's own units, which `fails` is, or is identical to: with what must come along.
-    `subsets` are passing probes that each contain a maximal proper part of the culprit (for a single unit there
-    are none). `context` is a passing probe; `blame` fails, which is a part of it, at least all that lies within
+    `subsets` are passing probes that each contain a maximal proper part of the culprit, which may be all that is left
+    of the model without one of its units (for a single unit there are none). `context` is a passing probe; `blame` fails, which is a part of it, at least all that lies within
     `search.confirm.REACH` steps of the culprit, with the culprit in its place.
     """
 
@@ -56,7 +58,10 @@ class Evidence:
 
 @dataclass(frozen=True, kw_only=True)
 class Culprit:
-    """A minimal failing subgraph with all its occurrences; `units` is the occurrence that was asked."""
+    """A minimal failing subgraph with all its occurrences; `units` is the occurrence that was asked.
+
+    Of kind `count` the target takes fewer than `units` has of the units `among`, whichever they are.
+    """
 
     units: UnitSet
     occurrences: tuple[UnitSet, ...]
@@ -66,10 +71,20 @@ class Culprit:
     fingerprint: str
     message: str
     evidence: Evidence
-    #: Probability that the deciding verdict is right, 1.0 unless the compiler is flaky.
+    #: Probability that the least sure of the deciding verdicts, those of its occurrences included, is right: 1.0
+    #: unless the compiler contradicted itself there.
     confidence: float = 1.0
     #: For capacity culprits, the largest piece that passed.
     largest_passing: UnitSet | None = None
+    among: UnitSet = 0
+
+    def held_by(self, probe: UnitSet) -> bool:
+        """Whether a probe holds the culprit at any of its places."""
+        if self.kind is CulpritKind.COUNT:
+            return size(self.among & probe) >= size(self.units)
+        if self.kind is CulpritKind.CAPACITY:
+            return size(probe) >= size(self.units)
+        return any(is_subset(occurrence, probe) for occurrence in self.occurrences)
 
 
 @dataclass(frozen=True, kw_only=True)

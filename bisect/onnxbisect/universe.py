@@ -72,6 +72,25 @@ class Universe:
         before, _ = self._edges
         return tuple(map(of, before))
 
+    def neighbours(self, units: UnitSet) -> UnitSet:
+        """The units that feed or consume these, without these."""
+        around = 0
+        for unit in members(units):
+            around |= self.successors[unit] | self.predecessors[unit]
+        return around & ~units
+
+    def ball(self, units: UnitSet, steps: int, within: UnitSet | None = None) -> UnitSet:
+        """These units and what lies within so many steps of dataflow of them, on paths inside `within`."""
+        found = frontier = units
+        for _ in range(steps):
+            frontier = self.neighbours(frontier) & ~found
+            if within is not None:
+                frontier &= within
+            if not frontier:
+                break
+            found |= frontier
+        return found
+
     @cached_property
     def variant_members(self) -> tuple[UnitSet, ...]:
         """For each variant its units."""
@@ -90,6 +109,28 @@ class Universe:
         """The same by op only, which is how compilers describe the patterns that they fuse."""
         ops = {op: number for number, op in enumerate(dict.fromkeys(self.op))}
         return self._surroundings([ops[op] for op in self.op])
+
+    @cached_property
+    def neighbourhoods(self) -> tuple[int, ...]:
+        """For each unit a number for what lies within three steps: units whose neighbourhoods look alike share it.
+
+        Three rounds of colour refinement (Weisfeiler and Leman, 1968), from variants and shapes.
+        """
+        colours = list(self.solo)
+        for _ in range(3):
+            numbers: dict[tuple[int, tuple[int, ...], tuple[int, ...]], int] = {}
+            colours = [
+                numbers.setdefault(
+                    (
+                        colours[unit],
+                        tuple(sorted([colours[other] for other in before])),
+                        tuple(sorted([colours[other] for other in after])),
+                    ),
+                    len(numbers),
+                )
+                for unit, (before, after) in enumerate(zip(*self._edges, strict=True))
+            ]
+        return tuple(colours)
 
     def _surroundings(self, kind: Sequence[int]) -> tuple[int, ...]:
         """Units whose neighbours agree in kind, feeding and consuming ones apart, have one number."""

@@ -1,5 +1,7 @@
 """From a search, finished or not, to the Diagnosis."""
 
+from collections.abc import Sequence
+
 from onnxbisect.diagnosis import (
     Certainty,
     Certificate,
@@ -12,6 +14,8 @@ from onnxbisect.diagnosis import (
 )
 from onnxbisect.search.confirm import REACH
 from onnxbisect.search.oracle import Oracle
+from onnxbisect.search.pattern import alone
+from onnxbisect.search.plan import Verdicts
 from onnxbisect.search.search import Search
 from onnxbisect.search.suspect import Suspect
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, sort_key
@@ -21,14 +25,20 @@ from onnxbisect.verdict import Kind, Status
 DETERMINISTIC = "the compiler answers the same question the same way (nothing it said here contradicts that)"
 MONOTONE = "a graph that contains a failing subgraph fails (every probe asked agrees with it)"
 LOCAL = f"what is more than {REACH} steps of dataflow away does not make a subgraph compile that fails with all nearer"
-ALIKE = "occurrences of one culprit behave alike in what else they fail with"
+TWO = "what else fails shows beside any two units of different occurrences, for not every way to break them was tried"
 EVERYWHERE = "an op that is refused alone, and in its context in one place, is refused in its other places"
 
 
-def conclude(universe: Universe, oracle: Oracle, search: Search, recheck: bool) -> Diagnosis:
-    """What the verdicts on record establish, and what they leave unknown."""
+def conclude(universe: Universe, oracle: Oracle, search: Search, recheck: bool, verdicts: Verdicts) -> Diagnosis:
+    """What the search established, and what it leaves unknown.
+
+    `verdicts` is the whole record, on which may be more than the search asked for. Whatever the search did, no culprit
+    is stated as a fact that is in a probe that passed, and the diagnosis is not proven while a probe failed that holds
+    none of its culprits.
+    """
     whole = oracle.look(universe.everything)
-    culprits = tuple(_culprit(oracle, suspect, recheck) for suspect in search.suspects)
+    record = Oracle(universe, verdicts, recheck)
+    culprits = tuple(_culprit(oracle, record, suspect, recheck) for suspect in search.suspects)
     verdict = whole.status if whole is not None else Status.UNRESOLVED
     if not universe.everything:
         verdict = Status.PASS
@@ -43,34 +53,33 @@ def conclude(universe: Universe, oracle: Oracle, search: Search, recheck: bool) 
             )
             for artefact in search.artefacts
         ),
-        certificate=_certificate(universe, oracle, search, recheck),
+        certificate=_certificate(universe, oracle, search, recheck, culprits, record),
         remainder=search.remainder,
         unresolved=search.locator.unresolved,
-        flaky=oracle.flaky,
+        flaky=record.flaky,
     )
 
 
-def _culprit(oracle: Oracle, suspect: Suspect, recheck: bool) -> Culprit:
+def _culprit(oracle: Oracle, record: Oracle, suspect: Suspect, recheck: bool) -> Culprit:
     words = oracle.look(suspect.fails)
     deciding = [suspect.fails, *(probe for probe in (suspect.context, suspect.blame) if probe is not None)]
+    if not suspect.capacity and not suspect.pool:
+        deciding += map(of, suspect.occurrences)
     confidence = min(oracle.confidence(probe) for probe in deciding)
     # That no small part fails rests on many passes, of which only one needs to be a flake.
-    doubtful = suspect.capacity and (recheck or bool(oracle.flaky))
-    unblamed = (suspect.blame is None or oracle.passes_within(suspect.units)) and not suspect.capacity
-    if not suspect.verified or unblamed or not _minimal(oracle, suspect) or doubtful:
+    doubtful = (suspect.capacity or suspect.pool) and (recheck or bool(oracle.flaky))
+    refuted = not suspect.capacity and any(suspect.held_by(passing) for passing in record.passing)
+    unblamed = suspect.blame is None and not suspect.capacity
+    if not suspect.verified or unblamed or refuted or doubtful or suspect.doubted or not _minimal(oracle, suspect):
         certainty = Certainty.SUSPECTED
     elif confidence < 1:
         certainty = Certainty.FLAKY
     else:
         certainty = Certainty.CONFIRMED
-    if suspect.capacity:
-        kind = CulpritKind.CAPACITY
-    else:
-        kind = CulpritKind.SINGLE if size(suspect.units) == 1 else CulpritKind.INTERACTION
     return Culprit(
         units=suspect.units,
         occurrences=tuple(of(occurrence) for occurrence in suspect.occurrences),
-        kind=kind,
+        kind=_kind(suspect),
         certainty=certainty,
         failure=(words.kind if words is not None else None) or Kind.ERROR,
         fingerprint=words.fingerprint if words is not None else "",
@@ -78,22 +87,55 @@ def _culprit(oracle: Oracle, suspect: Suspect, recheck: bool) -> Culprit:
         evidence=Evidence(
             fails=oracle.probe(suspect.fails),
             own=suspect.fails if is_subset(suspect.units, suspect.fails) else oracle.probe(suspect.units),
-            subsets=tuple(oracle.probe(part) for part in suspect.subsets),
+            subsets=tuple(probe for part in _parts(suspect) if (probe := _passing_with(oracle, part))),
             context=suspect.context,
             blame=suspect.blame,
         ),
         confidence=confidence,
         largest_passing=oracle.best_passing(suspect.units) if suspect.capacity else None,
+        among=suspect.pool,
     )
 
 
+def _kind(suspect: Suspect) -> CulpritKind:
+    if suspect.capacity:
+        return CulpritKind.CAPACITY
+    if suspect.pool:
+        return CulpritKind.COUNT
+    return CulpritKind.SINGLE if suspect.single else CulpritKind.INTERACTION
+
+
+def _parts(suspect: Suspect) -> list[UnitSet]:
+    """What is left of an interaction without one of its units."""
+    if not suspect.interaction:
+        return []
+    return [suspect.units & ~(1 << unit) for unit in members(suspect.units)]
+
+
+def _passing_with(oracle: Oracle, part: UnitSet) -> UnitSet:
+    """The smallest passing probe that holds these units; 0 where none does."""
+    if size(part) == 1:
+        own = alone(oracle.universe, lowest(part))
+        verdict = oracle.look(own)
+        if verdict is not None and verdict.passed:
+            return oracle.probe(own)
+    return next((passing for passing in reversed(oracle.passing) if is_subset(part, passing)), 0)
+
+
 def _minimal(oracle: Oracle, suspect: Suspect) -> bool:
-    """Whether every part passes by a probe of its own; a part that is an artefact of cutting does not."""
-    return all((verdict := oracle.look(part)) is not None and verdict.passed for part in suspect.subsets)
+    """Whether every part that lacks one unit is in a probe that passed."""
+    return all(_passing_with(oracle, part) for part in _parts(suspect))
 
 
-def _certificate(universe: Universe, oracle: Oracle, search: Search, recheck: bool) -> Certificate:
-    unknown = _unknown(universe, oracle, search)
+def _certificate(
+    universe: Universe,
+    oracle: Oracle,
+    search: Search,
+    recheck: bool,
+    culprits: Sequence[Culprit],
+    record: Oracle,
+) -> Certificate:
+    unknown = [*_unknown(universe, oracle, search), *_unexplained(search, culprits, record)]
     assumes = [] if recheck else [DETERMINISTIC]
     if search.suspects:
         assumes.append(MONOTONE)
@@ -102,13 +144,33 @@ def _certificate(universe: Universe, oracle: Oracle, search: Search, recheck: bo
     if any(size(suspect.units) == 1 and _stands_in_several(universe, suspect) for suspect in search.suspects):
         assumes.append(EVERYWHERE)
     if not search.exhaustive:
-        assumes.append(ALIKE)
+        assumes.append(TWO)
     return Certificate(
         status=CertificateStatus.BOUNDED if unknown else CertificateStatus.PROVEN,
         probes=tuple(oracle.probe(region) for region in search.proof) if search.finished else (),
         assumes=tuple(assumes),
         unknown=tuple(unknown),
     )
+
+
+def _unexplained(search: Search, culprits: Sequence[Culprit], record: Oracle) -> list[str]:
+    """Sentences about what the record holds that the culprits do not explain."""
+    sentences = []
+    orphans = [
+        failing
+        for failing in record.failing
+        if not failing & search.locator.unresolved
+        and not record.passes_within(failing)
+        and not any(culprit.held_by(failing) for culprit in culprits)
+    ]
+    if orphans and search.finished and not search.hopeless:
+        smallest = size(orphans[0])
+        sentences.append(f"A probe of {_units(smallest)} failed that holds none of these culprits.")
+    if any(
+        culprit.kind is not CulpritKind.CAPACITY and any(map(culprit.held_by, record.passing)) for culprit in culprits
+    ):
+        sentences.append("A culprit is in a probe that passed: it fails in one context and compiles in another.")
+    return sentences
 
 
 def _stands_in_several(universe: Universe, suspect: Suspect) -> bool:
@@ -122,17 +184,13 @@ def _unknown(universe: Universe, oracle: Oracle, search: Search) -> list[str]:
     if search.hopeless:
         unknown.append(search.hopeless)
     if search.stuck:
-        unknown.append("The compiler contradicts itself in a way that more questions would not settle.")
+        unknown.append(
+            "The compiler refuses parts of what it takes as a whole, in a way that more questions would not settle."
+        )
     if search.locator.contradicted:
         unknown.append("A remainder fails although it passed with more around it: the compiler is not monotone there.")
     if any(suspect.verified and not _minimal(oracle, suspect) for suspect in search.suspects):
-        unknown.append("A part of an interaction fails when cut out and passes in the model, so it is not minimal.")
-    for suspect in search.suspects:
-        if size(suspect.units) == 1 and suspect.blame is not None and oracle.passes_within(suspect.units):
-            op = universe.op[lowest(suspect.units)]
-            unknown.append(
-                f"{op} fails alone and in its place, but passes there without one neighbour: either may be to blame."
-            )
+        unknown.append("Not every part of an interaction is in a probe that passed, so it may not be minimal.")
     if search.finished and any(suspect.blame is None and not suspect.capacity for suspect in search.suspects):
         unknown.append("A culprit could not be put back into its context: that probe got no answer.")
     if search.locator.unresolved:

@@ -1,20 +1,18 @@
-"""Blame in context: what separates a culprit from an artefact of cutting."""
+"""Blame in context: what separates a culprit from a failure that cutting made."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from onnxbisect.search.excuses import (
-    FEW_CONTEXTS,
+from onnxbisect.search.context import (
+    FEW_UNITS,
+    clusters,
     company,
-    near,
+    every_way,
     other_contexts,
-    pairs,
-    placed,
-    together,
-    without_a_neighbour,
+    place_with_most_company,
 )
 from onnxbisect.search.oracle import Oracle, Question
-from onnxbisect.search.pattern import Occurrence, neighbours
+from onnxbisect.search.pattern import Occurrence
 from onnxbisect.search.pattern import alone as alone_probe
 from onnxbisect.search.suspect import Suspect
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size
@@ -28,24 +26,29 @@ REACH = 4
 
 @dataclass(frozen=True)
 class Confirmation:
-    """The suspects once their questions are answered: standing, narrowed to fewer occurrences, or cleared."""
+    """The suspects once their questions are answered: standing, narrowed to fewer occurrences, or cleared.
+
+    `unanswered` are units of occurrences of which it is not known whether they fail.
+    """
 
     suspects: tuple[Suspect, ...]
     narrowed: tuple[Suspect, ...]
     cleared: tuple[Suspect, ...]
+    unanswered: UnitSet
 
 
 @dataclass(frozen=True)
 class _Case:
-    """A suspect and what is asked about it: put back into `remainder` it is the probe `blame` (None where that is
-    settled). Any of `excuses` that passes clears it; one of `doubts` that passes only leaves it unconfirmed.
+    """A suspect and what is asked about it.
+
+    Put back into `remainder` it is the probe `blame` (None where that is settled). A probe of `neighbourhood` that
+    passes is evidence that the suspect is not to blame.
     """
 
     suspect: Suspect
     remainder: UnitSet
     blame: UnitSet | None
-    excuses: tuple[Question, ...]
-    doubts: tuple[Question, ...]
+    neighbourhood: tuple[Question, ...]
     others: dict[Occurrence, UnitSet]
 
 
@@ -55,28 +58,23 @@ class Confirmer:
     def __init__(self, universe: Universe, oracle: Oracle) -> None:
         self._universe = universe
         self._oracle = oracle
+        self._small = len(universe) <= FEW_UNITS
 
     def confirm(self, suspects: Sequence[Suspect], remainders: Sequence[UnitSet], doubted: set[int]) -> Confirmation:
-        """Put every suspect back into its context, ask what could excuse it, and about its other occurrences.
+        """Put every suspect back into its context, ask what could clear it, and about its other occurrences.
 
         The context is what a remainder has within `REACH` steps: compilers fuse what is close, and a probe that
         ends there is small, and known again after the model was changed elsewhere. Of several remainders it is the
         one that keeps most of what stands beside the suspect. Where any variant is in `doubted`, being fine in some
-        context, the compiler is not monotone: then the whole remainder is taken, and more could excuse.
+        context, the compiler is not monotone: then the whole remainder is taken.
         """
-        places = [self._place(suspect, remainders) for suspect in suspects]
-        singles = [suspect for suspect, _ in places if self._open(suspect)]
-        groups = together(self._universe, singles, remainders[0])
-        beside = pairs(self._universe, singles, remainders[0])
-        cases = [
-            self._case(suspect, remainder, doubted, groups.get(suspect), beside.get(suspect, []))
-            for suspect, remainder in places
-        ]
+        cases = [self._case(suspect, suspects, remainders, doubted) for suspect in suspects]
         self._oracle.ask_all(self._questions(cases), sure=True, firm=True)
 
         standing: list[Suspect] = []
         narrowed: list[Suspect] = []
         cleared: list[Suspect] = []
+        unanswered = 0
         for case in cases:
             suspect = case.suspect
             failing = tuple(
@@ -84,56 +82,59 @@ class Confirmer:
                 for occurrence in suspect.occurrences
                 if occurrence not in case.others or self._failed(case.others[occurrence])
             )
+            for probe in case.others.values():
+                if not self._failed(probe) and not self._passed(probe):
+                    unanswered |= probe
             if len(failing) < len(suspect.occurrences):
                 narrowed.append(replace(suspect, occurrences=failing))
-            elif self._excused(case):
+            elif self._is_cleared(case):
                 cleared.append(suspect)
             else:
                 if case.blame is not None and self._failed(case.blame):
                     suspect = replace(suspect, context=case.remainder, blame=case.blame)
                 standing.append(replace(suspect, verified=True))
-        return Confirmation(tuple(standing), tuple(narrowed), tuple(cleared))
-
-    def _open(self, suspect: Suspect) -> bool:
-        """Whether it is a single op whose excuses are still to be asked about."""
-        return size(suspect.units) == 1 and not suspect.verified and not suspect.capacity
-
-    def _place(self, suspect: Suspect, remainders: Sequence[UnitSet]) -> tuple[Suspect, UnitSet]:
-        """The suspect where it is asked about, and the remainder that it is put back into."""
-        if suspect.capacity or suspect.blame is not None:
-            return suspect, remainders[0]
-        universe = self._universe
-        if self._open(suspect):
-            candidates = [(placed(universe, suspect, remainder), remainder) for remainder in remainders]
-            return max(candidates, key=lambda it: company(universe, lowest(it[0].units), it[1]))
-        around = neighbours(universe, suspect.units)
-        return suspect, max(remainders, key=lambda remainder: size(around & remainder))
+        return Confirmation(tuple(standing), tuple(narrowed), tuple(cleared), unanswered)
 
     def _case(
-        self, suspect: Suspect, remainder: UnitSet, doubted: set[int], group: UnitSet | None, beside: list[UnitSet]
+        self, suspect: Suspect, suspects: Sequence[Suspect], remainders: Sequence[UnitSet], doubted: set[int]
     ) -> _Case:
+        if suspect.capacity or suspect.pool:
+            remainder = remainders[0]
+            return _Case(replace(suspect, context=remainder, blame=suspect.fails), remainder, None, (), {})
+        open_single = suspect.single and not suspect.verified
+        suspect, remainder = self._place(suspect, remainders, move=open_single)
+        questions: list[Question] = []
         say = self._say(suspect)
-        excuses: list[Question] = []
-        if group:
-            excuses.append((group, "culprits that always stand together"))
-        excuses += [(pair, f"{say} with another that is left out") for pair in beside]
-        elsewhere = 0
-        if self._open(suspect):
-            elsewhere = self._elsewhere(suspect, remainder, bool(doubted))
-        if elsewhere:
-            excuses.append((elsewhere, f"{say} in all its other contexts"))
+        elsewhere: list[UnitSet] = []
+        if open_single and not self._named_everywhere(suspect):
+            elsewhere = other_contexts(self._universe, suspect, suspects, remainder, all_of_them=bool(doubted))
+            questions += [(probe, f"{say} in all its other contexts") for probe in elsewhere]
+        if open_single:
+            beside = clusters(self._universe, suspect, suspects, remainder)
+            questions += [(probe, f"{say} with what is suspected beside it") for probe in beside]
         blame = None
-        doubts: list[Question] = []
-        if not suspect.capacity and suspect.blame is None:
-            context = remainder if doubted else self._context(suspect.units, remainder)
-            blame = self._blamed(suspect, remainder, context, not elsewhere) or context | suspect.units
-            if doubted and size(suspect.units) == 1:
-                around = near(self._universe, suspect.units, remainder, REACH) | suspect.units
-                without = without_a_neighbour(self._universe, suspect, around)
-                taken_apart = self._universe.variant[lowest(suspect.units)] in doubted
-                more = doubts if taken_apart else excuses
-                more += [(probe, f"{say} without one of its neighbours") for probe in without]
-        return _Case(suspect, remainder, blame, tuple(excuses), tuple(doubts), self._occurrences_to_ask(suspect))
+        if suspect.blame is None:
+            near = remainder if doubted else self._context(suspect.units, remainder)
+            blame = self._blamed(suspect, suspects, remainder, near, by_words=not elsewhere)
+            if blame is None:
+                blame = self._without_others(near | suspect.units, suspect, suspects)
+        if self._small and not suspect.verified:
+            ways = every_way(self._universe, suspect, suspects, remainder)
+            questions += [(probe, f"{say} in another context") for probe in ways]
+        asked = tuple((probe, why) for probe, why in dict.fromkeys(questions) if probe != self._universe.everything)
+        return _Case(suspect, remainder, blame, asked, self._occurrences_to_ask(suspect))
+
+    def _place(self, suspect: Suspect, remainders: Sequence[UnitSet], *, move: bool) -> tuple[Suspect, UnitSet]:
+        """The suspect where it is asked about, and the remainder that it is put back into."""
+        universe = self._universe
+        if suspect.blame is not None and suspect.context is not None:
+            return suspect, suspect.context
+        if move:
+            placed = [(place_with_most_company(universe, suspect, remainder), remainder) for remainder in remainders]
+            unit, remainder = max(placed, key=lambda it: company(universe, *it))
+            return replace(suspect, units=1 << unit), remainder
+        around = universe.ball(suspect.units, 1)
+        return suspect, max(remainders, key=lambda remainder: size(around & remainder))
 
     def _questions(self, cases: Sequence[_Case]) -> list[Question]:
         questions: list[Question] = []
@@ -142,26 +143,17 @@ class Confirmer:
                 say = self._say(case.suspect)
                 questions += [(case.blame, f"{say} back in its context"), (case.suspect.fails, f"{say} alone")]
         for case in cases:
-            questions += [*case.excuses, *case.doubts]
+            questions += case.neighbourhood
             questions += [(probe, f"another place of {self._say(case.suspect)}") for probe in case.others.values()]
         return list(dict.fromkeys(questions))
 
-    def _excused(self, case: _Case) -> bool:
-        """Whether a probe that holds the suspect passes: both are asked again before anything rests on it."""
-        probes = [probe for probe, _ in case.excuses] + ([] if case.blame is None else [case.blame])
-        passed = [probe for probe in probes if self._passed(probe)]
-        if not passed:
-            return False
-        self._oracle.ask(case.suspect.fails, f"{self._say(case.suspect)} alone", again=True)
-        return self._oracle.ask(passed[0], "a contradiction", again=True).passed
+    def _is_cleared(self, case: _Case) -> bool:
+        """Whether a probe that holds the suspect passes."""
+        return not case.suspect.capacity and not case.suspect.pool and self._oracle.passes_within(case.suspect.units)
 
-    def _elsewhere(self, suspect: Suspect, remainder: UnitSet, doubted: bool) -> UnitSet:
-        """The suspect's op in its other contexts, unless a log has named it in every place already."""
-        if any(is_subset(suspect.everywhere, self._oracle.named_in(failing)) for failing in self._oracle.failing):
-            return 0
-        contexts = {self._universe.surroundings[unit] for unit in members(suspect.everywhere)}
-        few = len(contexts) <= FEW_CONTEXTS
-        return other_contexts(self._universe, suspect, remainder, all_of_them=doubted or few)
+    def _named_everywhere(self, suspect: Suspect) -> bool:
+        """Whether a log has named every place of it in one probe."""
+        return any(is_subset(suspect.everywhere, self._oracle.named_in(failing)) for failing in self._oracle.failing)
 
     def _passed(self, probe: UnitSet) -> bool:
         verdict = self._oracle.look(self._oracle.probe(probe))
@@ -173,7 +165,7 @@ class Confirmer:
 
     def _occurrences_to_ask(self, suspect: Suspect) -> dict[Occurrence, UnitSet]:
         """The probe for each occurrence that is not the one already asked; identical ones share a probe."""
-        if suspect.capacity or suspect.verified:
+        if suspect.verified:
             return {}
         probes: dict[Occurrence, UnitSet] = {}
         for occurrence in suspect.occurrences:
@@ -185,18 +177,35 @@ class Confirmer:
 
     def _context(self, units: UnitSet, remainder: UnitSet) -> UnitSet:
         """The part of the remainder that is put around a suspect's units."""
-        around = near(self._universe, units, remainder, REACH)
+        around = self._universe.ball(units, REACH, remainder | units) & remainder
         return remainder if size(around) * 2 > size(remainder) else around
 
-    def _blamed(self, suspect: Suspect, remainder: UnitSet, context: UnitSet, by_words: bool) -> UnitSet | None:
+    def _without_others(self, probe: UnitSet, suspect: Suspect, suspects: Sequence[Suspect]) -> UnitSet:
+        """The probe without what completes another culprit, or this one at another place."""
+        if suspect.single:
+            return probe
+        for other in suspects:
+            if other.capacity or other.pool:
+                continue
+            for occurrence in other.occurrences:
+                units = of(occurrence)
+                if is_subset(units, probe) and units != suspect.units and (spare := units & ~suspect.units):
+                    probe &= ~(1 << lowest(spare))
+        return probe
+
+    def _blamed(
+        self, suspect: Suspect, suspects: Sequence[Suspect], remainder: UnitSet, context: UnitSet, *, by_words: bool
+    ) -> UnitSet | None:
         """A failing probe on record that blames the suspect in context already.
 
-        Either it holds the context, and beyond the remainder nothing but occurrences that stand in the same
+        Either it holds the context, and beyond the remainder nothing but occurrences of it that stand in the same
         direct context as the suspect; or the compiler said there, in the words it has for the suspect alone, what
         it no longer said once the suspect was masked, and some occurrence has no other culprit beside it that could
         have drawn it in.
         """
         most = remainder | self._alike(suspect)
+        if not suspect.single:
+            context = self._without_others(context | suspect.units, suspect, suspects)
         for failing in self._oracle.failing:
             if is_subset(context | suspect.units, failing) and is_subset(failing, most):
                 return failing
@@ -204,19 +213,17 @@ class Confirmer:
         if not by_words or alone is None or not alone.fingerprint or not alone.hints:
             return None
         words = self._words(alone)
-        for failing in self._oracle.failing:
-            verdict = self._oracle.look(failing)
-            without = self._oracle.look(failing & ~suspect.everywhere)
-            if (
-                verdict is not None
-                and is_subset(remainder, failing)
-                and self._words(verdict) == words
-                and without is not None
-                and self._words(without) != words
-                and self._stands_apart(suspect, failing & ~remainder & ~suspect.everywhere)
-            ):
+        holding = [failing for failing in self._oracle.failing if is_subset(remainder, failing)]
+        if all(failing & suspect.everywhere or self._says(failing, words) for failing in holding):
+            return None
+        for failing in holding:
+            if self._says(failing, words) and self._stands_apart(suspect, failing & ~remainder & ~suspect.everywhere):
                 return failing
         return None
+
+    def _says(self, failing: UnitSet, words: tuple[str, frozenset[str]]) -> bool:
+        verdict = self._oracle.look(failing)
+        return verdict is not None and self._words(verdict) == words
 
     def _words(self, verdict: Verdict) -> tuple[str, frozenset[str]]:
         """What a compiler said, and of which ops: some say the same of every node but its name."""
@@ -226,18 +233,15 @@ class Confirmer:
         return verdict.fingerprint, frozenset(ops or verdict.hints.ops)
 
     def _alike(self, suspect: Suspect) -> UnitSet:
-        """The units of all occurrences with the same direct context as the suspect."""
+        """The units of all occurrences with the same direct context as the suspect; of several units only its own."""
+        if not suspect.single:
+            return suspect.units
         around = self._universe.surroundings
-        context = [around[unit] for unit in members(suspect.units)]
-        return of(
-            unit
-            for occurrence in suspect.occurrences
-            if [around[other] for other in occurrence] == context
-            for unit in occurrence
-        )
+        own = around[lowest(suspect.units)]
+        return of(unit for (unit,) in suspect.occurrences if around[unit] == own)
 
     def _stands_apart(self, suspect: Suspect, others: UnitSet) -> bool:
-        return any(not neighbours(self._universe, of(occurrence)) & others for occurrence in suspect.occurrences)
+        return any(not self._universe.neighbours(of(occurrence)) & others for occurrence in suspect.occurrences)
 
     def _say(self, suspect: Suspect) -> str:
         ops = [self._universe.op[unit] for unit in members(suspect.units)]

@@ -7,7 +7,7 @@ the last passing set is the remainder itself; only an atom that is likelier to b
 from collections.abc import Sequence
 
 from onnxbisect.search.atoms import Atoms, union
-from onnxbisect.search.interaction import Minimiser
+from onnxbisect.search.minimise import Minimiser
 from onnxbisect.search.oracle import Oracle, Question
 from onnxbisect.search.pattern import Occurrence, alone, occurrences, representative
 from onnxbisect.search.prior import HOT, Atom, Beliefs
@@ -22,7 +22,7 @@ class Locator:
     def __init__(self, universe: Universe, oracle: Oracle) -> None:
         self._universe = universe
         self._oracle = oracle
-        self._minimiser = Minimiser(universe, oracle)
+        self.minimiser = Minimiser(universe, oracle)
         self.atoms = Atoms(universe, oracle)
         #: Units of which no probe gave an answer.
         self.unresolved: UnitSet = 0
@@ -84,11 +84,11 @@ class Locator:
             return None
         for atom in pool:
             if atom.units & self.atoms.named.nodes and self.atoms.is_fine_elsewhere(atom):
-                return self._named_here(atom, passing)
-        if near := self.atoms.named.interacting(region, self._minimiser.fails):
-            return self._narrowed(near)
+                return self._named_here(atom, region, passing)
+        if near := self.atoms.named.interacting(region, self.minimiser.fails):
+            return self.narrowed(near, region)
         if failing is not None and len(group) == 1:
-            return self._leaf(group[0], passing, failing)
+            return self._leaf(group[0], region, passing, failing)
         # What passed alone can fail only together with more, so it joins last, and behind others what needs many.
         candidates = sorted(
             group or pool,
@@ -107,7 +107,7 @@ class Locator:
             self._ask_group(candidates, passing, beliefs, failing=bool(group))
         return None
 
-    def _named_here(self, atom: Atom, passing: UnitSet) -> Suspect | None:
+    def _named_here(self, atom: Atom, region: UnitSet, passing: UnitSet) -> Suspect | None:
         """What the log names although it is fine elsewhere: one unit of each context is asked where it stands."""
         if size(atom.units) > 1 and not self.atoms.split.get(atom.variant):
             self.atoms.take_apart(atom)
@@ -115,19 +115,19 @@ class Locator:
         one = 1 << lowest(atom.units)
         together = self._oracle.ask(passing | one, f"{self.atoms.say(atom)} where it stands")
         if together.failed:
-            return self._alone_or_with(atom, passing)
+            return self._alone_or_with(atom, region, passing)
         if not together.passed:
             self.unresolved |= one
         return None
 
-    def _alone_or_with(self, atom: Atom, passing: UnitSet) -> Suspect | None:
+    def _alone_or_with(self, atom: Atom, region: UnitSet, passing: UnitSet) -> Suspect | None:
         """The atom's first unit, which fails with what passes: to blame by itself, or part of an interaction."""
         unit = lowest(atom.units)
         probe = alone(self._universe, unit)
         if self._oracle.ask(probe, f"{self.atoms.say(atom)} alone").failed:
             places = tuple((other,) for other in members(atom.units))
             return Suspect(units=1 << unit, fails=self._oracle.probe(probe), occurrences=places)
-        return self._narrowed(self._minimiser.close_by(1 << unit, passing))
+        return self._found(self.minimiser.around(1 << unit, passing, self.atoms.named.units, region))
 
     def _ask_alone(self, atom: Atom) -> None:
         self._oracle.ask(self.atoms.alone(atom), f"{self.atoms.say(atom)} alone")
@@ -167,32 +167,30 @@ class Locator:
         more = "1 more unit that is" if size(group) == 1 else f"{size(group)} more units that are"
         self._oracle.ask(passing | group, f"{more} likely to pass")
 
-    def _leaf(self, atom: Atom, passing: UnitSet, failing: UnitSet) -> Suspect | None:
+    def _leaf(self, atom: Atom, region: UnitSet, passing: UnitSet, failing: UnitSet) -> Suspect | None:
         """One atom that fails with what passes; `failing` is the probe that says so."""
         if not self.atoms.tried(atom):
             self._ask_alone(atom)
             return None
-        narrowed = not is_subset(passing, failing)
-        if not narrowed:
-            together = self._oracle.ask(failing, f"{self.atoms.say(atom)} in context", again=True)
-            if together.passed:
-                return None
-            if not together.failed:
-                if size(atom.units) > 1:
-                    self.atoms.take_apart(atom)
-                else:
-                    self.unresolved |= atom.units
-                return None
+        verdict = self._oracle.look(failing)
+        if verdict is None or not verdict.failed:  # with this atom there is no answer
+            if size(atom.units) > 1:
+                self.atoms.take_apart(atom)
+            else:
+                self.unresolved |= atom.units
+            return None
+        passing &= failing
         if atom.variant in self.atoms.artefacts:
             # Fine elsewhere: to blame only where it fails in context.
             if size(atom.units) == 1:
-                return self._alone_or_with(atom, passing)
+                return self._alone_or_with(atom, region, passing)
             self.atoms.take_apart(atom)
             return None
-        return self._narrowed(failing if narrowed else self._minimiser.close_by(atom.units, passing))
+        return self._found(self.minimiser.around(atom.units, passing, self.atoms.named.units, region))
 
-    def _narrowed(self, failing: UnitSet) -> Suspect | None:
-        return self._found(self._minimiser.narrow(failing, self.atoms.named.units))
+    def narrowed(self, failing: UnitSet, region: UnitSet) -> Suspect | None:
+        """What of a failing set fails; `region` is where other pieces as large may be taken from."""
+        return self._found(self.minimiser.narrow(failing, self.atoms.named.units, region))
 
     def _found(self, minimal: UnitSet) -> Suspect | None:
         if size(minimal) > 1:
@@ -201,13 +199,21 @@ class Locator:
                 if not answer.passed:
                     self.unresolved |= minimal
                 return None
+            if pool := self._pool(minimal):
+                return Suspect(
+                    units=minimal, fails=self._oracle.probe(minimal), occurrences=(tuple(members(minimal)),), pool=pool
+                )
             return self.interaction(minimal, occurrences(self._universe, minimal))
         unit = lowest(minimal)
         variant = self._universe.variant[unit]
         self.atoms.split.setdefault(variant, 1)
         solo = self._universe.solo
         alike = Atom(
-            of(other for other in members(self._universe.variant_members[variant]) if solo[other] == solo[unit]),
+            of(
+                other
+                for other in members(self._universe.variant_members[variant] & ~self._oracle.exonerated)
+                if solo[other] == solo[unit]
+            ),
             variant,
         )
         if not self._oracle.ask(self.atoms.alone(alike), f"{self.atoms.say(alike)} alone").failed:
@@ -215,19 +221,38 @@ class Locator:
             return None
         return self._single(alike)
 
+    def _pool(self, minimal: UnitSet) -> UnitSet:
+        """All units of an op of which the target takes only so many, where `minimal` is one too many; else 0.
+
+        Others as many fail, and others of one less pass.
+        """
+        universe = self._universe
+        op = universe.op[lowest(minimal)]
+        if any(universe.op[unit] != op for unit in members(minimal)):
+            return 0
+        for pool in dict.fromkeys(
+            (universe.units_by_op[op], universe.variant_members[universe.variant[lowest(minimal)]])
+        ):
+            others = [*members(pool & ~minimal), *members(minimal)]
+            count = size(minimal)
+            if len(others) == count or not is_subset(minimal, pool):
+                continue
+            choices = [of(others[:count]), of(others[:: len(others) // count][:count])]
+            fails = self.minimiser.fails
+            if all(fails(choice, f"{count} others of {op}") for choice in dict.fromkeys(choices) if choice != minimal):
+                fewer = of(others[: count - 1])
+                if not fails(fewer, f"{count - 1} of {op}"):
+                    return pool
+        return 0
+
     def interaction(self, units: UnitSet, places: tuple[Occurrence, ...]) -> Suspect:
         """A suspect of several units."""
-        return Suspect(
-            units=units,
-            fails=self._oracle.probe(units),
-            occurrences=places,
-            subsets=self._minimiser.parts(units),
-        )
+        return Suspect(units=units, fails=self._oracle.probe(units), occurrences=places)
 
     def _single(self, atom: Atom) -> Suspect:
         unit = representative(self._universe, atom.units)
         if not self.atoms.split.get(atom.variant):
-            atom = Atom(self._universe.variant_members[atom.variant], atom.variant)
+            atom = Atom(self._universe.variant_members[atom.variant] & ~self._oracle.exonerated, atom.variant)
         self.atoms.guilty.append(atom)
         return Suspect(
             units=1 << unit,

@@ -54,6 +54,10 @@ class Oracle:
         self.passing.sort(key=lambda units: (-size(units), units))
         self.failing.sort(key=lambda units: (size(units), units))
         self.unanswered.sort(key=lambda units: (size(units), units))
+        #: Units that stood in a probe that passed: none of them is to blame by itself.
+        self.exonerated: UnitSet = 0
+        for units in self.passing:
+            self.exonerated |= units
 
     @staticmethod
     def _disagree(answers: Sequence[Verdict]) -> bool:

@@ -10,7 +10,6 @@ answers, or on what was on record before.
 
 from weakref import WeakKeyDictionary
 
-from onnxbisect.diagnosis import Diagnosis
 from onnxbisect.search.conclude import conclude
 from onnxbisect.search.oracle import Oracle
 from onnxbisect.search.plan import Ask, Plan, Verdicts
@@ -48,7 +47,7 @@ def plan(universe: Universe, verdicts: Verdicts, width: int = 1, *, recheck: boo
             break
         seen |= {ask.units: tuple(verdicts[ask.units][: ask.attempt + 1]) for ask in due}
     _LAST_SEEN[universe] = (recheck, seen)
-    diagnosis = conclude(universe, oracle, search, recheck)
+    diagnosis = conclude(universe, oracle, search, recheck, verdicts)
     asks = _unanswered(oracle, verdicts)
     if len(asks) < width and asks:
         asks += _speculate(universe, seen, verdicts, asks, width - len(asks), recheck)

@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 from onnxbisect.search.artefacts import explained
+from onnxbisect.search.breaks import of_all, ways_to_break
 from onnxbisect.search.confirm import Confirmer
-from onnxbisect.search.hitting import hitting_sets
-from onnxbisect.search.interaction import CapacityError
 from onnxbisect.search.locate import Locator
+from onnxbisect.search.minimise import CapacityError
 from onnxbisect.search.oracle import BlockedError, Oracle
 from onnxbisect.search.pattern import components
 from onnxbisect.search.suspect import Artefact, Suspect
@@ -27,15 +27,15 @@ class Search:
         self.locator = Locator(universe, oracle)
         self.suspects: tuple[Suspect, ...] = ()
         self.artefacts: list[Artefact] = []
-        #: The remainders that passed, one for each minimal way to break all culprits.
+        #: The remainders that passed, one for each way to break all culprits that was tried.
         self.proof: tuple[UnitSet, ...] = ()
-        #: Whether `proof` covers every minimal hitting set, and whether it had to be cut short.
+        #: Whether `proof` covers every minimal way, and whether even the chosen ways were too many.
         self.exhaustive = True
         self.cut_short = False
         self.finished = False
         #: Why the compiler cannot be worked with at all, as a sentence; empty where it can.
         self.hopeless = ""
-        #: Set where the compiler contradicts itself in a way that the search cannot settle.
+        #: Set where the answers do not fit together in a way that the search could settle.
         self.stuck = False
 
     def run(self) -> None:
@@ -61,17 +61,18 @@ class Search:
         """Why asking on is a waste: a compiler that never answers, or refuses whatever it is given."""
         if self._oracle.passing:
             return ""
-        refused = [probe for probe in self._oracle.failing if size(probe) == 1]
-        answers = [answer for probe in refused if (answer := self._oracle.look(probe)) is not None]
         if not self._oracle.failing and len(self._oracle.unanswered) >= MOST_IN_VAIN:
             return (
                 f"None of {len(self._oracle.unanswered)} probes got an answer: see whether the compiler works at all."
             )
+        refused = [probe for probe in self._oracle.failing if size(probe) == 1]
+        answers = [answer for probe in refused if (answer := self._oracle.look(probe)) is not None]
+        ops = {self._universe.op[lowest(probe)] for probe in refused}
         together = any(size(probe) > 1 and probe != self._universe.everything for probe in self._oracle.failing)
         alike = len({answer.fingerprint for answer in answers}) == 1 and not any(answer.hints for answer in answers)
-        if alike and together and len(refused) >= MOST_IN_VAIN:
+        if alike and together and len(ops) >= MOST_IN_VAIN:
             return (
-                f"Nothing passed, and {len(refused)} different ops fail alone in the same words: "
+                f"Nothing passed, and {len(ops)} different ops fail alone in the same words: "
                 "see whether the compiler works at all."
             )
         return ""
@@ -79,38 +80,78 @@ class Search:
     def _search(self) -> None:
         whole = self._universe.everything
         listed = self._oracle.named_in(whole)
-        if size(listed) > 2 or len(components(self._universe, listed)) > 1:
+        if size(listed) > 2 or len(components(self._universe, listed)) > 1 or self._is_one_of_several(listed):
             # A compiler that lists nodes has often listed all: then this passes, and what it did not list is fine.
             # Two neighbours are no list, but what it refuses together.
             self._oracle.ask(whole & ~listed, "all but the nodes that the log lists")
-        # Every turn settles a suspect or an artefact for good; a compiler that breaks this is not to be understood.
+        # Every turn settles a suspect or an artefact for good; answers that break this do not fit together.
         for _ in range(4 * len(self._universe) + 16):
             self._find_all()
             if self._settle():
                 return
         self.stuck = True
 
+    def _is_one_of_several(self, listed: UnitSet) -> bool:
+        """Whether the log names one node, and others of its variant not: then that it is the only one is worth a call."""
+        return size(listed) == 1 and size(self._universe.variant_members[self._universe.variant[lowest(listed)]]) > 1
+
     def _find_all(self) -> None:
-        """Add suspects until the model passes whichever way they are broken."""
+        """Add suspects until the model passes whichever way they are broken, and every failure on record holds one."""
         for _ in range(len(self._universe) + 16):
-            patterns = [suspect.occurrences for suspect in self.suspects if not suspect.capacity]
-            breaks, self.exhaustive, self.cut_short = hitting_sets(patterns)
-            found = None
-            proof = []
-            for broken in breaks:
-                region = self._universe.everything & ~broken & ~self.locator.unresolved
-                self._oracle.masked = broken
-                found = self._find(region)
-                if found is not None:
-                    break
-                proof.append(region & ~self.locator.unresolved)
+            found = self._find_in_remainders() or self._find_in_unexplained()
             if found is None:
-                self.proof = tuple(proof)
                 return
             if any(found.units == of(places) for suspect in self.suspects for places in suspect.occurrences):
-                break  # a culprit that is found again was not broken: there are too many ways to try
+                break  # a culprit that is found again was not broken
             self.suspects = (*self.suspects, found)
         self.stuck = True
+
+    def _find_in_remainders(self) -> Suspect | None:
+        ways, self.exhaustive, self.cut_short = ways_to_break(self._universe, self.suspects)
+        proof = []
+        for broken in ways:
+            region = self._universe.everything & ~broken & ~self.locator.unresolved
+            self._oracle.masked = broken
+            if (smaller := self._smaller(region)) is not None:
+                return smaller
+            found = self._find(region)
+            if found is not None:
+                return found
+            proof.append(region & ~self.locator.unresolved)
+        self.proof = tuple(proof)
+        return None
+
+    def _smaller(self, region: UnitSet) -> Suspect | None:
+        """What replaces an interaction of which a part fails, asked where a remainder that holds the part fails."""
+        verdict = self._oracle.look(region)
+        if verdict is None or not verdict.failed:
+            return None
+        for suspect in self.suspects:
+            if not suspect.interaction or not suspect.units & region:
+                continue
+            part = suspect.units & region
+            if size(suspect.units & ~region) != 1 or self._oracle.passes_within(part):
+                continue
+            if self.locator.minimiser.fails(part, "a part of an interaction"):
+                self.suspects = tuple(other for other in self.suspects if other is not suspect)
+                return self.locator.narrowed(part, region)
+        return None
+
+    def _find_in_unexplained(self) -> Suspect | None:
+        """A suspect in a failing probe that holds none yet: a remainder can lack it by the way others are broken."""
+        for failing in self._oracle.failing:
+            excused = size(failing) == 1 and self._universe.variant[lowest(failing)] in self.locator.atoms.artefacts
+            if (
+                excused
+                or failing & self.locator.unresolved
+                or self._oracle.passes_within(failing)
+                or any(suspect.capacity or suspect.held_by(failing) for suspect in self.suspects)
+            ):
+                continue
+            found = self._find(failing)
+            if found is not None:
+                return found
+        return None
 
     def _find(self, region: UnitSet) -> Suspect | None:
         try:
@@ -137,6 +178,7 @@ class Search:
             return False
         outcome = self._confirmer.confirm(self.suspects, self._remainders, self.locator.atoms.artefacts)
         self.suspects = (*outcome.suspects, *outcome.narrowed)
+        self.locator.unresolved |= outcome.unanswered
         for suspect in outcome.narrowed:
             self.locator.atoms.split.setdefault(self._universe.variant[lowest(suspect.units)], 1)
         for suspect in outcome.cleared:
@@ -149,9 +191,7 @@ class Search:
             )
         if outcome.cleared or outcome.narrowed:
             return False
-        blamed = 0
-        for suspect in self.suspects:
-            blamed |= suspect.everywhere
+        blamed = of_all(suspect.everywhere for suspect in self.suspects)
         self.artefacts = explained(self._universe, self._oracle, blamed)
         return True
 
@@ -159,13 +199,13 @@ class Search:
         """The suspects without the occurrences that hold an occurrence of another: those are not minimal."""
         kept = []
         for suspect in self.suspects:
-            if suspect.capacity or size(suspect.units) == 1:
+            if not suspect.interaction:
                 kept.append(suspect)
                 continue
-            others = [other for other in self.suspects if other is not suspect and not other.capacity]
-            singles = 0
-            for other in others:
-                singles |= other.everywhere if size(other.units) == 1 else 0
+            others = [
+                other for other in self.suspects if other is not suspect and not other.capacity and not other.pool
+            ]
+            singles = of_all(other.everywhere for other in others if other.single)
             smaller = [
                 of(places)
                 for other in others
@@ -196,7 +236,5 @@ class Search:
             return self.locator.capacity
         if self.proof:
             return self.proof[0]
-        broken = 0
-        for suspect in self.suspects:
-            broken |= suspect.everywhere
-        return self._oracle.best_passing(self._universe.everything & ~broken)
+        blamed = of_all(suspect.everywhere for suspect in self.suspects)
+        return self._oracle.best_passing(self._universe.everything & ~blamed)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from onnxbisect.search.pattern import Occurrence
-from onnxbisect.unitset import UnitSet, of
+from onnxbisect.unitset import UnitSet, is_subset, of, size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -11,24 +11,48 @@ class Suspect:
     """A minimal failing set, with the places where the same structure occurs.
 
     `units` is the occurrence that was asked, `fails` the probe that failed (for a single unit that may be a unit
-    identical to it), `subsets` the passing probes of its parts, each one unit smaller. `occurrences` are aligned:
-    the same position plays the same role. `capacity`: not minimal, but too large a set, with no small part that
-    fails. `context` and `blame` are set once it is blamed in context.
+    identical to it). `occurrences` are aligned: the same position plays the same role. `context` and `blame` are set
+    once it is blamed in context, `doubted` where that leaves a doubt.
+
+    `capacity`: not minimal, but too large a set, with no small part that fails. `pool`: of these units of one op the
+    target takes one less than `units` has, whichever they are.
     """
 
     units: UnitSet
     fails: UnitSet
     occurrences: tuple[Occurrence, ...]
-    subsets: tuple[UnitSet, ...] = ()
     capacity: bool = False
+    pool: UnitSet = 0
     context: UnitSet | None = None
     blame: UnitSet | None = None
     verified: bool = False
+    doubted: bool = False
 
     @property
     def everywhere(self) -> UnitSet:
         """The units of all occurrences."""
-        return of(unit for occurrence in self.occurrences for unit in occurrence)
+        return self.pool or of(unit for occurrence in self.occurrences for unit in occurrence)
+
+    @property
+    def single(self) -> bool:
+        """Whether one unit is to blame by itself."""
+        return size(self.units) == 1 and not self.capacity
+
+    @property
+    def interaction(self) -> bool:
+        """Whether several units are to blame together, each of them necessary."""
+        return size(self.units) > 1 and not self.capacity and not self.pool
+
+    @property
+    def allowed(self) -> int:
+        """How many units of `pool` the target takes."""
+        return size(self.units) - 1
+
+    def held_by(self, probe: UnitSet) -> bool:
+        """Whether a probe holds this culprit at any of its places."""
+        if self.pool:
+            return size(self.pool & probe) > self.allowed
+        return any(is_subset(of(occurrence), probe) for occurrence in self.occurrences)
 
 
 @dataclass(frozen=True, kw_only=True)

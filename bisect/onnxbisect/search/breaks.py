@@ -1,0 +1,177 @@
+"""Ways to break all culprits: the remainders that the certificate asks."""
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from itertools import product
+
+from onnxbisect.search.suspect import Suspect
+from onnxbisect.unitset import UnitSet, is_subset, members, of, size, sort_key
+from onnxbisect.universe import Universe
+
+#: Up to so many minimal ways to break the culprits are all tried.
+EXHAUSTIVE = 16
+#: At most so many ways are tried.
+MOST = 48
+#: Two units that stand within so many steps of each other are kept together in some way.
+_NEAR = 2
+
+
+def ways_to_break(universe: Universe, suspects: Iterable[Suspect]) -> tuple[list[UnitSet], bool, bool]:
+    """Sets of units without which no culprit is left: (sets, exhaustive, cut short).
+
+    Exhaustive: every minimal set that breaks every occurrence (Berge's multiplication), at most `EXHAUSTIVE`.
+    Otherwise every role of every pattern is broken once everywhere, and every two units of different occurrences that
+    stand near each other, and of every two variants some two, are kept together once. Where a target takes so many
+    units of an op, once the first ones are kept and once the last ones.
+    """
+    patterns = tuple(suspect.occurrences for suspect in suspects if not suspect.capacity and not suspect.pool)
+    pools = tuple((suspect.pool, suspect.allowed) for suspect in suspects if suspect.pool)
+    return _ways(universe, patterns, pools)
+
+
+@lru_cache(maxsize=64)
+def _ways(
+    universe: Universe,
+    patterns: tuple[tuple[tuple[int, ...], ...], ...],
+    pools: tuple[tuple[UnitSet, int], ...],
+) -> tuple[list[UnitSet], bool, bool]:
+    singles = of(occurrence[0] for occurrences in patterns for occurrence in occurrences if len(occurrence) == 1)
+    edges = [of(occurrence) for occurrences in patterns for occurrence in occurrences]
+    edges = [edge for edge in dict.fromkeys(edges) if not edge & singles]
+    ways = _every(edges)
+    exhaustive, cut_short = ways is not None and not pools, False
+    if ways is None:
+        ways, cut_short = _covering(universe, patterns, edges)
+    spared = product(*(_thinned(pool & ~singles, allowed) for pool, allowed in pools))
+    found = {singles | way | of_all(thin) for thin in spared for way in ways}
+    return sorted(found, key=sort_key), exhaustive, cut_short
+
+
+def of_all(sets: Iterable[UnitSet]) -> UnitSet:
+    """The union of some sets."""
+    union = 0
+    for units in sets:
+        union |= units
+    return union
+
+
+def _thinned(pool: UnitSet, allowed: int) -> list[UnitSet]:
+    units = list(members(pool))
+    if len(units) <= allowed:
+        return [0]
+    return [of(units[allowed:]), of(units[: len(units) - allowed])]
+
+
+def _every(edges: Sequence[UnitSet]) -> list[UnitSet] | None:
+    sets: set[UnitSet] = {0}
+    for edge in edges:
+        grown: set[UnitSet] = set()
+        for done in sets:
+            grown.update([done] if done & edge else [done | 1 << unit for unit in members(edge)])
+        sets = _minimal(grown)
+        if len(sets) > EXHAUSTIVE:
+            return None
+    return list(sets)
+
+
+def _minimal(sets: set[UnitSet]) -> set[UnitSet]:
+    return {one for one in sets if not any(other != one and is_subset(other, one) for other in sets)}
+
+
+def _covering(
+    universe: Universe, patterns: Sequence[Sequence[Sequence[int]]], edges: Sequence[UnitSet]
+) -> tuple[list[UnitSet], bool]:
+    several = [occurrences for occurrences in patterns if len(occurrences[0]) > 1]
+    kept_sets = _Kept(edges)
+    for role in range(max(len(occurrences[0]) for occurrences in several)):
+        broken = of(occurrence[role % len(occurrence)] for occurrences in several for occurrence in occurrences)
+        kept_sets.keep(kept_sets.units & ~broken)
+    near = _near_pairs(universe, edges)
+    while wanted := kept_sets.apart(near):
+        if len(kept_sets.found) >= MOST:
+            return kept_sets.broken, True
+        kept_sets.keep_pairs(wanted)
+    while wanted := kept_sets.variants_apart(universe):
+        if len(kept_sets.found) >= MOST:
+            return kept_sets.broken, True
+        kept_sets.keep_pairs(wanted)
+    return kept_sets.broken, False
+
+
+def _near_pairs(universe: Universe, edges: Sequence[UnitSet]) -> list[tuple[int, int]]:
+    units = of_all(edges)
+    return [
+        (one, other)
+        for one in members(units)
+        for other in members(universe.ball(1 << one, _NEAR) & units)
+        if other > one
+    ]
+
+
+class _Kept:
+    """Maximal sets of units that hold no occurrence, as they are found."""
+
+    def __init__(self, edges: Sequence[UnitSet]) -> None:
+        self.units = of_all(edges)
+        self._edges_of: dict[int, list[UnitSet]] = {unit: [] for unit in members(self.units)}
+        for edge in edges:
+            for unit in members(edge):
+                self._edges_of[unit].append(edge)
+        self.found: list[UnitSet] = []
+
+    @property
+    def broken(self) -> list[UnitSet]:
+        """What each found set leaves out."""
+        return [self.units & ~kept for kept in self.found]
+
+    def keep(self, kept: UnitSet) -> None:
+        """Add a set that holds no occurrence, as large as it can be made."""
+        for unit in members(self.units & ~kept):
+            if self._fits(unit, kept):
+                kept |= 1 << unit
+        if kept not in self.found:
+            self.found.append(kept)
+
+    def keep_pairs(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """Add a set that keeps as many of these pairs together as come in order; the first one in any case."""
+        kept = 0
+        for one, other in pairs:
+            both = 1 << one | 1 << other
+            if not any(is_subset(edge, kept | both) for unit in (one, other) for edge in self._edges_of[unit]):
+                kept |= both
+        self.keep(kept)
+
+    def apart(self, pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Those pairs that no found set keeps together, though they could be kept."""
+        return [pair for pair in pairs if self._apart(*pair)]
+
+    def variants_apart(self, universe: Universe) -> list[tuple[int, int]]:
+        """One pair for every two variants of which no found set keeps units of different occurrences together."""
+        places: dict[int, list[int]] = {}
+        for unit in members(self.units):
+            places.setdefault(universe.variant[unit], []).append(unit)
+        found = []
+        for first, ones in places.items():
+            for second, others in places.items():
+                if first <= second and (pair := self._representative(ones, others)):
+                    found.append(pair)
+        return found
+
+    def _representative(self, ones: Sequence[int], others: Sequence[int]) -> tuple[int, int] | None:
+        together = of(ones), of(others)
+        if any(
+            kept & together[0] and kept & together[1] and size(kept & (together[0] | together[1])) > 1
+            for kept in self.found
+        ):
+            return None
+        pairs = ((one, other) for one in ones[:4] for other in others[:4] if one != other)
+        return next((pair for pair in pairs if self._apart(*pair)), None)
+
+    def _apart(self, one: int, other: int) -> bool:
+        both = 1 << one | 1 << other
+        if any(is_subset(both, kept) for kept in self.found):
+            return False
+        return both not in self._edges_of[one] and not any(is_subset(edge, both) for edge in self._edges_of[one])
+
+    def _fits(self, unit: int, kept: UnitSet) -> bool:
+        return not any(is_subset(edge, kept | 1 << unit) for edge in self._edges_of[unit])

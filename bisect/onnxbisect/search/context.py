@@ -1,0 +1,117 @@
+"""Probes that hold a suspect with its neighbourhood: one of them that passes is evidence that it is not to blame.
+
+An op that fails alone may be fine where it is fused with its neighbours. The neighbours may be suspects themselves,
+which a remainder lacks; so they are put back as well.
+"""
+
+from collections.abc import Sequence
+
+from onnxbisect.search.breaks import of_all
+from onnxbisect.search.suspect import Suspect
+from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size
+from onnxbisect.universe import Universe
+
+#: How many steps show whether an op belongs to a fused pattern.
+PATTERN = 3
+#: So many different direct contexts of one op are all asked about; of more, only those that the model repeats.
+FEW_CONTEXTS = 3
+#: In a model of so few units the neighbourhood of a suspect is most of the model. Nothing outside of it shows how its
+#: parts behave, so it is asked about in every way; such a model compiles fast.
+FEW_UNITS = 16
+#: In such a model, so many places of one suspect are asked about.
+_MOST_PLACES = 6
+
+
+def company(universe: Universe, unit: int, remainder: UnitSet) -> tuple[bool, int]:
+    """Whether a unit has neighbours, and all of them in the remainder; and how many of them it has there."""
+    around = universe.neighbours(1 << unit)
+    kept = around & remainder
+    return bool(around) and kept == around, size(kept)
+
+
+def place_with_most_company(universe: Universe, suspect: Suspect, remainder: UnitSet) -> int:
+    """The unit of a single suspect that keeps most of its neighbours, and so is the likeliest to be fused.
+
+    Alone the places of one shape are one probe, so this costs no question.
+    """
+    solo = universe.solo
+    own = lowest(suspect.units)
+    places = [unit for (unit,) in suspect.occurrences if solo[unit] == solo[own]]
+    return max(places, key=lambda unit: (company(universe, unit, remainder), unit == own))
+
+
+def other_contexts(
+    universe: Universe, suspect: Suspect, suspects: Sequence[Suspect], remainder: UnitSet, *, all_of_them: bool
+) -> list[UnitSet]:
+    """A single suspect's op in other direct contexts than its own, and the same with what is suspected around it.
+
+    What fails in one context may be fine in another, fused there. One unit stands for each context. Contexts that
+    are many and hardly repeat are taken to be alike, unless `all_of_them`: a fused pattern is one that repeats.
+    """
+    around = universe.op_surroundings
+    contexts: dict[int, list[int]] = {}
+    for unit in members(suspect.everywhere):
+        contexts.setdefault(around[unit], []).append(unit)
+    most = max(len(units) for units in contexts.values())
+    few = len(contexts) <= FEW_CONTEXTS
+    if not (all_of_them or few) and (most == 1 or most * 4 < len(suspect.occurrences)):
+        return []
+    own = around[lowest(suspect.units)]
+    others = of(units[0] for context, units in contexts.items() if context != own)
+    if not others:
+        return []
+    bare = universe.ball(others, PATTERN, remainder | others)
+    beside = of_all(other.everywhere for other in suspects if other.units != suspect.units)
+    back = universe.ball(others, PATTERN) & (remainder | beside) & ~suspect.everywhere
+    return list(dict.fromkeys((bare, back | bare)))
+
+
+def clusters(universe: Universe, suspect: Suspect, suspects: Sequence[Suspect], remainder: UnitSet) -> list[UnitSet]:
+    """A suspect's places with the suspected units within a pattern's reach, and what lies around in the remainder.
+
+    One probe for each kind of place, where the kinds are few or repeat.
+    """
+    masked = of_all(other.everywhere for other in suspects if not other.capacity)
+    kinds: dict[tuple[int, ...], list[UnitSet]] = {}
+    for unit in members(suspect.everywhere):
+        cluster = _cluster(universe, 1 << unit, masked)
+        if size(cluster) > 1:
+            kinds.setdefault(tuple(sorted(universe.variant[other] for other in members(cluster))), []).append(cluster)
+    places = len(suspect.occurrences)
+    few = len(kinds) <= FEW_CONTEXTS and places <= FEW_CONTEXTS
+    chosen = [found[0] for found in kinds.values() if few or len(found) * 4 >= max(places, 8)]
+    return [universe.ball(cluster, PATTERN, remainder | cluster) for cluster in chosen[:FEW_CONTEXTS]]
+
+
+def _cluster(universe: Universe, units: UnitSet, masked: UnitSet) -> UnitSet:
+    while (grown := universe.ball(units, PATTERN) & masked | units) != units and size(grown) <= 4 * PATTERN:
+        units = grown
+    return units
+
+
+def every_way(universe: Universe, suspect: Suspect, suspects: Sequence[Suspect], remainder: UnitSet) -> list[UnitSet]:
+    """All sorts of contexts of a suspect in a small model: what it is excused by is in one of them, if anything."""
+    masked = of_all(other.everywhere for other in suspects if not other.capacity)
+    kinds: dict[tuple[int, int], UnitSet] = {}
+    for place in suspect.occurrences:
+        units = of(place)
+        kinds.setdefault((universe.ball(units, 1).bit_count(), _kind(universe, units)), units)
+    found: list[UnitSet] = []
+    for units in list(kinds.values())[:_MOST_PLACES]:
+        found.append(remainder | units)
+        found += [(remainder | units) & ~(1 << other) for other in members(remainder & ~units)]
+        found += [universe.ball(units, steps) for steps in (1, 2, 3)]
+        found += [universe.ball(units, steps, remainder | units) for steps in (1, 2)]
+        beside = _cluster(universe, units, masked) & ~units
+        found.append(remainder | units | beside)
+        nearest = universe.ball(units, 1) & beside
+        found += [remainder | units | 1 << other for other in members(beside)]
+        found.append(remainder | units | nearest)
+        found += [universe.everything & ~(1 << other) for other in members(masked & ~units)]
+    kept_out = [other.everywhere for other in suspects if other is not suspect]
+    found += [universe.everything & ~others | suspect.units for others in kept_out]
+    return [probe for probe in dict.fromkeys(found) if is_subset(suspect.units, probe) or suspect.held_by(probe)]
+
+
+def _kind(universe: Universe, units: UnitSet) -> int:
+    return hash(tuple(sorted(universe.neighbourhoods[unit] for unit in members(units))))

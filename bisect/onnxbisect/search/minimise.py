@@ -1,0 +1,282 @@
+"""From a failing set to a minimal failing set.
+
+Units that fail together are mostly neighbours. So a unit that fails with what passed is asked with balls of doubling
+radius around it, and the failing ball is trimmed from its rim. What is not connected is found by QuickXplain (U.
+Junker, "QuickXplain: Preferred Explanations and Relaxations for Over-Constrained Problems", AAAI 2004).
+"""
+
+from collections.abc import Sequence
+
+from onnxbisect.search.oracle import Oracle
+from onnxbisect.search.pattern import alone, components
+from onnxbisect.search.prior import Atom, rarity
+from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size
+from onnxbisect.universe import Universe
+
+#: With so many necessary parts that still pass together, it is asked whether the size alone is to blame.
+MANY_PARTS = 6
+#: So many disjoint removals, and so many other pieces, must agree before size is blamed.
+_WITNESSES = 3
+#: The next larger ball that is asked has so many times as many units.
+_GROWTH = 4
+#: In a failing set of so few units, what is near is always asked.
+_FEW = 16
+
+
+class CapacityError(Exception):
+    """The failing set `units` fails for its size: whatever is left out it passes, and other pieces as large fail."""
+
+    def __init__(self, units: UnitSet) -> None:
+        super().__init__(units)
+        self.units = units
+
+
+class Minimiser:
+    """Finds a minimal failing subset. Every question goes through the oracle, so it may end in BlockedError."""
+
+    def __init__(self, universe: Universe, oracle: Oracle) -> None:
+        self._universe = universe
+        self._oracle = oracle
+
+    def fails(self, units: UnitSet, why: str) -> bool:
+        """Whether a set fails, by its own verdict; what is part of a passing probe is taken to pass."""
+        if not units or self._oracle.passes_within(units):
+            return False
+        probe = alone(self._universe, lowest(units)) if size(units) == 1 else units
+        return not self._oracle.ask(probe, why).passed
+
+    def around(self, atom: UnitSet, passing: UnitSet, named: UnitSet, region: UnitSet) -> UnitSet:
+        """A minimal failing set of `passing` and `atom`, which fail together while each passes."""
+        failing = passing | atom
+        asked, before = atom, 0
+        steps, inner = 1, atom
+        while True:
+            near = self._universe.ball(atom, steps, failing)
+            if near == failing:
+                return self._connected(atom, near, before, steps, named)
+            # Where most of the model is near, the question would tell little.
+            if near == inner or size(near) * 2 > len(self._universe) > _FEW:
+                return self.narrow(failing, named, region)
+            if size(near) >= _GROWTH * size(asked) or not before:
+                if self.fails(near, "an op and what surrounds it"):
+                    return self._connected(atom, near, before, steps, named)
+                asked, before = near, steps
+            inner = near
+            steps += 1
+
+    def narrow(self, failing: UnitSet, named: UnitSet, region: UnitSet) -> UnitSet:
+        """A minimal failing subset of a failing set; `named` units, which logs name, are tried first.
+
+        Variant by variant, then by structure, then unit by unit. Every failing probe on the way is a smaller set
+        to start from, so a replay goes on from there. Raises CapacityError; other pieces as large are taken from
+        `region`.
+        """
+        variants = self._by_variant(failing, named)
+        if 1 < len(variants) < size(failing):
+            failing = self._shortest(variants, region)
+        return self._shortest([1 << unit for unit in self._guess(failing)], region)
+
+    def part_that_fails(self, minimal: UnitSet) -> UnitSet:
+        """A part of an interaction that lacks one unit and fails all the same, or 0.
+
+        Each part passes by a probe of its own, or as part of a larger one.
+        """
+        for part in self.parts(minimal):
+            if not self._oracle.passes_within(part) and self._oracle.ask(part, "a part of an interaction").failed:
+                return part
+        return 0
+
+    def parts(self, units: UnitSet) -> tuple[UnitSet, ...]:
+        """The probes for all subsets that lack one unit."""
+        parts = [units & ~(1 << unit) for unit in members(units)]
+        return tuple(alone(self._universe, lowest(part)) if size(part) == 1 else part for part in parts)
+
+    def _connected(self, atom: UnitSet, near: UnitSet, low: int, high: int, named: UnitSet) -> UnitSet:
+        """A minimal failing set around one of the atom's units.
+
+        What is near all of them fails within `high` steps, and passes within `low`.
+        """
+        centre = self._centre(atom, near, high)
+        if centre is None:
+            return self.narrow(near, named, 0)
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self.fails(self._universe.ball(centre, middle, near), "an op and what surrounds it"):
+                high = middle
+            else:
+                low = middle
+        return self._trimmed(centre, self._universe.ball(centre, high, near))
+
+    def _centre(self, atom: UnitSet, near: UnitSet, steps: int) -> UnitSet | None:
+        """One unit of the atom around which a failing set lies, None where it takes several of them."""
+        universe = self._universe
+        balls = {unit: universe.ball(1 << unit, steps, near) for unit in members(atom)}
+        alike: dict[tuple[int, ...], list[int]] = {}
+        for unit, ball in balls.items():
+            alike.setdefault(tuple(sorted(universe.variant[other] for other in members(ball))), []).append(unit)
+        places = sorted(alike.values(), key=lambda units: (-len(units), units[0]))
+        if len(places) < len(balls) and self.fails(balls[places[0][0]], "one place of a repeated structure"):
+            return 1 << places[0][0]
+        left = [units[0] for units in places[int(len(places) < len(balls)) :]]
+        while len(left) > 1:
+            half = left[: len(left) // 2]
+            together = 0
+            for unit in half:
+                together |= balls[unit]
+            left = half if self.fails(together, "half of the places of an op") else left[len(half) :]
+        if left and self.fails(balls[left[0]], "one place of an op"):
+            return 1 << left[0]
+        return None
+
+    def _trimmed(self, centre: UnitSet, failing: UnitSet) -> UnitSet:
+        """A failing set inside a failing ball: its necessary ends, and what connects them with the centre.
+
+        The units are in the order of their distance from what is known to be necessary. The last unit of the
+        shortest failing prefix is necessary, all behind it is not. That the connecting units are necessary is not
+        asked here: the certificate asks it of each unit.
+        """
+        needed = centre
+        while True:
+            core = self._joined(needed, failing)
+            if core == failing or self.fails(core, "what connects necessary ops"):
+                return core
+            rest = self._by_distance(core, failing)
+            low, high = 0, len(rest)
+            while high - low > 1:
+                middle = (low + high) // 2
+                if self.fails(core | of(rest[:middle]), "the inner part of a failing piece"):
+                    high = middle
+                else:
+                    low = middle
+            needed |= 1 << rest[high - 1]
+            failing = core | of(rest[:high])
+
+    def _by_distance(self, core: UnitSet, within: UnitSet) -> list[int]:
+        order: list[int] = []
+        reached = core
+        while frontier := self._universe.neighbours(reached) & within & ~reached:
+            order += members(frontier)
+            reached |= frontier
+        return order
+
+    def _joined(self, needed: UnitSet, within: UnitSet) -> UnitSet:
+        """The necessary units with shortest paths between them."""
+        universe = self._universe
+        first, *others = members(needed)
+        joined = 1 << first
+        for unit in others:
+            if joined >> unit & 1:
+                continue
+            layers = [joined]
+            reached = joined
+            while not reached >> unit & 1:
+                frontier = universe.neighbours(layers[-1]) & within & ~reached
+                if not frontier:
+                    break
+                layers.append(frontier)
+                reached |= frontier
+            step = 1 << unit
+            for layer in reversed(layers[:-1]):
+                joined |= step
+                choices = universe.neighbours(step) & layer
+                step = choices & needed or choices
+                step = 1 << lowest(step) if step else 0
+            joined |= 1 << unit
+        return joined
+
+    def _guess(self, failing: UnitSet) -> list[int]:
+        """The units of a failing subset that structure suggests, likeliest to be necessary first."""
+        universe = self._universe
+        wanted = {universe.variant[unit] for unit in members(failing)}
+        if size(failing) > len(wanted):
+            together: dict[tuple[int, ...], UnitSet] = {}
+            for part in components(universe, failing):
+                if {universe.variant[unit] for unit in members(part)} == wanted:
+                    together.setdefault(tuple(sorted(universe.solo[unit] for unit in members(part))), part)
+            for part in sorted(together.values(), key=size)[:2]:
+                if part != failing and self.fails(part, "one place where these ops meet"):
+                    return self._guess(part)
+            apart = self._one_of_each(failing)
+            if size(apart) > 1 and self.fails(apart, "one of each of these ops"):
+                return list(members(apart))
+        return list(members(failing))
+
+    def _one_of_each(self, failing: UnitSet) -> UnitSet:
+        chosen: dict[int, int] = {}
+        for unit in members(failing):
+            chosen.setdefault(self._universe.variant[unit], unit)
+        return of(chosen.values())
+
+    def _by_variant(self, units: UnitSet, named: UnitSet) -> list[UnitSet]:
+        """The units grouped by variant, those likeliest to be to blame first."""
+        groups: dict[int, list[int]] = {}
+        for unit in members(units):
+            groups.setdefault(self._universe.variant[unit], []).append(unit)
+        atoms = [Atom(of(group), variant) for variant, group in groups.items()]
+        atoms.sort(key=lambda atom: (not atom.units & named, -rarity(atom.units), lowest(atom.units)))
+        return [atom.units for atom in atoms]
+
+    def _shortest(self, candidates: Sequence[UnitSet], within: UnitSet) -> UnitSet:
+        """A minimal choice of candidates that fails; all candidates together do.
+
+        Each necessary candidate is the last of the shortest failing prefix, found by halving the weight of what
+        could be it.
+        """
+        needed, found = 0, 0
+        rest = list(candidates)
+        while rest and (not needed or not self.fails(needed, "what is left of a failing set")):
+            if found == MANY_PARTS and self._too_large(needed, self._union(rest), within):
+                raise CapacityError(needed | self._union(rest))
+            low, high = 0, len(rest)
+            while high - low > 1:
+                middle = self._even(rest, low, high)
+                if self.fails(needed | self._union(rest[:middle]), "half of what fails together"):
+                    high = middle
+                else:
+                    low = middle
+            needed |= rest[high - 1]
+            rest = rest[: high - 1]
+            found += 1
+        return needed
+
+    def _too_large(self, needed: UnitSet, rest: UnitSet, within: UnitSet) -> bool:
+        """Whether size is to blame: it passes without any of several parts, and other pieces as large fail."""
+        failing = needed | rest
+        units = list(members(rest))
+        share = -(-len(units) // _WITNESSES)
+        removals = [of(units[start : start + share]) for start in range(0, len(units), share)]
+        if any(self.fails(failing & ~removed, "without a part of what may be too large") for removed in removals):
+            return False
+        others = self._as_large(failing, within)
+        return bool(others) and all(self.fails(other, "another piece as large") for other in others)
+
+    def _as_large(self, failing: UnitSet, within: UnitSet) -> list[UnitSet]:
+        """Pieces as large as a failing one with other content: none where too little else is there."""
+        wanted = size(failing)
+        spare = list(members(within & ~failing))
+        if len(spare) * 4 < wanted:
+            return []
+        if len(spare) >= 2 * wanted:
+            return [of(spare[:wanted]), of(spare[-wanted:])]
+        filling = list(members(failing))
+        missing = max(0, wanted - len(spare))
+        pieces = [
+            of(spare[:wanted]) | of(filling[:missing]),
+            of(spare[-wanted:]) | of(filling[len(filling) - missing :]),
+        ]
+        return list(dict.fromkeys(piece for piece in pieces if not is_subset(failing, piece)))
+
+    def _union(self, sets: Sequence[UnitSet]) -> UnitSet:
+        union = 0
+        for units in sets:
+            union |= units
+        return union
+
+    def _even(self, rest: Sequence[UnitSet], low: int, high: int) -> int:
+        weights = [rarity(units) for units in rest[low:high]]
+        half = sum(weights) / 2
+        for index, weight in enumerate(weights[:-1]):
+            half -= weight
+            if half <= 0:
+                return low + index + 1
+        return high - 1
