@@ -70,6 +70,8 @@ class Confirmer:
         """
         cases = [self._case(suspect, suspects, remainders, doubted) for suspect in suspects]
         self._oracle.ask_all(self._questions(cases), sure=True, firm=True)
+        for case in cases:
+            self._seek_excuse(case)
 
         standing: list[Suspect] = []
         narrowed: list[Suspect] = []
@@ -143,9 +145,15 @@ class Confirmer:
                 say = self._say(case.suspect)
                 questions += [(case.blame, f"{say} back in its context"), (case.suspect.fails, f"{say} alone")]
         for case in cases:
-            questions += case.neighbourhood
             questions += [(probe, f"another place of {self._say(case.suspect)}") for probe in case.others.values()]
         return list(dict.fromkeys(questions))
+
+    def _seek_excuse(self, case: _Case) -> None:
+        """Ask for a context in which the suspect passes, until one does or all fail."""
+        if not self._is_cleared(case):
+            for probe, why in case.neighbourhood:
+                if self._oracle.ask(probe, why, sure=True).passed:
+                    return
 
     def _is_cleared(self, case: _Case) -> bool:
         """Whether a probe that holds the suspect passes."""

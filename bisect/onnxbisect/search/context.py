@@ -7,6 +7,7 @@ which a remainder lacks; so they are put back as well.
 from collections.abc import Sequence
 
 from onnxbisect.search.breaks import of_all
+from onnxbisect.search.pattern import joined
 from onnxbisect.search.suspect import Suspect
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size
 from onnxbisect.universe import Universe
@@ -67,24 +68,30 @@ def other_contexts(
 
 
 def clusters(universe: Universe, suspect: Suspect, suspects: Sequence[Suspect], remainder: UnitSet) -> list[UnitSet]:
-    """A suspect's places with the suspected units within a pattern's reach, and what lies around in the remainder.
+    """A suspect's places with the suspected units beside them, and what lies around in the remainder.
 
-    One probe for each kind of place, where the kinds are few or repeat.
+    First with those that are direct neighbours, then with all within a pattern's reach. One probe for each kind of
+    place, where the kinds are few or repeat.
     """
     masked = of_all(other.everywhere for other in suspects if not other.capacity)
-    kinds: dict[tuple[int, ...], list[UnitSet]] = {}
-    for unit in members(suspect.everywhere):
-        cluster = _cluster(universe, 1 << unit, masked)
-        if size(cluster) > 1:
-            kinds.setdefault(tuple(sorted(universe.variant[other] for other in members(cluster))), []).append(cluster)
     places = len(suspect.occurrences)
-    few = len(kinds) <= FEW_CONTEXTS and places <= FEW_CONTEXTS
-    chosen = [found[0] for found in kinds.values() if few or len(found) * 4 >= max(places, 8)]
-    return [universe.ball(cluster, PATTERN, remainder | cluster) for cluster in chosen[:FEW_CONTEXTS]]
+    chosen: list[UnitSet] = []
+    for steps in (1, PATTERN):
+        kinds: dict[tuple[int, ...], list[UnitSet]] = {}
+        for unit in members(suspect.everywhere):
+            cluster = _cluster(universe, 1 << unit, masked, steps)
+            if size(cluster) > 1:
+                kinds.setdefault(tuple(sorted(universe.variant[other] for other in members(cluster))), []).append(
+                    cluster
+                )
+        few = len(kinds) <= FEW_CONTEXTS and places <= FEW_CONTEXTS
+        repeated = [found[0] for found in kinds.values() if few or len(found) * 4 >= max(places, 8)]
+        chosen += repeated[:FEW_CONTEXTS]
+    return [universe.ball(cluster, PATTERN, remainder | cluster) for cluster in dict.fromkeys(chosen)]
 
 
-def _cluster(universe: Universe, units: UnitSet, masked: UnitSet) -> UnitSet:
-    while (grown := universe.ball(units, PATTERN) & masked | units) != units and size(grown) <= 4 * PATTERN:
+def _cluster(universe: Universe, units: UnitSet, masked: UnitSet, steps: int = PATTERN) -> UnitSet:
+    while (grown := universe.ball(units, steps) & masked | units) != units and size(grown) <= 4 * PATTERN:
         units = grown
     return units
 
@@ -99,6 +106,7 @@ def every_way(universe: Universe, suspect: Suspect, suspects: Sequence[Suspect],
     found: list[UnitSet] = []
     for units in list(kinds.values())[:_MOST_PLACES]:
         found.append(remainder | units)
+        found += [joined(universe, units | 1 << other, universe.everything) for other in _outwards(universe, units)]
         found += [(remainder | units) & ~(1 << other) for other in members(remainder & ~units)]
         found += [universe.ball(units, steps) for steps in (1, 2, 3)]
         found += [universe.ball(units, steps, remainder | units) for steps in (1, 2)]
@@ -111,6 +119,16 @@ def every_way(universe: Universe, suspect: Suspect, suspects: Sequence[Suspect],
     kept_out = [other.everywhere for other in suspects if other is not suspect]
     found += [universe.everything & ~others | suspect.units for others in kept_out]
     return [probe for probe in dict.fromkeys(found) if is_subset(suspect.units, probe) or suspect.held_by(probe)]
+
+
+def _outwards(universe: Universe, units: UnitSet) -> list[int]:
+    """All other units, the nearest first."""
+    order: list[int] = []
+    reached = units
+    while frontier := universe.neighbours(reached) & ~reached:
+        order += members(frontier)
+        reached |= frontier
+    return order + list(members(universe.everything & ~reached))
 
 
 def _kind(universe: Universe, units: UnitSet) -> int:

@@ -49,6 +49,8 @@ class Locator:
             for atom in pool:
                 if atom.variant not in self.atoms.artefacts and self.atoms.fails_by_itself(atom):
                     return self._single(atom)
+            if self._put_back(region, passing):
+                continue
             suspect = self._step(region, passing, covered, pool)
             if suspect is not None:
                 return suspect
@@ -62,6 +64,30 @@ class Locator:
         if not self._oracle.ask(region, "a remainder", sure=True).passed:
             self.contradicted |= region
         return True
+
+    def _put_back(self, region: UnitSet, passing: UnitSet) -> bool:
+        """Ask what passes with all units that look like one that fails alone and has passed in company.
+
+        First the units in the same direct context, then those with the same neighbourhood. True where one passed.
+        """
+        universe = self._universe
+        if self.capacity or not self.atoms.artefacts:
+            return False
+        for context in (universe.op_surroundings, universe.neighbourhoods):
+            excused = {
+                (variant, context[unit])
+                for variant in self.atoms.artefacts
+                for unit in members(universe.variant_members[variant] & self._oracle.exonerated)
+            }
+            alike = of(
+                unit
+                for variant in self.atoms.artefacts
+                for unit in members(universe.variant_members[variant] & region)
+                if (variant, context[unit]) in excused
+            )
+            if alike & ~passing and self._oracle.ask(passing | alike, "all places like one that passed").passed:
+                return True
+        return False
 
     def _covered(self, region: UnitSet) -> UnitSet:
         covered = 0
@@ -124,7 +150,8 @@ class Locator:
         """The atom's first unit, which fails with what passes: to blame by itself, or part of an interaction."""
         unit = lowest(atom.units)
         probe = alone(self._universe, unit)
-        if self._oracle.ask(probe, f"{self.atoms.say(atom)} alone").failed:
+        exonerated = self._oracle.exonerated >> unit & 1
+        if not exonerated and self._oracle.ask(probe, f"{self.atoms.say(atom)} alone").failed:
             places = tuple((other,) for other in members(atom.units))
             return Suspect(units=1 << unit, fails=self._oracle.probe(probe), occurrences=places)
         return self._found(self.minimiser.around(1 << unit, passing, self.atoms.named.units, region))

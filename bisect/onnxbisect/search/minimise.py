@@ -8,7 +8,7 @@ Junker, "QuickXplain: Preferred Explanations and Relaxations for Over-Constraine
 from collections.abc import Sequence
 
 from onnxbisect.search.oracle import Oracle
-from onnxbisect.search.pattern import alone, components
+from onnxbisect.search.pattern import alone, components, joined
 from onnxbisect.search.prior import Atom, rarity
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size
 from onnxbisect.universe import Universe
@@ -137,7 +137,7 @@ class Minimiser:
         """
         needed = centre
         while True:
-            core = self._joined(needed, failing)
+            core = joined(self._universe, needed, failing)
             if core == failing or self.fails(core, "what connects necessary ops"):
                 return core
             rest = self._by_distance(core, failing)
@@ -158,31 +158,6 @@ class Minimiser:
             order += members(frontier)
             reached |= frontier
         return order
-
-    def _joined(self, needed: UnitSet, within: UnitSet) -> UnitSet:
-        """The necessary units with shortest paths between them."""
-        universe = self._universe
-        first, *others = members(needed)
-        joined = 1 << first
-        for unit in others:
-            if joined >> unit & 1:
-                continue
-            layers = [joined]
-            reached = joined
-            while not reached >> unit & 1:
-                frontier = universe.neighbours(layers[-1]) & within & ~reached
-                if not frontier:
-                    break
-                layers.append(frontier)
-                reached |= frontier
-            step = 1 << unit
-            for layer in reversed(layers[:-1]):
-                joined |= step
-                choices = universe.neighbours(step) & layer
-                step = choices & needed or choices
-                step = 1 << lowest(step) if step else 0
-            joined |= 1 << unit
-        return joined
 
     def _guess(self, failing: UnitSet) -> list[int]:
         """The units of a failing subset that structure suggests, likeliest to be necessary first."""

@@ -33,6 +33,27 @@ def components(universe: Universe, units: UnitSet) -> list[UnitSet]:
     return parts
 
 
+def joined(universe: Universe, units: UnitSet, within: UnitSet) -> UnitSet:
+    """The units with shortest paths between them, where `within` has any."""
+    first, *others = members(units)
+    found = 1 << first
+    for unit in others:
+        if found >> unit & 1:
+            continue
+        layers = [found]
+        reached = found
+        while not reached >> unit & 1 and (frontier := universe.neighbours(layers[-1]) & within & ~reached):
+            layers.append(frontier)
+            reached |= frontier
+        step = 1 << unit
+        found |= step
+        for layer in reversed(layers[1:-1] if reached >> unit & 1 else []):
+            choices = universe.neighbours(step) & layer
+            step = 1 << lowest(choices & units or choices)
+            found |= step
+    return found
+
+
 def alone(universe: Universe, unit: int) -> UnitSet:
     """The probe that asks about one unit cut out alone; the same for all units that are identical alone."""
     return 1 << universe.exemplars[universe.solo[unit]]
