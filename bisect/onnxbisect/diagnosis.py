@@ -45,8 +45,9 @@ class Evidence:
 
     `own` is the probe of the culprit's own units, which `fails` is, or is identical to: with what must come along.
     `subsets` are passing probes that each contain a maximal proper part of the culprit, which may be all that is left
-    of the model without one of its units (for a single unit there are none). `context` is a passing probe; `blame` fails, which is a part of it, at least all that lies within
-    `search.confirm.REACH` steps of the culprit, with the culprit in its place.
+    of the model without one of its units (for a single unit there are none). `context` is a passing probe; `blame`
+    fails, which is a part of it, at least all that lies within `search.confirm.REACH` steps of the culprit, with the
+    culprit in its place.
     """
 
     fails: UnitSet

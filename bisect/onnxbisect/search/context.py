@@ -18,7 +18,7 @@ PATTERN = 3
 FEW_CONTEXTS = 3
 #: In a model of so few units the neighbourhood of a suspect is most of the model. Nothing outside of it shows how its
 #: parts behave, so it is asked about in every way; such a model compiles fast.
-FEW_UNITS = 16
+FEW_UNITS = 12
 #: In such a model, so many places of one suspect are asked about.
 _MOST_PLACES = 6
 

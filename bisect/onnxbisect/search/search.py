@@ -92,8 +92,9 @@ class Search:
         self.stuck = True
 
     def _is_one_of_several(self, listed: UnitSet) -> bool:
-        """Whether the log names one node, and others of its variant not: then that it is the only one is worth a call."""
-        return size(listed) == 1 and size(self._universe.variant_members[self._universe.variant[lowest(listed)]]) > 1
+        """Whether the log names one node and not its siblings: it may be the only one."""
+        variants = self._universe.variant
+        return size(listed) == 1 and size(self._universe.variant_members[variants[lowest(listed)]]) > 1
 
     def _find_all(self) -> None:
         """Add suspects until the model passes whichever way they are broken, and every failure on record holds one."""
