@@ -1,6 +1,7 @@
 """Runs a search on a small model whose truth is known, and holds what it states against that truth."""
 
 import random
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -13,7 +14,7 @@ from onnxbisect.unitset import UnitSet, is_subset, lowest, members, size
 from onnxbisect.verdict import Hints, Kind, Status, Verdict
 
 #: More probes than any search of so small a model needs: one that makes more does not end.
-_MOST_PROBES = 4000
+_MOST_PROBES = 1000
 #: Larger failing sets need not be found: the search may call them a matter of capacity.
 _LARGEST_MISSED = 6
 
@@ -43,12 +44,20 @@ class Run:
     def calls(self) -> int:
         return len(self._called)
 
-    def diagnose(self, width: int = 1, order: random.Random | None = None, budget: int | None = None) -> Diagnosis:
+    def diagnose(
+        self,
+        width: int = 1,
+        order: random.Random | None = None,
+        budget: int | None = None,
+        patience: float | None = None,
+    ) -> Diagnosis:
         """The diagnosis, or what is known when the budget of calls ends.
 
         `width` probes are under way at a time. They are answered together, or, with `order`, some of them in any
-        order before the next plan is made.
+        order before the next plan is made. Raises RuntimeError where the search does not end, or not in so many
+        seconds as `patience` has.
         """
+        began = time.monotonic()
         under_way: list[Ask] = []
         while True:
             step = plan(self.world.universe, self.verdicts, width, recheck=self.recheck)
@@ -64,8 +73,8 @@ class Run:
             for ask in under_way[:ended]:
                 self._answer(ask)
             del under_way[:ended]
-            if self.probes > _MOST_PROBES:
-                raise RuntimeError(f"the search does not end: {self.world}")
+            if self.probes > _MOST_PROBES or (patience is not None and time.monotonic() - began > patience):
+                raise RuntimeError(f"no end after {self.probes} probes of {self.world}")
 
     def _answer(self, ask: Ask) -> None:
         answers = self.verdicts.setdefault(ask.units, [])
