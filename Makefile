@@ -8,7 +8,7 @@ COMPILERS ?= --all
 PRODUCTION := $(CURDIR)/tests/production:$(CURDIR)/tests/worker:$(CURDIR)/tests/db
 BROWSER := $(CURDIR)/tests/site:$(CURDIR)/tests/worker
 
-.PHONY: demo test check setup compilers topology chaos bench bench-service bench-page screenshots audit clean
+.PHONY: demo test check setup compilers topology chaos bench rates bench-service bench-page screenshots audit clean
 # The decoder does not compile, which is exit status 1 and what the demo shows.
 demo: setup
 	$(RUN)/onnx-bisect run examples/sam_decoder.onnx --backend whitelist --option profile=edgesam --out out || { test $$? -eq 1 && test -f out/report.html; }
@@ -40,6 +40,10 @@ compilers: setup
 bench: setup
 	$(UV) sync --locked --quiet --group bench
 	$(RUN)/python benchmarks/calls.py --write docs/benchmarks.md
+
+# 5000 random models of each class, about an hour on two cores
+rates: setup
+	$(RUN)/python benchmarks/rates.py --worlds 5000 --write docs/benchmarks.md
 
 # six minutes, in which the machine should do nothing else
 bench-service: setup

@@ -34,7 +34,7 @@ def main() -> None:
         parser.error(f"{trouble} --without-polygraphy goes on without it")
     document = given.write.read_text() if given.write else ""
     found = {
-        **generated.run(quick=given.quick),
+        **generated.run(quickly=given.quick),
         **blocks.run(),
         **side_by_side.run(quick=given.quick, peer_seconds=given.peer_seconds, polygraphy=not given.without_polygraphy),
         **engine.run(quick=given.quick),

@@ -5,9 +5,10 @@ the twenty units before them made. Units ask one of `m` support questions (varia
 """
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size
 from onnxbisect.universe import Universe
@@ -21,10 +22,15 @@ Edges = list[tuple[int, int]]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Generated:
-    """A graph and the truth about it: every minimal failing set, each occurrence by itself."""
+    """A graph and the truth about it: every minimal failing set, each occurrence by itself.
+
+    Where more than `most` of the `counted` units are refused, these sets are too many to list, and `truth` is empty.
+    """
 
     universe: Universe
     truth: frozenset[UnitSet]
+    counted: UnitSet = 0
+    most: int = 0
 
     @cached_property
     def _singles(self) -> UnitSet:
@@ -35,13 +41,17 @@ class Generated:
         return tuple(sorted(units for units in self.truth if size(units) > 1))
 
     def offenders(self, units: UnitSet) -> list[UnitSet]:
-        """The minimal failing sets inside a probe, in the order of the graph."""
+        """The minimal failing sets inside a probe, in the order of the graph; of too many units all as one."""
         inside = [1 << unit for unit in members(units & self._singles)]
         inside += [group for group in self._groups if is_subset(group, units)]
+        if size(units & self.counted) > self.most:
+            inside.append(units & self.counted)
         return sorted(inside, key=lowest)
 
     def refused(self, units: UnitSet) -> bool:
         """Whether the simulated compiler fails on a probe."""
+        if size(units & self.counted) > self.most:
+            return True
         return bool(units & self._singles) or any(is_subset(group, units) for group in self._groups)
 
 
@@ -77,13 +87,102 @@ def adjacent_pair(n: int, m: int, seed: int) -> Generated:
     return Generated(universe=_universe(variants, edges), truth=frozenset(truth))
 
 
-def far_pair(n: int, m: int, seed: int) -> Generated:
-    """Fails where two units are both present, at least half of the graph apart; each variant occurs once."""
-    chance = random.Random(f"far/{n}/{m}/{seed}")
-    one, other = chance.randrange(n // 4), chance.randrange(3 * n // 4, n)
-    variants = _variants(chance, n, m - 2)
-    variants[one], variants[other] = m - 2, m - 1
-    return Generated(universe=_universe(variants, _chain(chance, n)), truth=frozenset({of((one, other))}))
+def far_pairs(n: int, m: int, k: int, seed: int, copies: int = 1) -> Generated:
+    """Fails where both ops of one of `k` pairs are present, at least half of the graph apart.
+
+    Each of these ops occurs so many times, and every combination is an occurrence.
+    """
+    chance = random.Random(f"far/{n}/{m}/{k}/{copies}/{seed}")
+    common = m - 2 * k
+    variants = _variants(chance, n, common)
+    truth: set[UnitSet] = set()
+    heads, tails = chance.sample(range(n // 4), k * copies), chance.sample(range(3 * n // 4, n), k * copies)
+    for pair in range(k):
+        ones, others = heads[pair::k], tails[pair::k]
+        for variant, units in ((common + 2 * pair, ones), (common + 2 * pair + 1, others)):
+            for unit in units:
+                variants[unit] = variant
+        truth |= {of(occurrence) for occurrence in product(ones, others)}
+    return Generated(universe=_universe(variants, _chain(chance, n)), truth=frozenset(truth))
+
+
+def pattern(n: int, m: int, p: int, seed: int) -> Generated:
+    """`p` connected units are refused together, once; the op of each also stands elsewhere and is fine there."""
+    chance = random.Random(f"pattern/{n}/{m}/{p}/{seed}")
+    variants = _variants(chance, n, m)
+    return _refusing_a_pattern(chance, _universe(variants, _chain(chance, n)), range(n), p, times=1)
+
+
+def pattern_in_layers(layers: int, length: int, m: int, p: int, seed: int) -> Generated:
+    """The same in each of so many equal layers of `length` units."""
+    chance = random.Random(f"layers/{layers}/{length}/{m}/{p}/{seed}")
+    universe = _layers(layers, _variants(chance, length, m), _chain(chance, length))
+    return _refusing_a_pattern(chance, universe, range(length), p, times=layers)
+
+
+def at_most(most: int, layers: int, length: int, seed: int) -> Generated:
+    """Each layer has every op once, and more than `most` of one op are refused."""
+    chance = random.Random(f"count/{most}/{layers}/{length}/{seed}")
+    universe = _layers(layers, _variants(chance, length, length), _chain(chance, length))
+    counted = chance.choice(universe.variant_members)
+    return Generated(universe=universe, truth=frozenset(), counted=counted, most=most)
+
+
+def _layers(layers: int, variants: Sequence[int], edges: Edges) -> Universe:
+    """Equal layers, each feeding the next one."""
+    length = len(variants)
+    starts = range(0, layers * length, length)
+    inside = [(start + one, start + other) for start in starts for one, other in edges]
+    return _universe(list(variants) * layers, [*inside, *[(start - 1, start) for start in starts[1:]]])
+
+
+def _refusing_a_pattern(
+    chance: random.Random, universe: Universe, within: Sequence[int], p: int, times: int
+) -> Generated:
+    """A connected pattern from `within` that occurs so many times; other units have the ops that it has."""
+    while True:
+        units = [chance.choice(within)]
+        while len(units) < p:
+            around = {other for unit in units for other in _beside(universe, unit) if other in within}
+            units.append(chance.choice(sorted(around - set(units))))
+        variants = [universe.variant[unit] for unit in units]
+        often = all(size(universe.variant_members[it]) > times * variants.count(it) for it in variants)
+        truth = frozenset(_occurrences(universe, units))
+        if often and len(truth) == times:
+            return Generated(universe=universe, truth=truth)
+
+
+def _occurrences(universe: Universe, units: Sequence[int]) -> Iterator[UnitSet]:
+    """Every set of units with the variants of these and at least their edges; each but the first touches one before."""
+
+    def edges(chosen: Sequence[int]) -> set[tuple[int, int, bool]]:
+        """Those of the last unit: with which earlier one, and in which direction."""
+        last = len(chosen) - 1
+        return {
+            (role, last, forward)
+            for role in range(last)
+            for forward in (True, False)
+            if universe.successors[chosen[role if forward else last]] >> chosen[last if forward else role] & 1
+        }
+
+    wanted = [edges(units[: role + 1]) for role in range(len(units))]
+
+    def grown(chosen: tuple[int, ...]) -> Iterator[UnitSet]:
+        role = len(chosen)
+        if role == len(units):
+            yield of(chosen)
+            return
+        alike = universe.variant_members[universe.variant[units[role]]]
+        near = {other for unit in chosen for other in _beside(universe, unit)} if chosen else members(alike)
+        for unit in sorted(near):
+            if alike >> unit & 1 and unit not in chosen and wanted[role] <= edges((*chosen, unit)):
+                yield from grown((*chosen, unit))
+
+    yield from grown(())
+
+
+def _beside(universe: Universe, unit: int) -> Iterator[int]:
+    return members(universe.predecessors[unit] | universe.successors[unit])
 
 
 def _refusing(universe: Universe, bad: Iterable[int]) -> Generated:
