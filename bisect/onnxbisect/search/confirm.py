@@ -153,6 +153,8 @@ class Confirmer:
         if not self._is_cleared(case):
             for probe, why in case.neighbourhood:
                 if self._oracle.ask(probe, why, sure=True).passed:
+                    # Everything that is concluded from it rests on this one answer.
+                    self._oracle.ask(probe, "a contradiction", again=True)
                     return
 
     def _is_cleared(self, case: _Case) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from onnxbisect.search.atoms import Atoms, union
 from onnxbisect.search.minimise import Minimiser
 from onnxbisect.search.oracle import Oracle, Question
-from onnxbisect.search.pattern import Occurrence, alone, occurrences, representative
+from onnxbisect.search.pattern import Occurrence, alone, choices, occurrences, representative
 from onnxbisect.search.prior import HOT, Atom, Beliefs
 from onnxbisect.search.suspect import Suspect
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size
@@ -24,6 +24,8 @@ class Locator:
         self._oracle = oracle
         self.minimiser = Minimiser(universe, oracle)
         self.atoms = Atoms(universe, oracle)
+        #: Where a culprit is looked for: all others are broken there.
+        self._region: UnitSet = universe.everything
         #: Units of which no probe gave an answer.
         self.unresolved: UnitSet = 0
         #: Units of a remainder that failed although it passed with more around it.
@@ -36,6 +38,7 @@ class Locator:
 
     def find(self, region: UnitSet) -> Suspect | None:
         """A culprit inside the region, None once the region passes (or, beyond capacity, all its pieces do)."""
+        self._region = region
         # Every turn asks something, or takes a variant apart, or gives a unit up; what does neither has no answer.
         for _ in range(4 * len(self._universe) + 64):
             region &= ~self.unresolved
@@ -221,14 +224,16 @@ class Locator:
 
     def _found(self, minimal: UnitSet) -> Suspect | None:
         if size(minimal) > 1:
-            answer = self._oracle.ask(minimal, "an interaction", sure=True)
+            answer = self._oracle.ask(minimal, "an interaction", sure=True, again=self._rests_on_one_answer(minimal))
+            if answer.failed and (part := self._part_that_fails(minimal)):
+                return self._found(part)
             if not answer.failed:
                 if not answer.passed:
                     self.unresolved |= minimal
                 return None
             if pool := self._pool(minimal):
                 return Suspect(
-                    units=minimal, fails=self._oracle.probe(minimal), occurrences=(tuple(members(minimal)),), pool=pool
+                    units=minimal, fails=self._oracle.probe(minimal), occurrences=choices(minimal, pool), pool=pool
                 )
             return self.interaction(minimal, occurrences(self._universe, minimal))
         unit = lowest(minimal)
@@ -236,7 +241,8 @@ class Locator:
         self.atoms.split.setdefault(variant, 1)
         solo = self._universe.solo
         alike = Atom(
-            of(
+            1 << unit
+            | of(
                 other
                 for other in members(self._universe.variant_members[variant] & ~self._oracle.exonerated)
                 if solo[other] == solo[unit]
@@ -247,6 +253,21 @@ class Locator:
             self.unresolved |= alike.units
             return None
         return self._single(alike)
+
+    def _rests_on_one_answer(self, minimal: UnitSet) -> bool:
+        """Whether nothing else that failed holds these units and no other culprit: one wrong answer would be all."""
+        return not any(
+            is_subset(minimal, failing) and failing != minimal and is_subset(failing, self._region)
+            for failing in self._oracle.failing
+        )
+
+    def _part_that_fails(self, minimal: UnitSet) -> UnitSet:
+        """A part that lacks one unit and fails once it is asked often enough, 0 where one answer is enough."""
+        if not self._oracle.rechecks:
+            return 0
+        parts = self.minimiser.parts(minimal)
+        answers = self._oracle.ask_all(((part, "a part of an interaction") for part in parts), sure=True)
+        return next((part for part, answer in zip(parts, answers, strict=True) if answer.failed), 0)
 
     def _pool(self, minimal: UnitSet) -> UnitSet:
         """All units of an op of which the target takes only so many, where `minimal` is one too many; else 0.
@@ -264,9 +285,9 @@ class Locator:
             count = size(minimal)
             if len(others) == count or not is_subset(minimal, pool):
                 continue
-            choices = [of(others[:count]), of(others[:: len(others) // count][:count])]
+            several = dict.fromkeys((of(others[:count]), of(others[:: len(others) // count][:count])))
             fails = self.minimiser.fails
-            if all(fails(choice, f"{count} others of {op}") for choice in dict.fromkeys(choices) if choice != minimal):
+            if all(fails(chosen, f"{count} others of {op}") for chosen in several if chosen != minimal):
                 fewer = of(others[: count - 1])
                 if not fails(fewer, f"{count - 1} of {op}"):
                     return pool

@@ -76,16 +76,6 @@ class Minimiser:
             failing = self._shortest(variants, region)
         return self._shortest([1 << unit for unit in self._guess(failing)], region)
 
-    def part_that_fails(self, minimal: UnitSet) -> UnitSet:
-        """A part of an interaction that lacks one unit and fails all the same, or 0.
-
-        Each part passes by a probe of its own, or as part of a larger one.
-        """
-        for part in self.parts(minimal):
-            if not self._oracle.passes_within(part) and self._oracle.ask(part, "a part of an interaction").failed:
-                return part
-        return 0
-
     def parts(self, units: UnitSet) -> tuple[UnitSet, ...]:
         """The probes for all subsets that lack one unit."""
         parts = [units & ~(1 << unit) for unit in members(units)]

@@ -59,6 +59,11 @@ class Oracle:
         for units in self.passing:
             self.exonerated |= units
 
+    @property
+    def rechecks(self) -> bool:
+        """Whether one answer does not decide anything."""
+        return self._answers_to_be_sure > 1
+
     @staticmethod
     def _disagree(answers: Sequence[Verdict]) -> bool:
         return len({answer.status for answer in answers if answer.status is not Status.UNRESOLVED}) > 1

@@ -1,12 +1,16 @@
 """Structure: what looks like a culprit elsewhere in the model, and which unit stands for its variant."""
 
-from itertools import islice
+from itertools import combinations, islice
+from math import comb
 
 from onnxbisect.unitset import UnitSet, lowest, members, of
 from onnxbisect.universe import Universe
 
 #: Occurrences of one culprit that are looked for; a disconnected pattern can have a product of them.
 MOST_OCCURRENCES = 1024
+
+#: Choices of so many units of an op that are listed one by one.
+_FEW_CHOICES = 64
 
 Occurrence = tuple[int, ...]
 
@@ -97,6 +101,14 @@ def occurrences(universe: Universe, culprit: UnitSet) -> tuple[Occurrence, ...]:
 
     combine(0, {})
     return tuple(islice(found.values(), MOST_OCCURRENCES))
+
+
+def choices(chosen: UnitSet, pool: UnitSet) -> tuple[Occurrence, ...]:
+    """All choices of as many units of the pool, the given one first; it alone where there are more than a few."""
+    first = tuple(members(chosen))
+    if comb(pool.bit_count(), len(first)) > _FEW_CHOICES:
+        return (first,)
+    return (first, *(choice for choice in combinations(members(pool), len(first)) if choice != first))
 
 
 def _matches(universe: Universe, part: Occurrence) -> list[Occurrence]:
