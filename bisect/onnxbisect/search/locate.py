@@ -71,12 +71,13 @@ class Locator:
     def _put_back(self, region: UnitSet, passing: UnitSet) -> bool:
         """Ask what passes with all units that look like one that fails alone and has passed in company.
 
-        First the units in the same direct context, then those with the same neighbourhood. True where one passed.
+        First the units in the same direct context, then those with the same neighbourhood, then all of the variant.
+        True where one passed.
         """
         universe = self._universe
         if self.capacity or not self.atoms.artefacts:
             return False
-        for context in (universe.op_surroundings, universe.neighbourhoods):
+        for context in (universe.op_surroundings, universe.neighbourhoods, universe.variant):
             excused = {
                 (variant, context[unit])
                 for variant in self.atoms.artefacts

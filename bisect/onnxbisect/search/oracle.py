@@ -156,18 +156,14 @@ class Oracle:
             raise BlockedError
         return answers
 
-    def stands(self, units: UnitSet) -> bool:
-        """Whether a failure holds although a probe that contains it passed: both are asked again.
-
-        False: the compiler is not monotone here, the failure is an artefact of cutting; or it was a flake.
-        """
-        if not self.ask(units, "a contradiction", again=True).failed:
-            return False
-        return not any(
-            self.ask(passing, "a contradiction", again=True).passed
-            for passing in self.passing
-            if is_subset(units, passing)
-        )
+    def settle_contradictions(self) -> None:
+        """Where one answer decides nothing, make sure of all that failed inside of what passed."""
+        if not self.rechecks:
+            return
+        for passing in self.passing:
+            inside = [failing for failing in self.failing if is_subset(failing, passing)]
+            if inside:
+                self.ask_all(((probe, "a contradiction") for probe in (passing, *inside)), sure=True)
 
     def named_in(self, failing: UnitSet) -> UnitSet:
         """The units of a failing probe whose nodes or tensors its log names."""

@@ -79,6 +79,7 @@ class Search:
 
     def _search(self) -> None:
         whole = self._universe.everything
+        self._oracle.settle_contradictions()
         listed = self._oracle.named_in(whole)
         if size(listed) > 2 or len(components(self._universe, listed)) > 1 or self._is_one_of_several(listed):
             # A compiler that lists nodes has often listed all: then this passes, and what it did not list is fine.
