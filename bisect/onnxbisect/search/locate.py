@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from onnxbisect.search.atoms import Atoms, union
 from onnxbisect.search.minimise import Minimiser
 from onnxbisect.search.oracle import Oracle, Question
-from onnxbisect.search.pattern import Occurrence, alone, choices, occurrences, representative
+from onnxbisect.search.pattern import Occurrence, alone, apart, choices, occurrences, representative
 from onnxbisect.search.prior import HOT, Atom, Beliefs
 from onnxbisect.search.suspect import Suspect
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size
@@ -286,7 +286,9 @@ class Locator:
             count = size(minimal)
             if len(others) == count or not is_subset(minimal, pool):
                 continue
-            several = dict.fromkeys((of(others[:count]), of(others[:: len(others) // count][:count])))
+            several = dict.fromkeys(
+                (apart(universe, others, count), of(others[:count]), of(others[:: len(others) // count][:count]))
+            )
             fails = self.minimiser.fails
             if all(fails(chosen, f"{count} others of {op}") for chosen in several if chosen != minimal):
                 fewer = of(others[: count - 1])

@@ -1,5 +1,6 @@
 """Structure: what looks like a culprit elsewhere in the model, and which unit stands for its variant."""
 
+from collections.abc import Sequence
 from itertools import combinations, islice
 from math import comb
 
@@ -11,6 +12,8 @@ MOST_OCCURRENCES = 1024
 
 #: Choices of so many units of an op that are listed one by one.
 _FEW_CHOICES = 64
+#: Units from which a choice without edges is begun.
+_STARTS = 8
 
 Occurrence = tuple[int, ...]
 
@@ -101,6 +104,20 @@ def occurrences(universe: Universe, culprit: UnitSet) -> tuple[Occurrence, ...]:
 
     combine(0, {})
     return tuple(islice(found.values(), MOST_OCCURRENCES))
+
+
+def apart(universe: Universe, units: Sequence[int], count: int) -> UnitSet:
+    """So many of the units with as few edges between them as can be had by adding one after the other."""
+    found = []
+    for start in units[:_STARTS]:
+        chosen = 1 << start
+        while chosen.bit_count() < count:
+            rest = [unit for unit in units if not chosen >> unit & 1]
+            chosen |= 1 << min(rest, key=lambda unit: (universe.neighbours(1 << unit) & chosen).bit_count())
+        found.append(chosen)
+    return min(
+        found, key=lambda chosen: sum((universe.successors[unit] & chosen).bit_count() for unit in members(chosen))
+    )
 
 
 def choices(chosen: UnitSet, pool: UnitSet) -> tuple[Occurrence, ...]:
