@@ -2,9 +2,9 @@
 
 import hashlib
 from collections import OrderedDict
-from ipaddress import IPv6Address, IPv6Network, ip_address
 from threading import Lock
 
+from onnxbisect_api.client_address import counted_address
 from onnxbisect_api.rates import Counters, Rate
 
 _REMEMBERED = 4096
@@ -26,7 +26,7 @@ class Failures:
         with self._lock:
             known = _digest(text) in self._good
         if not known:
-            self._counters.demand(self._rate, _place(address))
+            self._counters.demand(self._rate, counted_address(address))
 
     def right(self, text: str) -> None:
         """This token is good."""
@@ -38,17 +38,8 @@ class Failures:
 
     def wrong(self, address: str) -> None:
         """A token from there was not; a 429 where that is one too many."""
-        self._counters.count(self._rate, _place(address))
+        self._counters.count(self._rate, counted_address(address))
 
 
 def _digest(text: str) -> bytes:
     return hashlib.sha256(text.encode("utf-8", "replace")).digest()
-
-
-def _place(address: str) -> str:
-    """IPv6 gives everybody a network of addresses: they count as one."""
-    try:
-        ip = ip_address(address)
-    except ValueError:
-        return address
-    return str(IPv6Network((int(ip), 64), strict=False)) if isinstance(ip, IPv6Address) else str(ip)

@@ -13,6 +13,7 @@ from starlette.types import Lifespan
 
 from onnxbisect.errors import OptionError
 from onnxbisect_api.app import create_app
+from onnxbisect_api.server import server_config
 from onnxbisect_api.watch import Watch
 from onnxbisect_cli.own_database import is_current
 from onnxbisect_db import tokens
@@ -26,8 +27,6 @@ from onnxbisect_worker.secrecy import keep_secrets
 from onnxbisect_worker.service import Service, open_service
 from onnxbisect_worker.settings import Settings
 
-#: Seconds that open requests, such as those for events, have when the server ends.
-_GRACE = 2
 _BACKLOG = 2048
 
 
@@ -49,15 +48,7 @@ def serve(settings: Settings) -> None:
             if not current:
                 raise SchemaError("The database has no tables of this version: run 'onnx-bisect migrate' first.")
             app, token = create_app(service), None
-        config = uvicorn.Config(
-            app,
-            http="h11",  # which bounds the head of a request: httptools, taken where it is, would read on for ever
-            log_config=None,
-            log_level="warning",
-            access_log=False,
-            server_header=False,
-            timeout_graceful_shutdown=_GRACE,
-        )
+        config = server_config(app, settings)
         for number in (signal.SIGINT, signal.SIGTERM):
             # uvicorn ends at these, and then raises them again for whoever was there before: nobody
             signal.signal(number, lambda _number, _frame: None)

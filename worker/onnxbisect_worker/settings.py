@@ -1,6 +1,7 @@
 """What an installation of the service is told by its environment: `ONNXBISECT_*`, one class for all processes."""
 
 from datetime import timedelta
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -40,6 +41,13 @@ class Settings(BaseSettings):
     host: str = Field(default="127.0.0.1", description="address to listen on")
     port: int = Field(default=8321, ge=0, le=65535, description="port to listen on; 0 for any that is free")
     public_url: str | None = Field(default=None, description="where clients reach the service, for links in messages")
+    connections: int = Field(default=512, ge=8, description="connections that the API has open at a time")
+    address_connections: int = Field(
+        default=128, ge=4, description="connections from one address, but a trusted proxy's"
+    )
+    trusted_proxies: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(), description="proxies whose X-Forwarded-For and -Proto count, as 127.0.0.1,10.0.0.0/8"
+    )
     log_format: Literal["text", "json"] = Field(default="text", description="how log lines look")
 
     slots: int = Field(default=2, ge=1, le=256, description="compiles that one worker runs at a time")
@@ -84,7 +92,7 @@ class Settings(BaseSettings):
         default=None, gt=0, le=_CENTURY, description="after how many days unused models are deleted"
     )
 
-    @field_validator("webhook_allow", "compiler_env", mode="before")
+    @field_validator("webhook_allow", "compiler_env", "trusted_proxies", mode="before")
     @classmethod
     def _listed(cls, value: object) -> object:
         return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
@@ -93,6 +101,13 @@ class Settings(BaseSettings):
     @classmethod
     def _understood(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         Allowed.read(value)
+        return value
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _networks(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for each in value:
+            ip_network(each)  # its ValueError names what is wrong
         return value
 
     @field_validator("redis_url")
