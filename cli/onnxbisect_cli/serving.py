@@ -3,6 +3,7 @@
 import os
 import signal
 import socket
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
@@ -70,9 +71,7 @@ class _Server(uvicorn.Server):
             return
         print(f"onnx-bisect is at {self._url}", flush=True)
         if self._token is not None:
-            token = self._token.read_text().strip()
-            print(f"token: {token} (kept in {self._token})", flush=True)
-            print(f"log in: {self._url}/login#{token}", flush=True)
+            print(*_told_of_token(self._token, self._url, terminal=sys.stdout.isatty()), sep="\n", flush=True)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._watch.end()
@@ -112,6 +111,14 @@ def listening_socket(settings: Settings) -> socket.socket:
 def _url(listening: socket.socket) -> str:
     host, port = listening.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _told_of_token(path: Path, url: str, *, terminal: bool) -> list[str]:
+    """Where the token is. What is not a terminal may be a journal, which others read and which keeps it."""
+    if not terminal:
+        return [f"the token is in {path}; log in at {url}/login"]
+    token = path.read_text().strip()
+    return [f"token: {token} (kept in {path})", f"log in: {url}/login#{token}"]
 
 
 def _own_token(database: Database, path: Path) -> Path:
