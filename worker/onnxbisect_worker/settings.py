@@ -41,6 +41,9 @@ class Settings(BaseSettings):
     host: str = Field(default="127.0.0.1", description="address to listen on")
     port: int = Field(default=8321, ge=0, le=65535, description="port to listen on; 0 for any that is free")
     public_url: str | None = Field(default=None, description="where clients reach the service, for links in messages")
+    allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(), description="hosts that requests may name, as bisect.example.org,*.lan; any if unset"
+    )
     connections: int = Field(default=512, ge=8, description="connections that the API has open at a time")
     address_connections: int = Field(
         default=128, ge=4, description="connections from one address, but a trusted proxy's"
@@ -92,7 +95,7 @@ class Settings(BaseSettings):
         default=None, gt=0, le=_CENTURY, description="after how many days unused models are deleted"
     )
 
-    @field_validator("webhook_allow", "compiler_env", "trusted_proxies", mode="before")
+    @field_validator("webhook_allow", "compiler_env", "trusted_proxies", "allowed_hosts", mode="before")
     @classmethod
     def _listed(cls, value: object) -> object:
         return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
@@ -108,6 +111,14 @@ class Settings(BaseSettings):
     def _networks(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for each in value:
             ip_network(each)  # its ValueError names what is wrong
+        return value
+
+    @field_validator("allowed_hosts")
+    @classmethod
+    def _hosts(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for host in value:
+            if "/" in host or ":" in host or "*" in host.removeprefix("*."):
+                raise ValueError(f"{host!r} is no host: write bisect.example.org, or *.example.org, without a port")
         return value
 
     @field_validator("redis_url")
@@ -126,6 +137,11 @@ class Settings(BaseSettings):
         if value is not None and "@" in urlsplit(value).netloc:
             raise ValueError("it must have no user and no password: all links have it in them")
         return value
+
+    @property
+    def is_https(self) -> bool:
+        """Whether clients reach the service over TLS."""
+        return (self.public_url or "").lower().startswith("https:")
 
     @property
     def database(self) -> str:
