@@ -1,11 +1,12 @@
 """Who calls, and what that token may do: `Authorization: Bearer obk_…`, or the cookie of a browser that has logged in.
 
-A parameter of type `Reader`, `Submitter` or `Admin` makes an operation need that scope, and is the caller; with
-`Contributor`, a submitter, it counts as an upload. What belongs to another tenant is not there for the caller: look for
-everything by `tenant`, and raise `problems.missing`.
+A parameter of type `Reader`, `Submitter` or `Admin` makes an operation need that scope, and is the caller. With
+`Contributor`, a submitter, it counts as an upload or a new job. `Uploader`, the same, and `Listener`, a reader,
+also count how many such requests the token has open. What belongs to another tenant is not there for the caller: look
+for everything by `tenant`, and raise `problems.missing`.
 """
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -13,6 +14,7 @@ from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from sqlalchemy.orm import Session
 
+from onnxbisect_api.at_a_time import AtATime
 from onnxbisect_api.client_address import counted_address
 from onnxbisect_api.origin import demand_own_page
 from onnxbisect_api.problems import Problem
@@ -25,6 +27,7 @@ from onnxbisect_worker.service import Service
 #: Holds the id of the session of a browser that has logged in to the status page.
 COOKIE = "onnxbisect_session"
 _CHALLENGE = "WWW-Authenticate"
+_REFUSED = "The token is unknown, expired or revoked: ask an admin for a new one."
 _REALM = 'Bearer realm="onnx-bisect"'
 _scheme = HTTPBearer(
     scheme_name="token", bearerFormat="obk_…", description="made by `onnx-bisect token create`", auto_error=False
@@ -51,6 +54,8 @@ class Door:
         self._failures = rate("wrong tokens", settings.failures)
         self._requests = rate("requests", settings.requests)
         self._uploads = rate("uploads and jobs", settings.uploads)
+        self.open_uploads = AtATime("uploads", settings.token_uploads)
+        self.open_streams = AtATime("streams", settings.token_streams)
 
     def token(self, text: str, address: str) -> Token | None:
         """The token that this text is; None where it is no good one, and a 429 where the address sent too many others.
@@ -101,7 +106,7 @@ def _token(request: Request, credentials: _Credentials) -> Token:
         raise Problem(401, "This needs a token, as in `Authorization: Bearer obk_…`.", {_CHALLENGE: _REALM})
     if token is None:
         said = {_CHALLENGE: f'{_REALM}, error="invalid_token"'}
-        raise Problem(401, "The token is unknown, expired or revoked: ask an admin for a new one.", said)
+        raise Problem(401, _REFUSED, said)
     return token
 
 
@@ -133,4 +138,28 @@ def _counted(request: Request, caller: Submitter) -> Caller:
 
 
 Contributor = Annotated[Caller, Depends(_counted)]
+
+
+async def _uploading(request: Request, caller: Contributor) -> AsyncIterator[Caller]:
+    door: Door = request.app.state.door
+    with door.open_uploads.one_more(caller.token_id):
+        yield caller
+
+
+async def _listening(request: Request, caller: Reader) -> AsyncIterator[Caller]:
+    door: Door = request.app.state.door
+    with door.open_streams.one_more(caller.token_id):
+        yield caller
+
+
+Uploader = Annotated[Caller, Depends(_uploading)]
+Listener = Annotated[Caller, Depends(_listening)]
+
+
+def demand_good(session: Session, caller: Caller) -> None:
+    """A 401 where the token has been revoked or has expired since the request began."""
+    if tokens.good(session, caller.token_id) is None:
+        raise Problem(401, _REFUSED)
+
+
 Admin = Annotated[Caller, Depends(_allowed(Scope.ADMIN))]

@@ -42,12 +42,16 @@ def folder(tables: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(folder: Path) -> Iterator[Served]:
-    with served(folder, upload_bytes=_LIMIT, uploads="1000/second") as running:
+    with served(folder, upload_bytes=_LIMIT, uploads="1000/second", token_uploads=100) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def token(folder: Path) -> str:
+    return token_in(folder)
+
+
+def token_in(folder: Path) -> str:
     database = Database(f"sqlite:///{folder / 'onnx-bisect.sqlite'}")
     with database.transaction() as session:
         text = tokens.issue(session, tenant="", name="test", scopes=(Scope.SUBMIT,)).text
@@ -224,7 +228,7 @@ def test_uploads_of_the_same_file_at_once_are_one(server: Served, folder: Path, 
     assert unfinished(folder) == []
 
 
-class _Sink:
+class Sink:
     def __init__(self) -> None:
         self.did: list[str] = []
 
@@ -235,41 +239,70 @@ class _Sink:
         self.did.append("abandoned")
 
 
-def test_who_sends_nothing_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(receiving, "_PATIENCE", 0.01)
-    sink = _Sink()
+def test_slow_clients_take_the_memory_that_their_bytes_fill(server: Served, folder: Path, token: str) -> None:
+    before = server.forget_peak()
+    slow = [begun(server, token, "Content-Length: 3000000", b"x" * 10_000) for _ in range(60)]
+    try:
+        until(lambda: len(unfinished(folder)) == len(slow))
+        assert server.peak_memory() - before < 30 << 20
+    finally:
+        for connection in slow:
+            connection.close()
+    until(lambda: unfinished(folder) == [])
 
-    async def silent() -> dict[str, object]:
-        await asyncio.Event().wait()
-        return {}
 
-    request = Request({"type": "http", "method": "PUT", "headers": []}, silent)  # type: ignore[arg-type]
-    with pytest.raises(Problem, match="Nothing has come") as raised:
-        asyncio.run(receiving.receive(request, sink, lambda: None))
+def test_a_token_has_so_many_uploads_at_a_time(tables: Path, tmp_path: Path) -> None:
+    shutil.copy(tables, tmp_path / "onnx-bisect.sqlite")
+    mine, another = token_in(tmp_path), token_in(tmp_path)
+    with served(tmp_path, token_uploads=3) as server:
+        slow = [begun(server, mine, "Content-Length: 3000000", b"x") for _ in range(3)]
+        until(lambda: len(unfinished(tmp_path)) == 3)
+        for asks in ("PUT /v1/models", "PUT /v1/files"):
+            status, said = send(server, mine, iter([b"quick"]), asks)
+            assert (status, b"3 open at a time" in said) == (429, True)
+        assert send(server, another, iter([b"quick"]))[0] == 201
+        for connection in slow:
+            connection.close()
+        until(lambda: send(server, mine, iter([b"quick"]))[0] == 200)
+
+
+async def _asked(sink: Sink, *chunks: bytes, pause: float) -> None:
+    """Receive a body whose chunks come with pauses between them, and of which more would come."""
+    left = list(chunks)
+
+    async def slow() -> dict[str, object]:
+        await asyncio.sleep(pause)
+        return {"type": "http.request", "body": left.pop(0), "more_body": bool(left)}
+
+    request = Request({"type": "http", "method": "PUT", "headers": []}, slow)  # type: ignore[arg-type]
+    await receiving.receive(request, sink, lambda: sink.did.append("finished"))
+
+
+@pytest.mark.parametrize("chunks", [[b"x" * 10] * 2, [b"x" * 1000, *[b"x" * 10] * 20]])
+def test_who_sends_less_than_a_share_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, chunks: list[bytes]) -> None:
+    """Nothing at all, or a little now and then."""
+    monkeypatch.setattr(receiving, "_PATIENCE", 0.5)
+    monkeypatch.setattr(receiving, "_SHARE", 100)
+    sink = Sink()
+    with pytest.raises(Problem, match="Less than 100 bytes came") as raised:
+        asyncio.run(_asked(sink, *chunks, pause=10.0 if len(chunks) == 2 else 0.1))
     assert raised.value.status_code == 408
     assert sink.did == ["abandoned"]
 
 
-def test_who_sends_now_and_then_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_sends_its_share_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(receiving, "_PATIENCE", 1.0)
-    monkeypatch.setattr(receiving, "_ABOUT", 0.1)
-    left = [b"x"] * 6
-    sink = _Sink()
-
-    async def slow() -> dict[str, object]:
-        await asyncio.sleep(0.25)
-        return {"type": "http.request", "body": left.pop(), "more_body": bool(left)}
-
-    request = Request({"type": "http", "method": "PUT", "headers": []}, slow)  # type: ignore[arg-type]
-    asyncio.run(receiving.receive(request, sink, lambda: sink.did.append("finished")))
-    assert sink.did == ["wrote 6", "finished", "abandoned"]
+    monkeypatch.setattr(receiving, "_SHARE", 100)
+    sink = Sink()
+    asyncio.run(_asked(sink, *[b"x" * 50] * 8, pause=0.25))
+    assert sink.did == ["wrote 400", "finished", "abandoned"]
 
 
 def test_a_slow_disk_is_not_taken_for_a_client_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(receiving, "_PATIENCE", 0.05)
     left = [_BLOCK] * 6
 
-    class Slow(_Sink):
+    class Slow(Sink):
         def write(self, chunk: memoryview) -> None:
             time.sleep(0.2)
             super().write(chunk)
@@ -287,7 +320,7 @@ def test_a_request_that_is_cancelled_leaves_the_sink_to_nobody() -> None:
     """The thread that writes ends first: the sink must not be abandoned under it."""
     writing, go_on = threading.Event(), threading.Event()
 
-    class Slow(_Sink):
+    class Slow(Sink):
         def write(self, chunk: memoryview) -> None:
             writing.set()
             go_on.wait(60)

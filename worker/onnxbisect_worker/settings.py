@@ -81,6 +81,8 @@ class Settings(BaseSettings):
     tenant_jobs: int = Field(default=1000, gt=0, description="jobs of one tenant that may wait or run at a time")
     requests: str = Field(default="1200/minute", description="requests of one token")
     uploads: str = Field(default="120/minute", description="uploads and new jobs of one token")
+    token_uploads: int = Field(default=8, gt=0, description="uploads that one token has open at a time")
+    token_streams: int = Field(default=64, gt=0, description="event streams that one token has open at a time")
     failures: str = Field(default="20/minute", description="wrong tokens from one address")
 
     webhook_allow: Annotated[tuple[str, ...], NoDecode] = Field(
