@@ -102,6 +102,8 @@ def _memory() -> Iterator[memoryview]:
     """
     made = []
     for _ in range(3):
-        made.append(memoryview(mmap.mmap(-1, _BLOCK)))
+        mapped = mmap.mmap(-1, _BLOCK, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        mapped.madvise(mmap.MADV_NOHUGEPAGE)  # of which the first byte would take all of the block
+        made.append(memoryview(mapped))
         yield made[-1]
     yield from cycle(made)

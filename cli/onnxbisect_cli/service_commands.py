@@ -24,7 +24,15 @@ BackendOptions = Annotated[
     typer.Option("--option", metavar="KEY=VALUE", help="An option of the backend, LABEL.KEY=VALUE of one of several."),
 ]
 Tenant = Annotated[str, typer.Option("--tenant", help="Whose: models, jobs and verdicts are a tenant's own.")]
-Data = Annotated[Path | None, typer.Option("--data", metavar="DIR", help="Where everything is kept.")]
+
+
+def _folder(text: str) -> Path:
+    if not text:  # as a shell makes of a variable that is not set; Path would take it for this folder
+        raise typer.BadParameter("it is empty; name a folder, or leave it out.")
+    return Path(text)
+
+
+Data = Annotated[Path | None, typer.Option("--data", metavar="DIR", parser=_folder, help="Where everything is kept.")]
 
 
 @app.command("serve")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import redis_server
 from callers import Callers
+from model_bytes import model
 from pydantic import SecretStr
 from redis_server import RedisServer
 
@@ -55,7 +56,7 @@ class TestRequests:
 
     def test_uploads_and_jobs_have_fewer(self, callers: Callers) -> None:
         client = callers.submitter()
-        assert client.put("/v1/models", content=b"a").status_code == 201
+        assert client.put("/v1/models", content=model()).status_code == 201
         assert client.post("/v1/jobs", json={"model": "0" * 64, "targets": [{"backend": "npu"}]}).status_code == 422
         assert client.put("/v1/files", content=b"b").status_code == 429
         assert callers.reader().get("/v1/models").status_code == 200

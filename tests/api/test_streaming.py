@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from model_bytes import model
 from served import Served, served
 from starlette.requests import Request
 
@@ -26,6 +27,7 @@ from onnxbisect_db.states import Scope
 
 _LIMIT = 210 << 20
 _BLOCK = os.urandom(1 << 20)
+_FIRST = model(_BLOCK)[: len(_BLOCK)]
 _JOB = b'--b\r\nContent-Disposition: form-data; name="job"\r\n\r\n{"targets": [{"backend": "onnxruntime"}]}\r\n'
 _PAGE = b'--b\r\nContent-Disposition: form-data; name="backend"\r\n\r\nonnxruntime\r\n'
 _DATA = b'--b\r\nContent-Disposition: form-data; name="data"; filename="w"\r\n\r\n'
@@ -119,11 +121,11 @@ def test_a_large_upload_takes_little_memory(
     server: Served, folder: Path, token: str, asks: str, head: bytes, answers: int
 ) -> None:
     size = 200 << 20
-    foot = b'\r\n--b\r\nContent-Disposition: form-data; name="model"; filename="m"\r\n\r\nonnx\r\n--b--\r\n'
+    foot = b'\r\n--b\r\nContent-Disposition: form-data; name="model"; filename="m"\r\n\r\n%s\r\n--b--\r\n' % model()
 
     def body() -> Iterator[bytes]:
-        yield head
-        for _ in range(size >> 20):
+        yield head or _FIRST
+        for _ in range((size >> 20) - (not head)):
             yield _BLOCK
         yield foot if head else b""
 
@@ -145,7 +147,7 @@ def test_a_large_upload_takes_little_memory(
 
 def test_every_byte_of_a_large_upload_is_where_it_was(server: Served, folder: Path, token: str) -> None:
     """However the network cuts it, and whatever memory it goes through."""
-    whole = os.urandom((30 << 20) + 12_345)
+    whole = model(os.urandom((30 << 20) + 12_345))
     status, answer = send(server, token, (whole[at : at + 777_777] for at in range(0, len(whole), 777_777)))
     assert status == 201
     assert json.loads(answer)["sha256"] == hashlib.sha256(whole).hexdigest()
@@ -167,6 +169,7 @@ def test_what_turns_out_to_be_too_large_is_refused_at_once(server: Served, folde
     def body() -> Iterator[bytes]:
         """Goes on until the server has thrown away what it got."""
         nonlocal sent
+        yield _FIRST
         while sent <= _LIMIT or unfinished(folder):
             assert sent < 4 * _LIMIT
             sent += len(_BLOCK)
@@ -180,7 +183,7 @@ def test_what_turns_out_to_be_too_large_is_refused_at_once(server: Served, folde
 
 @pytest.mark.parametrize("head", ["Content-Length: 9999999", "Transfer-Encoding: chunked"])
 def test_an_upload_that_breaks_off_leaves_nothing(server: Served, folder: Path, token: str, head: str) -> None:
-    body = b"x" * 3_000_000
+    body = model(size=3_000_000)
     if "chunked" in head:
         body = f"{len(body):x}\r\n".encode() + body
     connection = begun(server, token, head, body)
@@ -203,10 +206,10 @@ def test_a_job_s_form_that_breaks_off_leaves_nothing(server: Served, folder: Pat
 
 def test_slow_clients_hold_nobody_up(server: Served, folder: Path, token: str) -> None:
     """More of them than there are threads for requests, each in the middle of its upload."""
-    slow = [begun(server, token, "Content-Length: 3000000", b"x" * 2_200_000) for _ in range(60)]
+    slow = [begun(server, token, "Content-Length: 3000000", model(size=2_200_000)) for _ in range(60)]
     try:
         until(lambda: len([path for path in unfinished(folder) if path.stat().st_size > 0]) == len(slow))
-        answered, _ = send(server, token, iter([b"quick"]))
+        answered, _ = send(server, token, iter([model(b"quick")]))
         assert answered == 201
     finally:
         for connection in slow:
@@ -217,7 +220,8 @@ def test_slow_clients_hold_nobody_up(server: Served, folder: Path, token: str) -
 def test_uploads_of_the_same_file_at_once_are_one(server: Served, folder: Path, token: str) -> None:
     statuses: list[int] = []
     threads = [
-        threading.Thread(target=lambda: statuses.append(send(server, token, iter([_BLOCK] * 5))[0])) for _ in range(6)
+        threading.Thread(target=lambda: statuses.append(send(server, token, iter([_FIRST, *[_BLOCK] * 4]))[0]))
+        for _ in range(6)
     ]
     for thread in threads:
         thread.start()
@@ -241,7 +245,7 @@ class Sink:
 
 def test_slow_clients_take_the_memory_that_their_bytes_fill(server: Served, folder: Path, token: str) -> None:
     before = server.forget_peak()
-    slow = [begun(server, token, "Content-Length: 3000000", b"x" * 10_000) for _ in range(60)]
+    slow = [begun(server, token, "Content-Length: 3000000", model(size=10_000)) for _ in range(60)]
     try:
         until(lambda: len(unfinished(folder)) == len(slow))
         assert server.peak_memory() - before < 30 << 20
@@ -255,15 +259,15 @@ def test_a_token_has_so_many_uploads_at_a_time(tables: Path, tmp_path: Path) -> 
     shutil.copy(tables, tmp_path / "onnx-bisect.sqlite")
     mine, another = token_in(tmp_path), token_in(tmp_path)
     with served(tmp_path, token_uploads=3) as server:
-        slow = [begun(server, mine, "Content-Length: 3000000", b"x") for _ in range(3)]
+        slow = [begun(server, mine, "Content-Length: 3000000", model()) for _ in range(3)]
         until(lambda: len(unfinished(tmp_path)) == 3)
         for asks in ("PUT /v1/models", "PUT /v1/files"):
-            status, said = send(server, mine, iter([b"quick"]), asks)
+            status, said = send(server, mine, iter([model(b"quick")]), asks)
             assert (status, b"3 open at a time" in said) == (429, True)
-        assert send(server, another, iter([b"quick"]))[0] == 201
+        assert send(server, another, iter([model(b"quick")]))[0] == 201
         for connection in slow:
             connection.close()
-        until(lambda: send(server, mine, iter([b"quick"]))[0] == 200)
+        until(lambda: send(server, mine, iter([model(b"quick")]))[0] == 200)
 
 
 async def _asked(sink: Sink, *chunks: bytes, pause: float) -> None:

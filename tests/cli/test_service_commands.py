@@ -1,6 +1,7 @@
 """The operator's commands: settings, the database's version, tokens."""
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -184,3 +185,27 @@ def test_a_file_that_is_no_database_is_named(shell: Shell, data: Path) -> None:
     done = shell.call("token", "list")
     assert done.code == 2
     assert str(data / "onnx-bisect.sqlite") in done.sentence()
+
+
+@pytest.mark.parametrize(
+    "command", [("serve", "--data", ""), ("token", "list", "--data", ""), ("migrate", "--data", "")]
+)
+def test_a_data_folder_without_a_name_is_a_mistake(shell: Shell, command: tuple[str, ...]) -> None:
+    """As `--data "$UNSET"`; an empty path would be the folder that one is in."""
+    done = shell.call(*command)
+    assert done.code == 2
+    assert "it is empty" in done.err
+    assert not list(shell.folder.glob("*.sqlite"))
+
+
+def test_a_data_variable_without_a_value_is_a_mistake(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONNXBISECT_DATA", "")
+    assert "ONNXBISECT_DATA is wrong: it is empty" in shell.call("settings").sentence()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="there is no folder that not even root can write to")
+@pytest.mark.parametrize("folder", ["/proc", "/proc/new"])
+def test_a_folder_that_cannot_be_written_is_said_to_be_one(shell: Shell, folder: str) -> None:
+    done = shell.call("serve", "--port", "0", "--data", folder)
+    assert done.code == 2
+    assert f"The data folder {folder} cannot be written" in done.sentence()

@@ -102,6 +102,13 @@ class Settings(BaseSettings):
     def _listed(cls, value: object) -> object:
         return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
 
+    @field_validator("data", mode="before")
+    @classmethod
+    def _named(cls, value: object) -> object:
+        if value == "":
+            raise ValueError("it is empty: name a folder, or leave it out")
+        return value
+
     @field_validator("webhook_allow")
     @classmethod
     def _understood(cls, value: tuple[str, ...]) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from onnxbisect_api import cursors
 from onnxbisect_api.access import Reader, Submitter, Uploader
 from onnxbisect_api.addresses import Addresses, TheAddresses
 from onnxbisect_api.model_form import Form
-from onnxbisect_api.model_upload import note, note_form, receive_form
+from onnxbisect_api.model_upload import ModelFile, note, note_form, receive_form
 from onnxbisect_api.names import Sha256
 from onnxbisect_api.pages import Paged
 from onnxbisect_api.problems import Problem, missing
@@ -87,7 +87,7 @@ async def put(
     left = await run_in_threadpool(room, service, caller.tenant)
     demand_length(request, left)
     said = name if name is not None else _told(request)
-    file = service.files.begin(limit=left.limit, beside=DIGESTS)
+    file = ModelFile(service.files.begin(limit=left.limit, beside=DIGESTS))
 
     def finish() -> UploadedView:
         room(service, caller.tenant).demand(file.seal().size)
