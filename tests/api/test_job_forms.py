@@ -118,7 +118,7 @@ def test_a_wrong_document_ends_the_upload() -> None:
     def never(*_: object) -> Any:
         pytest.fail("nothing is written, and no terms are looked at")
 
-    coming = ModelForm("multipart/form-data; boundary=b", never, Room(largest=1, left=None), JobDocument(never))
+    coming = ModelForm("multipart/form-data; boundary=b", never, Room(largest=1, left=1), JobDocument(never))
     with pytest.raises(RequestValidationError) as refused:
         coming.write(b'--b\r\nContent-Disposition: form-data; name="job"\r\n\r\n{"targets": []}\r\n--b\r\n')
     assert refused.value.errors()[0]["loc"] == ("body", "job", "targets")
