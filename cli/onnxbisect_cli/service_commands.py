@@ -142,6 +142,19 @@ def migrate_command(data: Data = None) -> None:
     migrate(data)
 
 
+@app.command("backup")
+def backup_command(
+    to: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Where the copy goes; one that is there is brought up to date.")
+    ],
+    data: Data = None,
+) -> None:
+    """Copy the service's SQLite database and its files while it runs."""
+    from onnxbisect_cli.backing_up import back_up
+
+    back_up(data, to)
+
+
 @token_app.command("create")
 def create_token_command(
     name: Annotated[str, typer.Argument(help="What it is for, as 'ci of repo'.")],

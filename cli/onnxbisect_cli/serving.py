@@ -16,7 +16,7 @@ from onnxbisect.errors import OptionError
 from onnxbisect_api.app import create_app
 from onnxbisect_api.server import server_config
 from onnxbisect_api.watch import Watch
-from onnxbisect_cli.own_database import is_current
+from onnxbisect_cli.own_database import is_current, upgrade
 from onnxbisect_db import tokens
 from onnxbisect_db.database import Database
 from onnxbisect_db.errors import SchemaError
@@ -42,7 +42,7 @@ def serve(settings: Settings) -> None:
         current = is_current(service.database)
         if settings.redis_url is None:
             if not current:
-                service.database.upgrade()
+                upgrade(service.database)
             app = create_app(service, lifespan=_with_workers(service))
             token = _own_token(service.database, settings.data / "token")
         else:
