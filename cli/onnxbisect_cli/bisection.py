@@ -92,8 +92,8 @@ def _search(request: Request, backend: Backend, inquiry: Inquiry, base: VerdictB
         if finding.id in NEWER_THAN_TOOL:  # said before the search, which may take hours: it makes another one of it
             _say(f"{finding.detail}. {finding.why} {finding.fix}")
 
-    def confirm(diagnosis: Diagnosis, answers: dict[UnitSet, Answer]) -> Sequence[UnitSet]:
-        return files.unseen(diagnosis, answers) if request.with_files else ()
+    def confirm(diagnosis: Diagnosis, answers: dict[UnitSet, Answer]) -> dict[UnitSet, str]:
+        return files.unseen(diagnosis, answers) if request.with_files else {}
 
     with progress(inquiry.universe) as observer:
         driver = Driver(

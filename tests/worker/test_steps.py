@@ -89,8 +89,9 @@ def found_locally(compiler: Compiler) -> list[list[str]]:
         answer = answers.get(units)
         return answer is not None and answer.verdict.failed and answer.file_sha256 == compiler.file(units)
 
-    def confirm(diagnosis: Diagnosis, answers: dict[UnitSet, Answer]) -> Iterable[UnitSet]:
-        return [culprit.units for culprit in diagnosis.culprits if not seen(culprit.units, answers)]
+    def confirm(diagnosis: Diagnosis, answers: dict[UnitSet, Answer]) -> dict[UnitSet, str]:
+        own = [culprit.units for culprit in diagnosis.culprits if not seen(culprit.units, answers)]
+        return {units: compiler.file(units) for units in own}
 
     driver = Driver(
         universe=compiler.universe,
@@ -161,6 +162,25 @@ def test_a_culprit_that_was_known_from_elsewhere_is_compiled_from_its_own_file(c
     known = next(answer for answer in answers if answer.units == 0b100 and answer.cached)
     assert known.verdict.hints.nodes == ()  # "n1" is another node here
     assert list(it.read(job).searches[0].files) == ["culprits/4/model.onnx"]
+
+
+def test_a_culprit_s_own_file_takes_one_probe_whatever_is_on_record(crank: NewCrank) -> None:
+    """Models that share a refused op, each with its own weights: the last one's job is no longer than the second's."""
+    alike = Compiler(universe=chain([0, 1, 2, 3], solos=[0, 1, 2, 3]), rule=monotone([0b10]))
+    it = crank(alike)
+    probes, compiled = [], []
+    for number in range(6):
+        alike.weights = str(number)
+        before = alike.asked.total()
+        job = it.job(model=f"model {number}")
+        it.run(job)
+        with it.database.session() as session:
+            answers = records.answered(session, it.read(job).searches[0].id)
+        probes.append(len(answers))
+        compiled.append(alike.asked.total() - before)
+        assert list(it.read(job).searches[0].files) == ["culprits/2/model.onnx"]
+    assert len(set(probes[1:])) == 1
+    assert set(compiled[1:]) == {1}
 
 
 def test_what_a_hand_has_taken_it_gives_back_where_the_worker_stops(crank: NewCrank) -> None:
