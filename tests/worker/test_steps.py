@@ -1,6 +1,8 @@
 """The steps of a job, called in any order, twice or never: it ends, with what the local driver finds."""
 
 import random
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -39,10 +41,13 @@ from onnxbisect_db.workers import Presence
 from onnxbisect_worker.asking import probe, probes_in_turn
 from onnxbisect_worker.bell import SilentBell
 from onnxbisect_worker.coordinating import advance
+from onnxbisect_worker.held_folders import temporary
 from onnxbisect_worker.hosting import Case, Host, HostLostError, ToolBrokenError
 from onnxbisect_worker.order import Order
 from onnxbisect_worker.place import Place
 from onnxbisect_worker.preparing import prepare
+from onnxbisect_worker.reporting import clear_reports
+from onnxbisect_worker.settings import Settings
 
 NewCrank = Callable[[Compiler], Crank]
 
@@ -559,3 +564,30 @@ class Compiling:
     def __exit__(self, *_: object) -> None:
         self._it.compiler.go.set()
         self._thread.join(10)
+
+
+def test_what_a_killed_process_left_of_a_report_goes_at_the_next_start(tmp_path: Path) -> None:
+    settings = Settings(data=tmp_path)
+    program = """
+import sys, time
+from pathlib import Path
+from onnxbisect_worker.held_folders import temporary
+with temporary(Path(sys.argv[1])) as folder:
+    (folder / "report.json").write_text("half")
+    print("there", flush=True)
+    time.sleep(600)
+"""
+    left = settings.cache / "report-left"
+    command = [sys.executable, "-c", program, str(left)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "there\n"
+        clear_reports(settings)
+        assert (left / "report.json").exists()  # it is being written
+        process.kill()
+        process.wait()
+    clear_reports(settings)
+    assert not left.exists()
+    with temporary(settings.cache / "report-whole") as whole:
+        assert whole.is_dir()
+    assert list(settings.cache.iterdir()) == []
