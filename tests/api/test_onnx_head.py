@@ -21,7 +21,7 @@ TEXTS = [
     b"ir_version: 8\n",
     b"report of a model, which is none\n" * 10,
     b"PK\x03\x04",
-    gzip.compress(b"\x08\x0a"),
+    gzip.compress(b"\x08\x0a", mtime=0),
     b"\x00" * 100,
     b"\xff" * 100,
     b"\x89PNG\r\n\x1a\n",
@@ -31,7 +31,7 @@ TEXTS = [
 ]
 
 
-@pytest.mark.parametrize("text", TEXTS)
+@pytest.mark.parametrize("text", TEXTS, ids=range(len(TEXTS)))
 @pytest.mark.parametrize("form", [False, True])
 def test_what_is_no_model_is_refused(callers: Callers, text: bytes, form: bool) -> None:
     client = callers.submitter()
