@@ -8,7 +8,7 @@ import onnx
 from onnxbisect.content import DIGEST_SIZE, SMALL, Contents, array_digest, digest, is_telling, type_bytes
 from onnxbisect.cut.wiring import Wiring
 from onnxbisect.model.model import Model
-from onnxbisect.model.quantized import ZERO_POINT_SLOTS
+from onnxbisect.model.quantized import ZERO_POINT_SLOTS, ZERO_POINTS
 from onnxbisect.model.scopes import captures, domain_of
 from onnxbisect.model.shapeops import SEMANTIC_SLOTS, SHAPE_SLOTS
 
@@ -69,7 +69,8 @@ class Identities:
                 yield digest("input", type_bytes(model.types, name))
 
     def _stored(self, tensor: onnx.TensorProto, uses: set[_Use]) -> object:
-        array = None if self._weights else self._contents.array(tensor)
+        most = ZERO_POINTS if _is_zero_point(uses) else SMALL
+        array = None if self._weights else self._contents.array(tensor, most)
         told = self._weights or (array is not None and _tells(array, uses))
         return self._contents.tensor(tensor, told=told), _zero(array, uses)
 
@@ -98,9 +99,12 @@ def _only_quantizes(uses: set[_Use]) -> bool:
     return bool(uses) and all((domain, op) in ZERO_POINT_SLOTS for domain, op, _ in uses)
 
 
+def _is_zero_point(uses: set[_Use]) -> bool:
+    return _only_quantizes(uses) and any(slot in ZERO_POINT_SLOTS[domain, op] for domain, op, slot in uses)
+
+
 def _zero(array: np.ndarray | None, uses: set[_Use]) -> bool | None:
-    """For a small zero point, whether it is zero."""
-    if array is None or array.size > SMALL or array.dtype.kind not in "iu" or not _only_quantizes(uses):
+    """For a zero point, whether it is zero."""
+    if array is None or array.size > ZERO_POINTS or array.dtype.kind not in "iu" or not _is_zero_point(uses):
         return None
-    is_zero_point = any(slot in ZERO_POINT_SLOTS[domain, op] for domain, op, slot in uses)
-    return not array.any() if is_zero_point else None
+    return not array.any()

@@ -100,6 +100,20 @@ def test_symmetric_quantisation_is_a_question_of_its_own(tmp_path: Path) -> None
         assert probe_key(model, of([one])) != probe_key(model, of([other])), op
 
 
+def test_zero_points_of_many_channels_are_read_too(tmp_path: Path) -> None:
+    graph = Graph()
+    for channels, zero in ((4, 0), (200, 0), (200, 1)):
+        weight = graph.constant(np.ones((channels, 2), np.int8))
+        scales, zeros = np.full(channels, 0.1, np.float32), np.full(channels, zero, np.int8)
+        quantum = [graph.constant(scales), graph.constant(zeros)]
+        graph.node("DequantizeLinear", [weight, *quantum], domain="", axis=0)
+    graph.node("Concat", [f"t_{node.name}" for node in graph.nodes], domain="", axis=0)
+    model = graph.model(tmp_path)
+    few, many, asymmetric = ops(model, "DequantizeLinear")
+    assert model.universe.variant[few] == model.universe.variant[many] != model.universe.variant[asymmetric]
+    assert probe_key(model, of([many])) != probe_key(model, of([asymmetric]))
+
+
 @pytest.mark.parametrize("domain", ["", MICROSOFT])
 @pytest.mark.parametrize("weight", [np.int8(3), np.int32(5), np.arange(4, dtype=np.int32), np.zeros(4, np.int32)])
 def test_what_is_dequantised_does_not_count_by_value(

@@ -6,6 +6,9 @@ zero, that is whether the quantisation is symmetric, may be.
 
 from collections.abc import Container
 
+#: Zero points of up to this many elements are read: those of channels, not those of the blocks of a large weight.
+ZERO_POINTS = 1 << 16
+
 _ONE = (2, 4)  # x, its scale and zero point; those of the output
 _TWO = (2, 5, 7)  # a, its scale and zero point; b, likewise; those of the output
 

@@ -10,7 +10,7 @@ import onnx
 from onnx import TensorProto, numpy_helper
 
 from onnxbisect.model.constants import stored
-from onnxbisect.model.quantized import ZERO_POINT_SLOTS
+from onnxbisect.model.quantized import ZERO_POINT_SLOTS, ZERO_POINTS
 from onnxbisect.model.scopes import bodies, domain_of, reads
 from onnxbisect.model.shapeops import SEMANTIC_SLOTS, SHAPE_SLOTS
 
@@ -88,7 +88,9 @@ class Variants:
         return (self._rank(name), "computed", None)
 
     def _value(self, name: str, told: _Told) -> Hashable:
-        array = None if told is _Told.NEVER else self._small(name)
+        if told is _Told.NEVER:
+            return None
+        array = self._array(name, ZERO_POINTS if told is _Told.WHETHER_ZERO else _SMALL)
         if array is None:
             return None
         integer = array.dtype.kind in "iub"
@@ -97,12 +99,13 @@ class Variants:
         # Integers (axes, indices, sizes) and scalars (exponents, bounds) tell; small weights and biases do not.
         return _exactly(array) if told is _Told.ALWAYS or integer or array.size == 1 else None
 
-    def _small(self, name: str) -> np.ndarray | None:
+    def _array(self, name: str, most: int) -> np.ndarray | None:
+        """The value, None where it has more elements."""
         if name in self._known:
             array = self._known[name]
-            return array if array.size <= _SMALL else None
+            return array if array.size <= most else None
         tensor = self._constants[name]
-        if not isinstance(tensor, TensorProto) or prod(tensor.dims) > _SMALL:
+        if not isinstance(tensor, TensorProto) or prod(tensor.dims) > most:
             return None
         return numpy_helper.to_array(tensor, str(self._folder))
 
