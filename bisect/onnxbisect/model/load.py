@@ -7,7 +7,7 @@ import onnx
 
 from onnxbisect.errors import ModelError
 from onnxbisect.model.binding import bind
-from onnxbisect.model.counting import written_out
+from onnxbisect.model.counting import demand_inlinable, written_out
 from onnxbisect.model.established import Established
 from onnxbisect.model.model import Model
 from onnxbisect.model.names import make_unique
@@ -97,11 +97,12 @@ def _demand_few(path: Path, proto: onnx.ModelProto, most: int) -> None:
     # the outermost first: they are counted in no time, whatever somebody has made up
     if len(proto.functions) > most:
         raise ModelError(f"{path} has more than {most:,} functions, which is the most that is taken here.")
-    count = len(proto.graph.node)
-    if count <= most:
+    if len(proto.graph.node) <= most:
         count = written_out(proto)
-    if count > most:
-        raise ModelError(f"{path} has more than {most:,} nodes, which is the most that is taken here.")
+        if count.nodes <= most:
+            demand_inlinable(count)
+            return
+    raise ModelError(f"{path} has more than {most:,} nodes, which is the most that is taken here.")
 
 
 def _separate_initializers(proto: onnx.ModelProto, notes: list[str]) -> None:

@@ -9,12 +9,11 @@ from google.protobuf.message import Message
 
 from onnxbisect.errors import ModelError
 from onnxbisect.model.external import locations
+from onnxbisect.model.gate import NEWEST_VERSION, demand_wellformed
 
 _BLOCK = 1 << 22
 #: Protobuf refuses longer messages.
 _MESSAGE_LIMIT = (1 << 31) - 1
-#: Of operator sets, and of the format; onnx itself counts the former in 32 bits.
-_NEWEST = (1 << 31) - 1
 #: Characters of a name. Real ones have a hundred, and whatever shows, sorts or logs names does so in no time.
 _LONGEST_NAME = 1 << 16
 
@@ -37,16 +36,12 @@ def read(path: Path) -> tuple[onnx.ModelProto, str]:
         raise ModelError(f"{path} is not an ONNX model: it holds no graph. Give the .onnx file itself.")
     if not proto.opset_import:
         raise ModelError(f"{path} imports no operator set, so its ops have no meaning. Export it again.")
-    for entry in proto.opset_import:
-        if not 1 <= entry.version <= _NEWEST:
-            raise ModelError(
-                f"{path} imports version {entry.version} of an operator set, which cannot be. Export it again."
-            )
-    if not 0 <= proto.ir_version <= _NEWEST:
+    if not 0 <= proto.ir_version <= NEWEST_VERSION:
         raise ModelError(f"{path} says that it is in version {proto.ir_version} of the format, which cannot be.")
     if not proto.graph.node:
         raise ModelError(f"{path} has no nodes: there is nothing that a compiler could refuse.")
     _demand_names(path, proto)
+    demand_wellformed(proto)
     for file in locations(proto, path.parent):
         _hash_file(digest, file)
     return proto, digest.hexdigest()
