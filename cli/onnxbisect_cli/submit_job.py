@@ -51,7 +51,7 @@ def submit(request: Request, *, wait: bool, out: Path | None, form: Format) -> i
         demand_overview(form)
     if out is not None:
         demand_folder(out)
-    proto, sha256 = read(request.model)
+    proto, sha256, _ = read(request.model)
     folder = request.model.parent
     data = [path.relative_to(folder).as_posix() for path in locations(proto, folder)]
     del proto

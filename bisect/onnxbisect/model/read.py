@@ -18,8 +18,8 @@ _MESSAGE_LIMIT = (1 << 31) - 1
 _LONGEST_NAME = 1 << 16
 
 
-def read(path: Path) -> tuple[onnx.ModelProto, str]:
-    """The file's proto, external data left as references, and the SHA-256 of all its bytes.
+def read(path: Path) -> tuple[onnx.ModelProto, str, int]:
+    """The file's proto, external data left as references, the SHA-256 of all its bytes, and how many they are.
 
     The hash runs over the model file and then over each external file that it refers to, in the order of their
     locations. Raises ModelError for anything that is not a readable ONNX model with all its files.
@@ -30,7 +30,7 @@ def read(path: Path) -> tuple[onnx.ModelProto, str]:
         proto.ParseFromString(raw)
     except Exception as error:  # protobuf's DecodeError, which has no typed home to import it from
         raise ModelError(f"{path} is not an ONNX model: its bytes are no protobuf message. Export it again.") from error
-    digest = hashlib.sha256(raw)
+    digest, size = hashlib.sha256(raw), len(raw)
     del raw
     if not proto.HasField("graph") or not (proto.graph.node or proto.graph.output):
         raise ModelError(f"{path} is not an ONNX model: it holds no graph. Give the .onnx file itself.")
@@ -43,8 +43,8 @@ def read(path: Path) -> tuple[onnx.ModelProto, str]:
     _demand_names(path, proto)
     demand_wellformed(proto)
     for file in locations(proto, path.parent):
-        _hash_file(digest, file)
-    return proto, digest.hexdigest()
+        size += _hash_file(digest, file)
+    return proto, digest.hexdigest(), size
 
 
 def _demand_names(path: Path, message: Message) -> None:
@@ -95,10 +95,13 @@ def _bytes(path: Path) -> bytes:
         raise ModelError(f"{path} cannot be read: {error}.") from error
 
 
-def _hash_file(digest: "hashlib._Hash", file: Path) -> None:
+def _hash_file(digest: "hashlib._Hash", file: Path) -> int:
+    size = 0
     try:
         with file.open("rb") as stream:
             while block := stream.read(_BLOCK):
                 digest.update(block)
+                size += len(block)
+        return size
     except OSError as error:
         raise ModelError(f"The external data file {file} cannot be read: {error}.") from error
