@@ -52,7 +52,12 @@ def test_values_come_back_as_they_are() -> None:
 
 
 def hang() -> Established:
-    time.sleep(60)
+    while True:
+        pass
+
+
+def starve() -> Established:
+    time.sleep(3)
     return nothing()
 
 
@@ -78,6 +83,10 @@ def test_work_that_does_not_end_well(work: Callable[[], Established], how: str) 
     assert time.monotonic() - began < 10
     with pytest.raises(ChildProcessError):
         os.waitpid(-1, os.WNOHANG)
+
+
+def test_work_that_waits_for_a_processor_is_waited_for() -> None:
+    assert forked(starve, ALLOWED).notes == ("done",)
 
 
 def test_a_refusal_stays_one() -> None:
@@ -116,7 +125,7 @@ def test_a_loop_is_left_out_and_the_rest_is_known(
 
 def test_inference_without_an_end_is_said_of_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def endless(*_: object, **__: object) -> None:
-        time.sleep(60)
+        hang()
 
     monkeypatch.setattr(allowance, "_SECONDS", 1.0)
     monkeypatch.setattr("onnxbisect.model.shapes._Establish.facts", endless)

@@ -20,6 +20,9 @@ from onnxbisect_backends.supervise import PR_SET_PDEATHSIG, bound, prctl
 #: First byte of what the process sends: a result, a refusal of the model, no memory, a fault.
 _RESULT, _REFUSAL, _MEMORY, _FAULT = b"R", b"E", b"M", b"F"
 
+#: As many times its seconds may pass while a process waits for a processor, or for nothing.
+_IDLE = 5
+
 
 def forked(work: Callable[[], Established], allowance: Allowance) -> Established:
     """A `Bounded`. A fork has the parsed model already, and only the result comes back.
@@ -38,7 +41,7 @@ def forked(work: Callable[[], Established], allowance: Allowance) -> Established
     os.close(sink)
     late = False
     try:
-        answer = _read(source, allowance.seconds)
+        answer = _read(source, child, allowance.seconds)
         late = answer is None
     finally:  # reached by Ctrl-C, too
         os.close(source)
@@ -64,19 +67,28 @@ def _result(answer: bytes, status: int, allowance: Allowance) -> Established:
     raise ExceededError(how)
 
 
-def _read(source: int, seconds: float) -> bytes | None:
-    """All that comes until the process ends; None where it takes longer."""
-    deadline = time.monotonic() + seconds
+def _read(source: int, child: int, seconds: float) -> bytes | None:
+    """All that comes until the process ends; None where it takes longer. On a busy machine its own seconds count."""
+    began = time.monotonic()
     answer = bytearray()
     poll = select.poll()
     poll.register(source, select.POLLIN)
-    while (left := deadline - time.monotonic()) > 0:
-        if poll.poll(left * 1000):
+    while True:
+        passed = time.monotonic() - began
+        left = seconds - min(passed, _worked(child))
+        if left <= 0 or passed > seconds * _IDLE:
+            return None
+        if poll.poll(max(left, 0.1) * 1000):
             data = os.read(source, 1 << 20)
             if not data:
                 return bytes(answer)
             answer += data
-    return None
+
+
+def _worked(child: int) -> float:
+    """Seconds of processors that all threads of a process have used."""
+    fields = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _work(work: Callable[[], Established], allowance: Allowance, parent: int, sink: int) -> NoReturn:

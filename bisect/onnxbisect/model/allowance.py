@@ -18,7 +18,7 @@ _MEMORY, _MEMORY_OF_BYTE = 1792 << 20, 16
 
 @dataclass(frozen=True, kw_only=True)
 class Allowance:
-    """Seconds and bytes of memory."""
+    """Seconds, of a machine that does nothing else, and bytes of memory."""
 
     seconds: float
     memory: int
