@@ -14,6 +14,7 @@ from onnx import parser
 from onnxbisect.errors import ModelError
 from onnxbisect.model import Established, Model, allowance
 from onnxbisect.model.allowance import Allowance, ExceededError
+from onnxbisect.model.values import TensorValues
 from onnxbisect_backends.probing.forked import forked
 from onnxbisect_backends.probing.intake import Intake
 
@@ -106,21 +107,31 @@ def test_a_fault_stays_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "trips", "body"),
-    [('""', 1, "Relu (a)"), ("n", 60, "Concat <axis = 0> (a, a)")],
+    ("count", "trips", "body", "why"),
+    [
+        ('""', 1, "Relu (a)", "(takes too long here)"),
+        ("n", 60, "Concat <axis = 0> (a, a)", "(takes too much memory)"),
+    ],
     ids=["endless", "growing"],
 )
 def test_a_loop_is_left_out_and_the_rest_is_known(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: str, trips: int, body: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: str, trips: int, body: str, why: str
 ) -> None:
     monkeypatch.setattr(allowance, "_SECONDS", 8.0)
     monkeypatch.setattr(allowance, "_MEMORY", 768 << 20)
     began = time.monotonic()
     model = taken(tmp_path, LOOP.format(count=count, trips=trips, body=body))
     assert time.monotonic() - began < 20
-    assert "onnxruntime does not run 'Loop'" in " ".join(model.notes)
+    assert f"onnxruntime does not run 'Loop' {why}" in " ".join(model.notes)
     assert [dim.dim_value for dim in model.types["z"].tensor_type.shape.dim] == [6]
     assert model.known["s"].tolist() == [6]
+    assert [name.split("_")[0] for name in model.costly] == ["Loop"]
+    z = onnx.ValueInfoProto(name="z", type=model.types["z"])
+    assert next(TensorValues(model).samples([z]))["z"].shape == (6,)
+    began = time.monotonic()
+    y = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [2, 3])
+    assert next(TensorValues(model).samples([y]))["y"].shape == (2, 3)
+    assert time.monotonic() - began < 2  # made up: the loop does not run again for samples
 
 
 def test_inference_without_an_end_is_said_of_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

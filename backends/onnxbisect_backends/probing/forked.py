@@ -1,5 +1,6 @@
 """Works out shapes and known values of a model in a forked process, which may crash, hang or run out of memory."""
 
+import faulthandler
 import os
 import resource
 import select
@@ -115,6 +116,7 @@ def _settle(allowance: Allowance) -> None:
     nothing = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):  # what C++ code says of itself when it aborts helps nobody
         os.dup2(nothing, descriptor)
+    faulthandler.disable()
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("500")
 

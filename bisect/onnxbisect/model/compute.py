@@ -55,9 +55,10 @@ class Computation:
     """Runs parts of one model. `refused` are the nodes that onnxruntime does not run, with its words."""
 
     def __init__(self, model: Model, inputs: Inputs, memory_limit: int) -> None:
-        self.refused: dict[int, str] = dict.fromkeys(opaque_nodes(model.proto), "")
         self._model = model
         self._graph = model.proto.graph
+        costly = (index for index, node in enumerate(self._graph.node) if node.name in set(model.costly))
+        self.refused: dict[int, str] = dict.fromkeys([*opaque_nodes(model.proto), *costly], "")
         self._inputs = inputs
         self._memory_limit = memory_limit
         self._has_run = False

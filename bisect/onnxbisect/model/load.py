@@ -82,6 +82,7 @@ def load(
         universe=universe_of(proto, units, established.types, established.known, path.parent),
         unbound=unbound,
         data_dependent=established.data_dependent,
+        costly=established.costly,
     )
 
 
@@ -116,6 +117,7 @@ def _establish(
         known=facts.known,
         data_dependent=facts.data_dependent,
         notes=(*notes, *doubts, *facts.notes),
+        costly=facts.costly,
     )
 
 

@@ -34,8 +34,8 @@ class Run:
 
     `dtypes` are ONNX element types as onnxruntime sees them, for the tensors of `shapes` of which no dtype was
     given. `ran` are the indices of the nodes that ran; `refused` are those that onnxruntime could not load or run
-    itself (others stayed out because they stand behind one), each with its words. `endless` are those of the refused
-    that did not come to an end in time.
+    itself (others stayed out because they stand behind one), each with its words. `costly` are the nodes that
+    took more time or memory than they may; they had better not run again.
     """
 
     shapes: Mapping[str, tuple[int, ...]]
@@ -43,7 +43,7 @@ class Run:
     dtypes: Mapping[str, int]
     ran: frozenset[int]
     refused: Mapping[int, str]
-    endless: frozenset[int] = frozenset()
+    costly: frozenset[int] = frozenset()
 
 
 def run(
@@ -69,7 +69,7 @@ def run(
     refused: dict[int, str] = {}
     skip_probes: set[str] = set(unshaped)
     fills = list(Fill)
-    endless: set[int] = set()
+    costly: set[int] = set()
     for _ in range(_ATTEMPTS):
         if clock.left <= 0:
             break
@@ -78,25 +78,30 @@ def run(
             break
         attempt = _Attempt(proto, folder, chosen, given, values, dtypes, skip_probes, substitutes)
         try:
-            return replace(attempt.run(fills[0], frozenset(chosen), refused, clock), endless=frozenset(endless))
+            return replace(attempt.run(fills[0], frozenset(chosen), refused, clock), costly=frozenset(costly))
         except Exception as error:  # onnxruntime's exceptions share no base class but this
             words = str(error)
+        exhausted = "takes too long here" if attempt.timed_out else "takes too much memory" if _no_memory(words) else ""
         tensor = attempt.refused_probe(words)
         node = culprit(words)
         if tensor is not None:
             skip_probes.add(tensor)
-        elif "Non-zero status code" in words and len(fills) > 1 and not attempt.timed_out:
+        elif "Non-zero status code" in words and len(fills) > 1 and not exhausted:
             del fills[0]
         elif node is None:
             refused.update(dict.fromkeys(chosen, words))
             break
         else:
-            gone = _like(proto.graph, node, wanted) if len(refused) >= _ONE_BY_ONE or attempt.timed_out else {node}
+            gone = _like(proto.graph, node, wanted) if len(refused) >= _ONE_BY_ONE or exhausted else {node}
             wanted -= gone
-            refused[node] = words
-            if attempt.timed_out:
-                endless |= gone
-    return Run(shapes={}, values={}, dtypes={}, ran=frozenset(), refused=refused, endless=frozenset(endless))
+            refused[node] = exhausted or words
+            if exhausted:
+                costly |= gone
+    return Run(shapes={}, values={}, dtypes={}, ran=frozenset(), refused=refused, costly=frozenset(costly))
+
+
+def _no_memory(words: str) -> bool:
+    return "Failed to allocate memory" in words or "bad_alloc" in words or "bad allocation" in words
 
 
 def _like(graph: onnx.GraphProto, node: int, among: Iterable[int]) -> set[int]:

@@ -38,6 +38,7 @@ class Facts:
     known: Mapping[str, np.ndarray]
     data_dependent: tuple[str, ...]
     notes: tuple[str, ...]
+    costly: tuple[str, ...]
 
 
 def establish(
@@ -67,7 +68,7 @@ class _Establish:
     ) -> None:
         self._clock = clock
         self._values = min(_VALUES, memory_limit // _VALUES_SHARE)
-        self._endless: set[int] = set()
+        self._costly: set[int] = set()
         self._proto, self._folder, self._memory_limit = proto, folder, memory_limit
         self._nodes = proto.graph.node
         self._notes: list[str] = []
@@ -105,6 +106,7 @@ class _Establish:
             known=self._within_limits(),
             data_dependent=self._data_dependent(),
             notes=tuple(self._notes),
+            costly=tuple(self._nodes[index].name for index in sorted(self._costly)),
         )
 
     def _prove_static(self, types: Mapping[str, onnx.TypeProto]) -> None:
@@ -158,7 +160,7 @@ class _Establish:
         outcome = run(
             self._proto,
             self._folder,
-            nodes=set(nodes) - self._endless,
+            nodes=set(nodes) - self._costly,
             missing=self._missing(),
             given=self._known,
             values=self._fetchable(),
@@ -167,7 +169,7 @@ class _Establish:
             substitutes=substitutes,
             clock=self._clock,
         )
-        self._endless |= outcome.endless
+        self._costly |= outcome.costly
         return outcome
 
     def _unshaped(self) -> set[str]:
