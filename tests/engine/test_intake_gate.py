@@ -127,6 +127,14 @@ SPOILED: dict[str, tuple[Spoil, str]] = {
         "a value of another type than 'value_int' says",
     ),
     "a node without outputs": (lambda m: m.graph.node.append(helper.make_node("Relu", ["x"], [])), "has no output"),
+    "an operator without its input": (
+        lambda m: m.graph.node[3].ClearField("input"),
+        "has no input, which its operator",
+    ),
+    "an attribute of no function": (
+        lambda m: setattr(constant(m).attribute[0], "ref_attr_name", "alpha"),
+        "takes its attribute 'value' from a function, and is in none",
+    ),
     "a node without an operator": (lambda m: setattr(m.graph.node[1], "op_type", ""), "names no operator"),
     "an attribute without a type": (
         lambda m: m.graph.node[1].attribute.append(AttributeProto(name="alpha", f=1.0)),

@@ -5,6 +5,7 @@ program cannot do without. A model that passes can be walked, typed, cut and des
 """
 
 from collections.abc import Iterable, Iterator
+from functools import cache
 
 import onnx
 from onnx import AttributeProto, TensorProto
@@ -12,7 +13,7 @@ from onnx import AttributeProto, TensorProto
 from onnxbisect.errors import ModelError
 from onnxbisect.model.constants import HELD
 from onnxbisect.model.external import tensors
-from onnxbisect.model.scopes import bodies, constant_names, is_constant, qualified
+from onnxbisect.model.scopes import bodies, constant_names, domain_of, is_constant, qualified
 from onnxbisect.model.tensor_data import LARGEST_DIM, demand_data, demand_sparse
 from onnxbisect.model.wording import quoted
 
@@ -30,9 +31,9 @@ def demand_wellformed(proto: onnx.ModelProto) -> None:
     for function in proto.functions:
         _demand_versions(function.opset_import, f"Function {quoted(function.name)}")
         _demand_types(function.value_info)
-        _demand_nodes(function.node, f"function {quoted(function.name)}")
+        _demand_nodes(function.node, f"function {quoted(function.name)}", in_function=True)
     _demand_versions(proto.opset_import, "The model")
-    _demand_graph(proto.graph)
+    _demand_graph(proto.graph, in_function=False)
     for tensor in tensors(proto):
         demand_data(tensor)
     _demand_typed_inputs(proto.graph)
@@ -44,27 +45,39 @@ def _demand_versions(imports: Iterable[onnx.OperatorSetIdProto], owner: str) -> 
             raise ModelError(f"{owner} imports version {entry.version} of an operator set, which cannot be. {_AGAIN}")
 
 
-def _demand_graph(graph: onnx.GraphProto) -> None:
+def _demand_graph(graph: onnx.GraphProto, *, in_function: bool) -> None:
     _demand_types([*graph.input, *graph.output, *graph.value_info])
     for sparse in graph.sparse_initializer:
         demand_sparse(sparse)
-    _demand_nodes(graph.node, "the graph")
+    _demand_nodes(graph.node, "the graph", in_function=in_function)
 
 
-def _demand_nodes(nodes: Iterable[onnx.NodeProto], owner: str) -> None:
+def _demand_nodes(nodes: Iterable[onnx.NodeProto], owner: str, *, in_function: bool) -> None:
     for node in nodes:
         where = f"Node {quoted(node.name)} ({quoted(qualified(node))}) of {owner}"
         if not node.op_type:
             raise ModelError(f"{where} names no operator. {_AGAIN}")
         if not any(node.output):
             raise ModelError(f"{where} has no output, so nothing can use it. {_AGAIN}")
+        if not node.input and not domain_of(node) and _reads_something(node.op_type):
+            raise ModelError(f"{where} has no input, which its operator cannot do without. {_AGAIN}")
         for attribute in node.attribute:
+            if attribute.ref_attr_name and not in_function:
+                raise ModelError(
+                    f"{where} takes its attribute {quoted(attribute.name)} from a function, and is in none. {_AGAIN}"
+                )
             _demand_attribute(attribute, where)
         if is_constant(node):
             _demand_constant(node, where)
         for body in bodies(node):
             _demand_order(body, where)
-            _demand_graph(body)
+            _demand_graph(body, in_function=in_function)
+
+
+@cache
+def _reads_something(op: str) -> bool:
+    """Whether every version of an operator has an input that cannot be left out; its newest one speaks for all."""
+    return onnx.defs.has(op) and onnx.defs.get_schema(op).min_input > 0
 
 
 def _demand_attribute(attribute: AttributeProto, where: str) -> None:
