@@ -11,7 +11,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -270,6 +271,12 @@ def test_a_token_has_so_many_uploads_at_a_time(tables: Path, tmp_path: Path) -> 
         until(lambda: send(server, mine, iter([model(b"quick")]))[0] == 200)
 
 
+def _run(coroutine: Coroutine[object, object, object]) -> None:
+    """`asyncio.run` in another thread: Playwright keeps a loop running in this one after tests of the site."""
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(asyncio.run, coroutine).result()
+
+
 async def _asked(sink: Sink, *chunks: bytes, pause: float) -> None:
     """Receive a body whose chunks come with pauses between them, and of which more would come."""
     left = list(chunks)
@@ -289,7 +296,7 @@ def test_who_sends_less_than_a_share_is_not_waited_for(monkeypatch: pytest.Monke
     monkeypatch.setattr(receiving, "_SHARE", 100)
     sink = Sink()
     with pytest.raises(Problem, match="Less than 100 bytes came") as raised:
-        asyncio.run(_asked(sink, *chunks, pause=10.0 if len(chunks) == 2 else 0.1))
+        _run(_asked(sink, *chunks, pause=10.0 if len(chunks) == 2 else 0.1))
     assert raised.value.status_code == 408
     assert sink.did == ["abandoned"]
 
@@ -298,7 +305,7 @@ def test_who_sends_its_share_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(receiving, "_PATIENCE", 1.0)
     monkeypatch.setattr(receiving, "_SHARE", 100)
     sink = Sink()
-    asyncio.run(_asked(sink, *[b"x" * 50] * 8, pause=0.25))
+    _run(_asked(sink, *[b"x" * 50] * 8, pause=0.25))
     assert sink.did == ["wrote 400", "finished", "abandoned"]
 
 
@@ -316,7 +323,7 @@ def test_a_slow_disk_is_not_taken_for_a_client_that_is_gone(monkeypatch: pytest.
 
     sink = Slow()
     request = Request({"type": "http", "method": "PUT", "headers": []}, quick)  # type: ignore[arg-type]
-    asyncio.run(receiving.receive(request, sink, lambda: None))
+    _run(receiving.receive(request, sink, lambda: None))
     assert sink.did == ["wrote 2097152"] * 3 + ["abandoned"]
 
 
@@ -345,7 +352,7 @@ def test_a_request_that_is_cancelled_leaves_the_sink_to_nobody() -> None:
         await task
 
     with pytest.raises(asyncio.CancelledError):
-        asyncio.run(cancelled())
+        _run(cancelled())
     assert sink.did == ["wrote 2097152", "abandoned"]
 
 
