@@ -8,7 +8,7 @@ COMPILERS ?= --all
 PRODUCTION := $(CURDIR)/tests/production:$(CURDIR)/tests/worker:$(CURDIR)/tests/db
 BROWSER := $(CURDIR)/tests/site:$(CURDIR)/tests/worker
 
-.PHONY: demo test check setup compilers topology chaos bench rates bench-service bench-page screenshots audit clean
+.PHONY: demo test fuzz check setup compilers topology chaos bench rates bench-service bench-page screenshots audit clean
 # The decoder does not compile, which is exit status 1 and what the demo shows.
 demo: setup
 	$(RUN)/onnx-bisect run examples/sam_decoder.onnx --backend whitelist --option profile=edgesam --out out || { test $$? -eq 1 && test -f out/report.html; }
@@ -16,6 +16,10 @@ demo: setup
 # much of a test's time is spent waiting for processes: three at a time keep two cores busy
 test: setup check
 	$(RUN)/pytest -n 3 -rs
+
+# 20,000 hostile models, by field, bit and structure; what goes wrong is kept in fuzz-findings
+fuzz: setup
+	$(RUN)/python tests/fuzz/fuzzing.py 20000
 
 check: setup
 	$(RUN)/ruff check .

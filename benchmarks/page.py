@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import quantiles
 from typing import Any
 
-from browser import Installation, drawn, launched, serving
+from browser import Installation, drawn, launched, log_in, serving
 from playwright.sync_api import Browser, CDPSession, Page
 from scenery import submit
 
@@ -130,7 +130,7 @@ def _measure(here: Installation, browser: Browser, folder: Path, layers: int, qu
     seen = Seen(nodes=found["targets"][0]["units"])
     for _ in range(1 if quick else _TIMES):
         context = browser.new_context(base_url=here.url, viewport={"width": 1280, "height": 900})
-        context.add_cookies([{"name": "onnxbisect_token", "value": here.token, "url": here.url}])
+        log_in(context, here.url, here.token)
         context.add_init_script(_DRAWINGS)
         _look(context.new_page(), f"/jobs/{job}", seen)
         context.close()

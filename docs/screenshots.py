@@ -3,7 +3,7 @@
 import tempfile
 from pathlib import Path
 
-from browser import Installation, drawn, launched, serving
+from browser import Installation, drawn, launched, log_in, serving
 from playwright.sync_api import Browser, Page
 from scenery import ended, submit
 
@@ -65,7 +65,7 @@ def _take(
         viewport={"width": width, "height": height},
         reduced_motion="reduce",
     )
-    context.add_cookies([{"name": "onnxbisect_token", "value": here.token, "url": here.url}])
+    log_in(context, here.url, here.token)
     page: Page = context.new_page()
     page.goto(address)
     page.locator(until).first.wait_for(timeout=60_000)

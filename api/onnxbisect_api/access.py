@@ -1,29 +1,33 @@
-"""Who calls, and what he may: `Authorization: Bearer obk_…`, or the cookie of a browser that has logged in.
+"""Who calls, and what that token may do: `Authorization: Bearer obk_…`, or the cookie of a browser that has logged in.
 
-A parameter of type `Reader`, `Submitter` or `Admin` makes an operation need that scope, and is the caller; with
-`Contributor`, a submitter, it counts as an upload. What belongs to another tenant is not there for the caller: look for
-everything by `tenant`, and raise `problems.missing`.
+A parameter of type `Reader`, `Submitter` or `Admin` makes an operation need that scope, and is the caller. With
+`Contributor`, a submitter, it counts as an upload or a new job. `Uploader`, the same, and `Listener`, a reader,
+also count how many such requests the token has open. What belongs to another tenant is not there for the caller: look
+for everything by `tenant`, and raise `problems.missing`.
 """
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from sqlalchemy.orm import Session
 
-from onnxbisect_api.failures import Failures
+from onnxbisect_api.at_a_time import AtATime
+from onnxbisect_api.client_address import counted_address
 from onnxbisect_api.origin import demand_own_page
 from onnxbisect_api.problems import Problem
 from onnxbisect_api.rates import Counters, rate
-from onnxbisect_db import tokens
+from onnxbisect_db import browser_sessions, tokens
 from onnxbisect_db.states import Scope
 from onnxbisect_db.tables import Token
 from onnxbisect_worker.service import Service
 
-#: Holds the token of whoever logged in to the status page.
-COOKIE = "onnxbisect_token"
+#: Holds the id of the session of a browser that has logged in to the status page.
+COOKIE = "onnxbisect_session"
 _CHALLENGE = "WWW-Authenticate"
+_REFUSED = "The token is unknown, expired or revoked: ask an admin for a new one."
 _REALM = 'Bearer realm="onnx-bisect"'
 _scheme = HTTPBearer(
     scheme_name="token", bearerFormat="obk_…", description="made by `onnx-bisect token create`", auto_error=False
@@ -47,20 +51,40 @@ class Door:
         settings = service.settings
         self._database = service.database
         self._counters = Counters(settings.redis_url.get_secret_value() if settings.redis_url is not None else None)
-        self._failures = Failures(self._counters, rate("wrong tokens", settings.failures))
+        self._failures = rate("wrong tokens", settings.failures)
         self._requests = rate("requests", settings.requests)
         self._uploads = rate("uploads and jobs", settings.uploads)
+        self.open_uploads = AtATime("uploads", settings.token_uploads)
+        self.open_streams = AtATime("streams", settings.token_streams)
 
     def token(self, text: str, address: str) -> Token | None:
-        """The token that this text is; None where it is none that is good."""
-        self._failures.demand_few(address, text)
+        """The token that this text is; None where it is no good one, and a 429 where the address sent too many others.
+
+        A good token is taken whatever else comes from its address: nobody guesses its 256 random bits.
+        """
+        found = self._used(lambda session: tokens.check(session, text))
+        if found is None:
+            self._counters.count(self._failures, counted_address(address))
+        return found
+
+    def token_of_session(self, text: str) -> Token | None:
+        """The token of a browser's session; None where the session has ended. Old cookies are not wrong tokens."""
+        return self._used(lambda session: browser_sessions.token_of(session, text))
+
+    def begin_session(self, token: Token) -> str:
+        """What a browser's cookie is to hold."""
+        return self._database.run(lambda session: browser_sessions.begin(session, token.id))
+
+    def end_session(self, text: str) -> None:
+        """The cookie is good for nothing any more."""
+        self._database.run(lambda session: browser_sessions.end(session, text))
+
+    def _used(self, find: Callable[[Session], Token | None]) -> Token | None:
         with self._database.session() as session:
-            token = tokens.check(session, text)
+            token = find(session)
             unnoted = token is not None and tokens.use_is_unnoted(session, token)
         if token is None:
-            self._failures.wrong(address)
             return None
-        self._failures.right(text)
         self._counters.count(self._requests, token.id)
         if unnoted:
             self._database.run(lambda session: tokens.used(session, token.id))
@@ -72,17 +96,23 @@ class Door:
 
 
 def _token(request: Request, credentials: _Credentials) -> Token:
-    text = credentials.credentials if credentials is not None else request.cookies.get(COOKIE)
-    if not text:
-        raise Problem(401, "This needs a token, as in `Authorization: Bearer obk_…`.", {_CHALLENGE: _REALM})
-    if credentials is None:
-        demand_own_page(request)
     door: Door = request.app.state.door
-    token = door.token(text, request.client.host if request.client is not None else "")
+    if credentials is not None and credentials.credentials:
+        token = door.token(credentials.credentials, address_of(request))
+    elif request.cookies.get(COOKIE):
+        demand_own_page(request)
+        token = door.token_of_session(request.cookies[COOKIE])
+    else:
+        raise Problem(401, "This needs a token, as in `Authorization: Bearer obk_…`.", {_CHALLENGE: _REALM})
     if token is None:
         said = {_CHALLENGE: f'{_REALM}, error="invalid_token"'}
-        raise Problem(401, "The token is unknown, expired or revoked: ask an admin for a new one.", said)
+        raise Problem(401, _REFUSED, said)
     return token
+
+
+def address_of(request: Request) -> str:
+    """Where the request comes from: behind a trusted proxy, what that proxy says."""
+    return request.client.host if request.client is not None else ""
 
 
 _TheToken = Annotated[Token, Depends(_token)]
@@ -108,4 +138,28 @@ def _counted(request: Request, caller: Submitter) -> Caller:
 
 
 Contributor = Annotated[Caller, Depends(_counted)]
+
+
+async def _uploading(request: Request, caller: Contributor) -> AsyncIterator[Caller]:
+    door: Door = request.app.state.door
+    with door.open_uploads.one_more(caller.token_id):
+        yield caller
+
+
+async def _listening(request: Request, caller: Reader) -> AsyncIterator[Caller]:
+    door: Door = request.app.state.door
+    with door.open_streams.one_more(caller.token_id):
+        yield caller
+
+
+Uploader = Annotated[Caller, Depends(_uploading)]
+Listener = Annotated[Caller, Depends(_listening)]
+
+
+def demand_good(session: Session, caller: Caller) -> None:
+    """A 401 where the token has been revoked or has expired since the request began."""
+    if tokens.good(session, caller.token_id) is None:
+        raise Problem(401, _REFUSED)
+
+
 Admin = Annotated[Caller, Depends(_allowed(Scope.ADMIN))]

@@ -5,6 +5,7 @@ from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
+from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.types import Lifespan
 
 from onnxbisect_api import problems
@@ -12,6 +13,7 @@ from onnxbisect_api.access import Door
 from onnxbisect_api.body import BodyLimit
 from onnxbisect_api.headers import SecurityHeaders
 from onnxbisect_api.known import Known
+from onnxbisect_api.methods import Methods
 from onnxbisect_api.metrics import MeasuredRequests, Metrics
 from onnxbisect_api.networks import Networks
 from onnxbisect_api.problems import Mistake, ProblemDocument
@@ -88,7 +90,11 @@ def create_app(service: Service, *, lifespan: Lifespan[FastAPI] | None = None) -
     for router in PAGES:
         app.include_router(router, include_in_schema=False)
     app.add_middleware(BodyLimit, uploads=_UPLOADS, forms=_FORMS)
-    app.add_middleware(SecurityHeaders)
+    app.add_middleware(Methods, routes=app.router.routes)
+    if service.settings.allowed_hosts:
+        hosts = list(service.settings.allowed_hosts)
+        app.add_middleware(TrustedHostMiddleware, allowed_hosts=hosts, www_redirect=False)
+    app.add_middleware(SecurityHeaders, https=service.settings.is_https)
     app.add_middleware(MeasuredRequests, metrics=app.state.metrics)
     app.openapi = lambda: _described(app)  # type: ignore[method-assign] # the documented way to extend it
     return app

@@ -1,5 +1,8 @@
-"""How large a request's body may be. Uploads count for themselves; anything else is a small document."""
+"""How large a request's body may be, and how long it may take. Uploads count for themselves; anything else is a small
+document.
+"""
 
+import asyncio
 from collections.abc import Collection
 
 from starlette.datastructures import Headers
@@ -9,11 +12,14 @@ from onnxbisect_api.problems import Problem, answer
 
 #: The most that a document may have.
 DOCUMENT_BYTES = 1 << 20
+#: The longest that one may take to come.
+DOCUMENT_SECONDS = 30.0
 _DETAIL = f"A request's body may have {DOCUMENT_BYTES:,} bytes here: models are uploaded with PUT /v1/models."
 
 
 class BodyLimit:
-    """413 beyond the limit, before anything is read where the length is told, else as soon as it is passed.
+    """413 beyond the limit, before anything is read where the length is told, else as soon as it is passed; 408 where
+    the body takes too long.
 
     The framework's own limit would answer in plain text.
     """
@@ -32,11 +38,19 @@ class BodyLimit:
         if told.isdigit() and int(told) > DOCUMENT_BYTES:
             await answer(413, _DETAIL)(scope, receive, send)
             return
-        size = 0
+        size, whole = 0, False
+        until = asyncio.get_running_loop().time() + DOCUMENT_SECONDS
 
         async def received() -> Message:
-            nonlocal size
-            message = await receive()
+            nonlocal size, whole
+            if whole:  # what comes now is that the client has gone
+                return await receive()
+            try:
+                async with asyncio.timeout_at(until):
+                    message = await receive()
+            except TimeoutError:
+                raise Problem(408, f"The body did not come within {DOCUMENT_SECONDS:g} seconds: try again.") from None
+            whole = not message.get("more_body", False)
             size += len(message.get("body", b""))
             if size > DOCUMENT_BYTES:
                 raise Problem(413, _DETAIL)

@@ -1,8 +1,9 @@
 """Headers of every answer: nothing is guessed, framed, executed or kept unless a route says otherwise."""
 
 from collections.abc import Mapping
+from urllib.parse import urlsplit, urlunsplit
 
-from starlette.datastructures import MutableHeaders
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 SECURITY: Mapping[str, str] = {
@@ -11,13 +12,19 @@ SECURITY: Mapping[str, str] = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
+#: For browsers: no request to this host without TLS, for a year.
+_HSTS = "max-age=31536000"
 
 
 class SecurityHeaders:
-    """Adds them where a route has not set its own."""
+    """Adds them where a route has not set its own. With `https` browsers are told to use nothing else.
 
-    def __init__(self, app: ASGIApp) -> None:
+    A redirect to this host loses scheme and host: behind a proxy the scheme is not known for certain.
+    """
+
+    def __init__(self, app: ASGIApp, *, https: bool) -> None:
         self._app = app
+        self._all = {**SECURITY, "Strict-Transport-Security": _HSTS} if https else SECURITY
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See ASGI."""
@@ -25,8 +32,17 @@ class SecurityHeaders:
         async def sent(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
-                for name, value in SECURITY.items():
+                for name, value in self._all.items():
                     headers.setdefault(name, value)
+                if 300 <= message["status"] < 400 and "location" in headers:
+                    headers["location"] = _without_host(headers["location"], Headers(scope=scope).get("host", ""))
             await send(message)
 
         await self._app(scope, receive, sent)
+
+
+def _without_host(location: str, host: str) -> str:
+    parts = urlsplit(location)
+    if parts.netloc != host or not parts.path.startswith("/") or parts.path.startswith("//"):
+        return location
+    return urlunsplit(("", "", *parts[2:]))

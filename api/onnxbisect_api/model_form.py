@@ -15,6 +15,7 @@ from python_multipart.multipart import parse_options_header
 
 from onnxbisect.report.text import clip
 from onnxbisect_api.locations import demand_location, demand_tree
+from onnxbisect_api.onnx_head import ENOUGH, OnnxHead
 from onnxbisect_api.problems import Problem
 from onnxbisect_api.room import Room
 from onnxbisect_db.unfinished import Stored, Unfinished
@@ -89,6 +90,7 @@ class ModelForm:
         self._current: Part | None = None
         self._ended = False
         self._model: tuple[str, Unfinished] | None = None
+        self._head = OnnxHead()
         self._data: dict[str, Unfinished] = {}
         #: Of the model and its data, while these come in the order in which they are counted.
         self._whole: hashlib._Hash | None = None
@@ -199,6 +201,8 @@ class ModelForm:
         if isinstance(self._current, Unfinished):  # texts are not kept
             self._size += end - start
             self._room.demand(self._size)
+            if self._model is not None and self._current is self._model[1]:
+                self._head.see(data[start : min(end, start + ENOUGH)])
             if self._whole is not None:
                 self._whole.update(data[start:end])
         self._current.write(data[start:end])

@@ -9,16 +9,42 @@ from starlette.requests import Request
 
 from onnxbisect.report.text import clip
 from onnxbisect_api.model_form import Form, ModelForm, Texts
+from onnxbisect_api.onnx_head import OnnxHead
 from onnxbisect_api.receiving import DIGESTS, receive
 from onnxbisect_api.room import room
 from onnxbisect_db import models
 from onnxbisect_db.tables import Model
-from onnxbisect_db.unfinished import Stored
+from onnxbisect_db.unfinished import Stored, Unfinished
 from onnxbisect_worker.service import Service
 
 _NAME_CHARACTERS = 200
 
 T = TypeVar("T")
+
+
+class ModelFile:
+    """A model that is one file: see `receiving.Sink`."""
+
+    def __init__(self, file: Unfinished) -> None:
+        self._file = file
+        self._head = OnnxHead()
+
+    def write(self, chunk: memoryview) -> None:
+        """See `Sink.write`."""
+        self._head.see(chunk)
+        self._file.write(chunk)
+
+    def seal(self) -> Stored:
+        """All of it, on disk and not to be found yet."""
+        return self._file.seal()
+
+    def finish(self) -> Stored:
+        """Give it its name."""
+        return self._file.finish()
+
+    def abandon(self) -> None:
+        """See `Sink.abandon`."""
+        self._file.abandon()
 
 
 async def receive_form(

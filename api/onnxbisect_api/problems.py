@@ -1,6 +1,7 @@
 """Every error is `application/problem+json` (RFC 9457), with a sentence in `detail` that helps."""
 
 import logging
+import sys
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any
@@ -96,6 +97,19 @@ def told(error: OnnxBisectError | Problem) -> tuple[int, str]:
     return _STATUSES.get(type(error), _REFUSED), str(error)
 
 
+def _unreadable(error: HTTPException) -> str | None:
+    """What Python's JSON parser refuses although it is JSON in UTF-8."""
+    match error.__cause__:
+        case RecursionError():
+            return "The request's body has lists or objects that are nested too deep."
+        case UnicodeError():
+            return None
+        case ValueError():
+            digits = sys.get_int_max_str_digits()
+            return f"The request's body has a whole number of more than {digits:,} digits, which is too large."
+    return None
+
+
 #: How an error is told where a person asks: a page, or None for a problem document.
 Pages = Callable[[Request, int, str], Response | None]
 
@@ -119,7 +133,7 @@ def install(app: FastAPI, pages: Pages) -> None:
             return Response(status_code=304, headers=error.headers)
         said = error.detail
         if not isinstance(error, Problem) and error.status_code in _DETAILS:
-            said = _DETAILS[error.status_code].format(method=request.method)
+            said = _unreadable(error) or _DETAILS[error.status_code].format(method=request.method)
         return answered(request, error.status_code, said, headers=error.headers)
 
     @app.exception_handler(RequestValidationError)

@@ -3,7 +3,6 @@
 import logging
 import math
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from limits import RateLimitItem, parse
@@ -47,21 +46,14 @@ class Counters:
 
     def count(self, rate: Rate, who: str) -> None:
         """One more; a 429 where that is one too many."""
-        self._ask(lambda limiter: limiter.hit(rate.item, rate.name, who), rate, who)
-
-    def demand(self, rate: Rate, who: str) -> None:
-        """A 429 where one more would be too many."""
-        self._ask(lambda limiter: limiter.test(rate.item, rate.name, who), rate, who)
-
-    def _ask(self, ask: Callable[[SlidingWindowCounterRateLimiter], bool], rate: Rate, who: str) -> None:
         if self._shared is not None and time.monotonic() >= self._shared_after:
             try:
-                _demand(self._shared, ask, rate, who)
+                _hit(self._shared, rate, who)
             except StorageError as error:
                 self._leave_alone(error)
             else:
                 return
-        _demand(self._own, ask, rate, who)
+        _hit(self._own, rate, who)
 
     def _leave_alone(self, error: StorageError) -> None:
         _LOG.warning("redis does not count requests, so this process does: %s", error.storage_error)
@@ -79,13 +71,8 @@ def _shared(url: str) -> SlidingWindowCounterRateLimiter | None:
     return SlidingWindowCounterRateLimiter(storage)
 
 
-def _demand(
-    limiter: SlidingWindowCounterRateLimiter,
-    ask: Callable[[SlidingWindowCounterRateLimiter], bool],
-    rate: Rate,
-    who: str,
-) -> None:
-    if not ask(limiter):
+def _hit(limiter: SlidingWindowCounterRateLimiter, rate: Rate, who: str) -> None:
+    if not limiter.hit(rate.item, rate.name, who):
         ends = limiter.get_window_stats(rate.item, rate.name, who).reset_time
         seconds = max(math.ceil(ends - time.time()), 1)
         raise Problem(

@@ -13,19 +13,19 @@ from onnxbisect_worker.service import Service
 
 @dataclass(frozen=True, kw_only=True)
 class Room:
-    """`largest` is how large one file may be, `left` how much all of them together; None for no bound."""
+    """`largest` is how large one file may be, `left` how much all of them together."""
 
     largest: int
-    left: int | None
+    left: int
 
     @property
     def limit(self) -> int:
         """How large the next file may be, if it is the only one."""
-        return self.largest if self.left is None else min(self.largest, self.left)
+        return min(self.largest, self.left)
 
     def demand(self, size: int) -> None:
         """QuotaError where files of so many bytes do not fit."""
-        if self.left is not None and size > self.left:
+        if size > self.left:
             raise QuotaError(
                 f"You have {self.left:,} bytes left to keep uploads in: delete models and files that you do not need."
             )
@@ -34,8 +34,6 @@ class Room:
 def room(service: Service, tenant: str) -> Room:
     """As it is now. Uploads at the same time do not see each other until they are over."""
     most = service.settings.tenant_bytes
-    if most is None:
-        return Room(largest=service.settings.upload_bytes, left=None)
     with service.database.session() as session:
         kept = uploads.kept_bytes(session, tenant)
     return Room(largest=service.settings.upload_bytes, left=max(most - kept, 0))

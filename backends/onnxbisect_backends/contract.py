@@ -32,9 +32,10 @@ class Confinement:
 class Limits:
     """Bounds of one compile: wall seconds, bytes of memory, bytes per written file, bytes of kept log.
 
-    A backend that knows its tool may have bounds of its own where these are the defaults, but for `seconds_left`:
-    then the whole search ends. `confinement` is kept by `process.run`; a backend that starts programs in another way,
-    or on whose tool it cannot be kept, must refuse to compile where it is `required`.
+    A backend that knows its tool may have bounds of its own where these are the defaults, but for `seconds_left`: what
+    the search's budget leaves, or what a probe of this size may take (`onnxbisect.compile_time`). `confinement` is kept
+    by `process.run`; a backend that starts programs in another way, or on whose tool it cannot be kept, must refuse to
+    compile where it is `required`.
     """
 
     seconds: float = 600.0

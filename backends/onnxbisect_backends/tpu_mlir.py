@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -23,6 +22,7 @@ from onnxbisect_backends.process import brought_home, clean_env, inherited, run
 from onnxbisect_backends.samples import samples_of
 from onnxbisect_backends.toolchain import Toolchain, toolchain, toolchains
 from onnxbisect_backends.tpu_mlir_patterns import NO_QUESTION, PATTERNS, broke_comparing, compared
+from onnxbisect_backends.working_folder import working_folder
 
 _SCRIPT = Path(__file__).with_name("tpu_mlir_steps.py")
 
@@ -227,8 +227,8 @@ class TpuMlirBackend:
 
     @cached_property
     def _facts(self) -> Mapping[str, Any]:
-        with tempfile.TemporaryDirectory(prefix="onnx-bisect-") as folder:
-            outcome = self._run(("describe",), Path(folder), Limits(seconds=120))
+        with working_folder() as folder:
+            outcome = self._run(("describe",), folder, Limits(seconds=120))
         lines = outcome.log.splitlines()
         if outcome.exit_code != 0 or not lines:
             said = outcome.broken or (lines[-1] if lines else "it said nothing")

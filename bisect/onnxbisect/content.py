@@ -70,9 +70,9 @@ class Contents:
         value = self._value(tensor) if told else None
         return digest(tensor.data_type, tuple(tensor.dims), value)
 
-    def array(self, tensor: TensorProto) -> np.ndarray | None:
-        """The value of a small stored tensor, None for a large one."""
-        if prod(tensor.dims) > SMALL:
+    def array(self, tensor: TensorProto, most: int = SMALL) -> np.ndarray | None:
+        """The value of a stored tensor, None where it has more elements."""
+        if prod(tensor.dims) > most:
             return None
         return numpy_helper.to_array(tensor, str(self._folder))
 

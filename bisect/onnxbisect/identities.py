@@ -8,17 +8,12 @@ import onnx
 from onnxbisect.content import DIGEST_SIZE, SMALL, Contents, array_digest, digest, is_telling, type_bytes
 from onnxbisect.cut.wiring import Wiring
 from onnxbisect.model.model import Model
-from onnxbisect.model.scopes import captures
+from onnxbisect.model.quantized import ZERO_POINT_SLOTS, ZERO_POINTS
+from onnxbisect.model.scopes import captures, domain_of
 from onnxbisect.model.shapeops import SEMANTIC_SLOTS, SHAPE_SLOTS
 
-#: Scale and zero point of every quantised tensor differ and are never what a compiler lacks; whether the zero point
-#: is zero may be.
-_QUANTIZED_SLOTS = {
-    "QuantizeLinear": (1, 2),
-    "DequantizeLinear": (1, 2),
-    "QLinearConv": (1, 2, 4, 5, 6, 7),
-    "QLinearMatMul": (1, 2, 4, 5, 6, 7),
-}
+#: A slot that reads a tensor: domain, op, number.
+_Use = tuple[str, str, int]
 
 
 class Identities:
@@ -54,10 +49,10 @@ class Identities:
 
     def _tokens(self, wiring: Wiring, nodes: Iterable[onnx.NodeProto]) -> Iterator[bytes]:
         model = self._model
-        slots: dict[str, set[tuple[str, int]]] = {}
+        slots: dict[str, set[_Use]] = {}
         for node in nodes:
             for slot, name in enumerate(node.input):
-                slots.setdefault(name, set()).add((node.op_type, slot))
+                slots.setdefault(name, set()).add((domain_of(node), node.op_type, slot))
         stored = {tensor.name: tensor for tensor in model.proto.graph.initializer}
         sparse = {tensor.values.name: tensor for tensor in model.proto.graph.sparse_initializer}
         for name in wiring.names:
@@ -73,37 +68,43 @@ class Identities:
             else:
                 yield digest("input", type_bytes(model.types, name))
 
-    def _stored(self, tensor: onnx.TensorProto, uses: set[tuple[str, int]]) -> object:
-        array = None if self._weights else self._contents.array(tensor)
+    def _stored(self, tensor: onnx.TensorProto, uses: set[_Use]) -> object:
+        most = ZERO_POINTS if _is_zero_point(uses) else SMALL
+        array = None if self._weights else self._contents.array(tensor, most)
         told = self._weights or (array is not None and _tells(array, uses))
         return self._contents.tensor(tensor, told=told), _zero(array, uses)
 
-    def _constant(self, node: onnx.NodeProto, uses: set[tuple[str, int]]) -> object:
+    def _constant(self, node: onnx.NodeProto, uses: set[_Use]) -> object:
         if len(node.attribute) == 1 and node.attribute[0].name == "value":
             return self._stored(node.attribute[0].t, uses)
         return self._contents.node(node)
 
-    def _known(self, name: str, uses: set[tuple[str, int]]) -> object:
+    def _known(self, name: str, uses: set[_Use]) -> object:
         array = self._model.known[name]
         if self._weights or _tells(array, uses):
             return array_digest(array)
         return array.shape, _zero(array, uses)
 
 
-def _tells(array: np.ndarray, uses: set[tuple[str, int]]) -> bool:
+def _tells(array: np.ndarray, uses: set[_Use]) -> bool:
     if array.size > SMALL:
         return False
-    if any(slot in (*SHAPE_SLOTS.get(op, ()), *SEMANTIC_SLOTS.get(op, ())) for op, slot in uses):
+    if any(slot in (*SHAPE_SLOTS.get(op, ()), *SEMANTIC_SLOTS.get(op, ())) for _, op, slot in uses):
         return True
     return is_telling(array) and not _only_quantizes(uses)
 
 
-def _only_quantizes(uses: set[tuple[str, int]]) -> bool:
-    return bool(uses) and all(slot in _QUANTIZED_SLOTS.get(op, ()) for op, slot in uses)
+def _only_quantizes(uses: set[_Use]) -> bool:
+    """Whether the tensor is a scale, zero point, weight or bias of quantised ops, and nothing else."""
+    return bool(uses) and all((domain, op) in ZERO_POINT_SLOTS for domain, op, _ in uses)
 
 
-def _zero(array: np.ndarray | None, uses: set[tuple[str, int]]) -> bool | None:
-    """For a small zero point, whether it is zero."""
-    if array is None or array.size > SMALL or array.dtype.kind not in "iu" or not _only_quantizes(uses):
+def _is_zero_point(uses: set[_Use]) -> bool:
+    return _only_quantizes(uses) and any(slot in ZERO_POINT_SLOTS[domain, op] for domain, op, slot in uses)
+
+
+def _zero(array: np.ndarray | None, uses: set[_Use]) -> bool | None:
+    """For a zero point, whether it is zero."""
+    if array is None or array.size > ZERO_POINTS or array.dtype.kind not in "iu" or not _is_zero_point(uses):
         return None
     return not array.any()

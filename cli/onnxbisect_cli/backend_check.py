@@ -1,6 +1,5 @@
 """`onnx-bisect backends check`: does a compiler compile at all, and what does it say?"""
 
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from onnxbisect_backends import registry
 from onnxbisect_backends.contract import Backend, Limits
 from onnxbisect_backends.process import kill_running
 from onnxbisect_backends.trial import conv_net, write_whole
+from onnxbisect_backends.working_folder import working_folder
 from onnxbisect_cli.run_job import COMPILES, CULPRITS, UNRESOLVED
 from onnxbisect_cli.signals import stopping
 
@@ -29,9 +29,9 @@ def check(name: str, options: Mapping[str, str]) -> int:
     backend = registry.make(name, dict(options))
     if complaint := backend.check():
         raise BackendUnusableError(complaint)
-    with tempfile.TemporaryDirectory(prefix="onnx-bisect-", ignore_cleanup_errors=True) as folder:
+    with working_folder() as folder:
         with stopping(kill_running) as interruption:
-            verdict, log = _ask(backend, Path(folder))
+            verdict, log = _ask(backend, folder)
         if interruption.number is not None:
             return interruption.exit_code
     says, code = _SAYS[verdict.status]

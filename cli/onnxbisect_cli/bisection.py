@@ -1,7 +1,6 @@
 """Puts one search together: model, backend, verdict base, driver. The composition root of `onnx-bisect run`."""
 
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from onnxbisect_backends.probing.identity import search_identity
 from onnxbisect_backends.probing.inquiry import Inquiry, inquire
 from onnxbisect_backends.probing.intake import Intake
 from onnxbisect_backends.process import kill_running
+from onnxbisect_backends.working_folder import working_folder
 from onnxbisect_cli.driver import Budget, Driver
 from onnxbisect_cli.progress import progress
 from onnxbisect_cli.signals import Interruption, stopping
@@ -76,9 +76,9 @@ def bisected(request: Request, intake: Intake | None = None) -> Iterator[Bisecte
     if request.calibration is not None and inquiry.samples is None:
         _say(f"{backend.name} takes no input samples; --calibration changes nothing for it.")
     base = _base(request, inquiry)
-    with tempfile.TemporaryDirectory(prefix="onnx-bisect-", ignore_cleanup_errors=True) as name:
+    with working_folder() as folder:
         try:
-            yield _search(request, backend, inquiry, base, Path(name))
+            yield _search(request, backend, inquiry, base, folder)
         finally:
             if base.problem is not None:
                 _say(base.problem)
@@ -92,8 +92,8 @@ def _search(request: Request, backend: Backend, inquiry: Inquiry, base: VerdictB
         if finding.id in NEWER_THAN_TOOL:  # said before the search, which may take hours: it makes another one of it
             _say(f"{finding.detail}. {finding.why} {finding.fix}")
 
-    def confirm(diagnosis: Diagnosis, answers: dict[UnitSet, Answer]) -> Sequence[UnitSet]:
-        return files.unseen(diagnosis, answers) if request.with_files else ()
+    def confirm(diagnosis: Diagnosis, answers: dict[UnitSet, Answer]) -> dict[UnitSet, str]:
+        return files.unseen(diagnosis, answers) if request.with_files else {}
 
     with progress(inquiry.universe) as observer:
         driver = Driver(

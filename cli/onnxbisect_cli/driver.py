@@ -15,7 +15,7 @@ the longest chain of calls, which is what a user waits for.
 """
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from threading import Event, Thread
@@ -77,8 +77,9 @@ class Ended:
     stopped: bool
 
 
-#: Questions that a final diagnosis raises: culprits whose failure must be seen on the very file that is handed out.
-Confirm = Callable[[Diagnosis, dict[UnitSet, Answer]], Iterable[UnitSet]]
+#: Questions that a final diagnosis raises: culprits whose failure must be seen on the very file that is handed out,
+#: each with the key under which that answer is kept.
+Confirm = Callable[[Diagnosis, dict[UnitSet, Answer]], Mapping[UnitSet, str]]
 
 
 @dataclass(kw_only=True)
@@ -114,7 +115,7 @@ class Driver:
     observer: Observer
     jobs: int = 1
     budget: Budget = field(default_factory=Budget)
-    confirm: Confirm = lambda diagnosis, answers: ()
+    confirm: Confirm = lambda diagnosis, answers: {}
     kill_compiles: Callable[[], None] = lambda: None
 
     def __post_init__(self) -> None:
@@ -123,6 +124,7 @@ class Driver:
         self._records: list[ProbeRecord] = []
         self._running: dict[tuple[str, int], _Running] = {}
         self._keys: dict[UnitSet, str] = {}
+        self._own_keys: dict[UnitSet, str] = {}
         self._confirmed: set[UnitSet] = set()
         self._inbox: SimpleQueue[_Done | None] = SimpleQueue()
         self._stopping = Event()
@@ -192,9 +194,10 @@ class Driver:
 
         What the base knows of a file may be another place's of equal structure; then it is asked about again.
         """
+        self._own_keys = dict(self.confirm(diagnosis, self._answers))
         return [
             Ask(units=units, attempt=len(self._verdicts.get(units, ())), why=OWN_FILE)
-            for units in self.confirm(diagnosis, self._answers)
+            for units in self._own_keys
             if units not in self._confirmed
         ]
 
@@ -205,7 +208,8 @@ class Driver:
                 continue  # an earlier attempt was not kept; this one will be found by its key when it is asked for
             answer = self.base.get(asked.key, asked.attempt)
             if answer is not None:
-                self._keys[asked.units] = asked.key
+                if asked.why != OWN_FILE:
+                    self._keys[asked.units] = asked.key
                 ask = Ask(units=asked.units, attempt=asked.attempt, why=asked.why)
                 self._record(ask, asked.key, answer, cached=True)
 
@@ -213,7 +217,7 @@ class Driver:
         """Answer what the base knows; True where it knew anything, for then the plan is out of date."""
         known = False
         for ask in asks:
-            key = self._key(ask.units)
+            key = self._key(ask)
             if (key, ask.attempt) in self._running or ask.attempt != len(self._verdicts.get(ask.units, ())):
                 continue
             answer = self.base.get(key, ask.attempt)
@@ -226,7 +230,7 @@ class Driver:
         for ask in sorted(asks, key=lambda ask: ask.speculative):  # stable: best first within each
             if ask.attempt != len(self._verdicts.get(ask.units, ())):
                 continue
-            question = (self._key(ask.units), ask.attempt)
+            question = (self._key(ask), ask.attempt)
             running = self._running.get(question)
             if running is not None:
                 if all(ask.units != other.units for other in running.asks):
@@ -310,11 +314,13 @@ class Driver:
         self._records.append(record)
         self.observer.answered(record)
 
-    def _key(self, units: UnitSet) -> str:
-        key = self._keys.get(units)
+    def _key(self, ask: Ask) -> str:
+        if ask.why == OWN_FILE:
+            return self._own_keys[ask.units]
+        key = self._keys.get(ask.units)
         if key is None:
             began = time.perf_counter()
-            key = self._keys[units] = self.key(units)
+            key = self._keys[ask.units] = self.key(ask.units)
             self._engine_seconds += time.perf_counter() - began
         return key
 

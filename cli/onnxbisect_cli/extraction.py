@@ -8,6 +8,7 @@ from onnxbisect.cut import Cutter, cut_between, units_of_nodes, write
 from onnxbisect.errors import OptionError
 from onnxbisect.model import load
 from onnxbisect.report.text import plural
+from onnxbisect_backends.probing.forked import forked
 from onnxbisect_cli.arguments import names
 
 
@@ -28,7 +29,7 @@ def extract(
         raise OptionError(f"{output} is the model itself; write the piece elsewhere.")
     if not output.parent.is_dir():
         raise OptionError(f"{output.parent} is no folder; create it first.")
-    model = load(path, input_shapes=input_shapes)
+    model = load(path, input_shapes=input_shapes, bounded=forked)
     if nodes is not None:
         piece = Cutter(model).cut(units_of_nodes(model, names(nodes, {node.name for node in model.proto.graph.node})))
     else:

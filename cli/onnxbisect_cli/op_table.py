@@ -28,6 +28,7 @@ from onnxbisect_backends.options import unknown
 from onnxbisect_backends.probing.identity import target_identity
 from onnxbisect_backends.profile_text import profile_text
 from onnxbisect_backends.profiles import Profile
+from onnxbisect_backends.working_folder import working_folder
 from onnxbisect_cli.signals import stopping
 from onnxbisect_cli.sqlite_base import default_path, open_base
 from onnxbisect_cli.sweep import Sweep
@@ -66,13 +67,13 @@ def measure(request: Request) -> int:
     tests = _chosen(request.only)
     with (
         closing(_base(request, backend, description)) as base,
-        tempfile.TemporaryDirectory(prefix="onnx-bisect-", ignore_cleanup_errors=True) as folder,
+        working_folder() as folder,
     ):
         sweep = Sweep(
             backend=backend,
             description=description,
             base=base,
-            folder=Path(folder),
+            folder=folder,
             limits=Limits() if request.seconds is None else Limits(seconds=request.seconds),
             jobs=request.jobs,
             until=None if request.budget_seconds is None else time.monotonic() + request.budget_seconds,

@@ -24,7 +24,15 @@ BackendOptions = Annotated[
     typer.Option("--option", metavar="KEY=VALUE", help="An option of the backend, LABEL.KEY=VALUE of one of several."),
 ]
 Tenant = Annotated[str, typer.Option("--tenant", help="Whose: models, jobs and verdicts are a tenant's own.")]
-Data = Annotated[Path | None, typer.Option("--data", metavar="DIR", help="Where everything is kept.")]
+
+
+def _folder(text: str) -> Path:
+    if not text:  # as a shell makes of a variable that is not set; Path would take it for this folder
+        raise typer.BadParameter("it is empty; name a folder, or leave it out.")
+    return Path(text)
+
+
+Data = Annotated[Path | None, typer.Option("--data", metavar="DIR", parser=_folder, help="Where everything is kept.")]
 
 
 @app.command("serve")
@@ -132,6 +140,19 @@ def migrate_command(data: Data = None) -> None:
     from onnxbisect_cli.own_database import migrate
 
     migrate(data)
+
+
+@app.command("backup")
+def backup_command(
+    to: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Where the copy goes; one that is there is brought up to date.")
+    ],
+    data: Data = None,
+) -> None:
+    """Copy the service's SQLite database and its files while it runs."""
+    from onnxbisect_cli.backing_up import back_up
+
+    back_up(data, to)
 
 
 @token_app.command("create")

@@ -3,6 +3,7 @@
 import os
 import signal
 import socket
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
@@ -13,8 +14,9 @@ from starlette.types import Lifespan
 
 from onnxbisect.errors import OptionError
 from onnxbisect_api.app import create_app
+from onnxbisect_api.server import server_config
 from onnxbisect_api.watch import Watch
-from onnxbisect_cli.own_database import is_current
+from onnxbisect_cli.own_database import is_current, upgrade
 from onnxbisect_db import tokens
 from onnxbisect_db.database import Database
 from onnxbisect_db.errors import SchemaError
@@ -26,8 +28,6 @@ from onnxbisect_worker.secrecy import keep_secrets
 from onnxbisect_worker.service import Service, open_service
 from onnxbisect_worker.settings import Settings
 
-#: Seconds that open requests, such as those for events, have when the server ends.
-_GRACE = 2
 _BACKLOG = 2048
 
 
@@ -42,22 +42,14 @@ def serve(settings: Settings) -> None:
         current = is_current(service.database)
         if settings.redis_url is None:
             if not current:
-                service.database.upgrade()
+                upgrade(service.database)
             app = create_app(service, lifespan=_with_workers(service))
             token = _own_token(service.database, settings.data / "token")
         else:
             if not current:
                 raise SchemaError("The database has no tables of this version: run 'onnx-bisect migrate' first.")
             app, token = create_app(service), None
-        config = uvicorn.Config(
-            app,
-            http="h11",  # which bounds the head of a request: httptools, taken where it is, would read on for ever
-            log_config=None,
-            log_level="warning",
-            access_log=False,
-            server_header=False,
-            timeout_graceful_shutdown=_GRACE,
-        )
+        config = server_config(app, settings)
         for number in (signal.SIGINT, signal.SIGTERM):
             # uvicorn ends at these, and then raises them again for whoever was there before: nobody
             signal.signal(number, lambda _number, _frame: None)
@@ -79,9 +71,7 @@ class _Server(uvicorn.Server):
             return
         print(f"onnx-bisect is at {self._url}", flush=True)
         if self._token is not None:
-            token = self._token.read_text().strip()
-            print(f"token: {token} (kept in {self._token})", flush=True)
-            print(f"log in: {self._url}/login#{token}", flush=True)
+            print(*_told_of_token(self._token, self._url, terminal=sys.stdout.isatty()), sep="\n", flush=True)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._watch.end()
@@ -121,6 +111,14 @@ def listening_socket(settings: Settings) -> socket.socket:
 def _url(listening: socket.socket) -> str:
     host, port = listening.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _told_of_token(path: Path, url: str, *, terminal: bool) -> list[str]:
+    """Where the token is. What is not a terminal may be a journal, which others read and which keeps it."""
+    if not terminal:
+        return [f"the token is in {path}; log in at {url}/login"]
+    token = path.read_text().strip()
+    return [f"token: {token} (kept in {path})", f"log in: {url}/login#{token}"]
 
 
 def _own_token(database: Database, path: Path) -> Path:

@@ -4,7 +4,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import uuid4
 
@@ -16,6 +15,7 @@ from onnxbisect.report.files import culprit_dirs, put, write
 from onnxbisect.report.text import clean, plural
 from onnxbisect_backends.probing.culprit_files import DATA_NAME, LOG_NAME
 from onnxbisect_backends.probing.prober import PROBE_NAME
+from onnxbisect_backends.working_folder import working_folder
 from onnxbisect_cli.arguments import Format
 from onnxbisect_cli.remote import Server
 from onnxbisect_cli.reports import demand_overview, relabelled, render, render_overview, write_overview
@@ -51,7 +51,7 @@ def submit(request: Request, *, wait: bool, out: Path | None, form: Format) -> i
         demand_overview(form)
     if out is not None:
         demand_folder(out)
-    proto, sha256 = read(request.model)
+    proto, sha256, _ = read(request.model)
     folder = request.model.parent
     data = [path.relative_to(folder).as_posix() for path in locations(proto, folder)]
     del proto
@@ -166,12 +166,12 @@ def _failure(ended: Mapping[str, Any]) -> OnnxBisectError:
 
 def _write(server: Server, job_id: str, target: int, report: dict[str, Any], out: Path) -> None:
     """The files that `run` writes: every form of the report, and what reproduces each culprit."""
-    with TemporaryDirectory(prefix="onnx-bisect-") as name:
+    with working_folder() as fetching:
         files: dict[str, dict[str, Path | bytes]] = {}
         for number, (culprit, folder) in enumerate(zip(report["culprits"], culprit_dirs(report), strict=True), 1):
             fetched: dict[str, Path | bytes] = {}
             for file in (PROBE_NAME, DATA_NAME, LOG_NAME):
-                path = Path(name) / f"{number}-{file}"
+                path = fetching / f"{number}-{file}"
                 if culprit["repro"] and server.culprit_file(job_id, target, number, file, path):
                     fetched[file] = path
                 else:

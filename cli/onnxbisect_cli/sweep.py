@@ -16,6 +16,7 @@ from onnxbisect.cut.grow import runtime_dtype
 from onnxbisect.errors import OnnxBisectError
 from onnxbisect.key import Keyer
 from onnxbisect.model import Model
+from onnxbisect.model.allowance import directly
 from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect_backends.contract import Backend, Description, Limits
 from onnxbisect_backends.probing.intake import Intake, probe_writer
@@ -118,7 +119,7 @@ class Sweep:
             path = Path(folder) / "model.onnx"
             onnx.save(covered, path)
             try:
-                intake = Intake(path, {})
+                intake = Intake(path, {}, bounded=directly)
             except OnnxBisectError:
                 return None
         return intake if self._takes(intake.model) else None

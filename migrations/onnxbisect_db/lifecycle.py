@@ -78,7 +78,7 @@ def cancel(session: Session, job_id: str, tenant: str) -> Job | None:
 
 def retry(session: Session, job_id: str, tenant: str) -> Job | None:
     """Begin anew what has no verdict, after the job has ended: what compilers answered is in the verdict base and costs
-    nothing. Targets that are done keep their reports.
+    nothing. Targets with a verdict keep their reports; one that ended unresolved has none.
 
     The caller rings for the searches that begin. None where the tenant has no such job, JobStateError where there is
     nothing to repeat.
@@ -88,7 +88,7 @@ def retry(session: Session, job_id: str, tenant: str) -> Job | None:
         return None
     if not JobState(job.state).ended:
         raise JobStateError(f"Only a job that has ended can be retried; this one is {job.state}.")
-    again = [search for search in searches_of(session, job) if search.state != JobState.DONE]
+    again = [search for search in searches_of(session, job) if not _has_verdict(search)]
     if not again:
         raise JobStateError("There is nothing to retry: every target of the job has a verdict.")
     at = now(session)
@@ -107,6 +107,10 @@ def retry(session: Session, job_id: str, tenant: str) -> Job | None:
         bells.rung(search, at)
     events.tell(session, job, EventType.JOB_QUEUED, at)
     return job
+
+
+def _has_verdict(search: Search) -> bool:
+    return search.state == JobState.DONE and search.verdict != Status.UNRESOLVED
 
 
 def drop_probes(session: Session, search: Search) -> None:

@@ -71,12 +71,12 @@ def save(
     return new
 
 
-def recall(session: Session, turn: Turn) -> int:
+def recall(session: Session, turn: Turn, *, without: str = "") -> int:
     """Take over what the newest like search of the tenant asked: the same units of the same model, the same target.
 
     With several workers the order of answers steers a search, so a second one starts from all that the first one
     learnt and asks little or nothing. An unresolved answer is left behind, with what was asked of its units after it.
-    Returns how many answers came.
+    Probes that were asked for the reason `without` stay where they are. Returns how many answers came.
     """
     job, search = searches.held(session, turn)
     at = now(session)
@@ -88,7 +88,7 @@ def recall(session: Session, turn: Turn) -> int:
         return 0
     have = set(_asked(session, search.id))
     taken = 0
-    answered = select(Probe).where(Probe.search_id == newest, Probe.state == ProbeState.DONE)
+    answered = select(Probe).where(Probe.search_id == newest, Probe.state == ProbeState.DONE, Probe.why != without)
     for probe in session.scalars(answered.order_by(Probe.attempt)):
         question, before = (probe.units_sha256, probe.attempt), (probe.units_sha256, probe.attempt - 1)
         resolved = probe.verdict is not None and probe.verdict["status"] != Status.UNRESOLVED

@@ -77,6 +77,12 @@ def sealed(session: Session, token_id: str, text: str, word: str) -> Token | Non
     return token if _is_good(session, token) else None
 
 
+def good(session: Session, token_id: str) -> Token | None:
+    """The token of this id, if it is still good."""
+    token = session.get(Token, token_id)
+    return token if token is not None and _is_good(session, token) else None
+
+
 def allows(token: Token, scope: Scope) -> bool:
     """Whether it may be used for this: who submits may read, an admin may everything."""
     return any(held in _IMPLIED[scope] for held in token.scopes)

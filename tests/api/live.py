@@ -9,12 +9,15 @@ import uvicorn
 from fastapi import FastAPI
 from httpx2 import Client
 
+from onnxbisect_api.server import server_config
+from onnxbisect_worker.settings import Settings
+
 
 @contextmanager
-def served(app: FastAPI, token: str) -> Iterator[Client]:
+def served(app: FastAPI, token: str, settings: Settings | None = None) -> Iterator[Client]:
     """A client of the application on a port of this machine."""
     listening = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off", timeout_graceful_shutdown=1))
+    server = uvicorn.Server(server_config(app, settings or Settings(), lifespan="off"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
     thread.start()
     try:

@@ -13,12 +13,14 @@ _PROGRAM = """
 import socket, sys
 import uvicorn
 from onnxbisect_api.app import create_app
+from onnxbisect_api.server import server_config
 from onnxbisect_worker.bell import SilentBell
 from onnxbisect_worker.service import open_service
 from onnxbisect_worker.settings import Settings
 
 listening = socket.create_server(("127.0.0.1", 0))
-server = uvicorn.Server(uvicorn.Config(create_app(open_service(Settings(), SilentBell())), log_level="warning"))
+settings = Settings()
+server = uvicorn.Server(server_config(create_app(open_service(settings, SilentBell())), settings))
 print(listening.getsockname()[1], flush=True)
 server.run([listening])
 """
@@ -49,13 +51,13 @@ class Served:
 
 
 @contextmanager
-def served(folder: Path, **settings: object) -> Iterator[Served]:
-    """An API on the data in `folder`, whose tables are at head."""
+def served(folder: Path, files: int | None = None, **settings: object) -> Iterator[Served]:
+    """An API on the data in `folder`, whose tables are at head; `files` bounds its open files."""
     variables = {f"ONNXBISECT_{name.upper()}": str(value) for name, value in {"data": folder, **settings}.items()}
     log = folder / "server.log"
     with log.open("wb") as errors:
         process = subprocess.Popen(
-            [sys.executable, "-c", _PROGRAM],
+            ["sh", "-c", f'ulimit -n {files or "$(ulimit -n)"}; exec "$0" "$@"', sys.executable, "-c", _PROGRAM],
             env={**os.environ, "ONNXBISECT_DISK_FLOOR": "0", **variables},
             stdout=subprocess.PIPE,
             stderr=errors,

@@ -3,6 +3,7 @@
 import json
 import threading
 import time
+import uuid
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +14,7 @@ from httpx2 import Client, Response, TimeoutException
 from live import served
 from scenes import answer, claimed
 
+from onnxbisect_api.at_a_time import AtATime
 from onnxbisect_api.routes import events as route
 from onnxbisect_api.watch import Watch
 from onnxbisect_db import events
@@ -152,6 +154,42 @@ def test_a_service_that_ends_lets_go_of_all_that_listen(callers: Callers, servic
         callers.app.state.watch.end()
         assert all(event["type"] != "job.finished" for event in stream)
         assert client.get(f"/v1/jobs/{job.id}?wait=60").json()["state"] == "running"
+
+
+def test_a_revoked_token_s_streams_end(
+    client: Client, callers: Callers, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(route, "_HEARTBEAT_SECONDS", 0.2)
+    job = running(service)
+    with client.stream("GET", f"/v1/jobs/{job.id}/events") as silent:
+        stream = told(silent)
+        next(stream)
+        mine = client.get("/v1/jobs").request.headers["authorization"]
+        token_id = str(uuid.UUID(mine.split("_")[1]))
+        assert callers.admin().delete(f"/v1/tokens/{token_id}").status_code == 204
+        finish(service, job.searches[0].id, refusing_exp())
+        assert [event for event in stream if event["type"] == "job.finished"] == []
+
+
+@pytest.mark.parametrize("page", [False, True])
+def test_a_token_has_so_many_streams_at_a_time(callers: Callers, service: Service, page: bool) -> None:
+    callers.app.state.door.open_streams = AtATime("streams", 2)
+    job = running(service)
+    url = f"/jobs/{job.id}/stream?shape=asking" if page else f"/v1/jobs/{job.id}/events"
+    mine, another = callers.token(Scope.READ), callers.token(Scope.READ)
+    with served(callers.app, mine) as client:
+        with client.stream("GET", url) as one, client.stream("GET", url) as two:
+            assert (one.status_code, two.status_code) == (200, 200)
+            refused = client.get(url)
+            assert (refused.status_code, "2 open at a time" in refused.text) == (429, True)
+            with client.stream("GET", url, headers={"Authorization": f"Bearer {another}"}) as other:
+                assert other.status_code == 200
+        until = time.monotonic() + 30
+        while refused.status_code == 429:
+            with client.stream("GET", url) as refused:
+                pass
+            assert time.monotonic() < until
+            time.sleep(0.1)
 
 
 def job_events(service: Service, job_id: str) -> int:

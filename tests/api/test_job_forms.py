@@ -9,6 +9,7 @@ import pytest
 from callers import Callers
 from fastapi.exceptions import RequestValidationError
 from given import uploaded
+from model_bytes import model
 
 from onnxbisect_api.job_form import JobDocument
 from onnxbisect_api.model_form import ModelForm
@@ -19,7 +20,7 @@ from onnxbisect_worker.service import Service
 from onnxbisect_worker.settings import Settings
 
 ONNXRUNTIME = {"backend": "onnxruntime"}
-ONNX = b"an onnx file, as far as the API knows"
+ONNX = model(b"a file")
 SHA256 = hashlib.sha256(ONNX).hexdigest()
 #: With the data that most forms here bring.
 NAMED = hashlib.sha256(ONNX + b"w").hexdigest()
@@ -117,7 +118,7 @@ def test_a_wrong_document_ends_the_upload() -> None:
     def never(*_: object) -> Any:
         pytest.fail("nothing is written, and no terms are looked at")
 
-    coming = ModelForm("multipart/form-data; boundary=b", never, Room(largest=1, left=None), JobDocument(never))
+    coming = ModelForm("multipart/form-data; boundary=b", never, Room(largest=1, left=1), JobDocument(never))
     with pytest.raises(RequestValidationError) as refused:
         coming.write(b'--b\r\nContent-Disposition: form-data; name="job"\r\n\r\n{"targets": []}\r\n--b\r\n')
     assert refused.value.errors()[0]["loc"] == ("body", "job", "targets")

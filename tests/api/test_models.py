@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from callers import Callers
+from model_bytes import model
 from starlette.testclient import TestClient
 
 from onnxbisect_db import jobs, models
@@ -16,7 +17,7 @@ from onnxbisect_db.jobs import NewJob, NewTarget
 from onnxbisect_worker.service import Service
 from onnxbisect_worker.settings import Settings
 
-ONNX = b"an onnx file, as far as the API knows"
+ONNX = model(b"a file")
 SHA256 = hashlib.sha256(ONNX).hexdigest()
 WEIGHTS = b"w" * 3_000_000  # several blocks
 
@@ -109,7 +110,7 @@ def test_the_name_is_for_reading_only(client: TestClient, query: str, header: st
 
 
 def test_models_are_listed_in_pages(client: TestClient) -> None:
-    uploaded = [client.put("/v1/models", content=bytes([number])).json()["sha256"] for number in range(5)]
+    uploaded = [client.put("/v1/models", content=model(bytes([number]))).json()["sha256"] for number in range(5)]
     found: list[str] = []
     url = "/v1/models?limit=2"
     while url:
@@ -220,10 +221,10 @@ def test_data_lies_below_the_model(client: TestClient, service: Service, locatio
     ("form", "said"),
     [
         ([("data", ("w", b"w"))], "'model'"),
-        ([("model", ("a", b"a")), ("model", ("b", b"b"))], "two files"),
-        ([("model", ("a", b"a")), ("data", ("w", b"w")), ("data", ("w", b"v"))], "two files"),
-        ([("model", ("a", b"a")), ("data", ("w", b"w")), ("data", ("w/v", b"v"))], "folder"),
-        ([("model", ("a", b"a")), ("other", ("w", b"w"))], "'other'"),
+        ([("model", ("a", ONNX)), ("model", ("b", ONNX))], "two files"),
+        ([("model", ("a", ONNX)), ("data", ("w", b"w")), ("data", ("w", b"v"))], "two files"),
+        ([("model", ("a", ONNX)), ("data", ("w", b"w")), ("data", ("w/v", b"v"))], "folder"),
+        ([("model", ("a", ONNX)), ("other", ("w", b"w"))], "'other'"),
     ],
 )
 def test_a_form_that_makes_no_model_leaves_nothing(
@@ -320,12 +321,12 @@ class TestLimits:
     @pytest.mark.parametrize("url", ["/v1/models", "/v1/files"])
     @pytest.mark.parametrize("chunked", [False, True])
     def test_a_file_has_a_limit(self, client: TestClient, service: Service, url: str, chunked: bool) -> None:
-        content = b"x" * 1001
+        content = model(size=1001)
         response = client.put(url, content=iter([content[:500], content[500:]]) if chunked else content)
         assert response.status_code == 413
         assert "1,000 bytes" in response.json()["detail"]
         assert left_over(service) == []
-        assert client.put(url, content=b"x" * 1000).status_code in (200, 201)
+        assert client.put(url, content=model(size=1000)).status_code in (200, 201)
 
     def test_a_file_of_a_form_has_the_same_limit(self, client: TestClient, service: Service) -> None:
         response = client.post("/v1/models", files=[("model", ("a", ONNX)), ("data", ("w", b"x" * 1001))])
@@ -335,24 +336,24 @@ class TestLimits:
     @pytest.mark.parametrize("chunked", [False, True])
     def test_a_tenant_has_a_quota_of_all_that_it_keeps(self, callers: Callers, service: Service, chunked: bool) -> None:
         client = callers.submitter()
-        client.put("/v1/models", content=b"m" * 700)
+        client.put("/v1/models", content=model(size=700))
         client.put("/v1/files", content=b"f" * 300)
-        content = b"x" * 501
+        content = model(size=501)
         response = client.put("/v1/models", content=iter([content]) if chunked else content)
         assert response.status_code == 507
         assert "500 bytes left" in response.json()["detail"]
-        form = client.post("/v1/models", files=[("model", ("a", b"a" * 300)), ("data", ("w", b"x" * 300))])
+        form = client.post("/v1/models", files=[("model", ("a", model(size=300))), ("data", ("w", b"x" * 300))])
         assert form.status_code == 507
         assert len(left_over(service)) == 2
-        assert client.put("/v1/models", content=b"x" * 500).status_code == 201
+        assert client.put("/v1/models", content=model(size=500)).status_code == 201
         assert callers.submitter("other").put("/v1/models", content=content).status_code == 201
 
     def test_of_two_uploads_at_once_one_may_find_the_quota_used(self, callers: Callers, service: Service) -> None:
         client, other = callers.submitter(), callers.submitter()
 
         def body() -> object:
-            yield b"x" * 400
-            assert other.put("/v1/models", content=b"y" * 1000).status_code == 201
+            yield model(size=400)
+            assert other.put("/v1/models", content=model(b"y", size=1000)).status_code == 201
             yield b"x" * 400
 
         assert client.put("/v1/models", content=body()).status_code == 507  # type: ignore[arg-type]

@@ -11,6 +11,7 @@ import psycopg
 import pytest
 import scenes
 from callers import Callers
+from model_bytes import model
 
 from onnxbisect_db.columns import new_id
 from onnxbisect_db.database import Database
@@ -19,7 +20,7 @@ from onnxbisect_worker.bell import SilentBell
 from onnxbisect_worker.service import Service
 from onnxbisect_worker.settings import Settings
 
-ONNX = b"an onnx file"
+ONNX = model(b"a file")
 SHA256 = hashlib.sha256(ONNX).hexdigest()
 
 
@@ -56,7 +57,7 @@ def test_uploads_are_kept_listed_and_deleted(callers: Callers, tenant: str) -> N
     assert (first.status_code, first.json()["new"]) == (201, True)
     form = client.post("/v1/models", files=[("model", ("net.onnx", ONNX)), ("data", ("w/é.bin", b"w"))])
     assert (form.status_code, form.json()["new"]) == (201, True)  # with its data it is another model
-    others = [client.put("/v1/models", content=bytes([number])).json()["sha256"] for number in range(3)]
+    others = [client.put("/v1/models", content=model(bytes([number]))).json()["sha256"] for number in range(3)]
     found: list[str] = []
     url = "/v1/models?limit=2"
     while url:
@@ -72,7 +73,7 @@ def test_uploads_are_kept_listed_and_deleted(callers: Callers, tenant: str) -> N
 def test_a_quota_is_counted(service: Service, bell: SilentBell, tenant: str) -> None:
     bounded = replace(service, settings=service.settings.model_copy(update={"tenant_bytes": 10}))
     client = Callers(bounded).submitter(tenant)
-    assert client.put("/v1/models", content=b"12345678").status_code == 201
+    assert client.put("/v1/models", content=model(size=8)).status_code == 201
     assert client.put("/v1/files", content=b"123").status_code == 507
     assert client.put("/v1/files", content=b"12").status_code == 200
 

@@ -100,7 +100,7 @@ def test_what_is_missing_is_said(client: TestClient) -> None:
 def test_a_wrong_method_is_said_with_those_that_are_right(client: TestClient) -> None:
     response = client.patch("/body")
     assert "PATCH" in problem(response, 405)["detail"]
-    assert response.headers["allow"] == "POST"
+    assert response.headers["allow"] == "OPTIONS, POST"
 
 
 def test_a_mistake_of_ours_tells_nothing(client: TestClient) -> None:
@@ -215,3 +215,17 @@ def test_the_description_tells_of_problems_and_tokens(callers: Callers, service:
     assert set(operation["responses"]) == {"200", "4XX", "5XX"}
     assert described["components"]["schemas"]["ProblemDocument"]["required"] == ["title", "status", "detail"]
     assert described["components"]["securitySchemes"]["token"]["scheme"] == "bearer"
+
+
+@pytest.mark.parametrize(
+    ("number", "detail"),
+    [
+        ("9" * 100_000, "a whole number of more than 4,300 digits"),
+        ("[" * 100_000 + "]" * 100_000, "nested too deep"),
+    ],
+)
+def test_json_that_python_refuses_is_told_as_what_it_is(callers: Callers, number: str, detail: str) -> None:
+    headers = {"Content-Type": "application/json"}
+    for address in ("/v1/tokens", "/v1/jobs"):
+        answer = callers.admin().post(address, content=f'{{"priority": {number}}}', headers=headers)
+        assert detail in problem(answer, 400)["detail"]

@@ -11,10 +11,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from model_bytes import model
 from served import Served, served
 from starlette.requests import Request
 
@@ -26,6 +28,7 @@ from onnxbisect_db.states import Scope
 
 _LIMIT = 210 << 20
 _BLOCK = os.urandom(1 << 20)
+_FIRST = model(_BLOCK)[: len(_BLOCK)]
 _JOB = b'--b\r\nContent-Disposition: form-data; name="job"\r\n\r\n{"targets": [{"backend": "onnxruntime"}]}\r\n'
 _PAGE = b'--b\r\nContent-Disposition: form-data; name="backend"\r\n\r\nonnxruntime\r\n'
 _DATA = b'--b\r\nContent-Disposition: form-data; name="data"; filename="w"\r\n\r\n'
@@ -42,12 +45,16 @@ def folder(tables: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(folder: Path) -> Iterator[Served]:
-    with served(folder, upload_bytes=_LIMIT, uploads="1000/second") as running:
+    with served(folder, upload_bytes=_LIMIT, uploads="1000/second", token_uploads=100) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def token(folder: Path) -> str:
+    return token_in(folder)
+
+
+def token_in(folder: Path) -> str:
     database = Database(f"sqlite:///{folder / 'onnx-bisect.sqlite'}")
     with database.transaction() as session:
         text = tokens.issue(session, tenant="", name="test", scopes=(Scope.SUBMIT,)).text
@@ -115,11 +122,11 @@ def test_a_large_upload_takes_little_memory(
     server: Served, folder: Path, token: str, asks: str, head: bytes, answers: int
 ) -> None:
     size = 200 << 20
-    foot = b'\r\n--b\r\nContent-Disposition: form-data; name="model"; filename="m"\r\n\r\nonnx\r\n--b--\r\n'
+    foot = b'\r\n--b\r\nContent-Disposition: form-data; name="model"; filename="m"\r\n\r\n%s\r\n--b--\r\n' % model()
 
     def body() -> Iterator[bytes]:
-        yield head
-        for _ in range(size >> 20):
+        yield head or _FIRST
+        for _ in range((size >> 20) - (not head)):
             yield _BLOCK
         yield foot if head else b""
 
@@ -141,7 +148,7 @@ def test_a_large_upload_takes_little_memory(
 
 def test_every_byte_of_a_large_upload_is_where_it_was(server: Served, folder: Path, token: str) -> None:
     """However the network cuts it, and whatever memory it goes through."""
-    whole = os.urandom((30 << 20) + 12_345)
+    whole = model(os.urandom((30 << 20) + 12_345))
     status, answer = send(server, token, (whole[at : at + 777_777] for at in range(0, len(whole), 777_777)))
     assert status == 201
     assert json.loads(answer)["sha256"] == hashlib.sha256(whole).hexdigest()
@@ -163,6 +170,7 @@ def test_what_turns_out_to_be_too_large_is_refused_at_once(server: Served, folde
     def body() -> Iterator[bytes]:
         """Goes on until the server has thrown away what it got."""
         nonlocal sent
+        yield _FIRST
         while sent <= _LIMIT or unfinished(folder):
             assert sent < 4 * _LIMIT
             sent += len(_BLOCK)
@@ -176,7 +184,7 @@ def test_what_turns_out_to_be_too_large_is_refused_at_once(server: Served, folde
 
 @pytest.mark.parametrize("head", ["Content-Length: 9999999", "Transfer-Encoding: chunked"])
 def test_an_upload_that_breaks_off_leaves_nothing(server: Served, folder: Path, token: str, head: str) -> None:
-    body = b"x" * 3_000_000
+    body = model(size=3_000_000)
     if "chunked" in head:
         body = f"{len(body):x}\r\n".encode() + body
     connection = begun(server, token, head, body)
@@ -199,10 +207,10 @@ def test_a_job_s_form_that_breaks_off_leaves_nothing(server: Served, folder: Pat
 
 def test_slow_clients_hold_nobody_up(server: Served, folder: Path, token: str) -> None:
     """More of them than there are threads for requests, each in the middle of its upload."""
-    slow = [begun(server, token, "Content-Length: 3000000", b"x" * 2_200_000) for _ in range(60)]
+    slow = [begun(server, token, "Content-Length: 3000000", model(size=2_200_000)) for _ in range(60)]
     try:
         until(lambda: len([path for path in unfinished(folder) if path.stat().st_size > 0]) == len(slow))
-        answered, _ = send(server, token, iter([b"quick"]))
+        answered, _ = send(server, token, iter([model(b"quick")]))
         assert answered == 201
     finally:
         for connection in slow:
@@ -213,7 +221,8 @@ def test_slow_clients_hold_nobody_up(server: Served, folder: Path, token: str) -
 def test_uploads_of_the_same_file_at_once_are_one(server: Served, folder: Path, token: str) -> None:
     statuses: list[int] = []
     threads = [
-        threading.Thread(target=lambda: statuses.append(send(server, token, iter([_BLOCK] * 5))[0])) for _ in range(6)
+        threading.Thread(target=lambda: statuses.append(send(server, token, iter([_FIRST, *[_BLOCK] * 4]))[0]))
+        for _ in range(6)
     ]
     for thread in threads:
         thread.start()
@@ -224,7 +233,7 @@ def test_uploads_of_the_same_file_at_once_are_one(server: Served, folder: Path, 
     assert unfinished(folder) == []
 
 
-class _Sink:
+class Sink:
     def __init__(self) -> None:
         self.did: list[str] = []
 
@@ -235,41 +244,76 @@ class _Sink:
         self.did.append("abandoned")
 
 
-def test_who_sends_nothing_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(receiving, "_PATIENCE", 0.01)
-    sink = _Sink()
+def test_slow_clients_take_the_memory_that_their_bytes_fill(server: Served, folder: Path, token: str) -> None:
+    before = server.forget_peak()
+    slow = [begun(server, token, "Content-Length: 3000000", model(size=10_000)) for _ in range(60)]
+    try:
+        until(lambda: len(unfinished(folder)) == len(slow))
+        assert server.peak_memory() - before < 30 << 20
+    finally:
+        for connection in slow:
+            connection.close()
+    until(lambda: unfinished(folder) == [])
 
-    async def silent() -> dict[str, object]:
-        await asyncio.Event().wait()
-        return {}
 
-    request = Request({"type": "http", "method": "PUT", "headers": []}, silent)  # type: ignore[arg-type]
-    with pytest.raises(Problem, match="Nothing has come") as raised:
-        asyncio.run(receiving.receive(request, sink, lambda: None))
+def test_a_token_has_so_many_uploads_at_a_time(tables: Path, tmp_path: Path) -> None:
+    shutil.copy(tables, tmp_path / "onnx-bisect.sqlite")
+    mine, another = token_in(tmp_path), token_in(tmp_path)
+    with served(tmp_path, token_uploads=3) as server:
+        slow = [begun(server, mine, "Content-Length: 3000000", model()) for _ in range(3)]
+        until(lambda: len(unfinished(tmp_path)) == 3)
+        for asks in ("PUT /v1/models", "PUT /v1/files"):
+            status, said = send(server, mine, iter([model(b"quick")]), asks)
+            assert (status, b"3 open at a time" in said) == (429, True)
+        assert send(server, another, iter([model(b"quick")]))[0] == 201
+        for connection in slow:
+            connection.close()
+        until(lambda: send(server, mine, iter([model(b"quick")]))[0] == 200)
+
+
+def _run(coroutine: Coroutine[object, object, object]) -> None:
+    """`asyncio.run` in another thread: Playwright keeps a loop running in this one after tests of the site."""
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(asyncio.run, coroutine).result()
+
+
+async def _asked(sink: Sink, *chunks: bytes, pause: float) -> None:
+    """Receive a body whose chunks come with pauses between them, and of which more would come."""
+    left = list(chunks)
+
+    async def slow() -> dict[str, object]:
+        await asyncio.sleep(pause)
+        return {"type": "http.request", "body": left.pop(0), "more_body": bool(left)}
+
+    request = Request({"type": "http", "method": "PUT", "headers": []}, slow)  # type: ignore[arg-type]
+    await receiving.receive(request, sink, lambda: sink.did.append("finished"))
+
+
+@pytest.mark.parametrize("chunks", [[b"x" * 10] * 2, [b"x" * 1000, *[b"x" * 10] * 20]])
+def test_who_sends_less_than_a_share_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, chunks: list[bytes]) -> None:
+    """Nothing at all, or a little now and then."""
+    monkeypatch.setattr(receiving, "_PATIENCE", 0.5)
+    monkeypatch.setattr(receiving, "_SHARE", 100)
+    sink = Sink()
+    with pytest.raises(Problem, match="Less than 100 bytes came") as raised:
+        _run(_asked(sink, *chunks, pause=10.0 if len(chunks) == 2 else 0.1))
     assert raised.value.status_code == 408
     assert sink.did == ["abandoned"]
 
 
-def test_who_sends_now_and_then_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_sends_its_share_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(receiving, "_PATIENCE", 1.0)
-    monkeypatch.setattr(receiving, "_ABOUT", 0.1)
-    left = [b"x"] * 6
-    sink = _Sink()
-
-    async def slow() -> dict[str, object]:
-        await asyncio.sleep(0.25)
-        return {"type": "http.request", "body": left.pop(), "more_body": bool(left)}
-
-    request = Request({"type": "http", "method": "PUT", "headers": []}, slow)  # type: ignore[arg-type]
-    asyncio.run(receiving.receive(request, sink, lambda: sink.did.append("finished")))
-    assert sink.did == ["wrote 6", "finished", "abandoned"]
+    monkeypatch.setattr(receiving, "_SHARE", 100)
+    sink = Sink()
+    _run(_asked(sink, *[b"x" * 50] * 8, pause=0.25))
+    assert sink.did == ["wrote 400", "finished", "abandoned"]
 
 
 def test_a_slow_disk_is_not_taken_for_a_client_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(receiving, "_PATIENCE", 0.05)
     left = [_BLOCK] * 6
 
-    class Slow(_Sink):
+    class Slow(Sink):
         def write(self, chunk: memoryview) -> None:
             time.sleep(0.2)
             super().write(chunk)
@@ -279,7 +323,7 @@ def test_a_slow_disk_is_not_taken_for_a_client_that_is_gone(monkeypatch: pytest.
 
     sink = Slow()
     request = Request({"type": "http", "method": "PUT", "headers": []}, quick)  # type: ignore[arg-type]
-    asyncio.run(receiving.receive(request, sink, lambda: None))
+    _run(receiving.receive(request, sink, lambda: None))
     assert sink.did == ["wrote 2097152"] * 3 + ["abandoned"]
 
 
@@ -287,7 +331,7 @@ def test_a_request_that_is_cancelled_leaves_the_sink_to_nobody() -> None:
     """The thread that writes ends first: the sink must not be abandoned under it."""
     writing, go_on = threading.Event(), threading.Event()
 
-    class Slow(_Sink):
+    class Slow(Sink):
         def write(self, chunk: memoryview) -> None:
             writing.set()
             go_on.wait(60)
@@ -308,7 +352,7 @@ def test_a_request_that_is_cancelled_leaves_the_sink_to_nobody() -> None:
         await task
 
     with pytest.raises(asyncio.CancelledError):
-        asyncio.run(cancelled())
+        _run(cancelled())
     assert sink.did == ["wrote 2097152", "abandoned"]
 
 

@@ -111,3 +111,21 @@ def test_another_tenants_webhooks_are_not_there(admin: TestClient, callers: Call
         assert stranger.post(f"/v1/deliveries/{delivery}/redeliver").status_code == 404
     assert bell.deliveries == [message]
     assert admin.get(f"/v1/webhooks/{endpoint}").json()["secrets"] == 1
+
+
+@pytest.mark.parametrize("page", [False, True])
+def test_a_tenant_has_so_many_webhooks(callers: Callers, page: bool) -> None:
+    """Each is told of everything that happens to each job: 2000 of them made a small job take 27 s."""
+    admin, address = callers.admin("a"), {"url": "https://ci.example/hook"}
+    statuses = [admin.post("/v1/webhooks", json=address).status_code for _ in range(21)]
+    assert statuses == [201] * 20 + [507]
+    origin = {"Origin": "http://service.test"}
+    refused = (
+        admin.post("/webhooks", data=address, headers=origin) if page else admin.post("/v1/webhooks", json=address)
+    )
+    assert refused.status_code == 507
+    assert "20 webhooks already" in refused.text
+    assert callers.admin("b").post("/v1/webhooks", json=address).status_code == 201
+    first = admin.get("/v1/webhooks").json()[0]["id"]
+    assert admin.delete(f"/v1/webhooks/{first}").status_code == 204
+    assert admin.post("/v1/webhooks", json=address).status_code == 201

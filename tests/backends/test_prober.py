@@ -169,6 +169,61 @@ def test_the_limit_of_a_compiler_holds_within_any_budget(
     assert time.monotonic() - began < most
 
 
+#: Hangs where Sinh stands without Relu before it.
+HANGS = """
+import onnx, sys, time
+ops = [node.op_type for node in onnx.load(sys.argv[1]).graph.node]
+time.sleep(60 if ops[0] == "Sinh" else 0)
+"""
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compilers of tests start in a second."""
+    monkeypatch.setattr("onnxbisect.compile_time._SHORTEST", 3.0)
+
+
+@pytest.mark.usefixtures("short")
+def test_a_compile_that_takes_several_times_as_long_as_others_is_given_up(model: Model, tmp_path: Path) -> None:
+    asking = prober(model, tmp_path / "work", python(HANGS))
+    assert asking.ask(0b011).answer is not None
+    began = time.monotonic()
+
+    answer = asking.ask(0b110).answer
+
+    assert time.monotonic() - began < 20
+    assert answer is not None
+    assert (answer.verdict.status, answer.verdict.kind) == (Status.UNRESOLVED, Kind.TIMEOUT)
+    assert "a probe of its size was expected to take" in answer.verdict.message
+    assert answer.verdict.hints == Hints()
+
+
+@pytest.mark.usefixtures("short")
+@pytest.mark.parametrize(("seconds", "left"), [(1.0, None), (60.0, 1.0)], ids=["the user's limit", "the budget"])
+def test_what_ends_a_compile_earlier_still_does(
+    model: Model, tmp_path: Path, seconds: float, left: float | None
+) -> None:
+    quick = "import sys, time; time.sleep(60 if open(sys.argv[1], 'rb').read().count(b'Sinh') else 0)"
+    command = [sys.executable, "-S", "-c", quick, "{model}"]
+    asking = prober(model, tmp_path / "work", command, seconds=seconds)
+    assert asking.ask(0b001).answer is not None
+
+    answer = asking.ask(0b010, seconds_left=left).answer
+
+    if left is not None:
+        assert answer is None
+    else:
+        assert answer is not None
+        assert "raise the time limit" in answer.verdict.message
+
+
+@pytest.mark.usefixtures("short")
+def test_the_first_compiles_have_all_of_the_time_limit(model: Model, tmp_path: Path) -> None:
+    answer = prober(model, tmp_path / "work", python(HANGS.replace("60", "5"))).ask(0b110).answer
+    assert answer is not None
+    assert answer.verdict.passed
+
+
 def test_a_piece_that_cannot_be_cut_is_unresolved_and_no_call(tmp_path: Path) -> None:
     def refuse(units: UnitSet, path: Path) -> Mapping[str, str]:
         raise CutError("too large")

@@ -288,7 +288,8 @@ words = [sys.executable, "-c", "import os; print(open('/proc/self/autogroup').re
 print(run(words, cwd=work, env=clean_env(work), limits=Limits()).log)
 """
     said = subprocess.run([sys.executable, "-c", driver], cwd="/", capture_output=True, text=True, check=True).stdout
-    assert said.split()[1:] == ["nice", "7", "7"]
+    niceness = str(os.nice(0) + 7)  # the tests may be nice themselves
+    assert said.split()[1:] == ["nice", niceness, niceness]
 
 
 @linux

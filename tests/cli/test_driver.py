@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -324,9 +324,9 @@ def test_a_confirmation_that_contradicts_goes_back_to_the_planner() -> None:
 
     confirmed: list[int] = []
 
-    def confirm(found: Diagnosis, answers: dict[UnitSet, Answer]) -> Sequence[UnitSet]:
+    def confirm(found: Diagnosis, answers: dict[UnitSet, Answer]) -> dict[UnitSet, str]:
         confirmed.append(1)
-        return [1] if len(confirmed) == 1 else []
+        return {1: "its file"} if len(confirmed) == 1 else {}
 
     table = Table(verdict=lambda units, before: FAIL if before == 0 else PASS)
     ended = drive(table, planner=planner, confirm=confirm)
@@ -338,8 +338,9 @@ def test_every_culprit_gets_a_compile_of_its_own_file_whatever_is_known_of_its_l
     base = InMemoryVerdictBase()
     base.put("alike", 0, Answer(verdict=FAIL, log="another place"))
 
-    def confirm(found: Diagnosis, answers: dict[UnitSet, Answer]) -> Sequence[UnitSet]:
-        return [units for units in (1, 4) if units not in answers or answers[units].log != f"log of {units}"]
+    def confirm(found: Diagnosis, answers: dict[UnitSet, Answer]) -> dict[UnitSet, str]:
+        own = [units for units in (1, 4) if units not in answers or answers[units].log != f"log of {units}"]
+        return {units: f"file of {units}" for units in own}
 
     table = Table(verdict=lambda units, before: FAIL)
     ended = drive(table, base=base, key=lambda units: "alike" if units in (1, 4) else str(units), confirm=confirm)
@@ -347,11 +348,35 @@ def test_every_culprit_gets_a_compile_of_its_own_file_whatever_is_known_of_its_l
     assert [ended.answers[units].log for units in (1, 4)] == ["log of 1", "log of 4"]
 
 
+def test_a_culprit_s_own_file_takes_one_question_whatever_is_on_record() -> None:
+    """Each run has another file of the same structure, and all of them share the user's verdict base."""
+    base = InMemoryVerdictBase()
+    counted = []
+    for run in range(6):
+
+        def confirm(found: Diagnosis, answers: dict[UnitSet, Answer], run: int = run) -> dict[UnitSet, str]:
+            seen = any(answer.log == f"log of 1 in run {run}" for answer in answers.values())
+            return {} if seen else {1: f"file of run {run}"}
+
+        class Files(Table):
+            def ask(self, units: UnitSet, seconds_left: float | None, run: int = run) -> Asked:
+                asked = super().ask(units, seconds_left)
+                assert asked.answer is not None
+                return replace(asked, answer=replace(asked.answer, log=f"log of {units} in run {run}"))
+
+        base._journal.clear()  # another model's
+        ended = drive(
+            Files(verdict=lambda units, before: FAIL), base=base, key=lambda units: f"key of {units}", confirm=confirm
+        )
+        counted.append(sum(record.units == 1 for record in ended.records))
+    assert counted == [1, 2, 2, 2, 2, 2]
+
+
 def test_a_culprit_whose_file_gives_no_answer_is_asked_about_once() -> None:
     table = Table(verdict=lambda units, before: UNRESOLVED)
     drive(
         table,
         planner=lambda *_, **__: Plan(asks=(), diagnosis=diagnosis(chain(4), {}), expected=0),
-        confirm=lambda found, answers: [1],
+        confirm=lambda found, answers: {1: "its file"},
     )
     assert table.asked == [1]

@@ -5,6 +5,7 @@ import socket
 import subprocess
 from pathlib import Path
 
+import pytest
 from command_line import PROGRAM, Shell
 
 ROOT = Path(__file__).parents[2]
@@ -29,9 +30,24 @@ def test_the_service_in_the_readme_answers(tmp_path: Path) -> None:
     bash = ["bash", "-euc", f"set -m\n{script}"]
     done = subprocess.run(bash, cwd=tmp_path, text=True, capture_output=True, check=False, timeout=240)
     assert done.returncode == 0, done.stderr
-    assert "token: obk_" in done.stdout
     assert '"verdict":"fail"' in done.stdout
     assert "11 culprits" in done.stdout
+
+
+def test_the_service_in_the_readme_waits_for_no_other_server(tmp_path: Path) -> None:
+    """Whoever has the port may answer what it likes."""
+    shown = re.search(r"```sh\n(onnx-bisect serve .*\nuntil .*\n)", (ROOT / "README.md").read_text())
+    assert shown is not None
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        script = shown[1].replace("onnx-bisect serve", f"{PROGRAM} serve --port {port}")
+        bash = ["bash", "-c", f"{script}\nwait $!"]
+        done = subprocess.run(bash, cwd=tmp_path, text=True, capture_output=True, check=False, timeout=60)
+        other.setblocking(False)
+        with pytest.raises(BlockingIOError):  # nothing was sent there, least of all a token
+            other.accept()
+    assert done.returncode == 2
+    assert "cannot be listened on" in done.stderr
 
 
 def untimed(report: str) -> list[str]:

@@ -125,6 +125,37 @@ def test_a_budget_of_seconds_ends_in_time(shell: Shell) -> None:
     assert report["probes"] == []
 
 
+#: The compiler of c2, but that it hangs on Cosh alone until a file is there.
+HANGS = """
+import onnx, os, sys, time
+ops = {node.op_type for node in onnx.load(sys.argv[1]).graph.node}
+if ops == {"Cosh"} and not os.path.exists(sys.argv[2]):
+    time.sleep(300)
+sys.exit(bool(ops & {"Asinh", "Cosh", "Atan"}))
+"""
+
+
+def test_a_probe_that_hangs_costs_a_few_times_what_others_cost(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("onnxbisect.compile_time._SHORTEST", 3.0)  # as if half a minute were worth saving here
+    mended = shell.folder / "mended"
+    command = ["--timeout", "200", C2, "--", sys.executable, "-c", HANGS, "{model}", str(mended)]
+
+    report = shell.report(*command)
+
+    (hung,) = [probe for probe in report["probes"] if probe["verdict"] == "unresolved"]
+    assert hung["kind"] == "timeout"
+    assert "was expected to take" in hung["message"]
+    assert hung["seconds"] < 40
+    assert culprits(report) == [["n17_Asinh"], ["n88_Atan"]]  # nothing is said of what gave no answer
+    assert report["unresolved"] == hung["units"]
+    assert report["certificate"]["status"] == "bounded"
+
+    mended.touch()
+    report = shell.report(*command)  # what gave no answer was not kept
+    assert culprits(report) == truth("c2_chain100_3bad")
+    assert report["certificate"]["status"] == "proven"
+
+
 def test_a_model_that_compiles_is_zero_and_one_call(shell: Shell) -> None:
     done = shell.call("run", C2, "--", "true", "{model}")
     assert done.code == 0

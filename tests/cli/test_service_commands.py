@@ -1,15 +1,20 @@
 """The operator's commands: settings, the database's version, tokens."""
 
 import re
+import sqlite3
+import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from command_line import Done, Shell
 from kombu import Connection
+from sqlalchemy import create_engine
 
-from onnxbisect_db import deliveries, endpoints, tokens
+from onnxbisect_db import deliveries, endpoints, schema, tokens
 from onnxbisect_db.database import Database
 from onnxbisect_db.deliveries import Try
+from onnxbisect_db.files import Files
 from onnxbisect_db.states import Scope
 from onnxbisect_db.tables import Token
 from onnxbisect_worker.settings import load_settings
@@ -184,3 +189,79 @@ def test_a_file_that_is_no_database_is_named(shell: Shell, data: Path) -> None:
     done = shell.call("token", "list")
     assert done.code == 2
     assert str(data / "onnx-bisect.sqlite") in done.sentence()
+
+
+@pytest.mark.parametrize(
+    "command", [("serve", "--data", ""), ("token", "list", "--data", ""), ("migrate", "--data", "")]
+)
+def test_a_data_folder_without_a_name_is_a_mistake(shell: Shell, command: tuple[str, ...]) -> None:
+    """As `--data "$UNSET"`; an empty path would be the folder that one is in."""
+    done = shell.call(*command)
+    assert done.code == 2
+    assert "it is empty" in done.err
+    assert not list(shell.folder.glob("*.sqlite"))
+
+
+def test_a_data_variable_without_a_value_is_a_mistake(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONNXBISECT_DATA", "")
+    assert "ONNXBISECT_DATA is wrong: it is empty" in shell.call("settings").sentence()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="there is no folder that not even root can write to")
+@pytest.mark.parametrize("folder", ["/proc", "/proc/new"])
+def test_a_folder_that_cannot_be_written_is_said_to_be_one(shell: Shell, folder: str) -> None:
+    done = shell.call("serve", "--port", "0", "--data", folder)
+    assert done.code == 2
+    assert f"The data folder {folder} cannot be written" in done.sentence()
+
+
+class TestBackup:
+    """`onnx-bisect backup`, and what `serve` and `migrate` do before they migrate."""
+
+    def test_a_backup_is_a_service_of_its_own(self, shell: Shell, data: Path, tmp_path: Path) -> None:
+        shell.call("migrate")
+        text = shell.call("token", "create", "ci").out.strip()
+        first = Files(data / "files", floor=0).put([b"first"]).sha256
+        to = tmp_path / "backup"
+        database = Database(f"sqlite:///{data / 'onnx-bisect.sqlite'}")
+        with database.session() as reading:  # as the service does all the time
+            reading.connection()
+            assert "1 file, 1 of them new" in shell.call("backup", str(to)).out
+        database.close()
+        second = Files(data / "files", floor=0).put([b"second"]).sha256
+        assert "2 files, 1 of them new" in shell.call("backup", str(to)).out
+        assert token_of(to, text) is not None
+        kept = Files(to / "files", floor=0)
+        assert sorted(kept.names()) == sorted([first, second])
+        assert (to / "onnx-bisect.sqlite").stat().st_mode & 0o777 == 0o600
+        assert list(to.rglob("*.unfinished")) == []
+
+    def test_what_cannot_be_backed_up_is_said(
+        self, shell: Shell, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        assert "There is no database" in shell.call("backup", str(tmp_path / "to")).sentence()
+        assert not data.exists()
+        shell.call("migrate")
+        assert "the folder of the service itself" in shell.call("backup", str(data)).sentence()
+        monkeypatch.setenv("ONNXBISECT_DATABASE_URL", "postgresql://x:hunter2@127.0.0.1:1/db")
+        assert "pg_dump" in shell.call("backup", str(tmp_path / "to")).sentence()
+
+    @pytest.mark.parametrize("command", ["migrate", "serve"])
+    def test_an_older_database_is_copied_before_it_is_migrated(self, shell: Shell, data: Path, command: str) -> None:
+        data.mkdir()
+        engine = create_engine(f"sqlite:///{data / 'onnx-bisect.sqlite'}")
+        schema.upgrade(engine, "0005")
+        engine.dispose()
+        if command == "serve":
+            with shell.start("serve", "--port", "0") as process:
+                assert process.stdout is not None
+                said = process.stdout.readline()
+                assert " is at " in process.stdout.readline()
+                process.terminate()
+        else:
+            said = shell.call("migrate").out
+        assert "onnx-bisect-0005.sqlite" in said
+        with closing(sqlite3.connect(data / "onnx-bisect-0005.sqlite")) as before:
+            assert before.execute("SELECT version_num FROM alembic_version").fetchall() == [("0005",)]
+        assert (data / "onnx-bisect-0005.sqlite").stat().st_mode & 0o777 == 0o600
+        assert "onnx-bisect-" not in shell.call("migrate").out  # nothing to migrate, nothing to copy

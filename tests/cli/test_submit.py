@@ -51,8 +51,8 @@ def serve(data: Path) -> Server:
             stderr=log,
         )
     assert process.stdout is not None
-    address, token = process.stdout.readline(), process.stdout.readline()
-    return Server(address.split()[-1], token.split()[1], process, data)
+    address = process.stdout.readline()
+    return Server(address.split()[-1], (data / "token").read_text().strip(), process, data)
 
 
 def ended(server: Server) -> int:
@@ -197,7 +197,7 @@ def test_who_waits_is_told_of_a_page_to_look_at_meanwhile(server: Server) -> Non
     done = server.submit(SAM, *EDGESAM)
     page = re.search(r"http\S+", done.stderr.splitlines()[0])
     assert page is not None
-    answer = httpx2.get(page[0], headers={"accept": "text/html", "cookie": f"onnxbisect_token={server.token}"})
+    answer = httpx2.get(page[0], headers={"accept": "text/html", "authorization": f"Bearer {server.token}"})
     assert (answer.status_code, answer.headers["content-type"]) == (200, "text/html; charset=utf-8")
     assert SAM.name in answer.text
 

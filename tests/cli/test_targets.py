@@ -170,7 +170,8 @@ def test_the_readme_shows_what_is_printed(shell: Shell) -> None:
     run, model, *options = command.split()
     printed = shell.call(run, str(root / model), *options).out
     # what a search costs is shown, and held to, elsewhere
-    cost = re.compile(r"\d+ compiler calls?, [\d.]+ (?:s|min \d+ s)")
+    seconds = r"[\d.]+ (?:s|min \d+ s)"
+    cost = re.compile(rf"\d+ compiler calls?, {seconds} \({seconds} compiling\)")
     shown, documented = (cost.sub("…", text).splitlines() for text in (printed, rest.partition("```")[0]))
     assert shown == documented
 

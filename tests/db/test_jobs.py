@@ -286,6 +286,20 @@ def test_a_retry_begins_what_has_no_verdict_and_keeps_the_rest(database: Databas
     assert (ended.state, ended.verdict) == (JobState.DONE, Status.FAIL)
 
 
+def test_a_target_that_ended_unresolved_can_be_retried(database: Database) -> None:
+    """The disk was full, or the budget spent: what kept the compiler from an answer may be gone."""
+    job = asking(database, (1,), "x", "y")
+    good, unsure = job.searches
+    end(database, good.id, Status.FAIL)
+    end(database, unsure.id, Status.UNRESOLVED)
+    assert read(database, job).state == JobState.DONE
+    with database.transaction() as session:
+        lifecycle.retry(session, job.id, "")
+    kept, begun = read(database, job).searches
+    assert (kept.verdict, kept.report) == (Status.FAIL, REPORT)
+    assert (begun.state, begun.stage, begun.verdict, begun.report) == (JobState.QUEUED, Stage.PREPARE, None, None)
+
+
 def test_jobs_that_are_going_are_counted_by_tenant(database: Database) -> None:
     asking(database)
     done = asking(database)

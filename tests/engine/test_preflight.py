@@ -298,12 +298,6 @@ def test_a_clean_model_has_no_finding(tmp_path):
     assert findings(named("one", "two"), tmp_path) == {}
 
 
-def test_a_recursive_function_ends(tmp_path):
-    proto = parse(FUNCTION.replace("Relu(a)", "local.f(a)"), domains=', "local" : 1')
-    proto.functions[0].opset_import.append(helper.make_opsetid("local", 1))
-    assert "local-functions" in findings(proto, tmp_path)
-
-
 def test_functions_that_multiply_are_looked_at_once(tmp_path):
     """30 functions that each call the next one twice stand for a billion nodes."""
     local = '<domain: "local", opset_import: ["" : 17, "local" : 1]> '

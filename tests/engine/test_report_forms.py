@@ -276,6 +276,13 @@ def test_sarif_is_valid(report):
     jsonschema.validate(json.loads(text), SARIF_SCHEMA, format_checker=jsonschema.FormatChecker())
 
 
+def test_sarif_messages_have_no_links_but_ours():
+    report = plain_report()
+    report["model"]["name"] = "[a](https://evil.example) \\[b](c)"
+    result = json.loads(sarif(report))["runs"][0]["results"][0]
+    assert r"\[a\](https://evil.example) \\\[b\](c)" in result["message"]["text"]
+
+
 def test_sarif_results_are_the_culprits_at_their_lines_of_source():
     report = plain_report()
     softmax, pair = json.loads(sarif(report))["runs"][0]["results"]

@@ -1,5 +1,6 @@
 """Culprits by targets: rows that belong together, cells that say no more than the reports do, names that stay text."""
 
+import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -84,6 +85,11 @@ def test_names_are_text(form: Any) -> None:
     text = form(table(target("a", single(model, [1]), model=model), gone, model=model))
     assert "<img" not in text or form is not html
     assert not [char for char in text.replace("\n", "") if unicodedata.category(char) in {"Cc", "Cf"}]
+
+
+@pytest.mark.parametrize("form", [lambda found: "\n".join(lines(found)), markdown, html])
+def test_seconds_within_the_compiler_stand_beside_its_calls(form: Any) -> None:
+    assert re.search(r"\d compiler calls?, 3\.5 s \(7\.2 s compiling\)", form(table(target("a"), target("b"))))
 
 
 def test_variants_of_one_op_are_one_line_for_people() -> None:

@@ -43,11 +43,11 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]
     part.start()
     try:
         give_up = time.monotonic() + 120
-        while "token: " not in (said := part.log.read_text()):
+        while "the token is in " not in (said := part.log.read_text()):
             assert time.monotonic() < give_up, said
             time.sleep(0.1)
         words = said.split()
-        yield words[words.index("at") + 1], words[words.index("token:") + 1]
+        yield words[words.index("at") + 1], (folder / "data" / "token").read_text().strip()
     finally:
         assert part.stop() == 0
 

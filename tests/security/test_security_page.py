@@ -15,7 +15,7 @@ PAGE = (ROOT / "SECURITY.md").read_text()
     "path", sorted(set(re.findall(r"`(tests/[^`]+)`", PAGE) + re.findall(r"\]\(([^):]+)\)", PAGE)))
 )
 def test_what_the_page_names_is_there(path: str) -> None:
-    assert (ROOT / path).exists()
+    assert (ROOT / path.partition("#")[0]).exists()
 
 
 CHECKLIST = (ROOT / "docs" / "security-checklist.md").read_text()
@@ -23,7 +23,8 @@ CHECKLIST = (ROOT / "docs" / "security-checklist.md").read_text()
 
 def test_the_checklist_has_no_line_without_a_test() -> None:
     lines = re.findall(r"^\| (\d+) \|.*\| (.*) \|$", CHECKLIST, re.MULTILINE)
-    assert [int(number) for number, _ in lines] == list(range(1, 21))
+    assert [int(number) for number, _ in lines] == list(range(1, len(lines) + 1))
+    assert len(lines) >= 28
     assert all("`tests/" in tests for _, tests in lines)
 
 

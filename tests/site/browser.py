@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, expect, sync_playwright
 
 #: Without a sandbox since tests may run as root; without what would call home.
 _ARGUMENTS = (
@@ -60,13 +60,17 @@ def serving(folder: Path, **settings: str) -> Iterator[Installation]:
     try:
         assert process.stdout is not None
         url = re.search(r"http://\S+", process.stdout.readline())
-        token = re.search(r"obk_\S+", process.stdout.readline())
         assert url is not None, (folder / "log").read_text()
-        assert token is not None
-        yield Installation(url=url[0], token=token[0])
+        yield Installation(url=url[0], token=(folder / "token").read_text().strip())
     finally:
         process.terminate()
         process.communicate(timeout=30)
+
+
+def log_in(context: BrowserContext, url: str, token: str) -> None:
+    """Give the browser the cookie that the login page would."""
+    answer = context.request.post(f"{url}/login", form={"token": token}, headers={"Origin": url}, max_redirects=0)
+    assert answer.status == 303
 
 
 @contextmanager
@@ -124,7 +128,7 @@ def look(chromium: Browser, installation: Installation) -> Iterator[Look]:
         )
         contexts.append(context)
         context.set_default_timeout(_PATIENCE)
-        context.add_cookies([{"name": "onnxbisect_token", "value": installation.token, "url": installation.url}])
+        log_in(context, installation.url, installation.token)
         page = context.new_page()
 
         def complain(said: ConsoleMessage) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import hostile
 import httpx2
+import model_bytes
 import pytest
 from browser import Installation
 from webhook_receiver import saying
@@ -68,7 +69,9 @@ def scene(installation: Installation) -> Iterator[Scene]:
             name=f"{hostile.LINE}.onnx",
             labels={"repo": hostile.LINE, "long": "x" * 255},
         )
-        failed = submit(client, b"\x08\x08no model", ("whitelist", {"deny": "Exp"}), name=f"{hostile.LINE}.onnx")
+        failed = submit(
+            client, model_bytes.model(b"no model"), ("whitelist", {"deny": "Exp"}), name=f"{hostile.LINE}.onnx"
+        )
         asked = submit(client, NET, ("slow", REFUSED), budget={"calls": 6})
         for job in (done, several, attack, failed, asked):
             ended(client, job)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import Installation
+from browser import Installation, log_in
 from every_page import NO_PAGES, NOT_THERE, addresses, all_addresses, routes
 from playwright.sync_api import Browser, Page
 from scenery import Scene
@@ -34,7 +34,7 @@ def page(chromium: Browser, installation: Installation, dark: bool, width: int) 
         bypass_csp=True,
         reduced_motion="reduce",
     )
-    context.add_cookies([{"name": "onnxbisect_token", "value": installation.token, "url": installation.url}])
+    log_in(context, installation.url, installation.token)
     yield context.new_page()
     context.close()
 

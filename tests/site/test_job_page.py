@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import Installation, Look
+from browser import Installation, Look, log_in
 from callers import Callers
 from given import done, finish, refusing_exp, report_on, running, uploaded
 from live import served
@@ -237,7 +237,7 @@ def watched(callers: Callers, chromium: Browser) -> Iterator[Watched]:
     token = callers.token(Scope.SUBMIT)
     complaints: list[str] = []
     with served(callers.app, token) as client, chromium.new_context(base_url=str(client.base_url)) as context:
-        context.add_cookies([{"name": "onnxbisect_token", "value": token, "url": str(client.base_url)}])
+        log_in(context, str(client.base_url).rstrip("/"), token)
 
         def look(job: Job, query: str = "") -> Page:
             page = context.new_page()

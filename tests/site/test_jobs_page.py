@@ -3,6 +3,7 @@
 import re
 from typing import Any
 
+import model_bytes
 import pytest
 from browser import Installation, Look
 from callers import Callers
@@ -160,7 +161,9 @@ def test_names_are_text(client: TestClient, service: Service) -> None:
 
 def test_the_list_follows_a_job_to_its_end_and_keeps_ticks_and_focus(look: Look, installation: Installation) -> None:
     with installation.client() as client:
-        model = client.put("/v1/models?name=followed.onnx", content=b"no model at all").json()["sha256"]
+        model = client.put("/v1/models?name=followed.onnx", content=model_bytes.model(b"no model at all")).json()[
+            "sha256"
+        ]
         page = look("/jobs?text=followed.onnx")
         assert page.get_by_text("No job is like this").is_visible()
         terms = {"model": model, "targets": [{"backend": "vela"}]}

@@ -42,7 +42,7 @@ def test_the_address_that_serve_prints_logs_in_and_leaves_no_token_in_the_histor
 def test_another_site_cannot_use_the_cookie_to_change_anything(installation: Installation) -> None:
     with installation.client() as client:
         client.headers.pop("authorization")
-        client.cookies.set("onnxbisect_token", installation.token)
+        client.post("/login", data={"token": installation.token}, headers={"origin": installation.url})
         assert client.get("/v1/tokens").status_code == 200
         made = {"json": {"name": "ci", "scopes": ["read"]}}
         for headers in ({}, {"origin": "https://evil.example"}, {"sec-fetch-site": "cross-site"}):

@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import model_bytes
 import pytest
 from browser import Look
 from callers import Callers
@@ -18,7 +19,7 @@ from onnxbisect_db.workers import Presence
 from onnxbisect_worker.service import Service
 from onnxbisect_worker.settings import Settings
 
-ONNX = b"an onnx file, as far as the API knows"
+ONNX = model_bytes.model(b"a file")
 SHA256 = hashlib.sha256(ONNX).hexdigest()
 
 
@@ -202,7 +203,11 @@ def test_a_reader_is_told_that_he_cannot(callers: Callers) -> None:
 
 _DROP = """([where, files]) => {
   const transfer = new DataTransfer();
-  for (const [name, size] of files) transfer.items.add(new File([new Uint8Array(size)], name));
+  for (const [name, size] of files) {
+    const content = new Uint8Array(size);
+    content.set([8, 10, 58, 255, 255, 255, 127].slice(0, size)); // as a model begins
+    transfer.items.add(new File([content], name));
+  }
   for (const type of ["dragover", "drop"])
     document.querySelector(where).dispatchEvent(new DragEvent(type, { dataTransfer: transfer, bubbles: true }));
 }"""
@@ -250,7 +255,9 @@ def test_a_model_is_dropped_and_uploaded_while_the_rest_is_filled_in(look: Look)
 def test_an_upload_is_cancelled_and_a_wrong_choice_is_said(look: Look) -> None:
     page = look("/new")
     slow(page)
-    page.get_by_label("ONNX file").set_input_files({"name": "a.onnx", "mimeType": "", "buffer": b"x" * 3_000_000})
+    page.get_by_label("ONNX file").set_input_files(
+        {"name": "a.onnx", "mimeType": "", "buffer": model_bytes.model(size=3_000_000)}
+    )
     page.get_by_role("button", name="Cancel").click()
     page.get_by_label("ONNX file").wait_for(state="visible")
     page.evaluate(_DROP, ["main", [["a.onnx", 1], ["b.onnx", 1]]])
@@ -260,7 +267,7 @@ def test_an_upload_is_cancelled_and_a_wrong_choice_is_said(look: Look) -> None:
 
 def test_a_wrong_option_is_said_beside_its_field_and_the_upload_stays(look: Look) -> None:
     page = look("/new", width=375, refused=422)
-    model = {"name": "kept.onnx", "mimeType": "", "buffer": b"kept"}
+    model = {"name": "kept.onnx", "mimeType": "", "buffer": model_bytes.model(b"kept")}
     page.get_by_label("ONNX file").set_input_files(model)
     page.get_by_text("kept.onnx is uploaded.").wait_for(state="attached")
     options = tick(page, "whitelist")
@@ -282,7 +289,9 @@ def test_a_wrong_option_is_said_beside_its_field_and_the_upload_stays(look: Look
 
 def test_a_browser_without_scripts_makes_a_job(look: Look) -> None:
     page = look("/new", scripts=False)
-    page.get_by_label("ONNX file").set_input_files({"name": "plain.onnx", "mimeType": "", "buffer": b"plain"})
+    page.get_by_label("ONNX file").set_input_files(
+        {"name": "plain.onnx", "mimeType": "", "buffer": model_bytes.model(b"plain")}
+    )
     tick(page, "onnxruntime")
     page.get_by_role("button", name="Find the culprits").click()
     page.wait_for_url(re.compile("/jobs/[0-9a-f-]{36}$"))

@@ -33,6 +33,8 @@ class Compiler:
 
     universe: Universe
     rule: Callable[[UnitSet], bool]
+    #: What files have in them besides units, and keys have not.
+    weights: str = ""
     #: Pieces that kill whoever compiles them.
     deadly: Callable[[UnitSet], bool] = lambda units: False
     go: Event = field(default_factory=Event)
@@ -62,7 +64,7 @@ class Compiler:
 
     def file(self, units: UnitSet) -> str:
         """As if every piece had weights of its own."""
-        return hashlib.sha256(f"file of {units:x}".encode()).hexdigest()
+        return hashlib.sha256(f"file of {units:x}{self.weights}".encode()).hexdigest()
 
     def answer(self, units: UnitSet) -> Answer:
         with self.lock:

@@ -106,10 +106,11 @@ def searched(host: Host, prepared: Prepared) -> Searched:
             for number, it in enumerate(records)
         ]
 
-    def confirm(diagnosis: Diagnosis, answers: dict[UnitSet, Answer]) -> list[UnitSet]:
+    def confirm(diagnosis: Diagnosis, answers: dict[UnitSet, Answer]) -> dict[UnitSet, str]:
         own = [culprit.evidence.own for culprit in diagnosis.culprits]
         failed = {units: it.file_sha256 for units, it in answers.items() if it.verdict.failed}
-        return [units for units, digest in zip(own, host.digests(own), strict=True) if failed.get(units) != digest]
+        digests = dict(zip(own, host.digests(own), strict=True))
+        return {units: digest for units, digest in digests.items() if failed.get(units) != digest}
 
     with progress(prepared.universe) as observer:
         driver = Driver(

@@ -163,6 +163,17 @@ def test_a_model_of_too_many_nodes_inside_of_bodies_is_refused(tmp_path: Path) -
         host.prepare()
 
 
+def test_data_in_a_file_of_the_models_own_name_is_refused(tmp_path: Path) -> None:
+    place = Place.at(tmp_path / "data")
+    tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[4], data_location=TensorProto.EXTERNAL)
+    tensor.external_data.add(key="location", value="model.onnx")
+    raw = model(helper.make_node("Add", ["x", "w"], ["y"]), tensors=(tensor,))
+    files = {"model.onnx": place.files.put([bytes(16)]).sha256}
+    refused = pytest.raises(ModelError, match=r"A data file cannot lie at 'model\.onnx'")
+    with place.hosts() as hosts, hosts.lent(place.case(raw, files=files)) as host, refused:
+        host.prepare()
+
+
 def test_a_model_cannot_say_that_its_data_lies_in_a_strangers_file(tmp_path: Path) -> None:
     place = Place.at(tmp_path)
     secret = place.files.put([b"\1\2\3\4" * 4])

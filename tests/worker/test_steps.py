@@ -1,6 +1,8 @@
 """The steps of a job, called in any order, twice or never: it ends, with what the local driver finds."""
 
 import random
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -39,10 +41,13 @@ from onnxbisect_db.workers import Presence
 from onnxbisect_worker.asking import probe, probes_in_turn
 from onnxbisect_worker.bell import SilentBell
 from onnxbisect_worker.coordinating import advance
+from onnxbisect_worker.held_folders import temporary
 from onnxbisect_worker.hosting import Case, Host, HostLostError, ToolBrokenError
 from onnxbisect_worker.order import Order
 from onnxbisect_worker.place import Place
 from onnxbisect_worker.preparing import prepare
+from onnxbisect_worker.reporting import clear_reports
+from onnxbisect_worker.settings import Settings
 
 NewCrank = Callable[[Compiler], Crank]
 
@@ -89,8 +94,9 @@ def found_locally(compiler: Compiler) -> list[list[str]]:
         answer = answers.get(units)
         return answer is not None and answer.verdict.failed and answer.file_sha256 == compiler.file(units)
 
-    def confirm(diagnosis: Diagnosis, answers: dict[UnitSet, Answer]) -> Iterable[UnitSet]:
-        return [culprit.units for culprit in diagnosis.culprits if not seen(culprit.units, answers)]
+    def confirm(diagnosis: Diagnosis, answers: dict[UnitSet, Answer]) -> dict[UnitSet, str]:
+        own = [culprit.units for culprit in diagnosis.culprits if not seen(culprit.units, answers)]
+        return {units: compiler.file(units) for units in own}
 
     driver = Driver(
         universe=compiler.universe,
@@ -161,6 +167,25 @@ def test_a_culprit_that_was_known_from_elsewhere_is_compiled_from_its_own_file(c
     known = next(answer for answer in answers if answer.units == 0b100 and answer.cached)
     assert known.verdict.hints.nodes == ()  # "n1" is another node here
     assert list(it.read(job).searches[0].files) == ["culprits/4/model.onnx"]
+
+
+def test_a_culprit_s_own_file_takes_one_probe_whatever_is_on_record(crank: NewCrank) -> None:
+    """Models that share a refused op, each with its own weights: the last one's job is no longer than the second's."""
+    alike = Compiler(universe=chain([0, 1, 2, 3], solos=[0, 1, 2, 3]), rule=monotone([0b10]))
+    it = crank(alike)
+    probes, compiled = [], []
+    for number in range(6):
+        alike.weights = str(number)
+        before = alike.asked.total()
+        job = it.job(model=f"model {number}")
+        it.run(job)
+        with it.database.session() as session:
+            answers = records.answered(session, it.read(job).searches[0].id)
+        probes.append(len(answers))
+        compiled.append(alike.asked.total() - before)
+        assert list(it.read(job).searches[0].files) == ["culprits/2/model.onnx"]
+    assert len(set(probes[1:])) == 1
+    assert set(compiled[1:]) == {1}
 
 
 def test_what_a_hand_has_taken_it_gives_back_where_the_worker_stops(crank: NewCrank) -> None:
@@ -539,3 +564,30 @@ class Compiling:
     def __exit__(self, *_: object) -> None:
         self._it.compiler.go.set()
         self._thread.join(10)
+
+
+def test_what_a_killed_process_left_of_a_report_goes_at_the_next_start(tmp_path: Path) -> None:
+    settings = Settings(data=tmp_path)
+    program = """
+import sys, time
+from pathlib import Path
+from onnxbisect_worker.held_folders import temporary
+with temporary(Path(sys.argv[1])) as folder:
+    (folder / "report.json").write_text("half")
+    print("there", flush=True)
+    time.sleep(600)
+"""
+    left = settings.cache / "report-left"
+    command = [sys.executable, "-c", program, str(left)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "there\n"
+        clear_reports(settings)
+        assert (left / "report.json").exists()  # it is being written
+        process.kill()
+        process.wait()
+    clear_reports(settings)
+    assert not left.exists()
+    with temporary(settings.cache / "report-whole") as whole:
+        assert whole.is_dir()
+    assert list(settings.cache.iterdir()) == []

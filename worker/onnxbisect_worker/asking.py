@@ -11,6 +11,7 @@ from onnxbisect.answer import Answer
 from onnxbisect.borrowing import borrowed
 from onnxbisect.errors import OnnxBisectError
 from onnxbisect.verdict import Kind, Status
+from onnxbisect_backends.probing.culprit_files import OWN_FILE
 from onnxbisect_backends.probing.prober import Asked
 from onnxbisect_db import claims, naming, probes, queues
 from onnxbisect_db.claims import Claim
@@ -121,7 +122,7 @@ def _answer(place: Place, claim: Claim, hold: Hold, host: Host, stint: Stint) ->
     left = _seconds_left(place, claim)
     if left is not None and left <= 0:
         return _Told(ring=hold.write(lambda session: probes.give_back(session, claim, spent=True)))
-    key = claim.key or host.key(claim.units)
+    key = claim.key or _key(host, claim)
     named = hold.write(lambda session: naming.named(session, claim, key))
     if not named.mine:
         return _Told(ring=False)
@@ -130,6 +131,12 @@ def _answer(place: Place, claim: Claim, hold: Hold, host: Host, stint: Stint) ->
         return _written(place, claim, hold, stint, lambda session: probes.answer(session, claim, own, cached=True).ring)
     asked = host.ask(claim.units, seconds_left=left)
     return _written(place, claim, hold, stint, lambda session: _said(session, claim, asked))
+
+
+def _key(host: Host, claim: Claim) -> str:
+    """Of its structure; for a culprit's own file of that file, which no other answers for (see `culprit_files`)."""
+    own = host.digests([claim.units])[0] if claim.why == OWN_FILE else ""
+    return own or host.key(claim.units)
 
 
 def _written(place: Place, claim: Claim, hold: Hold, stint: Stint, say: Callable[[Session], bool]) -> _Told:

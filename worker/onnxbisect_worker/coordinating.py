@@ -186,7 +186,7 @@ def _own_files(place: Place, turn: Turn, hold: Hold, known: _Known, step: Plan) 
             log.warning("search %s: its culprits' own files are not asked about: %s", turn.search_id, error)
             return []
         seen |= {units for units, it in zip(doubtful, digests, strict=True) if failed[units].file_sha256 == it}
-    asked = {answer.units for answer in known.answers if answer.why == OWN_FILE and not answer.cached}
+    asked = {answer.units for answer in known.answers if answer.why == OWN_FILE}
     attempts = Counter(answer.units for answer in known.answers)
     wanted = [Ask(units=units, attempt=attempts[units], why=OWN_FILE) for units in own if units not in seen | asked]
     return known.affordable(wanted)

@@ -17,6 +17,7 @@ from onnxbisect_worker.model_client import ModelHosts
 from onnxbisect_worker.place import Place
 from onnxbisect_worker.presence import Attendance, worker_id
 from onnxbisect_worker.reconciling import Reconciler
+from onnxbisect_worker.reporting import clear_reports
 from onnxbisect_worker.service import Service
 from onnxbisect_worker.tasks import install
 
@@ -74,6 +75,7 @@ class Embedded:
     def start(self) -> None:
         """Begin; what is to be done is done when this returns, whatever the compilers may take to start."""
         state.should_stop = None
+        clear_reports(self._place.service.settings)
         self._thread.start()
         if not self._ready.wait(_START_SECONDS):
             raise RuntimeError("celery's worker did not start")

@@ -33,6 +33,7 @@ import onnxruntime  # noqa: F401 - see above
 from onnx import TensorProto, helper
 
 from onnxbisect.errors import OnnxBisectError
+from onnxbisect.model.allowance import directly
 from onnxbisect_backends import registry
 from onnxbisect_backends.probing.inquiry import inquire
 from onnxbisect_backends.probing.intake import Intake
@@ -178,7 +179,9 @@ def _rehearse() -> None:
     lock = hold(folder)
     try:
         onnx.save(model, folder / "model.onnx")
-        inquiry = inquire(Intake(folder / "model.onnx", {}), registry.make("whitelist", {"deny": "Relu"}))
+        inquiry = inquire(
+            Intake(folder / "model.onnx", {}, bounded=directly), registry.make("whitelist", {"deny": "Relu"})
+        )
         inquiry.key(1)
         inquiry.write(1, folder / "piece.onnx")
     finally:

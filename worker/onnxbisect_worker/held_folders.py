@@ -7,6 +7,8 @@ removed by anybody: that is how what killed processes left behind goes away.
 import fcntl
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
 
@@ -24,6 +26,17 @@ def hold(folder: Path, *, shared: bool = False) -> int:
         fcntl.flock(descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
         if _is_lock_of(descriptor, folder):
             return descriptor
+        os.close(descriptor)
+
+
+@contextmanager
+def temporary(folder: Path) -> Iterator[Path]:
+    """The folder, held within; afterwards it is gone."""
+    descriptor = hold(folder)
+    try:
+        yield folder
+    finally:
+        remove_held(folder)
         os.close(descriptor)
 
 

@@ -99,9 +99,9 @@ class ModelWork:
 
     def plain(self, text: str) -> str:
         """A sentence without this machine's paths."""
-        for path, words in ((self._model, self._setup.model_name), (self._calibration_folder, "of the job")):
-            text = text.replace(str(path), words)
-        return text
+        text = text.replace(str(self._calibration_folder), "of the job")
+        # the text may say why the model has no path
+        return text.replace(str(self._model), self._setup.model_name) if "_model" in vars(self) else text
 
     @property
     def _inquiry(self) -> Inquiry:

@@ -5,6 +5,7 @@ import logging
 from sqlalchemy.orm import Session
 
 from onnxbisect.errors import ModelError, OnnxBisectError, OptionError
+from onnxbisect_backends.probing.culprit_files import OWN_FILE
 from onnxbisect_db import plans, searches
 from onnxbisect_db.errors import LostTurnError
 from onnxbisect_db.searches import Turn
@@ -110,7 +111,8 @@ def _prepared(session: Session, turn: Turn, prepared: Prepared, sha256: str, gra
         units=len(prepared.universe),
         graph=graph,
     )
-    recalled = plans.recall(session, turn)
+    # the like search may be of a model with other weights, whose culprits' own files are not this model's
+    recalled = plans.recall(session, turn, without=OWN_FILE)
     if recalled:
         log.info("search %s: %d answers of an earlier search", turn.search_id, recalled)
     return searches.release(session, turn)

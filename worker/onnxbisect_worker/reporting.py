@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from uuid import uuid4
 
 from sqlalchemy.orm import Session
 
@@ -18,11 +18,14 @@ from onnxbisect_db.errors import LostTurnError
 from onnxbisect_db.searches import Turn
 from onnxbisect_db.states import Stage
 from onnxbisect_db.tables import Search
+from onnxbisect_worker import held_folders
 from onnxbisect_worker.hold import Hold
 from onnxbisect_worker.place import Place
 from onnxbisect_worker.preparing import give_up
+from onnxbisect_worker.settings import Settings
 
 _CHUNK = 1 << 20
+_PREFIX = "report-"
 
 log = logging.getLogger(__name__)
 
@@ -36,10 +39,9 @@ def write_report(place: Place, search_id: str) -> None:
     if turn is None:
         return
     cache = place.service.settings.cache
-    cache.mkdir(parents=True, exist_ok=True)
-    with Hold(place, turn) as hold, TemporaryDirectory(prefix="report-", dir=cache) as folder:
+    with Hold(place, turn) as hold, held_folders.temporary(cache / f"{_PREFIX}{uuid4().hex}") as folder:
         try:
-            verdict, report, files = _stored(place, turn, hold, Path(folder))
+            verdict, report, files = _stored(place, turn, hold, folder)
         except OnnxBisectError as error:
             give_up(place, turn, hold, error)
             return
@@ -48,6 +50,12 @@ def write_report(place: Place, search_id: str) -> None:
         except LostTurnError:
             return
     log.info("search %s: over, %s", search_id, verdict)
+
+
+def clear_reports(settings: Settings) -> None:
+    """Remove what processes left behind that were killed while they wrote a report."""
+    for left in settings.cache.glob(f"{_PREFIX}*"):
+        held_folders.remove(left)
 
 
 def _stored(place: Place, turn: Turn, hold: Hold, folder: Path) -> tuple[Status, str, Mapping[str, str]]:

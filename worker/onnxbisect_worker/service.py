@@ -1,7 +1,11 @@
 """What every process of the service holds in its hands: settings, database, files, and the bell."""
 
+import errno
+import tempfile
 from dataclasses import dataclass
+from pathlib import Path
 
+from onnxbisect.errors import OptionError
 from onnxbisect_db.database import Database
 from onnxbisect_db.files import Files
 from onnxbisect_worker.bell import Bell
@@ -23,11 +27,27 @@ class Service:
 
 
 def open_service(settings: Settings, bell: Bell) -> Service:
-    """Make folders and connect; touches the tables of nothing. OptionError where the database's URL is wrong."""
-    settings.data.mkdir(mode=0o700, parents=True, exist_ok=True)  # models and secrets are nobody else's
+    """Make folders and connect; touches the tables of nothing. OptionError where the database's URL is wrong, or the
+    data folder cannot be written.
+    """
+    _begin_folder(settings.data)
     return Service(
         settings=settings,
         database=Database(settings.database),
         files=Files(settings.files, floor=settings.disk_floor),
         bell=bell,
     )
+
+
+def _begin_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # models and secrets are nobody else's
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):  # reports can be read all the same, and jobs be deleted
+            return
+        raise OptionError(
+            f"The data folder {folder} cannot be written ({error.strerror}): name another with --data or "
+            f"ONNXBISECT_DATA, or let this user write there."
+        ) from error

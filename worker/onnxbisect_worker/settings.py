@@ -1,6 +1,7 @@
 """What an installation of the service is told by its environment: `ONNXBISECT_*`, one class for all processes."""
 
 from datetime import timedelta
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -40,6 +41,16 @@ class Settings(BaseSettings):
     host: str = Field(default="127.0.0.1", description="address to listen on")
     port: int = Field(default=8321, ge=0, le=65535, description="port to listen on; 0 for any that is free")
     public_url: str | None = Field(default=None, description="where clients reach the service, for links in messages")
+    allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(), description="hosts that requests may name, as bisect.example.org,*.lan; any if unset"
+    )
+    connections: int = Field(default=512, ge=8, description="connections that the API has open at a time")
+    address_connections: int = Field(
+        default=128, ge=4, description="connections from one address, but a trusted proxy's"
+    )
+    trusted_proxies: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(), description="proxies whose X-Forwarded-For and -Proto count, as 127.0.0.1,10.0.0.0/8"
+    )
     log_format: Literal["text", "json"] = Field(default="text", description="how log lines look")
 
     slots: int = Field(default=2, ge=1, le=256, description="compiles that one worker runs at a time")
@@ -66,10 +77,13 @@ class Settings(BaseSettings):
     upload_bytes: int = Field(default=16 << 30, gt=0, description="the largest file that may be uploaded")
     disk_floor: int = Field(default=1 << 30, ge=0, description="bytes of the data folder's disk that stay free")
     nodes: int = Field(default=200_000, gt=0, description="nodes of the largest model that is taken")
-    tenant_bytes: int | None = Field(default=None, gt=0, description="bytes of models that one tenant may keep here")
+    tenant_bytes: int = Field(default=64 << 30, gt=0, description="bytes of uploads that one tenant may keep here")
+    tenant_webhooks: int = Field(default=20, ge=0, description="webhooks of one tenant, besides those of its jobs")
     tenant_jobs: int = Field(default=1000, gt=0, description="jobs of one tenant that may wait or run at a time")
     requests: str = Field(default="1200/minute", description="requests of one token")
     uploads: str = Field(default="120/minute", description="uploads and new jobs of one token")
+    token_uploads: int = Field(default=8, gt=0, description="uploads that one token has open at a time")
+    token_streams: int = Field(default=64, gt=0, description="event streams that one token has open at a time")
     failures: str = Field(default="20/minute", description="wrong tokens from one address")
 
     webhook_allow: Annotated[tuple[str, ...], NoDecode] = Field(
@@ -84,15 +98,37 @@ class Settings(BaseSettings):
         default=None, gt=0, le=_CENTURY, description="after how many days unused models are deleted"
     )
 
-    @field_validator("webhook_allow", "compiler_env", mode="before")
+    @field_validator("webhook_allow", "compiler_env", "trusted_proxies", "allowed_hosts", mode="before")
     @classmethod
     def _listed(cls, value: object) -> object:
         return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+    @field_validator("data", mode="before")
+    @classmethod
+    def _named(cls, value: object) -> object:
+        if value == "":
+            raise ValueError("it is empty: name a folder, or leave it out")
+        return value
 
     @field_validator("webhook_allow")
     @classmethod
     def _understood(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         Allowed.read(value)
+        return value
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _networks(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for each in value:
+            ip_network(each)  # its ValueError names what is wrong
+        return value
+
+    @field_validator("allowed_hosts")
+    @classmethod
+    def _hosts(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for host in value:
+            if "/" in host or ":" in host or "*" in host.removeprefix("*."):
+                raise ValueError(f"{host!r} is no host: write bisect.example.org, or *.example.org, without a port")
         return value
 
     @field_validator("redis_url")
@@ -111,6 +147,11 @@ class Settings(BaseSettings):
         if value is not None and "@" in urlsplit(value).netloc:
             raise ValueError("it must have no user and no password: all links have it in them")
         return value
+
+    @property
+    def is_https(self) -> bool:
+        """Whether clients reach the service over TLS."""
+        return (self.public_url or "").lower().startswith("https:")
 
     @property
     def database(self) -> str:

@@ -31,6 +31,7 @@ from onnxbisect_worker.niceness import make_way
 from onnxbisect_worker.place import Place
 from onnxbisect_worker.presence import Attendance, worker_id
 from onnxbisect_worker.reconciling import Reconciler
+from onnxbisect_worker.reporting import clear_reports
 from onnxbisect_worker.secrecy import keep_secrets
 from onnxbisect_worker.service import Service, open_service
 from onnxbisect_worker.settings import Settings
@@ -70,6 +71,7 @@ def work(settings: Settings, *, backends: Sequence[str] = (), control: bool = Fa
     if not control:
         make_way(_NICE)
     service = _opened(settings, app)
+    clear_reports(settings)
     trunk = Trunk(host_environment(hosts_folder(settings)))  # imports while celery starts
     name, stopping, lifeline = worker_id(), Event(), Lifeline()
     more = _CONTROL_HANDS if backends and control else 0

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Header, Query, Response
 from fastapi.sse import KEEPALIVE_COMMENT, EventSourceResponse, format_sse_event
 from starlette.concurrency import run_in_threadpool
 
-from onnxbisect_api.access import Caller, Reader
+from onnxbisect_api.access import Caller, Listener, demand_good
 from onnxbisect_api.found import job_of
 from onnxbisect_api.names import RowId
 from onnxbisect_api.problems import Problem
@@ -21,8 +21,8 @@ from onnxbisect_worker.service import Service
 
 router = APIRouter(tags=["events"])
 
-#: Proxies close what is silent for longer.
-_HEARTBEAT_SECONDS = 15.0
+#: Proxies close what is silent for long, and a token that is revoked ends its streams after so many seconds at most.
+_HEARTBEAT_SECONDS = 5.0
 _RETRY_MILLISECONDS = 2000
 _AT_A_TIME = 500
 _LARGEST = 2**31 - 1
@@ -50,7 +50,7 @@ _STREAM: dict[int | str, dict[str, Any]] = {
 async def stream(
     job_id: RowId,
     service: TheService,
-    caller: Reader,
+    caller: Listener,
     watch: TheWatch,
     after: Annotated[int, Query(ge=0, le=_LARGEST, description="the number of the last event that is known")] = 0,
     last_event_id: Annotated[
@@ -78,6 +78,7 @@ class _SoFar:
 
 def _read(service: Service, caller: Caller, job_id: str, known: int) -> _SoFar:
     with service.database.session() as session:
+        demand_good(session, caller)
         job = job_of(session, job_id, caller)
         found = events.after(session, job_id, known, _AT_A_TIME)
         return _SoFar(found, known, ended=JobState(job.state).ended, count=job.events)
@@ -90,13 +91,13 @@ async def _told(service: Service, caller: Caller, watch: Watch, job_id: str, so_
             yield _written(event)
         if so_far.over:
             return
-        while not so_far.more and not await watch.past(job_id, so_far.known, seconds=_HEARTBEAT_SECONDS):
+        if not so_far.more and not await watch.past(job_id, so_far.known, seconds=_HEARTBEAT_SECONDS):
             if watch.ended:
                 return
             yield KEEPALIVE_COMMENT
         try:
             so_far = await run_in_threadpool(_read, service, caller, job_id, so_far.known)
-        except Problem:  # it was deleted
+        except Problem:  # the job was deleted, or the token revoked
             return
 
 

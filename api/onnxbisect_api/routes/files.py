@@ -4,7 +4,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 
-from onnxbisect_api.access import Contributor, Reader, Submitter
+from onnxbisect_api.access import Reader, Submitter, Uploader
 from onnxbisect_api.addresses import TheAddresses
 from onnxbisect_api.names import Sha256
 from onnxbisect_api.problems import missing
@@ -28,7 +28,7 @@ class FileView(BaseModel):
 
 
 @router.put("/files", summary="Upload a file that a job is to speak of", openapi_extra={"requestBody": _RAW})
-async def put(request: Request, service: TheService, caller: Contributor, addresses: TheAddresses) -> FileView:
+async def put(request: Request, service: TheService, caller: Uploader, addresses: TheAddresses) -> FileView:
     """The body is the file, as it is: a sample of the model's inputs, for the `calibration` of a job."""
     left = await run_in_threadpool(room, service, caller.tenant)
     demand_length(request, left)

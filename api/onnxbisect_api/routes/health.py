@@ -20,14 +20,12 @@ class HealthView(BaseModel):
     status: str = "ok"
 
 
-@router.head("/livez", include_in_schema=False)
 @router.get("/livez", summary="Whether the process lives")
 async def live() -> HealthView:
     """It answers, so it does: nothing else is looked at, since a restart would not mend it."""
     return HealthView()
 
 
-@router.head("/readyz", include_in_schema=False)
 @router.get("/readyz", summary="Whether requests may be sent here")
 def ready(service: TheService) -> HealthView:
     """The database is there with this version's tables, and so is the queue; else a 503 that says what is not."""

@@ -2,7 +2,7 @@
 
 from fastapi import APIRouter, Request, Response
 
-from onnxbisect_api.access import Contributor
+from onnxbisect_api.access import Uploader
 from onnxbisect_api.addresses import TheAddresses
 from onnxbisect_api.job_form import FormRoute, JobDocument
 from onnxbisect_api.job_making import accepted, made
@@ -19,7 +19,7 @@ router = APIRouter(route_class=FormRoute, include_in_schema=False)
 async def submit(
     request: Request,
     service: TheService,
-    caller: Contributor,
+    caller: Uploader,
     addresses: TheAddresses,
     response: Response,
     idempotency_key: IdempotencyKey = None,

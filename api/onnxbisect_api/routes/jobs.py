@@ -10,7 +10,7 @@ from starlette.concurrency import run_in_threadpool
 
 from onnxbisect.verdict import Status
 from onnxbisect_api import job_form
-from onnxbisect_api.access import Caller, Contributor, Reader, Submitter
+from onnxbisect_api.access import Caller, Contributor, Reader, Submitter, demand_good
 from onnxbisect_api.addresses import TheAddresses
 from onnxbisect_api.job_making import accepted, demand_few, made, ring
 from onnxbisect_api.job_request import ONE_LINE, BackendName, JobRequest
@@ -147,6 +147,7 @@ def delete(job_id: RowId, service: TheService, caller: Submitter) -> None:
 
 def _read(service: Service, caller: Caller, addresses: TheAddresses, job_id: str) -> tuple[Job, JobView]:
     with service.database.session() as session:
+        demand_good(session, caller)
         job = jobs.get(session, job_id, caller.tenant)
         if job is None:
             raise missing("job")

@@ -11,10 +11,10 @@ from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
 
 from onnxbisect_api import cursors
-from onnxbisect_api.access import Contributor, Reader, Submitter
+from onnxbisect_api.access import Reader, Submitter, Uploader
 from onnxbisect_api.addresses import Addresses, TheAddresses
 from onnxbisect_api.model_form import Form
-from onnxbisect_api.model_upload import note, note_form, receive_form
+from onnxbisect_api.model_upload import ModelFile, note, note_form, receive_form
 from onnxbisect_api.names import Sha256
 from onnxbisect_api.pages import Paged
 from onnxbisect_api.problems import Problem, missing
@@ -75,7 +75,7 @@ async def put(
     request: Request,
     response: Response,
     service: TheService,
-    caller: Contributor,
+    caller: Uploader,
     addresses: TheAddresses,
     name: Annotated[str | None, Query(description="what to call it; else as `Content-Disposition` says")] = None,
 ) -> UploadedView:
@@ -87,7 +87,7 @@ async def put(
     left = await run_in_threadpool(room, service, caller.tenant)
     demand_length(request, left)
     said = name if name is not None else _told(request)
-    file = service.files.begin(limit=left.limit, beside=DIGESTS)
+    file = ModelFile(service.files.begin(limit=left.limit, beside=DIGESTS))
 
     def finish() -> UploadedView:
         room(service, caller.tenant).demand(file.seal().size)
@@ -113,7 +113,7 @@ async def put(
     responses={201: {"model": UploadedView, "description": "It was not here before"}},
 )
 async def post(
-    request: Request, response: Response, service: TheService, caller: Contributor, addresses: TheAddresses
+    request: Request, response: Response, service: TheService, caller: Uploader, addresses: TheAddresses
 ) -> UploadedView:
     """A form: the ONNX file in the field `model`, each file of its data in a field `data`, whose file name is the
     location that the model has for it, such as `weights/a.bin`. Ask `HEAD /v1/models/{sha256}` first here, too, with

@@ -15,6 +15,7 @@ from onnxbisect_api.pages import PagedRows
 from onnxbisect_api.problems import missing
 from onnxbisect_api.service import TheService
 from onnxbisect_db import deliveries, endpoints
+from onnxbisect_db.errors import QuotaError
 from onnxbisect_db.states import DeliveryState, EventType
 from onnxbisect_db.tables import Delivery, Endpoint
 from onnxbisect_worker import outbound
@@ -86,6 +87,7 @@ def create(wanted: EndpointRequest, service: TheService, caller: Admin) -> Endpo
         raise OptionError(complaint)
     events = [EventType(event) for event in wanted.events]
     with service.database.transaction() as session:
+        _demand_room(session, service, caller)
         endpoint = endpoints.add(session, tenant=caller.tenant, url=wanted.url, events=events)
     return _with_secret(endpoint)
 
@@ -168,6 +170,13 @@ def redeliver(delivery_id: RowId, service: TheService, caller: Admin) -> Deliver
         raise missing("delivery")
     service.bell.delivery(found.id)
     return _delivery_view(found)
+
+
+def _demand_room(session: Session, service: Service, caller: Caller) -> None:
+    """A 507 where the tenant has as many webhooks as it may: each is told of every job."""
+    most = service.settings.tenant_webhooks
+    if len(endpoints.listed(session, caller.tenant)) >= most:
+        raise QuotaError(f"You have {most} webhooks already: delete one that you do not need.")
 
 
 def _changed(

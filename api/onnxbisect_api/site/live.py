@@ -13,7 +13,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.sse import KEEPALIVE_COMMENT, EventSourceResponse, format_sse_event
 from starlette.concurrency import run_in_threadpool
 
-from onnxbisect_api.access import Caller, Reader
+from onnxbisect_api.access import Caller, Listener, demand_good
 from onnxbisect_api.addresses import Addresses, TheAddresses
 from onnxbisect_api.known import Known
 from onnxbisect_api.names import RowId
@@ -30,8 +30,8 @@ router = APIRouter()
 
 #: However much happens, the page changes twice a second at most.
 _PAUSE_SECONDS = 0.5
-#: Proxies close what is silent for longer; and a worker that comes is no event of the job.
-_HEARTBEAT_SECONDS = 15.0
+#: Proxies close what is silent for long; a worker that comes is no event of the job; and a token may be revoked.
+_HEARTBEAT_SECONDS = 5.0
 _RETRY_MILLISECONDS = 1000
 _UNBUFFERED = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
@@ -64,7 +64,7 @@ async def stream(
     job_id: RowId,
     request: Request,
     service: TheService,
-    caller: Reader,
+    caller: Listener,
     addresses: TheAddresses,
     watch: TheWatch,
     shape: Annotated[str, Query(max_length=20)],
@@ -105,12 +105,14 @@ async def _told(place: _Place, watch: Watch, look: _Look, shape: str) -> AsyncIt
             yield KEEPALIVE_COMMENT
         try:
             look = await run_in_threadpool(_look, place)
-        except Problem:  # it was deleted
+        except Problem:  # the job was deleted, or the token revoked
             break
     yield format_sse_event(data_str="", event="anew")
 
 
 def _look(place: _Place) -> _Look:
+    with place.service.database.session() as session:
+        demand_good(session, place.caller)
     now = situation(place.service, place.known, place.caller, place.addresses, place.job_id, place.target)
     may_submit = bool(place.caller.scopes & {Scope.SUBMIT, Scope.ADMIN})
     return _Look(

@@ -13,7 +13,7 @@ from starlette.concurrency import run_in_threadpool
 
 from onnxbisect.errors import OnnxBisectError
 from onnxbisect_api import targets
-from onnxbisect_api.access import Caller, Contributor, Submitter
+from onnxbisect_api.access import Caller, Contributor, Submitter, Uploader
 from onnxbisect_api.addresses import Addresses, TheAddresses
 from onnxbisect_api.backend_view import BackendView, OptionView, backend_views
 from onnxbisect_api.job_form import FormRoute
@@ -40,7 +40,7 @@ _MORE = ("budget_calls", "budget_seconds", "seconds", "recheck")
 
 
 @_forms.post("/new")
-async def bring(request: Request, service: TheService, caller: Contributor, addresses: TheAddresses) -> Response:
+async def bring(request: Request, service: TheService, caller: Uploader, addresses: TheAddresses) -> Response:
     """The form with its file, read as it comes."""
     typed = Typed()
 

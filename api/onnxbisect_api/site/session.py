@@ -1,4 +1,4 @@
-"""Logging in with a token, which the browser then keeps in a cookie that no script can read."""
+"""Logging in with a token. The browser then has the id of a session in a cookie that no script can read."""
 
 from typing import Annotated
 from urllib.parse import quote, unquote, urlsplit
@@ -6,14 +6,16 @@ from urllib.parse import quote, unquote, urlsplit
 from fastapi import APIRouter, Form, Query, Request, Response
 from fastapi.responses import RedirectResponse
 
-from onnxbisect_api.access import COOKIE, Door
+from onnxbisect_api.access import COOKIE, Door, address_of
 from onnxbisect_api.origin import demand_own_page
 from onnxbisect_api.problems import Problem
+from onnxbisect_api.service import TheService
 from onnxbisect_api.site.rendering import page
+from onnxbisect_db.browser_sessions import LASTS
+from onnxbisect_worker.service import Service
 
 router = APIRouter()
 
-_THIRTY_DAYS = 30 * 86_400
 _HOME = "/jobs"
 _WRONG = "This token is unknown, expired or revoked."
 
@@ -27,33 +29,39 @@ def login_page(request: Request, onward: Annotated[str, Query(alias="next", max_
 @router.post("/login")
 def login(
     request: Request,
+    service: TheService,
     token: Annotated[str, Form(max_length=200)],
     onward: Annotated[str, Form(alias="next", max_length=4000)] = _HOME,
 ) -> Response:
     """Back to where he was going."""
     demand_own_page(request)
     door: Door = request.app.state.door
-    text = token.strip()
     try:
-        good = door.token(text, request.client.host if request.client is not None else "") is not None
-        complaint = _WRONG
+        good, complaint = door.token(token.strip(), address_of(request)), _WRONG
     except Problem as problem:  # too many wrong ones
-        good, complaint = False, problem.detail
-    if not good:
+        good, complaint = None, problem.detail
+    if good is None:
         return page(request, "login.html.j2", None, status=401, onward=_local(onward), complaint=complaint)
     answer = RedirectResponse(_local(onward), 303)
     answer.set_cookie(
-        COOKIE, text, max_age=_THIRTY_DAYS, httponly=True, samesite="lax", secure=request.url.scheme == "https"
+        COOKIE,
+        door.begin_session(good),
+        max_age=int(LASTS.total_seconds()),
+        httponly=True,
+        samesite="lax",
+        secure=_is_https(request, service),
     )
     return answer
 
 
 @router.post("/logout")
-def logout(request: Request) -> Response:
-    """Forgets the cookie; the token stays good."""
+def logout(request: Request, service: TheService) -> Response:
+    """Ends the browser's session; the token stays good."""
     demand_own_page(request)
+    door: Door = request.app.state.door
+    door.end_session(request.cookies.get(COOKIE, ""))
     answer = RedirectResponse("/login", 303)
-    answer.delete_cookie(COOKIE, httponly=True, samesite="lax")
+    answer.delete_cookie(COOKIE, httponly=True, samesite="lax", secure=_is_https(request, service))
     return answer
 
 
@@ -64,6 +72,10 @@ def to_login(request: Request) -> Response:
     was = request.url.path + (f"?{request.url.query}" if request.url.query else "")
     onward = was if request.method == "GET" else _HOME
     return RedirectResponse(f"/login?next={quote(onward, safe='')}", 303)
+
+
+def _is_https(request: Request, service: Service) -> bool:
+    return service.settings.is_https or request.url.scheme == "https"
 
 
 def _local(onward: str) -> str:

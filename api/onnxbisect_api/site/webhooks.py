@@ -11,11 +11,12 @@ from fastapi import APIRouter, Form, Request, Response
 from fastapi.responses import RedirectResponse
 from pydantic import ValidationError
 
-from onnxbisect.errors import OptionError
+from onnxbisect.errors import OnnxBisectError
 from onnxbisect_api import mistakes
 from onnxbisect_api.access import Admin, Caller
 from onnxbisect_api.names import RowId
 from onnxbisect_api.pages import PagedRows
+from onnxbisect_api.problems import told
 from onnxbisect_api.routes import webhooks as rest
 from onnxbisect_api.routes.webhooks import EndpointRequest, EndpointView
 from onnxbisect_api.service import TheService
@@ -49,8 +50,9 @@ def create(
     except ValidationError as error:
         said = f"{mistakes.sentence(error.errors()[0])}."
         return _list(request, service, caller, url=url, complaint=said, status=422)
-    except OptionError as error:
-        return _list(request, service, caller, url=url, complaint=str(error), status=422)
+    except OnnxBisectError as error:
+        status, said = told(error)
+        return _list(request, service, caller, url=url, complaint=said, status=status)
     return _list(request, service, caller, fresh=made.id, secret=made.secret)
 
 

@@ -3,7 +3,8 @@
 A culprit's file is handed out only when a fresh process was seen to fail on exactly its bytes. Mostly the search
 itself has done that; its probe is then cut again, and equal bytes are the proof. Where the verdict came from
 another place of equal structure (its weights differ, so its bytes do), the driver is asked to compile this file
-too, and keeps the answer, so that the next run need not.
+too, and keeps the answer under the digest of the file, so that the next run need not. Under the key of its
+structure all files that share it would be attempts of one question, and each new one would walk through them all.
 """
 
 from collections.abc import Mapping
@@ -31,9 +32,10 @@ class CulpritFiles:
         self._folder = folder
         self._digests: dict[UnitSet, str] = {}
 
-    def unseen(self, diagnosis: Diagnosis, answers: Mapping[UnitSet, Answer]) -> list[UnitSet]:
-        """Culprits whose own file no compiler has failed on yet (`driver.Confirm`)."""
-        return [culprit.evidence.own for culprit in diagnosis.culprits if not self.is_seen(culprit, answers)]
+    def unseen(self, diagnosis: Diagnosis, answers: Mapping[UnitSet, Answer]) -> dict[UnitSet, str]:
+        """Culprits whose own file no compiler has failed on yet, each with the file's digest (`driver.Confirm`)."""
+        own = [culprit.evidence.own for culprit in diagnosis.culprits if not self.is_seen(culprit, answers)]
+        return {units: self.digest(units) for units in own if self.digest(units)}
 
     def is_seen(self, culprit: Culprit, answers: Mapping[UnitSet, Answer]) -> bool:
         """Whether a compiler failed on exactly the bytes that `write` would write."""

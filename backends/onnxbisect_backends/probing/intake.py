@@ -7,8 +7,10 @@ from onnxbisect.cut import Cutter, write
 from onnxbisect.dressing import Dressing
 from onnxbisect.errors import ModelError
 from onnxbisect.model import Established, Model, load
+from onnxbisect.model.allowance import Bounded
 from onnxbisect.unitset import UnitSet
 from onnxbisect_backends.contract import Backend, Description
+from onnxbisect_backends.probing.forked import forked
 from onnxbisect_backends.probing.prober import WriteProbe
 from onnxbisect_backends.probing.validity import Validity
 
@@ -23,9 +25,12 @@ class Intake:
         *,
         most_nodes: int | None = None,
         established: Established | None = None,
+        bounded: Bounded = forked,
     ) -> None:
         """The arguments are those of `load`. Raises ModelError, also for a model of more nodes than `most_nodes`."""
-        self.model = load(path, input_shapes=input_shapes, most_nodes=most_nodes, established=established)
+        self.model = load(
+            path, input_shapes=input_shapes, most_nodes=most_nodes, established=established, bounded=bounded
+        )
         self.cutter = Cutter(self.model)
         self.validity = Validity(self.model.path, self.model.universe.everything)
 

@@ -5,16 +5,18 @@ import shutil
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 from threading import Lock
 from time import perf_counter
 from typing import Protocol
 
 from onnxbisect.answer import Answer, shorten_log
+from onnxbisect.compile_time import Compiled, TimeLimit, time_limit
 from onnxbisect.errors import OnnxBisectError
 from onnxbisect.unitset import UnitSet
 from onnxbisect.verdict import Hints, Kind, Status, Verdict
-from onnxbisect_backends.contract import Backend, Limits
+from onnxbisect_backends.contract import Backend, Limits, Outcome
 
 #: The probe's file name: short, without anything that a compiler could trip over, the same in every folder.
 PROBE_NAME = "model.onnx"
@@ -54,7 +56,10 @@ class Probes(Protocol):
 
 
 class Prober:
-    """Asks one backend about pieces of one model; every question has a folder of its own, gone when it is answered."""
+    """Asks one backend about pieces of one model; every question has a folder of its own, gone when it is answered.
+
+    It remembers how long compiles took, and gives up those that take several times as long as they should.
+    """
 
     def __init__(
         self,
@@ -74,6 +79,7 @@ class Prober:
         self._folder = folder
         # onnx cuts under the interpreter's lock anyway; waiting here costs nothing and keeps the cutter single-minded.
         self._cutting = Lock()
+        self._compiled: list[Compiled] = []
 
     def ask(self, units: UnitSet, seconds_left: float | None = None) -> Asked:
         """Cut, compile and judge; trouble on this side is an unresolved answer, so one probe never ends a search.
@@ -115,18 +121,21 @@ class Prober:
         limits = self._limits
         if limits.confinement is not None:
             limits = replace(limits, confinement=replace(limits.confinement, probe=probe, workdir=workdir))
-        if seconds_left is not None:
-            limits = replace(limits, seconds_left=max(seconds_left, 0.1))
+        left = inf if seconds_left is None else max(seconds_left, 0.1)
+        usual = time_limit(self._compiled[:], units)
+        limits = replace(limits, seconds_left=left if usual is None else min(left, usual.seconds))
         try:
             outcome = self._backend.compile(probe, workdir, limits)
-            if outcome.timed_out and outcome.seconds >= limits.seconds_left:
+            if outcome.timed_out and outcome.seconds >= left:
                 return Asked(answer=None, compiled=True, engine_seconds=engine_seconds)
-            verdict = self._backend.judge(outcome)
+            verdict = _given_up(outcome, usual) or self._backend.judge(outcome)
         except OnnxBisectError:
             raise
         except Exception as error:  # a third party's backend; its bug is not the model's
             what = f"the backend raised {type(error).__name__}: {error}"
             return Asked(answer=_unresolved(Kind.ERROR, what), compiled=True, engine_seconds=engine_seconds)
+        if verdict.status is not Status.UNRESOLVED:
+            self._compiled.append(Compiled(units=units, seconds=outcome.seconds, passed=verdict.passed))
         verdict = replace(verdict, hints=_in_model_names(verdict.hints, renamed))
         file_sha256 = ""
         if verdict.failed:
@@ -148,6 +157,17 @@ def file_digest(probe: Path) -> str:
         with path.open("rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
     return digest.hexdigest()
+
+
+def _given_up(outcome: Outcome, usual: TimeLimit | None) -> Verdict | None:
+    """The verdict where a compile was killed since it took too long for its size, and not at the backend's limit."""
+    if usual is None or not outcome.timed_out or outcome.seconds < usual.seconds:
+        return None
+    message = (
+        f"Killed after {outcome.seconds:.0f} seconds; a probe of its size was expected to take {usual.expected:.1f} "
+        f"seconds. The next run asks it again."
+    )
+    return Verdict(status=Status.UNRESOLVED, kind=Kind.TIMEOUT, message=message, seconds=outcome.seconds)
 
 
 def _unresolved(kind: Kind, message: str) -> Answer:

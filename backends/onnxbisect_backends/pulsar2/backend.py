@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shutil
-import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +27,7 @@ from onnxbisect_backends.pulsar2.names import Hardware
 from onnxbisect_backends.pulsar2.question import Question
 from onnxbisect_backends.pulsar2.schema import BuildConfig
 from onnxbisect_backends.pulsar2.settings import Options, read_settings, scalars
+from onnxbisect_backends.working_folder import working_folder
 
 _MODEL, _CONFIG = "model.onnx", "config.json"
 #: What a build writes, last of all.
@@ -160,8 +160,8 @@ class Pulsar2Backend:
         return _of_container(outcome, limits)
 
     def _version(self) -> str:
-        with tempfile.TemporaryDirectory(prefix="onnx-bisect-") as folder:
-            outcome = self._run(["pulsar2", "version"], Path(folder), _VERSION_LIMITS)
+        with working_folder() as folder:
+            outcome = self._run(["pulsar2", "version"], folder, _VERSION_LIMITS)
         match = _VERSION.search(outcome.log)
         if match is None:
             said = outcome.broken or outcome.log.strip()[-200:]

@@ -1,6 +1,7 @@
 """Computes tensors of a model in onnxruntime, running only what leads to them."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from math import inf
 
 import numpy as np
 import onnx
@@ -12,7 +13,7 @@ from onnxbisect.model.model import Model
 from onnxbisect.model.opaque import opaque_nodes
 from onnxbisect.model.runnable import add_input, assemble, culprit, fed_name, probe_value, select
 from onnxbisect.model.scopes import domain_of, reads
-from onnxbisect.model.session import Session
+from onnxbisect.model.session import Clock, Session
 
 #: One set of values for the model's inputs, by name.
 Sample = Mapping[str, np.ndarray]
@@ -54,9 +55,10 @@ class Computation:
     """Runs parts of one model. `refused` are the nodes that onnxruntime does not run, with its words."""
 
     def __init__(self, model: Model, inputs: Inputs, memory_limit: int) -> None:
-        self.refused: dict[int, str] = dict.fromkeys(opaque_nodes(model.proto), "")
         self._model = model
         self._graph = model.proto.graph
+        costly = (index for index, node in enumerate(self._graph.node) if node.name in set(model.costly))
+        self.refused: dict[int, str] = dict.fromkeys([*opaque_nodes(model.proto), *costly], "")
         self._inputs = inputs
         self._memory_limit = memory_limit
         self._has_run = False
@@ -134,7 +136,7 @@ class _Part:
                 if array is not None:
                     fed[fed_name(value)] = array
             try:
-                arrays = session.run(self._outputs, fed)
+                arrays = session.run(self._outputs, fed, Clock(inf))
             finally:
                 self.timed_out = session.timed_out
             for name, array in zip(self._fetched, arrays, strict=True):

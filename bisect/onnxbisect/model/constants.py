@@ -2,15 +2,26 @@
 
 import numpy as np
 import onnx
-from onnx import TensorProto, numpy_helper
+from onnx import AttributeProto, TensorProto, numpy_helper
 
 from onnxbisect.model.scopes import is_constant
 
-Stored = TensorProto | onnx.SparseTensorProto | None
+#: What a Constant node may hold, by attribute, and the type of each. Intake sees to it that it holds one (`gate`).
+HELD = {
+    "value": AttributeProto.TENSOR,
+    "sparse_value": AttributeProto.SPARSE_TENSOR,
+    "value_float": AttributeProto.FLOAT,
+    "value_floats": AttributeProto.FLOATS,
+    "value_int": AttributeProto.INT,
+    "value_ints": AttributeProto.INTS,
+    "value_string": AttributeProto.STRING,
+    "value_strings": AttributeProto.STRINGS,
+}
+Stored = TensorProto | onnx.SparseTensorProto
 
 
 def stored(proto: onnx.ModelProto) -> dict[str, Stored]:
-    """The main graph's stored tensors by name; None for a Constant node without a value."""
+    """The main graph's stored tensors by name."""
     found: dict[str, Stored] = {tensor.name: tensor for tensor in proto.graph.initializer}
     found |= {tensor.values.name: tensor for tensor in proto.graph.sparse_initializer}
     found |= {node.output[0]: constant_tensor(node) for node in proto.graph.node if is_constant(node)}
@@ -19,9 +30,7 @@ def stored(proto: onnx.ModelProto) -> dict[str, Stored]:
 
 def constant_tensor(node: onnx.NodeProto) -> Stored:
     """What a Constant node holds, in whichever of its attributes, as a tensor."""
-    attribute = node.attribute[0] if node.attribute else None
-    if attribute is None:
-        return None
+    attribute = next(attribute for attribute in node.attribute if attribute.name in HELD)
     if attribute.name == "value":
         dense: TensorProto = attribute.t
         return dense

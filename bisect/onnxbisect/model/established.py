@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-_NOTES, _DATA_DEPENDENT = "notes", "data_dependent"
+_NOTES, _DATA_DEPENDENT, _COSTLY = "notes", "data_dependent", "costly"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -19,6 +19,7 @@ class Established:
     known: Mapping[str, np.ndarray]
     data_dependent: tuple[str, ...]
     notes: tuple[str, ...]
+    costly: tuple[str, ...] = ()
 
     def to_bytes(self) -> bytes:
         """The same bytes for the same content: an ONNX model without nodes, its tensors being those that are known."""
@@ -26,7 +27,7 @@ class Established:
         for name, kind in self.types.items():
             model.graph.value_info.add(name=name).type.CopyFrom(kind)
         model.graph.initializer.extend(numpy_helper.from_array(value, name) for name, value in self.known.items())
-        for key, texts in ((_NOTES, self.notes), (_DATA_DEPENDENT, self.data_dependent)):
+        for key, texts in ((_NOTES, self.notes), (_DATA_DEPENDENT, self.data_dependent), (_COSTLY, self.costly)):
             model.metadata_props.add(key=key, value=json.dumps(texts))
         return model.SerializeToString(deterministic=True)
 
@@ -40,4 +41,5 @@ class Established:
             known={tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer},
             data_dependent=texts[_DATA_DEPENDENT],
             notes=texts[_NOTES],
+            costly=texts.get(_COSTLY, ()),  # files of earlier versions have none
         )

@@ -1,13 +1,16 @@
 """Intake from end to end."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import onnx
 
 from onnxbisect.errors import ModelError
+from onnxbisect.model.allowance import Allowance, Bounded, ExceededError, directly
 from onnxbisect.model.binding import bind
-from onnxbisect.model.counting import written_out
+from onnxbisect.model.counting import demand_inlinable, written_out
 from onnxbisect.model.established import Established
 from onnxbisect.model.model import Model
 from onnxbisect.model.names import make_unique
@@ -21,6 +24,8 @@ from onnxbisect.model.wording import some
 
 #: Bytes of activations and known values that the shape run may hold at one time.
 MEMORY_LIMIT = 4 << 30
+#: Of what is allowed in all: for running the model, the rest being for inference; and for inference once that failed.
+_RUN_SHARE, _INFER_SHARE = 0.6, 0.4
 #: Where the caller sets no limit of his own: real models have a hundredth of it, and made-up ones have no end.
 _MOST_NODES = 10_000_000
 
@@ -32,6 +37,7 @@ def load(
     memory_limit: int = MEMORY_LIMIT,
     most_nodes: int | None = None,
     established: Established | None = None,
+    bounded: Bounded = directly,
 ) -> Model:
     """Read an ONNX file, settle everything about it that needs no compiler, and number its units.
 
@@ -40,10 +46,11 @@ def load(
     invented. `memory_limit` is in bytes: a model whose activations would not fit is inferred instead of run.
     `most_nodes`, bodies counted, and functions as often as they are called, are the most that a model may have: a few
     bytes make a node, which takes a thousand times as long to think about as to read. `established` is what an earlier
-    intake of the same file, with the same shapes, came to. Raises ModelError, with one sentence for the user.
+    intake of the same file, with the same shapes, came to. `bounded` does what can take any time and memory: inference,
+    and running the model. Raises ModelError, with one sentence for the user.
     """
     path = Path(path)
-    proto, sha256 = read(path)
+    proto, sha256, size = read(path)
     graph = proto.graph
     _demand_few(path, proto, most_nodes if most_nodes is not None else _MOST_NODES)
     notes: list[str] = []
@@ -57,9 +64,10 @@ def load(
     graph.node.extend(nodes)
     unbound = bind(graph, input_shapes or {})
     if established is None:
-        established = _established(proto, path.parent, memory_limit, notes)
-    else:
-        _write_types(graph, established.types)
+        allowance = Allowance.of(size)
+        limit = min(memory_limit, int(allowance.memory * _RUN_SHARE))
+        established = _established(partial(_establish, proto, path.parent, limit), notes, allowance, bounded)
+    _write_types(graph, established.types)
     units = units_of(graph)
     if not units:
         raise ModelError(f"{path} has only Constant nodes: there is nothing that a compiler could refuse.")
@@ -74,14 +82,33 @@ def load(
         universe=universe_of(proto, units, established.types, established.known, path.parent),
         unbound=unbound,
         data_dependent=established.data_dependent,
+        costly=established.costly,
     )
 
 
-def _established(proto: onnx.ModelProto, folder: Path, memory_limit: int, notes: Sequence[str]) -> Established:
-    """Also writes the types into the graph. `notes` are those that there are already."""
+def _established(
+    work: Callable[[Sequence[str], float], Established], notes: Sequence[str], allowance: Allowance, bounded: Bounded
+) -> Established:
+    """What running the model, or else inference alone, tells within the allowance."""
+    try:
+        return bounded(partial(work, notes, allowance.seconds * _RUN_SHARE), allowance)
+    except ExceededError as error:
+        note = f"Running the model {error}, so it was not run: shapes are those of shape inference."
+    try:
+        return bounded(partial(work, [*notes, note], 0), replace(allowance, seconds=allowance.seconds * _INFER_SHARE))
+    except ExceededError as error:
+        raise ModelError(
+            f"Shape inference of the model, by onnx, {error}. Simplify the model, or cut out a part of it."
+        ) from error
+
+
+def _establish(
+    proto: onnx.ModelProto, folder: Path, memory_limit: int, notes: Sequence[str], seconds: float
+) -> Established:
+    """Run the model for at most so many seconds. `notes` are those that there are already."""
     graph = proto.graph
     declared = {value.name: value.type for value in [*graph.value_info, *graph.output]}
-    facts = establish(proto, folder, declared, memory_limit)
+    facts = establish(proto, folder, declared, memory_limit=memory_limit, seconds=seconds)
     _write_types(graph, facts.types)
     refused = complaint(proto)
     doubts = [f"onnx.checker refuses the model: {refused}"] if refused else []
@@ -90,6 +117,7 @@ def _established(proto: onnx.ModelProto, folder: Path, memory_limit: int, notes:
         known=facts.known,
         data_dependent=facts.data_dependent,
         notes=(*notes, *doubts, *facts.notes),
+        costly=facts.costly,
     )
 
 
@@ -97,11 +125,12 @@ def _demand_few(path: Path, proto: onnx.ModelProto, most: int) -> None:
     # the outermost first: they are counted in no time, whatever somebody has made up
     if len(proto.functions) > most:
         raise ModelError(f"{path} has more than {most:,} functions, which is the most that is taken here.")
-    count = len(proto.graph.node)
-    if count <= most:
+    if len(proto.graph.node) <= most:
         count = written_out(proto)
-    if count > most:
-        raise ModelError(f"{path} has more than {most:,} nodes, which is the most that is taken here.")
+        if count.nodes <= most:
+            demand_inlinable(count)
+            return
+    raise ModelError(f"{path} has more than {most:,} nodes, which is the most that is taken here.")
 
 
 def _separate_initializers(proto: onnx.ModelProto, notes: list[str]) -> None:

@@ -35,6 +35,7 @@ class Model:
     `unbound` are the graph inputs that still have a dynamic dimension; types that depend on them keep it.
     `data_dependent` are the tensors whose shape may depend on input values, as behind NonZero: their type is that
     of one run, or incomplete.
+    `costly` are the nodes that onnxruntime took too long over, or too much memory for.
     """
 
     path: Path
@@ -47,11 +48,18 @@ class Model:
     universe: Universe
     unbound: tuple[str, ...] = ()
     data_dependent: tuple[str, ...] = ()
+    costly: tuple[str, ...] = ()
 
     @property
     def established(self) -> Established:
         """What `load` can be given the next time."""
-        return Established(types=self.types, known=self.known, data_dependent=self.data_dependent, notes=self.notes)
+        return Established(
+            types=self.types,
+            known=self.known,
+            data_dependent=self.data_dependent,
+            notes=self.notes,
+            costly=self.costly,
+        )
 
     @cached_property
     def unit_of_node(self) -> Mapping[str, int]:

@@ -9,18 +9,17 @@ from google.protobuf.message import Message
 
 from onnxbisect.errors import ModelError
 from onnxbisect.model.external import locations
+from onnxbisect.model.gate import NEWEST_VERSION, demand_wellformed
 
 _BLOCK = 1 << 22
 #: Protobuf refuses longer messages.
 _MESSAGE_LIMIT = (1 << 31) - 1
-#: Of operator sets, and of the format; onnx itself counts the former in 32 bits.
-_NEWEST = (1 << 31) - 1
 #: Characters of a name. Real ones have a hundred, and whatever shows, sorts or logs names does so in no time.
 _LONGEST_NAME = 1 << 16
 
 
-def read(path: Path) -> tuple[onnx.ModelProto, str]:
-    """The file's proto, external data left as references, and the SHA-256 of all its bytes.
+def read(path: Path) -> tuple[onnx.ModelProto, str, int]:
+    """The file's proto, external data left as references, the SHA-256 of all its bytes, and how many they are.
 
     The hash runs over the model file and then over each external file that it refers to, in the order of their
     locations. Raises ModelError for anything that is not a readable ONNX model with all its files.
@@ -31,25 +30,21 @@ def read(path: Path) -> tuple[onnx.ModelProto, str]:
         proto.ParseFromString(raw)
     except Exception as error:  # protobuf's DecodeError, which has no typed home to import it from
         raise ModelError(f"{path} is not an ONNX model: its bytes are no protobuf message. Export it again.") from error
-    digest = hashlib.sha256(raw)
+    digest, size = hashlib.sha256(raw), len(raw)
     del raw
     if not proto.HasField("graph") or not (proto.graph.node or proto.graph.output):
         raise ModelError(f"{path} is not an ONNX model: it holds no graph. Give the .onnx file itself.")
     if not proto.opset_import:
         raise ModelError(f"{path} imports no operator set, so its ops have no meaning. Export it again.")
-    for entry in proto.opset_import:
-        if not 1 <= entry.version <= _NEWEST:
-            raise ModelError(
-                f"{path} imports version {entry.version} of an operator set, which cannot be. Export it again."
-            )
-    if not 0 <= proto.ir_version <= _NEWEST:
+    if not 0 <= proto.ir_version <= NEWEST_VERSION:
         raise ModelError(f"{path} says that it is in version {proto.ir_version} of the format, which cannot be.")
     if not proto.graph.node:
         raise ModelError(f"{path} has no nodes: there is nothing that a compiler could refuse.")
     _demand_names(path, proto)
+    demand_wellformed(proto)
     for file in locations(proto, path.parent):
-        _hash_file(digest, file)
-    return proto, digest.hexdigest()
+        size += _hash_file(digest, file)
+    return proto, digest.hexdigest(), size
 
 
 def _demand_names(path: Path, message: Message) -> None:
@@ -100,10 +95,13 @@ def _bytes(path: Path) -> bytes:
         raise ModelError(f"{path} cannot be read: {error}.") from error
 
 
-def _hash_file(digest: "hashlib._Hash", file: Path) -> None:
+def _hash_file(digest: "hashlib._Hash", file: Path) -> int:
+    size = 0
     try:
         with file.open("rb") as stream:
             while block := stream.read(_BLOCK):
                 digest.update(block)
+                size += len(block)
+        return size
     except OSError as error:
         raise ModelError(f"The external data file {file} cannot be read: {error}.") from error

@@ -1,7 +1,7 @@
 """One run of the model in onnxruntime, optimisation off: the shape of every tensor, the values of known ones."""
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +20,7 @@ from onnxbisect.model.runnable import (
     select,
 )
 from onnxbisect.model.scopes import domain_of
-from onnxbisect.model.session import Session
+from onnxbisect.model.session import Clock, Session
 from onnxbisect.model.standins import StandIns
 
 #: Sessions tried before giving up: after a few nodes left out one by one, whole op types are.
@@ -34,7 +34,8 @@ class Run:
 
     `dtypes` are ONNX element types as onnxruntime sees them, for the tensors of `shapes` of which no dtype was
     given. `ran` are the indices of the nodes that ran; `refused` are those that onnxruntime could not load or run
-    itself (others stayed out because they stand behind one), each with its words.
+    itself (others stayed out because they stand behind one), each with its words. `costly` are the nodes that
+    took more time or memory than they may; they had better not run again.
     """
 
     shapes: Mapping[str, tuple[int, ...]]
@@ -42,6 +43,7 @@ class Run:
     dtypes: Mapping[str, int]
     ran: frozenset[int]
     refused: Mapping[int, str]
+    costly: frozenset[int] = frozenset()
 
 
 def run(
@@ -55,6 +57,7 @@ def run(
     dtypes: Mapping[str, int],
     unshaped: Collection[str],
     substitutes: StandIns,
+    clock: Clock,
 ) -> Run:
     """Run the longest runnable part of `nodes`.
 
@@ -66,28 +69,39 @@ def run(
     refused: dict[int, str] = {}
     skip_probes: set[str] = set(unshaped)
     fills = list(Fill)
+    costly: set[int] = set()
     for _ in range(_ATTEMPTS):
+        if clock.left <= 0:
+            break
         chosen = select(proto.graph, wanted, missing, given)
         if not chosen:
             break
         attempt = _Attempt(proto, folder, chosen, given, values, dtypes, skip_probes, substitutes)
         try:
-            return attempt.run(fills[0], frozenset(chosen), refused)
+            return replace(attempt.run(fills[0], frozenset(chosen), refused, clock), costly=frozenset(costly))
         except Exception as error:  # onnxruntime's exceptions share no base class but this
             words = str(error)
+        exhausted = "takes too long here" if attempt.timed_out else "takes too much memory" if _no_memory(words) else ""
         tensor = attempt.refused_probe(words)
         node = culprit(words)
         if tensor is not None:
             skip_probes.add(tensor)
-        elif "Non-zero status code" in words and len(fills) > 1 and not attempt.timed_out:
+        elif "Non-zero status code" in words and len(fills) > 1 and not exhausted:
             del fills[0]
         elif node is None:
             refused.update(dict.fromkeys(chosen, words))
             break
         else:
-            wanted -= _like(proto.graph, node, wanted) if len(refused) >= _ONE_BY_ONE or attempt.timed_out else {node}
-            refused[node] = words
-    return Run(shapes={}, values={}, dtypes={}, ran=frozenset(), refused=refused)
+            gone = _like(proto.graph, node, wanted) if len(refused) >= _ONE_BY_ONE or exhausted else {node}
+            wanted -= gone
+            refused[node] = exhausted or words
+            if exhausted:
+                costly |= gone
+    return Run(shapes={}, values={}, dtypes={}, ran=frozenset(), refused=refused, costly=frozenset(costly))
+
+
+def _no_memory(words: str) -> bool:
+    return "Failed to allocate memory" in words or "bad_alloc" in words or "bad allocation" in words
 
 
 def _like(graph: onnx.GraphProto, node: int, among: Iterable[int]) -> set[int]:
@@ -125,12 +139,12 @@ class _Attempt:
         number = refused_probe(words)
         return None if number is None else self._tensors[number]
 
-    def run(self, fill: Fill, ran: frozenset[int], refused: Mapping[int, str]) -> Run:
+    def run(self, fill: Fill, ran: frozenset[int], refused: Mapping[int, str], clock: Clock) -> Run:
         session = Session(self._model, self._folder)
         names = [*self._shape_outputs.values(), *self._value_outputs.values()]
         feeds = {fed_name(value): feed(value, fill) for value in self._inputs}
         try:
-            results = dict(zip(names, session.run(names, feeds), strict=True)) if names else {}
+            results = dict(zip(names, session.run(names, feeds, clock), strict=True)) if names else {}
         finally:
             self.timed_out = session.timed_out
         del session

@@ -1,15 +1,35 @@
 """onnxruntime as the engine uses it: optimisation off, little memory, and an end to every run."""
 
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from threading import Timer
+from threading import Event, Thread
 from typing import Any
 
 import numpy as np
 import onnx
 
-#: Seconds after which a run is ended: a Loop may have been told to go on for ever.
-_SECONDS = 300.0
+#: Seconds after which a run is ended, as `Clock` counts: a Loop may have been told to go on for ever.
+_SECONDS = 30.0
+#: The share of the seconds left that one run may take: others are to come.
+_SHARE = 0.5
+_TICK = 0.05
+
+
+class Clock:
+    """Seconds for several runs together, from now on: those that pass, or those of the processor where it is busy with
+    other things. What is found out about a model must not depend on how busy the machine is.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._began = time.monotonic(), time.process_time()
+
+    @property
+    def left(self) -> float:
+        """Seconds until there is no more running."""
+        wall, processor = self._began
+        return self._seconds - min(time.monotonic() - wall, time.process_time() - processor)
 
 
 class Session:
@@ -39,23 +59,27 @@ class Session:
         """Name and type of each output, as onnxruntime spells it."""
         return {output.name: output.type for output in self._session.get_outputs()}
 
-    def run(self, names: Sequence[str], feeds: Mapping[str, np.ndarray]) -> list[Any]:
-        """The named outputs, in order."""
+    def run(self, names: Sequence[str], feeds: Mapping[str, np.ndarray], clock: Clock) -> list[Any]:
+        """The named outputs, in order; ended after a share of what is left on the clock."""
         self.timed_out = False
         import onnxruntime as ort
 
         options = ort.RunOptions()
 
-        def end() -> None:
-            self.timed_out = True
-            options.terminate = True
+        own, done = Clock(min(_SECONDS, clock.left * _SHARE)), Event()
 
-        clock = Timer(_SECONDS, end)
-        clock.daemon = True
-        clock.start()
+        def end() -> None:
+            while not done.wait(max(own.left, _TICK)):
+                if own.left <= 0:
+                    self.timed_out = True
+                    options.terminate = True
+                    return
+
+        timer = Thread(target=end, daemon=True)
+        timer.start()
         try:
             outputs: list[Any] = self._session.run(list(names), dict(feeds), options)
             return outputs
         finally:
-            clock.cancel()
-            clock.join()
+            done.set()
+            timer.join()

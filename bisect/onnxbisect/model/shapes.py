@@ -17,12 +17,13 @@ from onnxbisect.model.opaque import opaque_nodes
 from onnxbisect.model.run import Run, run
 from onnxbisect.model.runnable import select, unmarked
 from onnxbisect.model.scopes import domain_of, is_constant, qualified, reads
+from onnxbisect.model.session import Clock
 from onnxbisect.model.shapeops import EXPANDING
 from onnxbisect.model.standins import StandIns, agrees, assumptions, stand_ins
 from onnxbisect.model.wording import brief, some
 
-#: Known values may take this share of the memory limit together.
-_VALUES_SHARE = 16
+#: Bytes of all known values together, and of one that is computed without knowing its size; less where memory is short.
+_VALUES, _VALUES_SHARE = 256 << 20, 4
 #: Rounds of "infer, compute what became computable"; each settles one more shape computation behind an unknown one.
 _ROUNDS = 12
 #: Rounds of guessing the dtypes of custom ops that stand behind each other.
@@ -37,20 +38,37 @@ class Facts:
     known: Mapping[str, np.ndarray]
     data_dependent: tuple[str, ...]
     notes: tuple[str, ...]
+    costly: tuple[str, ...]
 
 
-def establish(proto: onnx.ModelProto, folder: Path, declared: Mapping[str, onnx.TypeProto], memory_limit: int) -> Facts:
+def establish(
+    proto: onnx.ModelProto,
+    folder: Path,
+    declared: Mapping[str, onnx.TypeProto],
+    *,
+    memory_limit: int,
+    seconds: float,
+) -> Facts:
     """Types and values for a model whose nodes are sorted and whose inputs are bound as far as they will be.
 
-    `declared` are the types that the file claims; they are believed only behind ops without a schema.
+    `declared` are the types that the file claims; they are believed only behind ops without a schema. The model runs
+    for at most so many seconds, all its parts together.
     """
-    return _Establish(proto, folder, declared, memory_limit).facts()
+    return _Establish(proto, folder, declared, memory_limit, Clock(seconds)).facts()
 
 
 class _Establish:
     def __init__(
-        self, proto: onnx.ModelProto, folder: Path, declared: Mapping[str, onnx.TypeProto], memory_limit: int
+        self,
+        proto: onnx.ModelProto,
+        folder: Path,
+        declared: Mapping[str, onnx.TypeProto],
+        memory_limit: int,
+        clock: Clock,
     ) -> None:
+        self._clock = clock
+        self._values = min(_VALUES, memory_limit // _VALUES_SHARE)
+        self._costly: set[int] = set()
         self._proto, self._folder, self._memory_limit = proto, folder, memory_limit
         self._nodes = proto.graph.node
         self._notes: list[str] = []
@@ -88,6 +106,7 @@ class _Establish:
             known=self._within_limits(),
             data_dependent=self._data_dependent(),
             notes=tuple(self._notes),
+            costly=tuple(self._nodes[index].name for index in sorted(self._costly)),
         )
 
     def _prove_static(self, types: Mapping[str, onnx.TypeProto]) -> None:
@@ -138,18 +157,20 @@ class _Establish:
         nodes: Collection[int],
         substitutes: StandIns,
     ) -> Run:
-        unshaped = self._unshaped()
-        return run(
+        outcome = run(
             self._proto,
             self._folder,
-            nodes=nodes,
+            nodes=set(nodes) - self._costly,
             missing=self._missing(),
             given=self._known,
             values=self._fetchable(),
             dtypes={n: t.tensor_type.elem_type for n, t in self._types.items() if t.HasField("tensor_type")},
-            unshaped=unshaped,
+            unshaped=self._unshaped(),
             substitutes=substitutes,
+            clock=self._clock,
         )
+        self._costly |= outcome.costly
+        return outcome
 
     def _unshaped(self) -> set[str]:
         return {name for name, kind in self._types.items() if not kind.HasField("tensor_type")}
@@ -175,7 +196,7 @@ class _Establish:
 
     def _may_be_huge(self, node: onnx.NodeProto, output: str) -> bool:
         size = size_of(self._types.get(output))
-        return node.op_type in EXPANDING if size is None else size > self._memory_limit // _VALUES_SHARE
+        return node.op_type in EXPANDING if size is None else size > self._values
 
     def _settle(self, ran: frozenset[int]) -> frozenset[int]:
         """Alternate inference with running the value-known nodes that it made computable; returns all that ran."""
@@ -205,7 +226,7 @@ class _Establish:
             if not self._levels.values.issuperset(filter(None, node.output))
             for name in reads(node)
         }
-        return met, self._memory_limit // _VALUES_SHARE
+        return met, self._values
 
     def _fetchable(self) -> set[str]:
         """Value-known tensors whose size is known and not too large."""

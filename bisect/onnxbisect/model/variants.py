@@ -10,18 +10,12 @@ import onnx
 from onnx import TensorProto, numpy_helper
 
 from onnxbisect.model.constants import stored
+from onnxbisect.model.quantized import ZERO_POINT_SLOTS, ZERO_POINTS
 from onnxbisect.model.scopes import bodies, domain_of, reads
 from onnxbisect.model.shapeops import SEMANTIC_SLOTS, SHAPE_SLOTS
 
 #: Constants of up to this many elements are told apart by value where the value is part of the question.
 _SMALL = 64
-#: Scale and zero point of every quantised tensor differ, and are never what a compiler lacks; zero or not may be.
-_QUANTIZED_SLOTS = {
-    "QuantizeLinear": (1, 2),
-    "DequantizeLinear": (1, 2),
-    "QLinearConv": (1, 2, 4, 5, 6, 7),
-    "QLinearMatMul": (1, 2, 4, 5, 6, 7),
-}
 _AttributeType = onnx.AttributeProto.AttributeType
 
 
@@ -31,6 +25,7 @@ class _Told(Enum):
     ALWAYS = auto()
     IF_TELLING = auto()
     WHETHER_ZERO = auto()
+    NEVER = auto()
 
 
 class Variants:
@@ -66,22 +61,21 @@ class Variants:
 
         Beside the variant this is the node's identity when it is cut out alone.
         """
-        names = [*node.input, *(name for name in reads(node) if name not in node.input)]
+        captured = [name for name in reads(node) if name not in node.input]
+        names = [*node.input, *captured]
+        told = [*(_told(node, slot) for slot in range(len(node.input))), *(_Told.IF_TELLING for _ in captured)]
         return (
             tuple(names.index(name) for name in names),
             tuple(self._shape(name) for name in (*names, *_trimmed(node.output))),
-            tuple(self._value(name, _Told.IF_TELLING) for name in names if name in self._known),
+            tuple(self._value(name, how) for name, how in zip(names, told, strict=True) if name in self._known),
         )
 
     def _input(self, node: onnx.NodeProto, slot: int, name: str) -> Hashable:
         if not name:
             return None
-        if slot in _QUANTIZED_SLOTS.get(node.op_type, ()):
-            return self._source(name, _Told.WHETHER_ZERO)
-        decisive = slot in SHAPE_SLOTS.get(node.op_type, ()) or slot in SEMANTIC_SLOTS.get(node.op_type, ())
-        return self._source(name, _Told.ALWAYS if decisive else _Told.IF_TELLING)
+        return self._source(name, _told(node, slot))
 
-    def _source(self, name: str, told: "_Told") -> Hashable:
+    def _source(self, name: str, told: _Told) -> Hashable:
         """dtype, rank, where it comes from, and its value where that is small and part of the question.
 
         Numbers on their way through a computed shape differ from layer to layer and decide nothing before they
@@ -93,8 +87,10 @@ class Variants:
             return (self._rank(name), "known", self._value(name, told) if told is _Told.ALWAYS else None)
         return (self._rank(name), "computed", None)
 
-    def _value(self, name: str, told: "_Told") -> Hashable:
-        array = self._small(name)
+    def _value(self, name: str, told: _Told) -> Hashable:
+        if told is _Told.NEVER:
+            return None
+        array = self._array(name, ZERO_POINTS if told is _Told.WHETHER_ZERO else _SMALL)
         if array is None:
             return None
         integer = array.dtype.kind in "iub"
@@ -103,12 +99,13 @@ class Variants:
         # Integers (axes, indices, sizes) and scalars (exponents, bounds) tell; small weights and biases do not.
         return _exactly(array) if told is _Told.ALWAYS or integer or array.size == 1 else None
 
-    def _small(self, name: str) -> np.ndarray | None:
+    def _array(self, name: str, most: int) -> np.ndarray | None:
+        """The value, None where it has more elements."""
         if name in self._known:
             array = self._known[name]
-            return array if array.size <= _SMALL else None
+            return array if array.size <= most else None
         tensor = self._constants[name]
-        if not isinstance(tensor, TensorProto) or prod(tensor.dims) > _SMALL:
+        if not isinstance(tensor, TensorProto) or prod(tensor.dims) > most:
             return None
         return numpy_helper.to_array(tensor, str(self._folder))
 
@@ -124,6 +121,14 @@ class Variants:
     def _shape(self, name: str) -> Hashable:
         kind = self._types.get(name) if name else None
         return None if kind is None else kind.SerializeToString(deterministic=True)
+
+
+def _told(node: onnx.NodeProto, slot: int) -> _Told:
+    zero_points = ZERO_POINT_SLOTS.get((domain_of(node), node.op_type))
+    if zero_points is not None:
+        return _Told.WHETHER_ZERO if slot in zero_points else _Told.NEVER
+    decisive = slot in SHAPE_SLOTS.get(node.op_type, ()) or slot in SEMANTIC_SLOTS.get(node.op_type, ())
+    return _Told.ALWAYS if decisive else _Told.IF_TELLING
 
 
 def _exactly(array: np.ndarray) -> Hashable:

@@ -4,12 +4,19 @@ from collections.abc import Sequence
 
 _SHOWN = 3
 _LINE = 160
+_NAME = 80
 
 
 def some(names: Sequence[str]) -> str:
     """The first few names, quoted, and how many more there are."""
     shown = ", ".join(repr(name) for name in names[:_SHOWN])
     return shown if len(names) <= _SHOWN else f"{shown} and {len(names) - _SHOWN} more"
+
+
+def quoted(name: object) -> str:
+    """A name of a file that nobody vouches for: quoted, escaped, and cut where it is long."""
+    text = repr(name)
+    return text if len(text) <= _NAME else f"{text[: _NAME - 3]}...{text[0]}"
 
 
 def brief(words: str) -> str:

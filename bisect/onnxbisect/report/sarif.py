@@ -55,7 +55,7 @@ def _result(document: Mapping[str, Any], culprit: Mapping[str, Any], rule: int) 
         "ruleId": culprit["kind"],
         "ruleIndex": rule,
         "level": "error" if culprit["certainty"] == "confirmed" else "warning",
-        "message": {"text": clean(text)},
+        "message": {"text": _plain(text)},
         "locations": [_location(document, culprit["nodes"], traced)],
         "partialFingerprints": {"culprit/v1": culprit["id"]},
         "properties": {"certainty": culprit["certainty"], "repro": culprit["repro"]},
@@ -63,6 +63,11 @@ def _result(document: Mapping[str, Any], culprit: Mapping[str, Any], rule: int) 
     if related:
         result["relatedLocations"] = related[:_RELATED]
     return result
+
+
+def _plain(text: str) -> str:
+    """Text that has no links: SARIF reads `[text](link)` in messages, and a name in a model may say so (3.11.6)."""
+    return re.sub(r"([\\\[\]])", r"\\\1", clean(text))
 
 
 def _location(

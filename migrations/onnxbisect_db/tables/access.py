@@ -30,6 +30,17 @@ class Token(Base):
     used_at: Mapped[datetime | None]
 
 
+class BrowserSession(Base):
+    """A browser that has logged in with a token. `id` is the SHA-256 of what its cookie holds."""
+
+    __tablename__ = "browser_session"
+
+    id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    token_id: Mapped[str] = mapped_column(ForeignKey("token.id", ondelete="CASCADE"))
+    created_at: Mapped[datetime]
+    expires_at: Mapped[datetime]
+
+
 class Endpoint(Base):
     """Where webhooks go. `secrets` are the signing secrets, the newest first: while one is rotated, both sign."""
 

@@ -1,0 +1,32 @@
+"""How many requests of one kind a token may have open at a time. Each process of the API counts its own."""
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from onnxbisect_api.problems import Problem
+
+_LATER = {"Retry-After": "5"}
+
+
+class AtATime:
+    """So many of each token. Used in the event loop."""
+
+    def __init__(self, name: str, most: int) -> None:
+        self._name = name
+        self._most = most
+        self._open: Counter[str] = Counter()
+
+    @contextmanager
+    def one_more(self, token_id: str) -> Iterator[None]:
+        """Count one while it is open; a 429 where the token has as many as it may."""
+        if self._open[token_id] >= self._most:
+            said = f"Too many {self._name}: a token may have {self._most} open at a time. Wait until one has ended."
+            raise Problem(429, said, _LATER)
+        self._open[token_id] += 1
+        try:
+            yield
+        finally:
+            self._open[token_id] -= 1
+            if not self._open[token_id]:
+                del self._open[token_id]

@@ -1,0 +1,128 @@
+"""Bounds on connections: how many there are, and how long one may take to send the head of a request.
+
+uvicorn bounds the size of a head and the pause between two requests, and nothing before the first one.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from onnxbisect_api.client_address import counted_address
+
+#: Seconds from the beginning of a connection, or from the last answer, to the end of the next request's head.
+HEAD_SECONDS = 10.0
+_REFUSAL = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+
+
+class Connections:
+    """The connections of one server, counted by client address. Used in its event loop.
+
+    A connection that waits for a request gives way to a new one where the limit is reached; one whose request is being
+    answered does not. `is_proxy` tells the addresses of trusted proxies, which bring the connections of many clients.
+    """
+
+    def __init__(self, *, most: int, most_of_address: int, is_proxy: Callable[[str], bool]) -> None:
+        self._most = most
+        self._most_of_address = most_of_address
+        self._is_proxy = is_proxy
+        self._by_address: dict[str, dict[BoundedProtocol, None]] = {}
+        self._count = 0
+
+    def admit(self, connection: "BoundedProtocol", address: str) -> bool:
+        """Count the connection; False where it must be refused."""
+        same = self._by_address.get(counted_address(address), {})
+        if len(same) >= self._most_of_address and not self._is_proxy(address):
+            gives_way = _oldest_waiting(same)
+        elif self._count >= self._most:
+            gives_way = next(filter(None, map(_oldest_waiting, self._crowds())), None)
+        else:
+            self._add(connection, address)
+            return True
+        if gives_way is None:
+            return False
+        gives_way.give_way()
+        self._add(connection, address)
+        return True
+
+    def remove(self, connection: "BoundedProtocol", address: str) -> None:
+        """The connection is gone; a second call changes nothing."""
+        key = counted_address(address)
+        same = self._by_address.get(key, {})
+        if connection in same:
+            del same[connection]
+            self._count -= 1
+            if not same:
+                del self._by_address[key]
+
+    def _add(self, connection: "BoundedProtocol", address: str) -> None:
+        self._by_address.setdefault(counted_address(address), {})[connection] = None
+        self._count += 1
+
+    def _crowds(self) -> list[dict["BoundedProtocol", None]]:
+        """Connections by address, the address with the most of them first."""
+        return sorted(self._by_address.values(), key=len, reverse=True)
+
+
+def _oldest_waiting(connections: dict["BoundedProtocol", None]) -> "BoundedProtocol | None":
+    return next((each for each in connections if each.waits), None)
+
+
+class BoundedProtocol(H11Protocol):
+    """uvicorn's protocol within the bounds of `connections`."""
+
+    def __init__(self, *, connections: Connections, **given: Any) -> None:
+        super().__init__(**given)
+        self._bounds = connections
+        self._address = ""
+        self._head: asyncio.TimerHandle | None = None
+
+    @property
+    def waits(self) -> bool:
+        """Whether no request is being answered."""
+        return self.cycle is None or self.cycle.response_complete
+
+    def give_way(self) -> None:
+        """Close the connection, and stop counting it."""
+        self._bounds.remove(self, self._address)
+        self.transport.close()
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn declares it
+        """Count it, or refuse it."""
+        super().connection_made(transport)
+        self._address = self.client[0] if self.client is not None else ""
+        if self._bounds.admit(self, self._address):
+            self._watch_head()
+        else:
+            transport.write(_REFUSAL)
+            transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop counting it."""
+        self._bounds.remove(self, self._address)
+        self._forget_head()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes of a request."""
+        if not self.transport.is_closing():
+            super().data_received(data)
+            self._watch_head()
+
+    def on_response_complete(self) -> None:
+        """The next request may come."""
+        super().on_response_complete()
+        self._watch_head()
+
+    def _watch_head(self) -> None:
+        """Start the time limit where a request is awaited, and stop it where one has come."""
+        if not self.waits or self.transport.is_closing():
+            self._forget_head()
+        elif self._head is None:
+            self._head = self.loop.call_later(HEAD_SECONDS, self.give_way)
+
+    def _forget_head(self) -> None:
+        if self._head is not None:
+            self._head.cancel()
+            self._head = None

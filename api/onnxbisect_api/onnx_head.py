@@ -1,0 +1,55 @@
+"""Whether an upload begins like an ONNX file. Only the tags of its first fields are read: a few
+short texts pass, and are refused when a job reads them.
+"""
+
+from onnxbisect_api.problems import Problem
+
+#: Fields of ModelProto by their tags: those that are numbers, and those that have a length.
+_NUMBERS = frozenset({0x08, 0x28})
+_SIZED = frozenset({number << 3 | 2 for number in (2, 3, 4, 6, 7, 8, 14, 20, 25, 26)})
+#: How many bytes are looked at.
+ENOUGH = 4096
+_VARINT_BYTES = 10
+
+
+class OnnxHead:
+    """The first bytes of a file that is to be a model."""
+
+    def __init__(self) -> None:
+        self._bytes = b""
+
+    def see(self, chunk: bytes | memoryview) -> None:
+        """What comes next of the file; a 422 as soon as it cannot be a model."""
+        if len(self._bytes) < ENOUGH:
+            self._bytes += bytes(chunk[: ENOUGH - len(self._bytes)])
+            if not begins_like_a_model(self._bytes):
+                raise Problem(422, "This is no ONNX file: send the model itself, not a text or an archive.")
+
+
+def begins_like_a_model(head: bytes) -> bool:
+    """Whether these bytes, of which more may follow, are fields of a ModelProto."""
+    at = 0
+    while at < len(head):
+        tag, at = _varint(head, at)
+        if at > len(head):
+            return True
+        if tag not in _NUMBERS and tag not in _SIZED:
+            return False
+        value, at = _varint(head, at)
+        if value is None:
+            return False
+        if tag in _SIZED:
+            at += value
+    return True
+
+
+def _varint(head: bytes, at: int) -> tuple[int | None, int]:
+    """The number at a place, None where it is too long, and the place behind it: behind the end where it is cut off."""
+    number = 0
+    for place in range(_VARINT_BYTES):
+        if at + place >= len(head):
+            return 0, len(head) + 1
+        number |= (head[at + place] & 0x7F) << 7 * place
+        if head[at + place] < 0x80:
+            return number, at + place + 1
+    return None, at

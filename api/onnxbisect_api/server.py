@@ -1,0 +1,49 @@
+"""How uvicorn serves the application: the limits that hold before a request reaches it."""
+
+import resource
+from collections.abc import Callable
+from functools import partial
+from ipaddress import ip_address, ip_network
+from typing import Any, cast
+
+import uvicorn
+from fastapi import FastAPI
+
+from onnxbisect_api.connections import BoundedProtocol, Connections
+from onnxbisect_worker.settings import Settings
+
+#: Seconds that open requests, such as those for events, have when the server ends.
+_GRACE = 2
+#: asyncio accepts so many connections before it looks at the first of them.
+_BACKLOG = 128
+
+
+def server_config(app: FastAPI, settings: Settings, **more: Any) -> uvicorn.Config:
+    """The configuration of a server for `app`."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # the other half of the descriptors is for files, the database and model processes
+    most = settings.connections if files == resource.RLIM_INFINITY else min(settings.connections, files // 2)
+    proxies = settings.trusted_proxies
+    connections = Connections(
+        most=most, most_of_address=min(settings.address_connections, most), is_proxy=_is_one_of(proxies)
+    )
+    return uvicorn.Config(
+        app,
+        # h11 bounds the head of a request: httptools, taken where it is, would read on for ever
+        http=cast("Any", partial(BoundedProtocol, connections=connections)),
+        ws="none",
+        proxy_headers=bool(proxies),
+        forwarded_allow_ips=list(proxies),
+        log_config=None,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        backlog=_BACKLOG,
+        timeout_graceful_shutdown=_GRACE,
+        **more,
+    )
+
+
+def _is_one_of(proxies: tuple[str, ...]) -> Callable[[str], bool]:
+    networks = [ip_network(proxy) for proxy in proxies]
+    return lambda address: any(ip_address(address) in network for network in networks)

@@ -1,0 +1,57 @@
+"""Temporary folders that do not outlive their processes by long: what a killed one leaves behind, the next one clears.
+
+Each has a lock (flock), which the kernel takes away from a process that ends, however it ends.
+"""
+
+import fcntl
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+_PREFIX = "onnx-bisect-"
+_LOCK = "lock"
+
+
+@contextmanager
+def working_folder() -> Iterator[Path]:
+    """A new folder that only this user can look into, gone when the context ends. Clears those of killed processes."""
+    _clear_abandoned()
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        if _locked(lock, folder):
+            break
+        os.close(lock)  # another process took the folder for abandoned before it was locked
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
+
+
+def _clear_abandoned() -> None:
+    """Remove folders of this user whose lock nobody holds. One without a lock is not ours, or only now being made."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        with suppress(OSError):  # it is gone, or not ours to look into
+            status = folder.lstat()
+            if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+                continue
+            lock = os.open(folder / _LOCK, os.O_RDWR | os.O_NOFOLLOW)
+            try:
+                if _locked(lock, folder):
+                    shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(lock)
+
+
+def _locked(lock: int, folder: Path) -> bool:
+    """Whether the lock is ours now, and still that of the folder."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return os.path.samestat(os.fstat(lock), (folder / _LOCK).stat())
+    except (BlockingIOError, FileNotFoundError):
+        return False

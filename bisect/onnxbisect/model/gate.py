@@ -1,0 +1,163 @@
+"""The gate of intake: what all later code takes for granted of a model is checked once, here.
+
+ONNX demands all of it, and compilers accept much that ONNX refuses, so no more is demanded than what the rest of this
+program cannot do without. A model that passes can be walked, typed, cut and described without looking again.
+"""
+
+from collections.abc import Iterable, Iterator
+from functools import cache
+
+import onnx
+from onnx import AttributeProto, TensorProto
+
+from onnxbisect.errors import ModelError
+from onnxbisect.model.constants import HELD
+from onnxbisect.model.external import tensors
+from onnxbisect.model.scopes import bodies, constant_names, domain_of, is_constant, qualified
+from onnxbisect.model.tensor_data import LARGEST_DIM, demand_data, demand_sparse
+from onnxbisect.model.wording import quoted
+
+#: Of operator sets, and of the format; onnx itself counts the former in 32 bits.
+NEWEST_VERSION = (1 << 31) - 1
+#: Element types that a declaration can have; a tensor may be declared without one.
+_DECLARABLE = frozenset(TensorProto.DataType.values())
+#: Characters of an Einsum equation. onnx takes minutes over one of 30,000, and no tensor has so many dimensions.
+_LONGEST_EQUATION = 1000
+_AGAIN = "Export it again."
+
+
+def demand_wellformed(proto: onnx.ModelProto) -> None:
+    """ModelError, with one sentence about the model, for what no later code could work with."""
+    for function in proto.functions:
+        _demand_versions(function.opset_import, f"Function {quoted(function.name)}")
+        _demand_types(function.value_info)
+        _demand_nodes(function.node, f"function {quoted(function.name)}", in_function=True)
+    _demand_versions(proto.opset_import, "The model")
+    _demand_graph(proto.graph, in_function=False)
+    for tensor in tensors(proto):
+        demand_data(tensor)
+    _demand_typed_inputs(proto.graph)
+
+
+def _demand_versions(imports: Iterable[onnx.OperatorSetIdProto], owner: str) -> None:
+    for entry in imports:
+        if not 1 <= entry.version <= NEWEST_VERSION:
+            raise ModelError(f"{owner} imports version {entry.version} of an operator set, which cannot be. {_AGAIN}")
+
+
+def _demand_graph(graph: onnx.GraphProto, *, in_function: bool) -> None:
+    _demand_types([*graph.input, *graph.output, *graph.value_info])
+    for sparse in graph.sparse_initializer:
+        demand_sparse(sparse)
+    _demand_nodes(graph.node, "the graph", in_function=in_function)
+
+
+def _demand_nodes(nodes: Iterable[onnx.NodeProto], owner: str, *, in_function: bool) -> None:
+    for node in nodes:
+        where = f"Node {quoted(node.name)} ({quoted(qualified(node))}) of {owner}"
+        if not node.op_type:
+            raise ModelError(f"{where} names no operator. {_AGAIN}")
+        if not any(node.output):
+            raise ModelError(f"{where} has no output, so nothing can use it. {_AGAIN}")
+        if not node.input and not domain_of(node) and _reads_something(node.op_type):
+            raise ModelError(f"{where} has no input, which its operator cannot do without. {_AGAIN}")
+        for attribute in node.attribute:
+            if attribute.ref_attr_name and not in_function:
+                raise ModelError(
+                    f"{where} takes its attribute {quoted(attribute.name)} from a function, and is in none. {_AGAIN}"
+                )
+            _demand_attribute(attribute, where)
+        if is_constant(node):
+            _demand_constant(node, where)
+        for body in bodies(node):
+            _demand_order(body, where)
+            _demand_graph(body, in_function=in_function)
+
+
+@cache
+def _reads_something(op: str) -> bool:
+    """Whether every version of an operator has an input that cannot be left out; its newest one speaks for all."""
+    return onnx.defs.has(op) and onnx.defs.get_schema(op).min_input > 0
+
+
+def _demand_attribute(attribute: AttributeProto, where: str) -> None:
+    name = quoted(attribute.name)
+    if attribute.type == AttributeProto.UNDEFINED:
+        raise ModelError(f"{where} has the attribute {name} without a type. {_AGAIN}")
+    if attribute.type == AttributeProto.SPARSE_TENSOR:
+        demand_sparse(attribute.sparse_tensor)
+    for kind in _types_in(attribute):
+        _demand_type(kind, f"The attribute {name}")
+    if attribute.name == "equation" and len(attribute.s) > _LONGEST_EQUATION:
+        raise ModelError(
+            f"{where} has an equation of {len(attribute.s):,} characters; up to {_LONGEST_EQUATION:,} are taken here. "
+            "Write it as several nodes."
+        )
+
+
+def _types_in(attribute: AttributeProto) -> Iterator[onnx.TypeProto]:
+    if attribute.type == AttributeProto.TYPE_PROTO:
+        yield attribute.tp
+    elif attribute.type == AttributeProto.TYPE_PROTOS:
+        yield from attribute.type_protos
+
+
+def _demand_constant(node: onnx.NodeProto, where: str) -> None:
+    held = [attribute for attribute in node.attribute if attribute.name in HELD]
+    if len(held) != 1 or len(node.output) != 1:
+        raise ModelError(f"{where} holds {len(held)} values and has {len(node.output)} outputs, not one. {_AGAIN}")
+    if held[0].type != HELD[held[0].name]:
+        raise ModelError(f"{where} holds a value of another type than {quoted(held[0].name)} says. {_AGAIN}")
+
+
+def _demand_order(body: onnx.GraphProto, where: str) -> None:
+    """Bodies are sorted, as ONNX demands: a name read before it is made there would mean two tensors."""
+    inputs = {value.name for value in body.input} | constant_names(body)
+    later = {name for node in body.node for name in node.output if name} - inputs
+    for node in body.node:
+        early = next((name for name in node.input if name in later), None)
+        if early is not None:
+            raise ModelError(
+                f"A body of {where[0].lower()}{where[1:]} reads tensor {quoted(early)} before it makes one of that "
+                f"name. {_AGAIN}"
+            )
+        later.difference_update(node.output)
+
+
+def _demand_types(values: Iterable[onnx.ValueInfoProto]) -> None:
+    for value in values:
+        _demand_type(value.type, f"Tensor {quoted(value.name)}")
+
+
+def _demand_type(kind: onnx.TypeProto, owner: str) -> None:
+    """Not by recursion: sequences of sequences can be nested as deep as protobuf reads."""
+    form = kind.WhichOneof("value")
+    while form in ("sequence_type", "optional_type", "map_type"):
+        if form == "map_type":
+            _demand_element(kind.map_type.key_type, owner)
+            kind = kind.map_type.value_type
+        else:
+            kind = getattr(kind, form).elem_type
+        form = kind.WhichOneof("value")
+    if form not in ("tensor_type", "sparse_tensor_type"):
+        return
+    tensor = getattr(kind, form)
+    _demand_element(tensor.elem_type, owner)
+    large = next((dim.dim_value for dim in tensor.shape.dim if dim.dim_value > LARGEST_DIM), None)
+    if large is not None:
+        raise ModelError(f"{owner} is declared with a dimension of {large}, which is impossible. {_AGAIN}")
+
+
+def _demand_element(dtype: int, owner: str) -> None:
+    if dtype not in _DECLARABLE:
+        raise ModelError(f"{owner} is declared with the element type {dtype}, which ONNX has not. {_AGAIN}")
+
+
+def _demand_typed_inputs(graph: onnx.GraphProto) -> None:
+    stored = constant_names(graph)
+    for value in graph.input:
+        form = value.type.WhichOneof("value")
+        if value.name not in stored and (
+            form is None or (form == "tensor_type" and not value.type.tensor_type.elem_type)
+        ):
+            raise ModelError(f"Input {quoted(value.name)} of the graph is declared without a type. {_AGAIN}")

@@ -1,0 +1,58 @@
+"""Whether a stored tensor is what it claims: a known element type, possible dimensions, data that fit both."""
+
+from math import prod
+
+import onnx
+from onnx import TensorProto, numpy_helper
+
+from onnxbisect.errors import ModelError
+from onnxbisect.model.external import byte_size, is_external
+from onnxbisect.model.wording import quoted
+
+#: The largest dimension that is taken for one.
+LARGEST_DIM = 1 << 40
+#: Element types that a stored tensor can have.
+STORABLE = frozenset(TensorProto.DataType.values()) - {TensorProto.UNDEFINED}
+#: Tensors of up to this many elements are read, which the rest of the program may do without a second look.
+_SMALL = 1024
+
+
+def demand_data(tensor: TensorProto) -> None:
+    """ModelError where the tensor cannot be read. Data in other files are only measured later (`external.locations`).
+
+    Few bytes of a file can claim any number of elements, so nothing is made room for before the data was measured.
+    """
+    name = quoted(tensor.name)
+    if tensor.data_type not in STORABLE:
+        raise ModelError(f"Tensor {name} has the element type {tensor.data_type}, which ONNX has not. Export it again.")
+    if any(not 0 <= dim <= LARGEST_DIM for dim in tensor.dims):
+        raise ModelError(f"Tensor {name} has the impossible shape {list(tensor.dims)[:8]}. Export it again.")
+    if is_external(tensor):
+        return
+    elements = prod(tensor.dims)
+    raw = tensor.HasField("raw_data")
+    if raw and tensor.data_type != TensorProto.STRING:
+        expected = byte_size(tensor.data_type, tensor.dims)
+        if len(tensor.raw_data) != expected:
+            raise ModelError(
+                f"Tensor {name} has {len(tensor.raw_data)} bytes of data, and its type and shape demand {expected}. "
+                "Export it again."
+            )
+    if raw and elements > _SMALL:
+        return
+    try:
+        numpy_helper.to_array(tensor)
+    except Exception as error:  # onnx raises whatever numpy does
+        reason = str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
+        raise ModelError(
+            f"The data of tensor {name} do not fit its type and shape: {reason}. Export it again."
+        ) from error
+
+
+def demand_sparse(sparse: onnx.SparseTensorProto) -> None:
+    """ModelError where a sparse tensor has no possible shape; its values and indices are looked at as tensors."""
+    if any(not 0 <= dim <= LARGEST_DIM for dim in sparse.dims):
+        raise ModelError(
+            f"Sparse tensor {quoted(sparse.values.name)} has the impossible shape {list(sparse.dims)[:8]}. "
+            "Export it again."
+        )

@@ -1,0 +1,151 @@
+"""Models that compute for ever, or everything: found out about within bounds, or refused in a sentence."""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import parser
+
+from onnxbisect.errors import ModelError
+from onnxbisect.model import Established, Model, allowance
+from onnxbisect.model.allowance import Allowance, ExceededError
+from onnxbisect.model.values import TensorValues
+from onnxbisect_backends.probing.forked import forked
+from onnxbisect_backends.probing.intake import Intake
+
+ALLOWED = Allowance(seconds=1, memory=1 << 30)
+#: The text of a model around a Loop, and a part that has nothing to do with it.
+LOOP = """<ir_version: 8, opset_import: ["": 17]>
+g (float[2,3] x) => (float[] y, float[] z) <bool t = {{1}}, int64 n = {{{trips}}}, int64[1] half = {{3}}>
+{{
+   y = Loop ({count}, t, x) <body: graph = b (int64 i, bool c, float[] a) => (bool co, float[] ao) {{
+      co = Identity (c)
+      ao = {body}
+   }}>
+   s = Add (half, half)
+   z = Reshape (x, s)
+}}
+"""
+
+
+def nothing() -> Established:
+    return Established(types={}, known={}, data_dependent=(), notes=("done",))
+
+
+def taken(folder: Path, text: str) -> Model:
+    onnx.save(parser.parse_model(text), folder / "model.onnx")
+    return Intake(folder / "model.onnx", {}).model
+
+
+def test_the_result_comes_back() -> None:
+    assert forked(nothing, ALLOWED).notes == ("done",)
+
+
+def test_values_come_back_as_they_are() -> None:
+    known = {"k": np.arange(1 << 20, dtype=np.int64)}
+    found = forked(lambda: Established(types={}, known=known, data_dependent=(), notes=()), ALLOWED)
+    assert np.array_equal(found.known["k"], known["k"])
+
+
+def hang() -> Established:
+    while True:
+        pass
+
+
+def starve() -> Established:
+    time.sleep(3)
+    return nothing()
+
+
+def fill() -> Established:
+    np.ones(2 << 30, dtype=np.uint8)
+    return nothing()
+
+
+def crash() -> Established:
+    os.kill(os.getpid(), signal.SIGSEGV)
+    return nothing()
+
+
+@pytest.mark.parametrize(
+    ("work", "how"),
+    [(hang, "took more than 1 s"), (fill, "took more than 1024 MB of memory"), (crash, "was killed by SIGSEGV")],
+)
+def test_work_that_does_not_end_well(work: Callable[[], Established], how: str) -> None:
+    began = time.monotonic()
+    with pytest.raises(ExceededError) as caught:
+        forked(work, ALLOWED)
+    assert str(caught.value) == how
+    assert time.monotonic() - began < 10
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+def test_work_that_waits_for_a_processor_is_waited_for() -> None:
+    assert forked(starve, ALLOWED).notes == ("done",)
+
+
+def test_a_refusal_stays_one() -> None:
+    def refuse() -> Established:
+        raise ModelError("It has no nodes.")
+
+    with pytest.raises(ModelError, match=r"It has no nodes\."):
+        forked(refuse, ALLOWED)
+
+
+def test_a_fault_stays_one() -> None:
+    def fail() -> Established:
+        raise ZeroDivisionError
+
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+        forked(fail, ALLOWED)
+
+
+@pytest.mark.parametrize(
+    ("count", "trips", "body", "why"),
+    [
+        ('""', 1, "Relu (a)", "(takes too long here)"),
+        ("n", 60, "Concat <axis = 0> (a, a)", "(takes too much memory)"),
+    ],
+    ids=["endless", "growing"],
+)
+def test_a_loop_is_left_out_and_the_rest_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: str, trips: int, body: str, why: str
+) -> None:
+    monkeypatch.setattr(allowance, "_SECONDS", 8.0)
+    monkeypatch.setattr(allowance, "_MEMORY", 768 << 20)
+    began = time.monotonic()
+    model = taken(tmp_path, LOOP.format(count=count, trips=trips, body=body))
+    assert time.monotonic() - began < 20
+    assert f"onnxruntime does not run 'Loop' {why}" in " ".join(model.notes)
+    assert [dim.dim_value for dim in model.types["z"].tensor_type.shape.dim] == [6]
+    assert model.known["s"].tolist() == [6]
+    assert [name.split("_")[0] for name in model.costly] == ["Loop"]
+    z = onnx.ValueInfoProto(name="z", type=model.types["z"])
+    assert next(TensorValues(model).samples([z]))["z"].shape == (6,)
+    began = time.monotonic()
+    y = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [2, 3])
+    assert next(TensorValues(model).samples([y]))["y"].shape == (2, 3)
+    assert time.monotonic() - began < 2  # made up: the loop does not run again for samples
+
+
+def test_inference_without_an_end_is_said_of_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def endless(*_: object, **__: object) -> None:
+        hang()
+
+    monkeypatch.setattr(allowance, "_SECONDS", 1.0)
+    monkeypatch.setattr("onnxbisect.model.shapes._Establish.facts", endless)
+    with pytest.raises(ModelError, match=r"Shape inference of the model, by onnx, took more than"):
+        taken(tmp_path, LOOP.format(count="n", trips=1, body="Relu (a)"))
+
+
+def test_what_only_running_brings_down_is_inferred(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("onnxbisect.model.run._Attempt.run", lambda *_: os.abort())
+    model = taken(tmp_path, LOOP.format(count="n", trips=1, body="Relu (a)"))
+    assert any("was killed by SIGABRT, so it was not run" in note for note in model.notes)
+    assert [dim.dim_value for dim in model.types["s"].tensor_type.shape.dim] == [1]

@@ -1,0 +1,26 @@
+"""Two thousand hostile models: none is a fault, a hang, a crash or more memory than was allowed."""
+
+from fuzzing import fuzz
+from victim import outcome
+
+COUNT = 2000
+
+
+def test_hostile_models_end_in_a_sentence_or_a_diagnosis() -> None:
+    """`make fuzz` shows ten times as many to both commands."""
+    counts = fuzz(range(COUNT), both=False)
+    print(counts.table())
+    assert counts.wrong == []
+    assert counts.outcomes.total() == COUNT
+    for command in ("inspect", "run"):  # most are models still, or nothing but the gate would be looked at
+        assert (
+            sum(number for (it, _, what), number in counts.outcomes.items() if (it, what) == (command, "refused")) < 700
+        )
+
+
+def test_what_is_wrong_is_told_apart() -> None:
+    """Otherwise nothing would ever be found."""
+    assert outcome(3, "onnx-bisect: this is a bug in onnx-bisect (KeyError: 1); please report it.") == "fault"
+    assert outcome(-1, "Traceback (most recent call last):") == "fault"
+    assert outcome(2, "onnx-bisect: Tensor 'w' is none\x1b[2J.") == "fault"
+    assert outcome(2, "onnx-bisect: Tensor 'w' is none.") == "refused"
