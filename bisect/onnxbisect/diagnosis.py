@@ -79,6 +79,11 @@ class Culprit:
     largest_passing: UnitSet | None = None
     among: UnitSet = 0
 
+    @property
+    def places(self) -> tuple[UnitSet, ...]:
+        """What is to blame, place by place; of a count all units that are counted."""
+        return (self.among,) if self.kind is CulpritKind.COUNT else self.occurrences or (self.units,)
+
     def held_by(self, probe: UnitSet) -> bool:
         """Whether a probe holds the culprit at any of its places."""
         if self.kind is CulpritKind.COUNT:

@@ -32,15 +32,15 @@ def _words(universe: Universe, culprit: Culprit) -> dict[str, Any]:
     units = list(members(culprit.units))[:_SHOWN]
     places = 0
     if culprit.kind is not CulpritKind.CAPACITY:  # of which no unit is to blame
-        for occurrence in culprit.occurrences or (culprit.units,):
-            places |= occurrence
+        for place in culprit.places:
+            places |= place
     return {
         "ops": [clip(universe.op[unit], 80) for unit in units],
         "nodes": [clip(name, 200) for unit in units for name in universe.names[unit][:1]],
         "size": size(culprit.units),
         "units": spell(culprit.units),
         "places": spell(places),
-        "occurrences": len(culprit.occurrences),
+        "occurrences": len(culprit.places),
         "kind": culprit.kind.value,
         "certainty": culprit.certainty.value,
         "failure": culprit.failure.value,

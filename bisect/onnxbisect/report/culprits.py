@@ -63,8 +63,9 @@ class Entries:
             "ops": ops,
             "nodes": self.names(culprit.units),
             "units": spell(culprit.units),
-            "occurrences": [self.names(occurrence) for occurrence in culprit.occurrences],
-            "occurrence_units": [spell(occurrence) for occurrence in culprit.occurrences],
+            "occurrences": [self.names(place) for place in culprit.places],
+            "occurrence_units": [spell(place) for place in culprit.places],
+            "at_most": self._at_most(culprit),
             "failure": culprit.failure.value,
             "fingerprint": culprit.fingerprint,
             "message": culprit.message,
@@ -76,10 +77,15 @@ class Entries:
                 "blame": self._records.named(evidence.blame, Status.FAIL),
             },
             "largest_passing": None if largest is None else {"size": size(largest), "units": spell(largest)},
-            "origin": self._origins(culprit.occurrences or (culprit.units,)),
+            "origin": self._origins(culprit.places),
             "passes_instead": self._passes_instead(culprit),
             "surroundings": surroundings(self._model, self._facts, culprit.units),
         }
+
+    def _at_most(self, culprit: Culprit) -> dict[str, int] | None:
+        if culprit.kind is not CulpritKind.COUNT:
+            return None
+        return {"allowed": size(culprit.units) - 1, "among": size(culprit.among)}
 
     def needs_context(self, group: NeedsContext) -> dict[str, Any]:
         """The entry of units that fail only when they are cut out."""

@@ -32,15 +32,15 @@ def _row(
     involved = [
         (identity, culprit)
         for identity, culprit in zip(identities, job.diagnosis.culprits, strict=True)
-        if culprit.kind is not CulpritKind.CAPACITY and any(occurrence & units for occurrence in culprit.occurrences)
+        if culprit.kind is not CulpritKind.CAPACITY and any(place & units for place in culprit.places)
     ]
     alone = together = 0
     for _, culprit in involved:
         if culprit.certainty is Certainty.CONFIRMED:
-            for occurrence in culprit.occurrences:
+            for occurrence in culprit.places:
                 if culprit.kind is CulpritKind.SINGLE:
                     alone |= occurrence & units
-                elif culprit.kind is CulpritKind.INTERACTION:
+                elif culprit.kind in (CulpritKind.INTERACTION, CulpritKind.COUNT):
                     together |= occurrence & units
     if alone | together:
         verdict = "mixed" if ((states.passing | states.context) & units) | (together & ~alone) else "fail"

@@ -13,6 +13,7 @@ _SCHEMA = "https://raw.githubusercontent.com/oasis-tcs/sarif-spec/master/Schemat
 _RULES = {
     "single": "The compiler refuses this node.",
     "interaction": "The compiler refuses these nodes together; every proper part of them compiles.",
+    "count": "The compiler takes fewer nodes of this op, whichever they are.",
     "capacity": "Each part of this subgraph compiles; the whole is too much for the compiler.",
 }
 _RELATED = 100

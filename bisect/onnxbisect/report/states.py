@@ -29,7 +29,7 @@ def states(universe: Universe, diagnosis: Diagnosis, records: Records) -> States
     for found in diagnosis.culprits:
         if found.kind is CulpritKind.CAPACITY:
             continue  # too much of it; no unit of it is to blame
-        for occurrence in found.occurrences or (found.units,):
+        for occurrence in found.places:
             if found.certainty is Certainty.CONFIRMED:
                 culprit |= occurrence
             else:

@@ -137,7 +137,13 @@ def certainty(culprit: Mapping[str, Any]) -> str:
     """Empty for a confirmed culprit, else how sure it is."""
     if culprit["certainty"] == "flaky":
         return f"flaky: the compiler contradicts itself, {culprit['confidence']:.1%} sure"
-    return "suspected: the budget ended before it was confirmed" if culprit["certainty"] == "suspected" else ""
+    return "suspected: not all of what would confirm it is known" if culprit["certainty"] == "suspected" else ""
+
+
+def at_most(culprit: Mapping[str, Any]) -> str:
+    """How many of an op the target takes, where that is what is wrong; else empty."""
+    limit = culprit.get("at_most")  # reports of earlier versions do not have it
+    return "" if limit is None else f"the target takes at most {limit['allowed']} of these {limit['among']}"
 
 
 def proof(evidence: Mapping[str, Any], kind: str) -> list[str]:
