@@ -107,10 +107,11 @@ class Confirmer:
         suspect, remainder = self._place(suspect, remainders, move=open_single)
         questions: list[Question] = []
         say = self._say(suspect)
-        elsewhere: list[UnitSet] = []
+        elsewhere = 0
         if open_single and not self._named_everywhere(suspect):
-            elsewhere = other_contexts(self._universe, suspect, suspects, remainder, all_of_them=bool(doubted))
-            questions += [(probe, f"{say} in all its other contexts") for probe in elsewhere]
+            elsewhere = other_contexts(self._universe, suspect, remainder, all_of_them=bool(doubted))
+        if elsewhere:
+            questions.append((elsewhere, f"{say} in all its other contexts"))
         if open_single:
             beside = clusters(self._universe, suspect, suspects, remainder)
             questions += [(probe, f"{say} with what is suspected beside it") for probe in beside]

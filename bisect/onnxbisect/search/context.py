@@ -41,10 +41,8 @@ def place_with_most_company(universe: Universe, suspect: Suspect, remainder: Uni
     return max(places, key=lambda unit: (company(universe, unit, remainder), unit == own))
 
 
-def other_contexts(
-    universe: Universe, suspect: Suspect, suspects: Sequence[Suspect], remainder: UnitSet, *, all_of_them: bool
-) -> list[UnitSet]:
-    """A single suspect's op in other direct contexts than its own, and the same with what is suspected around it.
+def other_contexts(universe: Universe, suspect: Suspect, remainder: UnitSet, *, all_of_them: bool) -> UnitSet:
+    """A probe of a single suspect's op in other direct contexts than its own, 0 where there is no need.
 
     What fails in one context may be fine in another, fused there. One unit stands for each context. Contexts that
     are many and hardly repeat are taken to be alike, unless `all_of_them`: a fused pattern is one that repeats.
@@ -56,25 +54,20 @@ def other_contexts(
     most = max(len(units) for units in contexts.values())
     few = len(contexts) <= FEW_CONTEXTS
     if not (all_of_them or few) and (most == 1 or most * 4 < len(suspect.occurrences)):
-        return []
+        return 0
     own = around[lowest(suspect.units)]
     others = of(units[0] for context, units in contexts.items() if context != own)
-    if not others:
-        return []
-    bare = universe.ball(others, PATTERN, remainder | others)
-    beside = of_all(other.everywhere for other in suspects if other.units != suspect.units)
-    back = universe.ball(others, PATTERN) & (remainder | beside) & ~suspect.everywhere
-    return list(dict.fromkeys((bare, back | bare)))
+    return universe.ball(others, PATTERN, remainder | others) if others else 0
 
 
 def clusters(universe: Universe, suspect: Suspect, suspects: Sequence[Suspect], remainder: UnitSet) -> list[UnitSet]:
     """A suspect's places with the suspected units beside them, and what lies around in the remainder.
 
-    First with those that are direct neighbours, then with all within a pattern's reach. One probe for each kind of
-    place, where the kinds are few or repeat.
+    With those that are direct neighbours, where the suspect nowhere has all its neighbours in the remainder; and with
+    all within a pattern's reach, where such a group repeats. One probe for each kind of group.
     """
     masked = of_all(other.everywhere for other in suspects if not other.capacity)
-    places = len(suspect.occurrences)
+    complete, _ = company(universe, lowest(suspect.units), remainder)
     chosen: list[UnitSet] = []
     for steps in (1, PATTERN):
         kinds: dict[tuple[int, ...], list[UnitSet]] = {}
@@ -84,9 +77,10 @@ def clusters(universe: Universe, suspect: Suspect, suspects: Sequence[Suspect], 
                 kinds.setdefault(tuple(sorted(universe.variant[other] for other in members(cluster))), []).append(
                     cluster
                 )
-        few = len(kinds) <= FEW_CONTEXTS and places <= FEW_CONTEXTS
-        repeated = [found[0] for found in kinds.values() if few or len(found) * 4 >= max(places, 8)]
-        chosen += repeated[:FEW_CONTEXTS]
+        places = list(kinds.values())
+        if complete or steps > 1:
+            places = [found for found in places if len(found) > 1 and len(found) * 4 >= len(suspect.occurrences)]
+        chosen += [found[0] for found in places][:FEW_CONTEXTS]
     return [universe.ball(cluster, PATTERN, remainder | cluster) for cluster in dict.fromkeys(chosen)]
 
 
