@@ -109,7 +109,8 @@ def every_way(universe: Universe, suspect: Suspect, suspects: Sequence[Suspect],
         nearest = universe.ball(units, 1) & beside
         found += [remainder | units | 1 << other for other in members(beside)]
         found.append(remainder | units | nearest)
-        found += [universe.everything & ~(1 << other) for other in members(masked & ~units)]
+        found += [universe.everything & ~(1 << other) for other in members(universe.everything & ~units)]
+        found += [units | 1 << other for other in _outwards(universe, units)]
     kept_out = [other.everywhere for other in suspects if other is not suspect]
     found += [universe.everything & ~others | suspect.units for others in kept_out]
     return [probe for probe in dict.fromkeys(found) if is_subset(suspect.units, probe) or suspect.held_by(probe)]
