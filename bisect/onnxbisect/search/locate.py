@@ -282,16 +282,14 @@ class Locator:
         for pool in dict.fromkeys(
             (universe.units_by_op[op], universe.variant_members[universe.variant[lowest(minimal)]])
         ):
-            others = [*members(pool & ~minimal), *members(minimal)]
-            count = size(minimal)
-            if len(others) == count or not is_subset(minimal, pool):
+            units, count = list(members(pool)), size(minimal)
+            if len(units) == count or not is_subset(minimal, pool):
                 continue
-            several = dict.fromkeys(
-                (apart(universe, others, count), of(others[:count]), of(others[:: len(others) // count][:count]))
-            )
+            # The same choices whatever set was found first, so that each is asked once.
+            several = dict.fromkeys((of(units[:count]), of(units[-count:]), apart(universe, units, count)))
             fails = self.minimiser.fails
-            if all(fails(chosen, f"{count} others of {op}") for chosen in several if chosen != minimal):
-                fewer = of(others[: count - 1])
+            if all(fails(chosen, f"{count} others of {op}") for chosen in several):
+                fewer = of(units[: count - 1])
                 if not fails(fewer, f"{count - 1} of {op}"):
                     return pool
         return 0

@@ -199,10 +199,27 @@ class Minimiser:
                     high = middle
                 else:
                     low = middle
+            if not found and self._any_will_do(rest, high):
+                return self._union(rest[:high])
             needed |= rest[high - 1]
             rest = rest[: high - 1]
             found += 1
         return needed
+
+    def _any_will_do(self, candidates: Sequence[UnitSet], count: int) -> bool:
+        """Whether so many of these fail whichever they are, as where a target takes only so many units of an op.
+
+        The first so many fail, and one less of them pass.
+        """
+        ops = {self._universe.op[lowest(candidate)] for candidate in candidates}
+        if len(ops) > 1 or count < 3 or any(size(candidate) > 1 for candidate in candidates):
+            return False
+        if count < len(candidates):
+            last = self._union(candidates[-count:])
+            fewer = self._union(candidates[len(candidates) - count + 1 :])
+            return self.fails(last, "others as many") and not self.fails(fewer, "one less")
+        without = [self._union(candidates) & ~candidates[index] for index in (0, count // 2)]
+        return not any(self.fails(part, "one less") for part in without)
 
     def _too_large(self, needed: UnitSet, rest: UnitSet, within: UnitSet) -> bool:
         """Whether size is to blame: it passes without any of several parts, and other pieces as large fail."""

@@ -1,0 +1,154 @@
+"""The smallest compilers about which earlier versions said something false, and what is true of them."""
+
+import pytest
+from judging import Log, Run
+from rule_worlds import Behaviour, world
+from worlds import World, all_found, chain, monotone, universe
+
+from onnxbisect.diagnosis import Certainty, CertificateStatus, CulpritKind
+from onnxbisect.search.oracle import Oracle
+from onnxbisect.unitset import UnitSet, members, of, size
+from onnxbisect.universe import Universe
+from onnxbisect.verdict import Status, Verdict
+
+
+def test_a_second_pattern_between_occurrences_of_the_first_is_not_missed():
+    """A feeds B in five blocks, and B feeds the A after the next block: no two of those stand in alternating blocks."""
+    edges = [(0, 1), (2, 3), (4, 5), (6, 7), (8, 9), (1, 4), (3, 6), (5, 8)]
+    refused = {of(edge) for edge in edges}
+    step = World(universe([0, 1] * 5, edges), monotone(refused)).diagnose()
+    assert all_found(step) == refused
+    assert step.diagnosis.certificate.status is CertificateStatus.PROVEN
+
+
+def test_every_failing_probe_holds_a_reported_culprit():
+    edges = [(0, 1), (0, 2), (1, 2), (2, 3), (3, 4), (3, 5), (4, 5), (5, 6), (6, 7), (6, 8), (7, 8)]
+    refused = {of(units) for units in ([0, 1, 2], [0, 2, 3], [3, 4, 5], [2, 3, 6], [0, 5, 6], [3, 5, 6], [6, 7, 8])}
+    one = World(universe([0, 1, 2] * 3, edges), monotone(refused))
+    step = one.diagnose()
+    assert all_found(step) == refused
+    for units, answers in one.verdicts.items():
+        assert answers[0].failed == any(culprit.held_by(units) for culprit in step.diagnosis.culprits)
+
+
+def silu() -> tuple[Universe, int]:
+    """Conv, Sigmoid, Mul, Conv, Mul: Sigmoid and Mul are one instruction; neither exists by itself."""
+    return universe([0, 1, 2, 0, 2], [(0, 1), (1, 2), (2, 3), (3, 4)]), 1 << 4
+
+
+def test_a_fused_pair_of_ops_that_are_each_refused_alone_is_innocent():
+    graph, lone = silu()
+
+    def rule(units: UnitSet) -> bool:
+        return bool(units & lone) or (units & 0b110) in (0b010, 0b100)
+
+    step = World(graph, rule).diagnose()
+    assert all_found(step) == {lone}
+    assert step.diagnosis.certificate.status is CertificateStatus.PROVEN
+    assert {group.units for group in step.diagnosis.needs_context} == {0b010, 0b100}
+
+
+def test_half_of_a_pair_is_not_blamed_for_what_both_do():
+    """V0 is refused alone, V0 feeding V1 is fused and fine, V0 together with any V2 is refused."""
+
+    def rule(units: UnitSet) -> bool:
+        return bool(units & 1) and (not units & 0b010010 or bool(units & 0b101100))
+
+    step = World(chain([0, 1, 2, 2, 1, 2]), rule).diagnose()
+    assert all_found(step) == {0b000101, 0b001001, 0b100001}
+    assert step.diagnosis.certificate.status is CertificateStatus.PROVEN
+
+
+@pytest.mark.parametrize("behaviour", [Behaviour.FUSION, Behaviour.EXCUSE])
+def test_the_number_of_workers_changes_no_culprit_of_a_compiler_that_is_not_monotone(behaviour):
+    for seed in range(25):
+        found = []
+        for width in (1, 4, 16):
+            diagnosis = Run(world=world(behaviour, seed), log=Log.SILENT).diagnose(width)
+            found.append([(culprit.units, culprit.occurrences) for culprit in diagnosis.culprits])
+        assert found[0] == found[1] == found[2], seed
+
+
+def test_five_failures_in_nine_answers_are_no_answer():
+    answers = tuple(Verdict(status=status) for status in (Status.FAIL, Status.PASS) * 4 + (Status.FAIL,))
+    verdict = Oracle(chain([0, 1]), {0b11: answers}).look(0b11)
+    assert verdict is not None
+    assert verdict.status is Status.UNRESOLVED
+
+
+def test_one_wrong_failure_of_what_is_left_is_asked_again():
+    """The rest of the model fails once, and never again; the true culprit is V3."""
+    graph = chain(range(10))
+    rest = graph.everything & ~(1 << 3)
+
+    class Slipping(World):
+        def compile(self, units: UnitSet) -> Verdict:
+            slips = units == rest and not self.verdicts.get(units)
+            return Verdict(status=Status.FAIL) if slips else super().compile(units)
+
+    step = Slipping(graph, monotone([1 << 3])).diagnose()
+    assert all_found(step) == {1 << 3}
+
+
+def test_one_op_at_eight_shapes_is_a_culprit_and_no_broken_compiler():
+    step = World(chain([0] * 8, list(range(8))), lambda units: bool(units)).diagnose()
+    assert all_found(step) == {1 << unit for unit in range(8)}
+
+
+@pytest.mark.parametrize("length", [6, 7, 9, 12])
+def test_a_pattern_is_found_whatever_its_length(length: int):
+    """Blocks of 20 ops, 12 times; some neighbours in each fail together, as where a fusion pass crashes."""
+    graph = chain([unit % 20 for unit in range(240)])
+    refused = {of(range(block + 4, block + 4 + length)) for block in range(0, 240, 20)}
+    one = World(graph, monotone(refused))
+    step = one.diagnose()
+    assert all_found(step) == refused
+    assert [culprit.kind for culprit in step.diagnosis.culprits] == [CulpritKind.INTERACTION]
+    assert step.diagnosis.certificate.status is CertificateStatus.PROVEN
+
+
+def test_a_model_that_is_nothing_but_a_pattern_is_not_too_large():
+    step = World(chain(range(7)), lambda units: size(units) == 7).diagnose()
+    [culprit] = step.diagnosis.culprits
+    assert culprit.kind is CulpritKind.INTERACTION
+    assert culprit.certainty is Certainty.CONFIRMED
+
+
+@pytest.mark.parametrize("allowed", [2, 4])
+def test_a_count_of_an_op_is_found_as_what_it_is(allowed: int):
+    """A target that takes so many of one op, which stands in 24 layers of 20 ops."""
+    graph = chain([unit % 20 for unit in range(480)])
+    counted = of(range(3, 480, 20))
+    one = World(graph, lambda units: size(units & counted) > allowed, alike=True)
+    step = one.diagnose(most=60)
+    [culprit] = step.diagnosis.culprits
+    assert culprit.kind is CulpritKind.COUNT
+    assert culprit.among == counted
+    assert size(culprit.units) == allowed + 1
+    if allowed == 2:
+        assert one.calls <= 20
+
+
+def test_what_fuses_at_a_distance_of_three_is_innocent_in_every_layer():
+    """Layer normalisation, four times, with two ReduceMean (V1) in each; a fifth pools, and is refused."""
+    layer = [0, 1, 2, 3, 1, 4, 5, 6]  # MatMul, ReduceMean, Sub, Pow, ReduceMean, Add, Sqrt, Div
+    variants = [*layer * 4, 7, 1, 8]
+    edges = []
+    for first in range(0, 32, 8):
+        edges += [
+            (first + a, first + b) for a, b in [(0, 1), (0, 2), (1, 2), (2, 3), (3, 4), (4, 5), (5, 6), (2, 7), (6, 7)]
+        ]
+        edges.append((first + 7, first + 8))
+    edges += [(32, 33), (33, 34)]
+    graph = universe(variants, edges)
+    layers = [of(range(first + 1, first + 8)) for first in range(0, 32, 8)]
+
+    def rule(units: UnitSet) -> bool:
+        whole = of(unit for units_of in layers if units_of & ~units == 0 for unit in members(units_of))
+        return bool(units & graph.variant_members[1] & ~whole)
+
+    one = World(graph, rule)
+    step = one.diagnose()
+    assert all_found(step) == {1 << 33}
+    assert step.diagnosis.certificate.status is CertificateStatus.PROVEN
+    assert one.calls <= 16
