@@ -1,7 +1,6 @@
 """Units that fail when they are cut out and pass where they stand: found by what is on record, not by its order."""
 
 from onnxbisect.search.oracle import Oracle
-from onnxbisect.search.pattern import neighbours
 from onnxbisect.search.suspect import Artefact
 from onnxbisect.unitset import UnitSet, lowest, members, of, size
 from onnxbisect.universe import Universe
@@ -49,7 +48,7 @@ def explained(universe: Universe, oracle: Oracle, blamed: UnitSet) -> list[Artef
 def _surroundings_that_pass(universe: Universe, oracle: Oracle, passed: UnitSet, op: str) -> UnitSet:
     group = 1 << lowest(passed)
     for _ in range(2):
-        group |= neighbours(universe, group)
+        group |= universe.neighbours(group)
         if oracle.ask(group, f"{op} with what surrounds it").passed:
             return group
     return 0

@@ -70,7 +70,7 @@ def _culprit(oracle: Oracle, record: Oracle, suspect: Suspect, recheck: bool) ->
     doubtful = (suspect.capacity or suspect.pool) and (recheck or bool(oracle.flaky))
     refuted = not suspect.capacity and any(suspect.held_by(passing) for passing in record.passing)
     unblamed = suspect.blame is None and not suspect.capacity
-    if not suspect.verified or unblamed or refuted or doubtful or suspect.doubted or not _minimal(oracle, suspect):
+    if not suspect.verified or unblamed or refuted or doubtful or not _minimal(oracle, suspect):
         certainty = Certainty.SUSPECTED
     elif confidence < 1:
         certainty = Certainty.FLAKY

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import cached_property
 
 from onnxbisect.search.oracle import Oracle
-from onnxbisect.search.pattern import alone, neighbours
+from onnxbisect.search.pattern import alone
 from onnxbisect.unitset import UnitSet, is_subset, members, size
 from onnxbisect.universe import Universe
 
@@ -51,7 +51,7 @@ class Named:
         named = self._oracle.named_in(failing)
         if not named or not all(map(self._passes_alone, members(named))):
             return 0
-        near = named | neighbours(self._universe, named) & failing
+        near = named | self._universe.neighbours(named) & failing
         for units, why in ((named, "what the log names"), (near, "what the log names and what surrounds it")):
             if 1 < size(units) <= size(failing) // 2 and fails(units, why):
                 return units

@@ -18,14 +18,6 @@ _STARTS = 8
 Occurrence = tuple[int, ...]
 
 
-def neighbours(universe: Universe, units: UnitSet) -> UnitSet:
-    """The units that feed or consume these, without these."""
-    around = 0
-    for unit in members(units):
-        around |= universe.successors[unit] | universe.predecessors[unit]
-    return around & ~units
-
-
 def components(universe: Universe, units: UnitSet) -> list[UnitSet]:
     """The weakly connected parts of an induced subgraph, in order of their lowest unit."""
     parts = []
@@ -33,7 +25,7 @@ def components(universe: Universe, units: UnitSet) -> list[UnitSet]:
     while left:
         part = frontier = 1 << lowest(left)
         while frontier:
-            frontier = neighbours(universe, frontier) & units & ~part
+            frontier = universe.neighbours(frontier) & units & ~part
             part |= frontier
         parts.append(part)
         left &= ~part
@@ -132,7 +124,7 @@ def _matches(universe: Universe, part: Occurrence) -> list[Occurrence]:
     """All embeddings of a connected part, as units aligned with `part`, in the order of their first unit."""
     visit = [part[0]]
     while len(visit) < len(part):
-        reach = neighbours(universe, of(visit)) & of(part)
+        reach = universe.neighbours(of(visit)) & of(part)
         visit.append(lowest(reach))
     found: list[Occurrence] = []
 

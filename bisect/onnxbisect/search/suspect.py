@@ -12,7 +12,7 @@ class Suspect:
 
     `units` is the occurrence that was asked, `fails` the probe that failed (for a single unit that may be a unit
     identical to it). `occurrences` are aligned: the same position plays the same role. `context` and `blame` are set
-    once it is blamed in context, `doubted` where that leaves a doubt.
+    once it is blamed in context.
 
     `capacity`: not minimal, but too large a set, with no small part that fails. `pool`: of these units of one op the
     target takes one less than `units` has, whichever they are.
@@ -26,7 +26,6 @@ class Suspect:
     context: UnitSet | None = None
     blame: UnitSet | None = None
     verified: bool = False
-    doubted: bool = False
 
     @property
     def everywhere(self) -> UnitSet:
