@@ -22,11 +22,14 @@ KEPT = (Behaviour.EXCUSE, Behaviour.CUT)
 
 @pytest.mark.parametrize("behaviour", KEPT)
 def test_false_facts_are_rare(behaviour):
-    """Every second compiler names what it trips over; `benchmarks/rates.py --examples` shows more of a failure."""
+    """The compiler says nothing; of one that names an op, less is asked.
+
+    `benchmarks/rates.py --examples` shows more of a failure.
+    """
     false, missed, contradicted = [], [], []
     for seed in range(_WORLDS):
         one = world(behaviour, seed)
-        run = Run(world=one, log=list(Log)[seed % 2], recheck=False)
+        run = Run(world=one, log=Log.SILENT, recheck=False)
         judgement = judge(run, run.diagnose())
         false += [f"{one}: {_units(judgement.false_facts)}"] if judgement.false_facts else []
         missed += [f"{one}: {_units(judgement.missed)}"] if judgement.missed else []

@@ -113,7 +113,7 @@ class Confirmer:
         if elsewhere:
             questions.append((elsewhere, f"{say} in all its other contexts"))
         if open_single:
-            beside = clusters(self._universe, suspect, suspects, remainder)
+            beside = clusters(self._universe, suspect, suspects, remainder, only_neighbours=self._is_named(suspect))
             questions += [(probe, f"{say} with what is suspected beside it") for probe in beside]
         blame = None
         if suspect.blame is None:
@@ -121,7 +121,7 @@ class Confirmer:
             blame = self._blamed(suspect, suspects, remainder, near, by_words=not elsewhere)
             if blame is None:
                 blame = self._without_others(near | suspect.units, suspect, suspects)
-        if self._small and not suspect.verified:
+        if self._small and not suspect.verified and not self._is_named(suspect):
             ways = every_way(self._universe, suspect, suspects, remainder)
             questions += [(probe, f"{say} in another context") for probe in ways]
         asked = tuple((probe, why) for probe, why in dict.fromkeys(questions) if probe != self._universe.everything)
@@ -161,6 +161,14 @@ class Confirmer:
     def _is_cleared(self, case: _Case) -> bool:
         """Whether a probe that holds the suspect passes."""
         return not case.suspect.capacity and not case.suspect.pool and self._oracle.passes_within(case.suspect.units)
+
+    def _is_named(self, suspect: Suspect) -> bool:
+        """Whether the compiler names the op where it refuses it: then a hidden pattern is unlikely enough."""
+        verdict = self._oracle.look(suspect.fails)
+        if verdict is None or not suspect.single:
+            return False
+        op = self._universe.op[lowest(suspect.units)]
+        return op in verdict.hints.ops or bool(self._oracle.named_in(suspect.fails))
 
     def _named_everywhere(self, suspect: Suspect) -> bool:
         """Whether a log has named every place of it in one probe."""

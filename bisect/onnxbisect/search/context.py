@@ -60,16 +60,18 @@ def other_contexts(universe: Universe, suspect: Suspect, remainder: UnitSet, *, 
     return universe.ball(others, PATTERN, remainder | others) if others else 0
 
 
-def clusters(universe: Universe, suspect: Suspect, suspects: Sequence[Suspect], remainder: UnitSet) -> list[UnitSet]:
+def clusters(
+    universe: Universe, suspect: Suspect, suspects: Sequence[Suspect], remainder: UnitSet, *, only_neighbours: bool
+) -> list[UnitSet]:
     """A suspect's places with the suspected units beside them, and what lies around in the remainder.
 
     With those that are direct neighbours, where the suspect nowhere has all its neighbours in the remainder; and with
-    all within a pattern's reach, where such a group repeats. One probe for each kind of group.
+    all within a pattern's reach, where such a group repeats, unless `only_neighbours`. One probe for each kind of group.
     """
     masked = of_all(other.everywhere for other in suspects if not other.capacity)
     complete, _ = company(universe, lowest(suspect.units), remainder)
     chosen: list[UnitSet] = []
-    for steps in (1, PATTERN):
+    for steps in (1,) if only_neighbours else (1, PATTERN):
         kinds: dict[tuple[int, ...], list[UnitSet]] = {}
         for unit in members(suspect.everywhere):
             cluster = _cluster(universe, 1 << unit, masked, steps)

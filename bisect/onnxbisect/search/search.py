@@ -81,7 +81,7 @@ class Search:
         whole = self._universe.everything
         self._oracle.settle_contradictions()
         listed = self._oracle.named_in(whole)
-        if size(listed) > 2 or len(components(self._universe, listed)) > 1 or self._is_one_of_several(listed):
+        if size(listed) > 2 or len(components(self._universe, listed)) > 1:
             # A compiler that lists nodes has often listed all: then this passes, and what it did not list is fine.
             # Two neighbours are no list, but what it refuses together.
             self._oracle.ask(whole & ~listed, "all but the nodes that the log lists")
@@ -91,11 +91,6 @@ class Search:
             if self._settle():
                 return
         self.stuck = True
-
-    def _is_one_of_several(self, listed: UnitSet) -> bool:
-        """Whether the log names one node and not its siblings: it may be the only one."""
-        variants = self._universe.variant
-        return size(listed) == 1 and size(self._universe.variant_members[variants[lowest(listed)]]) > 1
 
     def _find_all(self) -> None:
         """Add suspects until the model passes whichever way they are broken, and every failure on record holds one."""
