@@ -66,7 +66,7 @@ def clusters(
     """A suspect's places with the suspected units beside them, and what lies around in the remainder.
 
     With those that are direct neighbours, where the suspect nowhere has all its neighbours in the remainder; and with
-    all within a pattern's reach, where such a group repeats, unless `only_neighbours`. One probe for each kind of group.
+    all within a pattern's reach, where such a group repeats, unless `only_neighbours`. One probe for each kind.
     """
     masked = of_all(other.everywhere for other in suspects if not other.capacity)
     complete, _ = company(universe, lowest(suspect.units), remainder)
