@@ -19,6 +19,8 @@ MANY_PARTS = 6
 _WITNESSES = 3
 #: The next larger ball that is asked has so many times as many units.
 _GROWTH = 4
+#: A failing set that is connected seldom takes more places of one op.
+_MOST_CENTRES = 2
 #: In a failing set of so few units, what is near is always asked.
 _FEW = 16
 
@@ -55,12 +57,15 @@ class Minimiser:
             if near == failing:
                 return self._connected(atom, near, before, steps, named)
             # Where most of the model is near, the question would tell little.
-            if near == inner or size(near) * 2 > len(self._universe) > _FEW:
-                return self.narrow(failing, named, region)
-            if size(near) >= _GROWTH * size(asked) or not before:
+            last = near == inner or size(near) * 2 > len(self._universe) > _FEW
+            if last:
+                near, steps = inner, steps - 1
+            if near != asked and (last or not before or size(near) >= _GROWTH * size(asked)):
                 if self.fails(near, "an op and what surrounds it"):
                     return self._connected(atom, near, before, steps, named)
                 asked, before = near, steps
+            if last:
+                return self.narrow(failing, named, region)
             inner = near
             steps += 1
 
@@ -98,25 +103,44 @@ class Minimiser:
         return self._trimmed(centre, self._universe.ball(centre, high, near))
 
     def _centre(self, atom: UnitSet, near: UnitSet, steps: int) -> UnitSet | None:
-        """One unit of the atom around which a failing set lies, None where it takes several of them."""
+        """Units of the atom around which a failing set lies: one, or two if neither will do; None if it takes more."""
         universe = self._universe
         balls = {unit: universe.ball(1 << unit, steps, near) for unit in members(atom)}
-        alike: dict[tuple[int, ...], list[int]] = {}
+        alike: dict[tuple[tuple[int, int], ...], list[int]] = {}
         for unit, ball in balls.items():
-            alike.setdefault(tuple(sorted(universe.variant[other] for other in members(ball))), []).append(unit)
+            alike.setdefault(self._edges(ball), []).append(unit)
         places = sorted(alike.values(), key=lambda units: (-len(units), units[0]))
-        if len(places) < len(balls) and self.fails(balls[places[0][0]], "one place of a repeated structure"):
+        repeated = len(places) < len(balls)
+        if repeated and self.fails(balls[places[0][0]], "one place of a repeated structure"):
             return 1 << places[0][0]
-        left = [units[0] for units in places[int(len(places) < len(balls)) :]]
-        while len(left) > 1:
-            half = left[: len(left) // 2]
-            together = 0
-            for unit in half:
-                together |= balls[unit]
-            left = half if self.fails(together, "half of the places of an op") else left[len(half) :]
-        if left and self.fails(balls[left[0]], "one place of an op"):
-            return 1 << left[0]
+        left = [units[0] for units in places[int(repeated) :]]
+        centre, around = 0, 0
+        while left and size(centre) < _MOST_CENTRES:
+            low, high = 0, len(left)
+            while high - low > 1:
+                middle = (low + high) // 2
+                together = around | self._union([balls[unit] for unit in left[:middle]])
+                if self.fails(together, "half of the places of an op"):
+                    high = middle
+                else:
+                    low = middle
+            centre |= 1 << left[high - 1]
+            around |= balls[left[high - 1]]
+            if self.fails(around, "one place of an op" if size(centre) == 1 else "two places of an op"):
+                return centre
+            left = left[: high - 1]
         return None
+
+    def _edges(self, units: UnitSet) -> tuple[tuple[int, int], ...]:
+        """The variants at both ends of every edge: equal for places of a repeated structure."""
+        universe = self._universe
+        return tuple(
+            sorted(
+                (universe.variant[unit], universe.variant[after])
+                for unit in members(units)
+                for after in members(universe.successors[unit] & units)
+            )
+        )
 
     def _trimmed(self, centre: UnitSet, failing: UnitSet) -> UnitSet:
         """A failing set inside a failing ball: its necessary ends, and what connects them with the centre.
@@ -224,13 +248,15 @@ class Minimiser:
     def _too_large(self, needed: UnitSet, rest: UnitSet, within: UnitSet) -> bool:
         """Whether size is to blame: it passes without any of several parts, and other pieces as large fail."""
         failing = needed | rest
+        if any(size(passing) >= size(failing) for passing in self._oracle.passing):
+            return False
+        others = self._as_large(failing, within)
+        if not others or not all(self.fails(other, "another piece as large") for other in others):
+            return False
         units = list(members(rest))
         share = -(-len(units) // _WITNESSES)
         removals = [of(units[start : start + share]) for start in range(0, len(units), share)]
-        if any(self.fails(failing & ~removed, "without a part of what may be too large") for removed in removals):
-            return False
-        others = self._as_large(failing, within)
-        return bool(others) and all(self.fails(other, "another piece as large") for other in others)
+        return not any(self.fails(failing & ~removed, "without a part of what may be too large") for removed in removals)
 
     def _as_large(self, failing: UnitSet, within: UnitSet) -> list[UnitSet]:
         """Pieces as large as a failing one with other content: none where too little else is there."""
