@@ -69,7 +69,7 @@ def _exact(graph: Generated, tally: Tally) -> bool:
     named = 0
     for culprit in tally.diagnosis.culprits:
         if culprit.kind not in (CulpritKind.SINGLE, CulpritKind.INTERACTION):
-            named |= culprit.units
+            named |= culprit.among or culprit.units
         elif not all(_too_many(graph, units) for units in culprit.occurrences):
             return False
     return tally.ended and is_subset(graph.counted, named)

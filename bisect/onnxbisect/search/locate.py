@@ -33,6 +33,9 @@ class Locator:
         #: The largest passing set once the whole is too large: from then on pieces are asked by themselves,
         #: no larger than half of it.
         self.capacity: UnitSet = 0
+        #: What is in question, and what passes with it.
+        self.open: list[Atom] = []
+        self.passing: UnitSet = 0
         #: Bits still unknown about the atoms under search: a lower bound on the calls that remain.
         self.surprise = 0.0
 
@@ -108,6 +111,7 @@ class Locator:
         beliefs = self.atoms.beliefs(covered, pool, group)
         chances = dict(zip(pool, beliefs.chance(pool, [a for a in pool if a.units & (failing or 0)]), strict=True))
         self.surprise = beliefs.surprise(pool)
+        self.open, self.passing = pool, passing
         hot = [atom for atom in pool if chances[atom] >= HOT and not self.atoms.tried(atom)]
         if hot:
             self._ask_hot(hot, region, passing, pool, beliefs)

@@ -19,8 +19,13 @@ MANY_PARTS = 6
 _WITNESSES = 3
 #: The next larger ball that is asked has so many times as many units.
 _GROWTH = 4
+#: What stands in so many places is a repeated structure; of one of them, this part of the model is asked at most.
+_REPEATED = 3
+_SHARE = 8
 #: A failing set that is connected seldom takes more places of one op.
 _MOST_CENTRES = 2
+#: Steps from one end of a pattern to its other end; longer ones are not found by what is near.
+_FURTHEST = 12
 #: In a failing set of so few units, what is near is always asked.
 _FEW = 16
 
@@ -57,7 +62,8 @@ class Minimiser:
             if near == failing:
                 return self._connected(atom, near, before, steps, named)
             # Where most of the model is near, the question would tell little.
-            last = near == inner or size(near) * 2 > len(self._universe) > _FEW
+            too_far = steps > _FURTHEST or size(near) * 2 > len(self._universe) > _FEW
+            last = too_far or near == inner
             if last:
                 near, steps = inner, steps - 1
             if near != asked and (last or not before or size(near) >= _GROWTH * size(asked)):
@@ -65,9 +71,14 @@ class Minimiser:
                     return self._connected(atom, near, before, steps, named)
                 asked, before = near, steps
             if last:
-                return self.narrow(failing, named, region)
+                break
             inner = near
             steps += 1
+        if one := self._one_place(atom, failing, steps):
+            place, wide, reach = one
+            if self.fails(wide, "one place of a repeated structure, and all around it"):
+                return self._connected(place, wide, before, reach, named)
+        return self.narrow(failing, named, region)
 
     def narrow(self, failing: UnitSet, named: UnitSet, region: UnitSet) -> UnitSet:
         """A minimal failing subset of a failing set; `named` units, which logs name, are tried first.
@@ -104,12 +115,7 @@ class Minimiser:
 
     def _centre(self, atom: UnitSet, near: UnitSet, steps: int) -> UnitSet | None:
         """Units of the atom around which a failing set lies: one, or two if neither will do; None if it takes more."""
-        universe = self._universe
-        balls = {unit: universe.ball(1 << unit, steps, near) for unit in members(atom)}
-        alike: dict[tuple[tuple[int, int], ...], list[int]] = {}
-        for unit, ball in balls.items():
-            alike.setdefault(self._edges(ball), []).append(unit)
-        places = sorted(alike.values(), key=lambda units: (-len(units), units[0]))
+        balls, places = self._places(atom, near, steps)
         repeated = len(places) < len(balls)
         if repeated and self.fails(balls[places[0][0]], "one place of a repeated structure"):
             return 1 << places[0][0]
@@ -130,6 +136,30 @@ class Minimiser:
                 return centre
             left = left[: high - 1]
         return None
+
+    def _places(self, atom: UnitSet, within: UnitSet, steps: int) -> tuple[dict[int, UnitSet], list[list[int]]]:
+        """The ball around each unit of the atom; the units grouped by equal balls, those repeated most first."""
+        balls = {unit: self._universe.ball(1 << unit, steps, within) for unit in members(atom)}
+        alike: dict[tuple[tuple[int, int], ...], list[int]] = {}
+        for unit, ball in balls.items():
+            alike.setdefault(self._edges(ball), []).append(unit)
+        return balls, sorted(alike.values(), key=lambda units: (-len(units), units[0]))
+
+    def _one_place(self, atom: UnitSet, within: UnitSet, steps: int) -> tuple[UnitSet, UnitSet, int] | None:
+        """One unit of the atom whose surroundings the model repeats, the largest ball around it, and its radius.
+
+        None where nothing is repeated, or the ball is not larger than one of so many steps.
+        """
+        _, places = self._places(atom, within, steps)
+        if not places or len(places[0]) < _REPEATED:
+            return None
+        place = 1 << places[0][0]
+        wide, radius = self._universe.ball(place, steps, within), steps
+        while True:
+            wider = self._universe.ball(place, radius + 1, within)
+            if wider == wide or size(wider) * _SHARE > len(self._universe):
+                return (place, wide, radius) if radius > steps else None
+            wide, radius = wider, radius + 1
 
     def _edges(self, units: UnitSet) -> tuple[tuple[int, int], ...]:
         """The variants at both ends of every edge: equal for places of a repeated structure."""
@@ -152,18 +182,18 @@ class Minimiser:
         needed = centre
         while True:
             core = joined(self._universe, needed, failing)
-            if core == failing or self.fails(core, "what connects necessary ops"):
-                return core
             rest = self._by_distance(core, failing)
-            low, high = 0, len(rest)
+            low, high = -1, len(rest)
             while high - low > 1:
                 middle = (low + high) // 2
                 if self.fails(core | of(rest[:middle]), "the inner part of a failing piece"):
                     high = middle
                 else:
                     low = middle
-            needed |= 1 << rest[high - 1]
             failing = core | of(rest[:high])
+            if not high:
+                return core
+            needed |= 1 << rest[high - 1]
 
     def _by_distance(self, core: UnitSet, within: UnitSet) -> list[int]:
         order: list[int] = []
@@ -256,7 +286,9 @@ class Minimiser:
         units = list(members(rest))
         share = -(-len(units) // _WITNESSES)
         removals = [of(units[start : start + share]) for start in range(0, len(units), share)]
-        return not any(self.fails(failing & ~removed, "without a part of what may be too large") for removed in removals)
+        return not any(
+            self.fails(failing & ~removed, "without a part of what may be too large") for removed in removals
+        )
 
     def _as_large(self, failing: UnitSet, within: UnitSet) -> list[UnitSet]:
         """Pieces as large as a failing one with other content: none where too little else is there."""

@@ -60,6 +60,12 @@ class Oracle:
             self.exonerated |= units
 
     @property
+    def due(self) -> list[Ask]:
+        """The questions that the search of one question at a time asks next: one, unless it waits for all of them."""
+        wanted = list(self.wanted.values())
+        return wanted if self.wants_all else wanted[:1]
+
+    @property
     def rechecks(self) -> bool:
         """Whether one answer does not decide anything."""
         return self._answers_to_be_sure > 1

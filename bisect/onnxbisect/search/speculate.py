@@ -1,0 +1,142 @@
+"""Questions for workers that would idle: what the search of one question at a time will probably ask later.
+
+No answer to them is believed before the search asks for it. They serve it in two ways: the question may come up as it
+is, and what its answer implies says which questions will come up.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from onnxbisect.search.atoms import union
+from onnxbisect.search.oracle import Oracle
+from onnxbisect.search.plan import Ask, Verdicts
+from onnxbisect.search.search import Search
+from onnxbisect.unitset import UnitSet, is_subset, lowest, size
+from onnxbisect.universe import Universe
+from onnxbisect.verdict import Status, Verdict
+
+#: Verdicts that the search is shown.
+Seen = dict[UnitSet, tuple[Verdict, ...]]
+Replay = Callable[[Seen], tuple[Search, Oracle]]
+
+#: Answers that are guessed one after the other where either is as likely.
+_GUESSES = 1
+#: For fewer workers group tests do not pay.
+_FEW = 8
+
+
+class _Forecast:
+    """What the whole record implies of answers that it does not have."""
+
+    def __init__(self, universe: Universe, verdicts: Verdicts) -> None:
+        self._universe = universe
+        self._record = Oracle(universe, verdicts)
+        exonerated = self._record.exonerated
+        #: Of each failing probe what has never passed: one of these units is to blame if any is by itself.
+        self._blamed = {failing & ~exonerated for failing in self._record.failing}
+        self.culprits = self._disjoint()
+        self.together = 0 in self._blamed
+
+    def _disjoint(self) -> int:
+        """How many culprits there are at least."""
+        covered, count = 0, 0
+        for blamed in sorted(self._blamed, key=size):
+            if blamed and not blamed & covered:
+                covered |= blamed
+                count += 1
+        return count
+
+    def status(self, units: UnitSet) -> Status | None:
+        """The likely answer, None where either is as likely. Models that are searched seldom pass."""
+        if any(is_subset(units, passing) for passing in self._record.passing):
+            return Status.PASS
+        if any(is_subset(failing, units) for failing in self._record.failing):
+            return Status.FAIL
+        if self.together:  # units fail that have passed by themselves
+            return None
+        if is_subset(units, self._record.exonerated):
+            return Status.PASS
+        if units == self._universe.everything:
+            return Status.FAIL
+        alike = self._universe.variant_members[self._universe.variant[lowest(units)]] if size(units) == 1 else units
+        return Status.FAIL if any(is_subset(blamed, alike) for blamed in self._blamed) else None
+
+
+def speculate(
+    universe: Universe, search: Search, replay: Replay, seen: Seen, verdicts: Verdicts, asks: Sequence[Ask], room: int
+) -> list[Ask]:
+    """Up to `room` more questions beside `asks`.
+
+    First those that follow if all answers are as the record implies, then group tests of what is unknown, then those
+    that follow from either answer.
+    """
+    forecast = _Forecast(universe, verdicts)
+    found: dict[UnitSet, Ask] = {}
+    skip = {ask.units for ask in asks}
+
+    def note(questions: Sequence[Ask]) -> None:
+        for ask in questions:
+            if len(found) < room and ask.units not in skip and ask.units not in verdicts:
+                found.setdefault(ask.units, Ask(units=ask.units, attempt=0, why=ask.why, speculative=True))
+
+    shown, wanted = dict(seen), list(asks)
+    while len(found) < room:
+        implied = _answers(wanted, verdicts, forecast)
+        if implied is None:
+            break
+        shown |= implied
+        search, oracle = replay(shown)
+        wanted = oracle.due
+        if not wanted:
+            break
+        note(wanted)
+    if groups := _groups(search, forecast, room - len(found)):
+        note(groups)
+        return list(found.values())
+    futures: list[tuple[Seen, list[Ask], int]] = [(shown, wanted, 0)]
+    while futures and len(found) < room:
+        shown, wanted, guesses = futures.pop(0)
+        for status in (Status.FAIL, Status.PASS) if guesses < _GUESSES else ():
+            guessed = _answers(wanted, verdicts, forecast, status)
+            if guessed is None:
+                continue
+            future = {**shown, **guessed}
+            _, oracle = replay(future)
+            follow = oracle.due
+            note(follow)
+            futures.append((future, follow, guesses + 1))
+    return list(found.values())
+
+
+def _groups(search: Search, forecast: _Forecast, count: int) -> list[Ask]:
+    """So many tests that split the atoms of which nothing is known, each together with what passes."""
+    locator = search.locator
+    open_atoms = [atom for atom in locator.open if forecast.status(locator.atoms.alone(atom)) is None]
+    if forecast.together or not open_atoms or count < _FEW:
+        return []
+    # With about twice as many groups as there are culprits a group passes as often as it fails.
+    if forecast.culprits:
+        count = min(count, 3 * forecast.culprits)
+    share = -(-len(open_atoms) // count)
+    groups = [open_atoms[start : start + share] for start in range(0, len(open_atoms), share)]
+    return [
+        Ask(units=locator.atoms.alone(group[0]), attempt=0, why=f"{locator.atoms.say(group[0])} alone")
+        if len(group) == 1
+        else Ask(units=locator.passing | union(group), attempt=0, why="a group of ops")
+        for group in groups
+    ]
+
+
+def _answers(
+    wanted: Sequence[Ask], verdicts: Verdicts, forecast: _Forecast, otherwise: Status | None = None
+) -> Mapping[UnitSet, tuple[Verdict, ...]] | None:
+    """An answer to each question: that on record, or the likely one, or `otherwise`. None where there is none."""
+    answers: Seen = {}
+    for ask in wanted:
+        if ask.units in verdicts and len(verdicts[ask.units]) > ask.attempt:
+            answers[ask.units] = tuple(verdicts[ask.units][: ask.attempt + 1])
+            continue
+        status = None if ask.attempt else forecast.status(ask.units) or otherwise
+        if status is None:
+            return None
+        answers[ask.units] = (Verdict(status=status),)
+    return answers or None
