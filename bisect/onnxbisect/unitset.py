@@ -32,6 +32,14 @@ def of(units: Iterable[int]) -> UnitSet:
     return int(flags.translate(_DIGITS), 2)
 
 
+def union(sets: Iterable[UnitSet]) -> UnitSet:
+    """The union of some sets."""
+    together = 0
+    for units in sets:
+        together |= units
+    return together
+
+
 def full(count: int) -> UnitSet:
     """The set of all units of a model that has `count` of them."""
     return (1 << count) - 1

@@ -1,6 +1,6 @@
 """The atoms that the search moves, and what is believed of each before it is asked."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from onnxbisect.search.artefacts import suspended
 from onnxbisect.search.named import Named
@@ -14,7 +14,7 @@ from onnxbisect.search.prior import (
     Beliefs,
     rarity,
 )
-from onnxbisect.unitset import UnitSet, lowest, members, of
+from onnxbisect.unitset import UnitSet, lowest, members, of, union
 from onnxbisect.universe import Universe
 
 
@@ -131,9 +131,6 @@ class Atoms:
         return self._universe.op[lowest(atom.units)]
 
 
-def union(atoms: Sequence[Atom]) -> UnitSet:
+def units_of(atoms: Iterable[Atom]) -> UnitSet:
     """The units of all these atoms."""
-    together = 0
-    for atom in atoms:
-        together |= atom.units
-    return together
+    return union(atom.units for atom in atoms)

@@ -5,7 +5,7 @@ from functools import lru_cache
 from itertools import product
 
 from onnxbisect.search.suspect import Suspect
-from onnxbisect.unitset import UnitSet, is_subset, members, of, size, sort_key
+from onnxbisect.unitset import UnitSet, is_subset, members, of, size, sort_key, union
 from onnxbisect.universe import Universe
 
 #: Up to so many minimal ways to break the culprits are all tried.
@@ -43,16 +43,8 @@ def _ways(
     if ways is None:
         ways, cut_short = _covering(universe, patterns, edges)
     spared = product(*(_thinned(pool & ~singles, allowed) for pool, allowed in pools))
-    found = {singles | way | of_all(thin) for thin in spared for way in ways}
+    found = {singles | way | union(thin) for thin in spared for way in ways}
     return sorted(found, key=sort_key), exhaustive, cut_short
-
-
-def of_all(sets: Iterable[UnitSet]) -> UnitSet:
-    """The union of some sets."""
-    union = 0
-    for units in sets:
-        union |= units
-    return union
 
 
 def _thinned(pool: UnitSet, allowed: int) -> list[UnitSet]:
@@ -99,7 +91,7 @@ def _covering(
 
 
 def _near_pairs(universe: Universe, edges: Sequence[UnitSet]) -> list[tuple[int, int]]:
-    units = of_all(edges)
+    units = union(edges)
     return [
         (one, other)
         for one in members(units)
@@ -112,7 +104,7 @@ class _Kept:
     """Maximal sets of units that hold no occurrence, as they are found."""
 
     def __init__(self, edges: Sequence[UnitSet]) -> None:
-        self.units = of_all(edges)
+        self.units = union(edges)
         self._edges_of: dict[int, list[UnitSet]] = {unit: [] for unit in members(self.units)}
         for edge in edges:
             for unit in members(edge):

@@ -6,10 +6,9 @@ which a remainder lacks; so they are put back as well.
 
 from collections.abc import Sequence
 
-from onnxbisect.search.breaks import of_all
 from onnxbisect.search.pattern import joined
 from onnxbisect.search.suspect import Suspect
-from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size
+from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, union
 from onnxbisect.universe import Universe
 
 #: How many steps show whether an op belongs to a fused pattern.
@@ -68,7 +67,7 @@ def clusters(
     With those that are direct neighbours, where the suspect nowhere has all its neighbours in the remainder; and with
     all within a pattern's reach, where such a group repeats, unless `only_neighbours`. One probe for each kind.
     """
-    masked = of_all(other.everywhere for other in suspects if not other.capacity)
+    masked = union(other.everywhere for other in suspects if not other.capacity)
     complete, _ = company(universe, lowest(suspect.units), remainder)
     chosen: list[UnitSet] = []
     for steps in (1,) if only_neighbours else (1, PATTERN):
@@ -94,7 +93,7 @@ def _cluster(universe: Universe, units: UnitSet, masked: UnitSet, steps: int = P
 
 def every_way(universe: Universe, suspect: Suspect, suspects: Sequence[Suspect], remainder: UnitSet) -> list[UnitSet]:
     """All sorts of contexts of a suspect in a small model: what it is excused by is in one of them, if anything."""
-    masked = of_all(other.everywhere for other in suspects if not other.capacity)
+    masked = union(other.everywhere for other in suspects if not other.capacity)
     kinds: dict[tuple[int, int], UnitSet] = {}
     for place in suspect.occurrences:
         units = of(place)

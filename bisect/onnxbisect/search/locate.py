@@ -6,7 +6,7 @@ the last passing set is the remainder itself; only an atom that is likelier to b
 
 from collections.abc import Sequence
 
-from onnxbisect.search.atoms import Atoms, union
+from onnxbisect.search.atoms import Atoms, units_of
 from onnxbisect.search.minimise import Minimiser
 from onnxbisect.search.oracle import Oracle, Question
 from onnxbisect.search.pattern import Occurrence, alone, apart, choices, occurrences, representative
@@ -172,10 +172,10 @@ class Locator:
         rest = [atom for atom in pool if atom not in hot]
         if rest and not self.capacity:
             if self.atoms.named.informative:
-                questions.append((region & ~union(hot), "the model without what is suspected"))
+                questions.append((region & ~units_of(hot), "the model without what is suspected"))
             else:
                 rest.sort(key=lambda atom: (self.atoms.weight(atom), lowest(atom.units)))
-                chosen = union(rest[: beliefs.even_split(rest, failing=False)])
+                chosen = units_of(rest[: beliefs.even_split(rest, failing=False)])
                 questions.append((passing | chosen, "a group of ops that is likely to pass"))
         self._oracle.ask_all([(units, why) for units, why in questions if not self._oracle.passes_within(units)])
 
@@ -184,21 +184,23 @@ class Locator:
             count = len(candidates)
         else:
             count = beliefs.even_split(candidates, failing)
-            while count and self._universe.needs and self._oracle.look(passing | union(candidates[:count])) is not None:
+            while (
+                count and self._universe.needs and self._oracle.look(passing | units_of(candidates[:count])) is not None
+            ):
                 count -= 1  # with what comes along it is a question already asked
         if not count:
             self.atoms.take_apart(max(candidates, key=lambda atom: size(atom.units)))
             return
         if self.capacity:
             room = size(self.capacity) // 2
-            while count > 1 and size(union(candidates[:count])) > room:
+            while count > 1 and size(units_of(candidates[:count])) > room:
                 count -= 1
         chosen = candidates[:count]
         untried = [atom for atom in chosen if not self.atoms.tried(atom)]
         if len(untried) == 1 and count < len(candidates):
             self._ask_alone(untried[0])
             return
-        group = union(chosen)
+        group = units_of(chosen)
         more = "1 more unit that is" if size(group) == 1 else f"{size(group)} more units that are"
         self._oracle.ask(passing | group, f"{more} likely to pass")
 

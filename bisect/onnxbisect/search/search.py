@@ -3,14 +3,14 @@
 from dataclasses import replace
 
 from onnxbisect.search.artefacts import explained
-from onnxbisect.search.breaks import of_all, ways_to_break
+from onnxbisect.search.breaks import ways_to_break
 from onnxbisect.search.confirm import Confirmer
 from onnxbisect.search.locate import Locator
 from onnxbisect.search.minimise import CapacityError
 from onnxbisect.search.oracle import BlockedError, Oracle
 from onnxbisect.search.pattern import components
 from onnxbisect.search.suspect import Artefact, Suspect
-from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size
+from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, union
 from onnxbisect.universe import Universe
 
 #: So many different questions in vain are enough.
@@ -188,7 +188,7 @@ class Search:
             )
         if outcome.cleared or outcome.narrowed:
             return False
-        blamed = of_all(suspect.everywhere for suspect in self.suspects)
+        blamed = union(suspect.everywhere for suspect in self.suspects)
         self.artefacts = explained(self._universe, self._oracle, blamed)
         return True
 
@@ -202,7 +202,7 @@ class Search:
             others = [
                 other for other in self.suspects if other is not suspect and not other.capacity and not other.pool
             ]
-            singles = of_all(other.everywhere for other in others if other.single)
+            singles = union(other.everywhere for other in others if other.single)
             smaller = [
                 of(places)
                 for other in others
@@ -233,5 +233,5 @@ class Search:
             return self.locator.capacity
         if self.proof:
             return self.proof[0]
-        blamed = of_all(suspect.everywhere for suspect in self.suspects)
+        blamed = union(suspect.everywhere for suspect in self.suspects)
         return self._oracle.best_passing(self._universe.everything & ~blamed)

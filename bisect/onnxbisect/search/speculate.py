@@ -6,7 +6,7 @@ is, and what its answer implies says which questions will come up.
 
 from collections.abc import Callable, Mapping, Sequence
 
-from onnxbisect.search.atoms import union
+from onnxbisect.search.atoms import units_of
 from onnxbisect.search.oracle import Oracle
 from onnxbisect.search.plan import Ask, Verdicts
 from onnxbisect.search.search import Search
@@ -121,7 +121,7 @@ def _groups(search: Search, forecast: _Forecast, count: int) -> list[Ask]:
     return [
         Ask(units=locator.atoms.alone(group[0]), attempt=0, why=f"{locator.atoms.say(group[0])} alone")
         if len(group) == 1
-        else Ask(units=locator.passing | union(group), attempt=0, why="a group of ops")
+        else Ask(units=locator.passing | units_of(group), attempt=0, why="a group of ops")
         for group in groups
     ]
 

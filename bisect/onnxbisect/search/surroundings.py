@@ -1,0 +1,172 @@
+"""A failing set around a unit that fails with what passed: units that fail together are mostly neighbours.
+
+The unit is asked with balls of growing radius around it, and the failing ball is trimmed from its rim.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from onnxbisect.search.pattern import joined
+from onnxbisect.unitset import UnitSet, members, of, size, union
+from onnxbisect.universe import Universe
+
+#: The next larger ball that is asked has so many times as many units.
+_GROWTH = 4
+#: What stands in so many places is a repeated structure; of one of them, this part of the model is asked at most.
+_REPEATED = 3
+_SHARE = 8
+#: A failing set that is connected seldom takes more places of one op.
+_MOST_CENTRES = 2
+#: Steps from one end of a pattern to its other end; longer ones are not found by what is near.
+_FURTHEST = 12
+#: In a failing set of so few units, what is near is always asked.
+_FEW = 16
+
+
+@dataclass(frozen=True)
+class Failing:
+    """A failing set. `trimmed`: it is connected, and whatever could be left out at its rim is."""
+
+    units: UnitSet
+    trimmed: bool = False
+
+
+class Surroundings:
+    """Looks for a connected failing set. `fails` asks whether a set fails; it may end in BlockedError."""
+
+    def __init__(self, universe: Universe, fails: Callable[[UnitSet, str], bool]) -> None:
+        self._universe = universe
+        self._fails = fails
+
+    def around(self, atom: UnitSet, failing: UnitSet) -> Failing:
+        """A failing subset of `failing`, which holds the atom and passes without it; all of it where none is near."""
+        asked, before = atom, 0
+        steps, inner = 1, atom
+        while True:
+            near = self._universe.ball(atom, steps, failing)
+            if near == failing:
+                return self._connected(atom, near, before, steps)
+            # Where most of the model is near, the question would tell little.
+            too_far = steps > _FURTHEST or size(near) * 2 > len(self._universe) > _FEW
+            last = too_far or near == inner
+            if last:
+                near, steps = inner, steps - 1
+            if near != asked and (last or not before or size(near) >= _GROWTH * size(asked)):
+                if self._fails(near, "an op and what surrounds it"):
+                    return self._connected(atom, near, before, steps)
+                asked, before = near, steps
+            if last:
+                break
+            inner = near
+            steps += 1
+        if one := self._one_place(atom, failing, steps):
+            place, wide, reach = one
+            if self._fails(wide, "one place of a repeated structure, and all around it"):
+                return self._connected(place, wide, before, reach)
+        return Failing(failing)
+
+    def _connected(self, atom: UnitSet, near: UnitSet, low: int, high: int) -> Failing:
+        """A failing set around the fewest of the atom's units.
+
+        What is near all of them fails within `high` steps, and passes within `low`.
+        """
+        centre = self._centre(atom, near, high)
+        if centre is None:
+            return Failing(near)
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self._fails(self._universe.ball(centre, middle, near), "an op and what surrounds it"):
+                high = middle
+            else:
+                low = middle
+        return Failing(self._trimmed(centre, self._universe.ball(centre, high, near)), trimmed=True)
+
+    def _centre(self, atom: UnitSet, near: UnitSet, steps: int) -> UnitSet | None:
+        """Units of the atom around which a failing set lies: one, or two if neither will do; None if it takes more."""
+        balls, places = self._places(atom, near, steps)
+        repeated = len(places) < len(balls)
+        if repeated and self._fails(balls[places[0][0]], "one place of a repeated structure"):
+            return 1 << places[0][0]
+        left = [units[0] for units in places[int(repeated) :]]
+        centre, around = 0, 0
+        while left and size(centre) < _MOST_CENTRES:
+            low, high = 0, len(left)
+            while high - low > 1:
+                middle = (low + high) // 2
+                together = around | union(balls[unit] for unit in left[:middle])
+                if self._fails(together, "half of the places of an op"):
+                    high = middle
+                else:
+                    low = middle
+            centre |= 1 << left[high - 1]
+            around |= balls[left[high - 1]]
+            if self._fails(around, "one place of an op" if size(centre) == 1 else "two places of an op"):
+                return centre
+            left = left[: high - 1]
+        return None
+
+    def _places(self, atom: UnitSet, within: UnitSet, steps: int) -> tuple[dict[int, UnitSet], list[list[int]]]:
+        """The ball around each unit of the atom; the units grouped by equal balls, those repeated most first."""
+        balls = {unit: self._universe.ball(1 << unit, steps, within) for unit in members(atom)}
+        alike: dict[tuple[tuple[int, int], ...], list[int]] = {}
+        for unit, ball in balls.items():
+            alike.setdefault(self._edges(ball), []).append(unit)
+        return balls, sorted(alike.values(), key=lambda units: (-len(units), units[0]))
+
+    def _one_place(self, atom: UnitSet, within: UnitSet, steps: int) -> tuple[UnitSet, UnitSet, int] | None:
+        """One unit of the atom whose surroundings the model repeats, the largest ball around it, and its radius.
+
+        None where nothing is repeated, or the ball is not larger than one of so many steps.
+        """
+        _, places = self._places(atom, within, steps)
+        if not places or len(places[0]) < _REPEATED:
+            return None
+        place = 1 << places[0][0]
+        wide, radius = self._universe.ball(place, steps, within), steps
+        while True:
+            wider = self._universe.ball(place, radius + 1, within)
+            if wider == wide or size(wider) * _SHARE > len(self._universe):
+                return (place, wide, radius) if radius > steps else None
+            wide, radius = wider, radius + 1
+
+    def _edges(self, units: UnitSet) -> tuple[tuple[int, int], ...]:
+        """The variants at both ends of every edge: equal for places of a repeated structure."""
+        universe = self._universe
+        return tuple(
+            sorted(
+                (universe.variant[unit], universe.variant[after])
+                for unit in members(units)
+                for after in members(universe.successors[unit] & units)
+            )
+        )
+
+    def _trimmed(self, centre: UnitSet, failing: UnitSet) -> UnitSet:
+        """A failing set inside a failing ball: its necessary ends, and what connects them with the centre.
+
+        The units are in the order of their distance from what is known to be necessary. The last unit of the
+        shortest failing prefix is necessary, all behind it is not. That the connecting units are necessary is not
+        asked here: the certificate asks it of each unit.
+        """
+        needed = centre
+        while True:
+            core = joined(self._universe, needed, failing)
+            rest = self._by_distance(core, failing)
+            low, high = -1, len(rest)
+            while high - low > 1:
+                middle = (low + high) // 2
+                if self._fails(core | of(rest[:middle]), "the inner part of a failing piece"):
+                    high = middle
+                else:
+                    low = middle
+            failing = core | of(rest[:high])
+            if not high:
+                return core
+            needed |= 1 << rest[high - 1]
+
+    def _by_distance(self, core: UnitSet, within: UnitSet) -> list[int]:
+        order: list[int] = []
+        reached = core
+        while frontier := self._universe.neighbours(reached) & within & ~reached:
+            order += members(frontier)
+            reached |= frontier
+        return order
