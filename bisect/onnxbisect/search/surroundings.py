@@ -11,7 +11,7 @@ from onnxbisect.unitset import UnitSet, members, of, size, union
 from onnxbisect.universe import Universe
 
 #: The next larger ball that is asked has so many times as many units.
-_GROWTH = 4
+_GROWTH = 6
 #: What stands in so many places is a repeated structure; of one of them, this part of the model is asked at most.
 _REPEATED = 3
 _SHARE = 8
