@@ -64,6 +64,12 @@ def some_units(chance: random.Random, model: Universe, count: int) -> UnitSet:
     count = min(count, len(model))
     if chance.random() >= 0.6:
         return of(chance.sample(range(len(model)), count))
+    return connected_units(chance, model, count)
+
+
+def connected_units(chance: random.Random, model: Universe, count: int) -> UnitSet:
+    """So many connected units, with others where too few are connected."""
+    count = min(count, len(model))
     units = 1 << chance.randrange(len(model))
     while size(units) < count:
         around = 0

@@ -10,8 +10,9 @@ from enum import StrEnum
 from functools import cached_property
 
 from families import Family, every, holding, holding_all, holding_any, holding_more, minimal_robust
-from rule_graphs import Pattern, graph, plant, some_units
+from rule_graphs import Pattern, connected_units, graph, plant, some_units
 
+from onnxbisect.search.pattern import components
 from onnxbisect.unitset import UnitSet, members, of, size
 from onnxbisect.universe import Universe
 
@@ -23,6 +24,8 @@ class Behaviour(StrEnum):
     MONOTONE = "monotone"
     #: Fuses a pattern of two to four connected units, and refuses some of its ops elsewhere.
     FUSION = "fusion"
+    #: As fusion, of up to four units that need not be connected.
+    SCATTERED = "scattered"
     #: Refuses an op unless another one is near it, or anywhere in the file.
     EXCUSE = "excuse"
     #: Refuses an op, or a pair of ops, next to where the file was cut.
@@ -131,7 +134,7 @@ def _planted(chance: random.Random, behaviour: Behaviour, model: Universe) -> tu
             many, sizes = chance.choice([1, 1, 2, 2, 3, 4]), (1, 1, 1, 2, 2, 2, 3, 4)
         case Behaviour.FLAKY:
             many, sizes = chance.choice([1, 1, 2]), (1, 1, 1, 2, 2)
-        case Behaviour.FUSION | Behaviour.EXCUSE:
+        case Behaviour.FUSION | Behaviour.SCATTERED | Behaviour.EXCUSE:
             many, sizes = chance.choice([0, 1, 1, 1, 2]), (1, 1, 1, 2, 2, 3)
         case Behaviour.COUNT if chance.random() < 0.4:
             return ()
@@ -146,7 +149,17 @@ def _order(units: UnitSet) -> tuple[int, UnitSet]:
 
 
 def _fusion(chance: random.Random, model: Universe) -> _Drawn:
-    units = list(members(some_units(chance, model, chance.choice([2, 2, 3, 3, 4]))))
+    units = connected_units(chance, model, chance.choice([2, 2, 3, 3, 4]))
+    return _unless_complete(chance, model, units) if len(components(model, units)) == 1 else None
+
+
+def _scattered(chance: random.Random, model: Universe) -> _Drawn:
+    return _unless_complete(chance, model, some_units(chance, model, chance.choice([2, 2, 3, 3, 4])))
+
+
+def _unless_complete(chance: random.Random, model: Universe, pattern: UnitSet) -> _Drawn:
+    """Refuses some of the pattern's ops where its other units are missing."""
+    units = list(members(pattern))
     fused = Pattern.at(model, units)
     if len(units) < 2 or not fused.edges:
         return None
@@ -278,6 +291,7 @@ def _ops(variants: Iterable[int]) -> str:
 
 _RULES: dict[Behaviour, Callable[[random.Random, Universe], _Drawn]] = {
     Behaviour.FUSION: _fusion,
+    Behaviour.SCATTERED: _scattered,
     Behaviour.EXCUSE: _excuse,
     Behaviour.CUT: _cut,
     Behaviour.WEAK: _weak,

@@ -107,11 +107,11 @@ class Confirmer:
         suspect, remainder = self._place(suspect, remainders, move=open_single)
         questions: list[Question] = []
         say = self._say(suspect)
-        elsewhere = 0
+        elsewhere: list[UnitSet] = []
         if open_single and not self._named_everywhere(suspect):
             elsewhere = other_contexts(self._universe, suspect, remainder, all_of_them=bool(doubted))
-        if elsewhere:
-            questions.append((elsewhere, f"{say} in all its other contexts"))
+        for probe in elsewhere:
+            questions.append((probe, f"{say} in other contexts"))
         if open_single:
             beside = clusters(self._universe, suspect, suspects, remainder, only_neighbours=self._is_named(suspect))
             questions += [(probe, f"{say} with what is suspected beside it") for probe in beside]

@@ -4,7 +4,8 @@ An op that fails alone may be fine where it is fused with its neighbours. The ne
 which a remainder lacks; so they are put back as well.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import combinations
 
 from onnxbisect.search.pattern import joined
 from onnxbisect.search.suspect import Suspect
@@ -15,6 +16,8 @@ from onnxbisect.universe import Universe
 PATTERN = 3
 #: So many different direct contexts of one op are all asked about; of more, only those that the model repeats.
 FEW_CONTEXTS = 3
+#: So many parts of a group of suspects are asked about.
+_MOST_WINDOWS = 8
 #: In a model of so few units the neighbourhood of a suspect is most of the model. Nothing outside of it shows how its
 #: parts behave, so it is asked about in every way; such a model compiles fast.
 FEW_UNITS = 12
@@ -40,23 +43,38 @@ def place_with_most_company(universe: Universe, suspect: Suspect, remainder: Uni
     return max(places, key=lambda unit: (company(universe, unit, remainder), unit == own))
 
 
-def other_contexts(universe: Universe, suspect: Suspect, remainder: UnitSet, *, all_of_them: bool) -> UnitSet:
-    """A probe of a single suspect's op in other direct contexts than its own, 0 where there is no need.
+def other_contexts(universe: Universe, suspect: Suspect, remainder: UnitSet, *, all_of_them: bool) -> list[UnitSet]:
+    """Probes of a single suspect's op in other contexts than its own, none where there is no need.
 
-    What fails in one context may be fine in another, fused there. One unit stands for each context. Contexts that
-    are many and hardly repeat are taken to be alike, unless `all_of_them`: a fused pattern is one that repeats.
+    What fails in one context may be fine in another, fused there. First one unit of each direct context, all
+    together, then alone those contexts that the model repeats: a fused pattern is one that repeats. Contexts that are
+    many and hardly repeat are taken to be alike, unless `all_of_them`.
     """
     around = universe.op_surroundings
-    contexts: dict[int, list[int]] = {}
-    for unit in members(suspect.everywhere):
-        contexts.setdefault(around[unit], []).append(unit)
-    most = max(len(units) for units in contexts.values())
+    contexts = _grouped(members(suspect.everywhere), around)
+    most = len(contexts[0])
     few = len(contexts) <= FEW_CONTEXTS
     if not (all_of_them or few) and (most == 1 or most * 4 < len(suspect.occurrences)):
-        return 0
-    own = around[lowest(suspect.units)]
-    others = of(units[0] for context, units in contexts.items() if context != own)
-    return universe.ball(others, PATTERN, remainder | others) if others else 0
+        return []
+    own = lowest(suspect.units)
+    others = [units[0] for units in contexts if around[units[0]] != around[own]]
+    likely = _grouped(members(suspect.everywhere), universe.neighbourhoods)
+    repeated = [
+        units[0]
+        for units in likely
+        if universe.neighbourhoods[units[0]] != universe.neighbourhoods[own]
+        and (len(units) * 8 >= len(suspect.occurrences) or units[0] in others)
+    ]
+    chosen = [of(others), *[1 << unit for unit in repeated[:FEW_CONTEXTS]]]
+    return [universe.ball(units, PATTERN, remainder | units) for units in dict.fromkeys(chosen) if units]
+
+
+def _grouped(units: Iterable[int], kind: Sequence[int]) -> list[list[int]]:
+    """The units of each kind, the commonest first."""
+    groups: dict[int, list[int]] = {}
+    for unit in units:
+        groups.setdefault(kind[unit], []).append(unit)
+    return sorted(groups.values(), key=lambda group: (-len(group), group[0]))
 
 
 def clusters(
@@ -65,24 +83,35 @@ def clusters(
     """A suspect's places with the suspected units beside them, and what lies around in the remainder.
 
     With those that are direct neighbours, where the suspect nowhere has all its neighbours in the remainder; and with
-    all within a pattern's reach, where such a group repeats, unless `only_neighbours`. One probe for each kind.
+    all within a pattern's reach, where such a group repeats, unless `only_neighbours`. One group of each kind: all of
+    it, then its parts, since some of it may be fused and some to blame.
     """
     masked = union(other.everywhere for other in suspects if not other.capacity)
     complete, _ = company(universe, lowest(suspect.units), remainder)
     chosen: list[UnitSet] = []
     for steps in (1,) if only_neighbours else (1, PATTERN):
-        kinds: dict[tuple[int, ...], list[UnitSet]] = {}
+        kinds: dict[tuple[int, ...], list[tuple[int, UnitSet]]] = {}
         for unit in members(suspect.everywhere):
             cluster = _cluster(universe, 1 << unit, masked, steps)
             if size(cluster) > 1:
-                kinds.setdefault(tuple(sorted(universe.variant[other] for other in members(cluster))), []).append(
-                    cluster
-                )
+                variants = tuple(sorted(universe.variant[other] for other in members(cluster)))
+                kinds.setdefault(variants, []).append((unit, cluster))
         places = list(kinds.values())
         if complete or steps > 1:
             places = [found for found in places if len(found) > 1 and len(found) * 4 >= len(suspect.occurrences)]
-        chosen += [found[0] for found in places][:FEW_CONTEXTS]
+        for unit, cluster in [found[0] for found in places][:FEW_CONTEXTS]:
+            chosen += [cluster, *_windows(universe, unit, masked)]
     return [universe.ball(cluster, PATTERN, remainder | cluster) for cluster in dict.fromkeys(chosen)]
+
+
+def _windows(universe: Universe, unit: int, masked: UnitSet) -> list[UnitSet]:
+    """A unit with one or two of the suspected units within a pattern's reach, the nearest first."""
+    near: list[int] = []
+    for steps in range(1, PATTERN + 1):
+        near += members(universe.ball(1 << unit, steps) & masked & ~of([*near, unit]))
+    pairs = [of((unit, other)) for other in near]
+    triples = [of((unit, *others)) for others in combinations(near, 2)]
+    return [*pairs, *triples][:_MOST_WINDOWS]
 
 
 def _cluster(universe: Universe, units: UnitSet, masked: UnitSet, steps: int = PATTERN) -> UnitSet:

@@ -9,11 +9,16 @@ from collections.abc import Sequence
 from onnxbisect.search.atoms import Atoms, units_of
 from onnxbisect.search.minimise import Minimiser
 from onnxbisect.search.oracle import Oracle, Question
-from onnxbisect.search.pattern import Occurrence, alone, apart, choices, occurrences, representative
+from onnxbisect.search.pattern import Occurrence, alone, apart, choices, components, joined, occurrences, representative
 from onnxbisect.search.prior import HOT, Atom, Beliefs
 from onnxbisect.search.suspect import Suspect
-from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size
+from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, union
 from onnxbisect.universe import Universe
+
+#: Units that fail alone and passed together are taken for a fused pattern where they are at most so many.
+_MOST_TOGETHER = 6
+#: So many such groups are looked for elsewhere.
+_MOST_GROUPS = 4
 
 
 class Locator:
@@ -74,12 +79,16 @@ class Locator:
     def _put_back(self, region: UnitSet, passing: UnitSet) -> bool:
         """Ask what passes with all units that look like one that fails alone and has passed in company.
 
-        First the units in the same direct context, then those with the same neighbourhood, then all of the variant.
-        True where one passed.
+        First all places of a group that passed together, then the units in the same direct context, then those with
+        the same neighbourhood, then all of the variant. True where one passed.
         """
         universe = self._universe
         if self.capacity or not self.atoms.artefacts:
             return False
+        for group in self._passed_together(region):
+            places = union(map(of, occurrences(universe, group))) & region
+            if places & ~passing and self._oracle.ask(passing | places, "all places of what passed together").passed:
+                return True
         for context in (universe.op_surroundings, universe.neighbourhoods, universe.variant):
             excused = {
                 (variant, context[unit])
@@ -95,6 +104,17 @@ class Locator:
             if alike & ~passing and self._oracle.ask(passing | alike, "all places like one that passed").passed:
                 return True
         return False
+
+    def _passed_together(self, region: UnitSet) -> list[UnitSet]:
+        """Small connected groups of units that fail alone and passed with each other, the smallest first."""
+        doubted = union(self._universe.variant_members[variant] for variant in self.atoms.artefacts)
+        groups = []
+        for passing in self._oracle.passing:
+            together = passing & doubted
+            if 2 <= size(together) <= _MOST_TOGETHER and together & region:
+                groups.append(joined(self._universe, together, passing))
+        groups = [group for group in groups if len(components(self._universe, group)) == 1]
+        return sorted(dict.fromkeys(groups), key=lambda group: (size(group), group))[:_MOST_GROUPS]
 
     def _covered(self, region: UnitSet) -> UnitSet:
         covered = 0
@@ -112,6 +132,9 @@ class Locator:
         chances = dict(zip(pool, beliefs.chance(pool, [a for a in pool if a.units & (failing or 0)]), strict=True))
         self.surprise = beliefs.surprise(pool)
         self.open, self.passing = pool, passing
+        doubtful = next((atom for atom in pool if self._fails_only_here(atom)), None)
+        if doubtful is not None and not self.capacity:
+            return self._where_it_stands(doubtful, region, passing)
         hot = [atom for atom in pool if chances[atom] >= HOT and not self.atoms.tried(atom)]
         if hot:
             self._ask_hot(hot, region, passing, pool, beliefs)
@@ -141,11 +164,19 @@ class Locator:
             self._ask_group(candidates, passing, beliefs, failing=bool(group))
         return None
 
+    def _fails_only_here(self, atom: Atom) -> bool:
+        """Whether a unit like it passed in company, but none of these: what excused that one is likely missing here."""
+        return atom.variant in self.atoms.artefacts and not atom.units & self._oracle.exonerated
+
     def _named_here(self, atom: Atom, region: UnitSet, passing: UnitSet) -> Suspect | None:
         """What the log names although it is fine elsewhere: one unit of each context is asked where it stands."""
         if size(atom.units) > 1 and not self.atoms.split.get(atom.variant):
             self.atoms.take_apart(atom)
             return None
+        return self._where_it_stands(atom, region, passing)
+
+    def _where_it_stands(self, atom: Atom, region: UnitSet, passing: UnitSet) -> Suspect | None:
+        """One of the atom's units is asked with what passes."""
         one = 1 << lowest(atom.units)
         together = self._oracle.ask(passing | one, f"{self.atoms.say(atom)} where it stands")
         if together.failed:
@@ -160,7 +191,9 @@ class Locator:
         probe = alone(self._universe, unit)
         exonerated = self._oracle.exonerated >> unit & 1
         if not exonerated and self._oracle.ask(probe, f"{self.atoms.say(atom)} alone").failed:
-            places = tuple((other,) for other in members(atom.units))
+            around = self._universe.op_surroundings
+            alike = self._universe.variant_members[atom.variant] & region & ~self._oracle.exonerated
+            places = tuple((other,) for other in members(alike) if around[other] == around[unit])
             return Suspect(units=1 << unit, fails=self._oracle.probe(probe), occurrences=places)
         return self._found(self.minimiser.around(1 << unit, passing, self.atoms.named.units, region))
 
