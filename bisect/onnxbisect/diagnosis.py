@@ -78,6 +78,9 @@ class Culprit:
     #: For capacity culprits, the largest piece that passed.
     largest_passing: UnitSet | None = None
     among: UnitSet = 0
+    #: Units of occurrences of one op that were not seen to fail where they stand: it is refused alone, and in its
+    #: context at other places.
+    inferred: UnitSet = 0
 
     @property
     def places(self) -> tuple[UnitSet, ...]:

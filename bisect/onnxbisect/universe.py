@@ -107,8 +107,12 @@ class Universe:
     @cached_property
     def op_surroundings(self) -> tuple[int, ...]:
         """The same by op only, which is how compilers describe the patterns that they fuse."""
-        ops = {op: number for number, op in enumerate(dict.fromkeys(self.op))}
-        return self._surroundings([ops[op] for op in self.op])
+        return self._surroundings(self._ops)
+
+    @cached_property
+    def _ops(self) -> tuple[int, ...]:
+        numbers = {op: number for number, op in enumerate(dict.fromkeys(self.op))}
+        return tuple(numbers[op] for op in self.op)
 
     @cached_property
     def neighbourhoods(self) -> tuple[int, ...]:
@@ -116,7 +120,14 @@ class Universe:
 
         Three rounds of colour refinement (Weisfeiler and Leman, 1968), from variants and shapes.
         """
-        colours = list(self.solo)
+        return self._refined(self.solo)
+
+    @cached_property
+    def op_neighbourhoods(self) -> tuple[int, ...]:
+        """The same by op only."""
+        return self._refined(self._ops)
+
+    def _refined(self, colours: Sequence[int]) -> tuple[int, ...]:
         for _ in range(3):
             numbers: dict[tuple[int, tuple[int, ...], tuple[int, ...]], int] = {}
             colours = [

@@ -176,7 +176,7 @@ def judge(run: Run, diagnosis: Diagnosis) -> Judgement:
 
 
 def _stated(run: Run, diagnosis: Diagnosis) -> set[UnitSet]:
-    """The occurrences that the diagnosis gives as facts; of a compiler that lies, only what is confirmed."""
+    """The occurrences that the diagnosis gives as facts, and not as inferred; if a compiler lies, as confirmed."""
     return {
         units
         for culprit in diagnosis.culprits
@@ -184,6 +184,7 @@ def _stated(run: Run, diagnosis: Diagnosis) -> set[UnitSet]:
         and culprit.certainty is not Certainty.SUSPECTED
         and (culprit.certainty is Certainty.CONFIRMED or not run.world.lies)
         for units in culprit.occurrences
+        if not units & culprit.inferred
     }
 
 

@@ -15,6 +15,7 @@ from onnxbisect.diagnosis import (
 from onnxbisect.search.confirm import REACH
 from onnxbisect.search.oracle import Oracle
 from onnxbisect.search.pattern import alone
+from onnxbisect.search.places import seen_to_fail
 from onnxbisect.search.plan import Verdicts
 from onnxbisect.search.search import Search
 from onnxbisect.search.suspect import Suspect
@@ -38,7 +39,8 @@ def conclude(universe: Universe, oracle: Oracle, search: Search, recheck: bool, 
     """
     whole = oracle.look(universe.everything)
     record = Oracle(universe, verdicts, recheck)
-    culprits = tuple(_culprit(oracle, record, suspect, recheck) for suspect in search.suspects)
+    seen = seen_to_fail(universe, record, search.suspects)
+    culprits = tuple(_culprit(oracle, record, suspect, seen, recheck) for suspect in search.suspects)
     verdict = whole.status if whole is not None else Status.UNRESOLVED
     if not universe.everything:
         verdict = Status.PASS
@@ -60,7 +62,7 @@ def conclude(universe: Universe, oracle: Oracle, search: Search, recheck: bool, 
     )
 
 
-def _culprit(oracle: Oracle, record: Oracle, suspect: Suspect, recheck: bool) -> Culprit:
+def _culprit(oracle: Oracle, record: Oracle, suspect: Suspect, seen: UnitSet, recheck: bool) -> Culprit:
     words = oracle.look(suspect.fails)
     deciding = [suspect.fails, *(probe for probe in (suspect.context, suspect.blame) if probe is not None)]
     if not suspect.capacity and not suspect.pool:
@@ -70,7 +72,9 @@ def _culprit(oracle: Oracle, record: Oracle, suspect: Suspect, recheck: bool) ->
     doubtful = (suspect.capacity or suspect.pool) and (recheck or bool(oracle.flaky))
     refuted = not suspect.capacity and any(suspect.held_by(passing) for passing in record.passing)
     unblamed = suspect.blame is None and not suspect.capacity
-    if not suspect.verified or unblamed or refuted or doubtful or not _minimal(oracle, suspect):
+    inferred = suspect.everywhere & ~seen if suspect.single else 0
+    nowhere_seen = suspect.single and inferred == suspect.everywhere
+    if not suspect.verified or unblamed or nowhere_seen or refuted or doubtful or not _minimal(oracle, suspect):
         certainty = Certainty.SUSPECTED
     elif confidence < 1:
         certainty = Certainty.FLAKY
@@ -94,6 +98,7 @@ def _culprit(oracle: Oracle, record: Oracle, suspect: Suspect, recheck: bool) ->
         confidence=confidence,
         largest_passing=oracle.best_passing(suspect.units) if suspect.capacity else None,
         among=suspect.pool,
+        inferred=inferred,
     )
 
 
@@ -141,7 +146,7 @@ def _certificate(
         assumes.append(MONOTONE)
     if any(not is_subset(search.remainder, suspect.blame) for suspect in search.suspects if suspect.blame is not None):
         assumes.append(LOCAL)
-    if any(size(suspect.units) == 1 and _stands_in_several(universe, suspect) for suspect in search.suspects):
+    if any(culprit.inferred for culprit in culprits):
         assumes.append(EVERYWHERE)
     if not search.exhaustive:
         assumes.append(TWO)
@@ -171,10 +176,6 @@ def _unexplained(search: Search, culprits: Sequence[Culprit], record: Oracle) ->
     ):
         sentences.append("A culprit is in a probe that passed: it fails in one context and compiles in another.")
     return sentences
-
-
-def _stands_in_several(universe: Universe, suspect: Suspect) -> bool:
-    return len({universe.surroundings[unit] for unit in members(suspect.everywhere)}) > 1
 
 
 def _unknown(universe: Universe, oracle: Oracle, search: Search) -> list[str]:

@@ -16,6 +16,8 @@ from onnxbisect.universe import Universe
 PATTERN = 3
 #: So many different direct contexts of one op are all asked about; of more, only those that the model repeats.
 FEW_CONTEXTS = 3
+#: A group of suspects that stands in so many places may be a fused pattern.
+_REPEATED = 3
 #: So many parts of a group of suspects are asked about.
 _MOST_WINDOWS = 8
 #: In a model of so few units the neighbourhood of a suspect is most of the model. Nothing outside of it shows how its
@@ -58,12 +60,11 @@ def other_contexts(universe: Universe, suspect: Suspect, remainder: UnitSet, *, 
         return []
     own = lowest(suspect.units)
     others = [units[0] for units in contexts if around[units[0]] != around[own]]
-    likely = _grouped(members(suspect.everywhere), universe.neighbourhoods)
+    kind = universe.op_neighbourhoods
     repeated = [
         units[0]
-        for units in likely
-        if universe.neighbourhoods[units[0]] != universe.neighbourhoods[own]
-        and (len(units) * 8 >= len(suspect.occurrences) or units[0] in others)
+        for units in _grouped(members(suspect.everywhere), kind)
+        if kind[units[0]] != kind[own] and (len(units) * 8 >= len(suspect.occurrences) or units[0] in others)
     ]
     chosen = [of(others), *[1 << unit for unit in repeated[:FEW_CONTEXTS]]]
     return [universe.ball(units, PATTERN, remainder | units) for units in dict.fromkeys(chosen) if units]
@@ -90,17 +91,22 @@ def clusters(
     complete, _ = company(universe, lowest(suspect.units), remainder)
     chosen: list[UnitSet] = []
     for steps in (1,) if only_neighbours else (1, PATTERN):
-        kinds: dict[tuple[int, ...], list[tuple[int, UnitSet]]] = {}
+        kinds: dict[int, list[tuple[int, UnitSet]]] = {}
         for unit in members(suspect.everywhere):
             cluster = _cluster(universe, 1 << unit, masked, steps)
             if size(cluster) > 1:
-                variants = tuple(sorted(universe.variant[other] for other in members(cluster)))
-                kinds.setdefault(variants, []).append((unit, cluster))
+                kinds.setdefault(universe.op_neighbourhoods[unit], []).append((unit, cluster))
         places = list(kinds.values())
         if complete or steps > 1:
             places = [found for found in places if len(found) > 1 and len(found) * 4 >= len(suspect.occurrences)]
-        for unit, cluster in [found[0] for found in places][:FEW_CONTEXTS]:
-            chosen += [cluster, *_windows(universe, unit, masked)]
+        for alike in places[:FEW_CONTEXTS]:
+            unit, cluster = alike[0]
+            chosen.append(cluster)
+            if len(alike) >= _REPEATED:
+                chosen += _windows(universe, unit, masked)
+    if not complete:
+        own = lowest(suspect.units)
+        chosen += [of((own, other)) for other in members(universe.neighbours(1 << own) & masked)][:FEW_CONTEXTS]
     return [universe.ball(cluster, PATTERN, remainder | cluster) for cluster in dict.fromkeys(chosen)]
 
 
