@@ -19,7 +19,7 @@ from onnxbisect.search.places import seen_to_fail
 from onnxbisect.search.plan import Verdicts
 from onnxbisect.search.search import Search
 from onnxbisect.search.suspect import Suspect
-from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, sort_key
+from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, sort_key, union
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Kind, Status
 
@@ -39,7 +39,8 @@ def conclude(universe: Universe, oracle: Oracle, search: Search, recheck: bool, 
     """
     whole = oracle.look(universe.everything)
     record = Oracle(universe, verdicts, recheck)
-    seen = seen_to_fail(universe, record, search.suspects)
+    doubted = union(universe.variant_members[variant] for variant in search.locator.atoms.artefacts)
+    seen = seen_to_fail(universe, record, search.suspects, doubted)
     culprits = tuple(_culprit(oracle, record, suspect, seen, recheck) for suspect in search.suspects)
     verdict = whole.status if whole is not None else Status.UNRESOLVED
     if not universe.everything:

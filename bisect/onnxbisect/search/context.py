@@ -12,6 +12,8 @@ from onnxbisect.search.suspect import Suspect
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, union
 from onnxbisect.universe import Universe
 
+#: Another suspect within so many steps may be what excuses one: they feed or consume each other, or the same unit.
+NEAR = 2
 #: How many steps show whether an op belongs to a fused pattern.
 PATTERN = 3
 #: So many different direct contexts of one op are all asked about; of more, only those that the model repeats.
@@ -27,15 +29,16 @@ FEW_UNITS = 12
 _MOST_PLACES = 6
 
 
-def company(universe: Universe, unit: int, remainder: UnitSet) -> tuple[bool, int]:
-    """Whether a unit has neighbours, and all of them in the remainder; and how many of them it has there."""
+def company(universe: Universe, unit: int, remainder: UnitSet) -> tuple[bool, bool, int]:
+    """Whether a unit has neighbours, all of them in the remainder; whether all that is near is there; how many are."""
     around = universe.neighbours(1 << unit)
+    near = universe.ball(1 << unit, NEAR) & ~(1 << unit)
     kept = around & remainder
-    return bool(around) and kept == around, size(kept)
+    return bool(around) and kept == around, is_subset(near, remainder), size(kept)
 
 
 def place_with_most_company(universe: Universe, suspect: Suspect, remainder: UnitSet) -> int:
-    """The unit of a single suspect that keeps most of its neighbours, and so is the likeliest to be fused.
+    """The unit of a single suspect that keeps most of what is near it, and so is the likeliest to be fused.
 
     Alone the places of one shape are one probe, so this costs no question.
     """
@@ -88,7 +91,7 @@ def clusters(
     it, then its parts, since some of it may be fused and some to blame.
     """
     masked = union(other.everywhere for other in suspects if not other.capacity)
-    complete, _ = company(universe, lowest(suspect.units), remainder)
+    complete, undisturbed, _ = company(universe, lowest(suspect.units), remainder)
     chosen: list[UnitSet] = []
     for steps in (1,) if only_neighbours else (1, PATTERN):
         kinds: dict[int, list[tuple[int, UnitSet]]] = {}
@@ -104,9 +107,9 @@ def clusters(
             chosen.append(cluster)
             if len(alike) >= _REPEATED:
                 chosen += _windows(universe, unit, masked)
-    if not complete:
-        own = lowest(suspect.units)
-        chosen += [of((own, other)) for other in members(universe.neighbours(1 << own) & masked)][:FEW_CONTEXTS]
+    if not undisturbed:
+        own = 1 << lowest(suspect.units)
+        chosen += [own | 1 << other for other in members(universe.ball(own, NEAR) & masked & ~own)][:FEW_CONTEXTS]
     return [universe.ball(cluster, PATTERN, remainder | cluster) for cluster in dict.fromkeys(chosen)]
 
 

@@ -2,26 +2,31 @@
 
 from collections.abc import Sequence
 
+from onnxbisect.search.context import NEAR
 from onnxbisect.search.oracle import Oracle
 from onnxbisect.search.suspect import Suspect
-from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, union
+from onnxbisect.unitset import UnitSet, is_subset, members, of, size, union
 from onnxbisect.universe import Universe
 
 
-def seen_to_fail(universe: Universe, record: Oracle, suspects: Sequence[Suspect]) -> UnitSet:
+def seen_to_fail(universe: Universe, record: Oracle, suspects: Sequence[Suspect], doubted: UnitSet) -> UnitSet:
     """The units of single suspects that a failing probe blames where they stand, and those that stand alike.
 
-    Such a probe holds one suspected unit and all its neighbours. Neighbours that are suspects themselves could excuse
-    it, so there is a second one for each of these, with both of them. A log that names a unit where all its
+    Such a probe holds one suspected unit and all its neighbours. `doubted` are units that fail alone and pass in
+    company: cut off from that, they may be what fails, so a probe with any of them counts only if it passes without
+    the suspected unit. Other suspects near it could excuse it, so
+    there is another probe for each of these, with both of them. A log that names a unit where all its
     neighbours are present does for both. Units stand alike where what lies within three steps looks alike.
     """
     suspected = union(suspect.everywhere for suspect in suspects if not suspect.capacity)
+    passing = set(record.passing)
     alone: UnitSet = 0
     pairs: set[UnitSet] = set()
     named: UnitSet = 0
     for failing in record.failing:
         inside = failing & suspected
-        if size(inside) == 1 and is_subset(universe.neighbours(inside) & ~suspected, failing):
+        clean = not failing & doubted & ~inside or failing & ~inside in passing
+        if size(inside) == 1 and clean and is_subset(universe.neighbours(inside) & ~suspected, failing):
             alone |= inside
         elif size(inside) == 2:
             pairs.add(inside)
@@ -31,15 +36,16 @@ def seen_to_fail(universe: Universe, record: Oracle, suspects: Sequence[Suspect]
     seen = named | of(
         unit
         for unit in members(alone)
-        if all(1 << unit | 1 << other in pairs for other in members(universe.neighbours(1 << unit) & suspected))
+        if all(1 << unit | 1 << other in pairs for other in members(_near(universe, unit) & suspected))
     )
     return union(_alike(universe, suspect, seen) for suspect in suspects if suspect.single)
 
 
+def _near(universe: Universe, unit: int) -> UnitSet:
+    return universe.ball(1 << unit, NEAR) & ~(1 << unit)
+
+
 def _alike(universe: Universe, suspect: Suspect, seen: UnitSet) -> UnitSet:
     around = universe.neighbourhoods
-    own = 1 << lowest(suspect.units)
-    if suspect.blame is not None and is_subset(universe.neighbours(own), suspect.blame):
-        seen |= own
     kinds = {around[unit] for unit in members(seen & suspect.everywhere)}
     return of(unit for unit in members(suspect.everywhere) if around[unit] in kinds)
