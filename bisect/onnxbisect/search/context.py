@@ -7,7 +7,7 @@ which a remainder lacks; so they are put back as well.
 from collections.abc import Iterable, Sequence
 from itertools import combinations
 
-from onnxbisect.search.pattern import joined
+from onnxbisect.search.pattern import components, joined
 from onnxbisect.search.suspect import Suspect
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, union
 from onnxbisect.universe import Universe
@@ -106,21 +106,17 @@ def clusters(
             unit, cluster = alike[0]
             chosen.append(cluster)
             if len(alike) >= _REPEATED:
-                chosen += _windows(universe, unit, masked)
+                chosen += windows(universe, unit, masked, PATTERN)[:_MOST_WINDOWS]
     if not undisturbed:
-        own = 1 << lowest(suspect.units)
-        chosen += [own | 1 << other for other in members(universe.ball(own, NEAR) & masked & ~own)][:FEW_CONTEXTS]
+        chosen += windows(universe, lowest(suspect.units), masked, NEAR)[:_MOST_WINDOWS]
     return [universe.ball(cluster, PATTERN, remainder | cluster) for cluster in dict.fromkeys(chosen)]
 
 
-def _windows(universe: Universe, unit: int, masked: UnitSet) -> list[UnitSet]:
-    """A unit with one or two of the suspected units within a pattern's reach, the nearest first."""
-    near: list[int] = []
-    for steps in range(1, PATTERN + 1):
-        near += members(universe.ball(1 << unit, steps) & masked & ~of([*near, unit]))
-    pairs = [of((unit, other)) for other in near]
-    triples = [of((unit, *others)) for others in combinations(near, 2)]
-    return [*pairs, *triples][:_MOST_WINDOWS]
+def windows(universe: Universe, unit: int, masked: UnitSet, steps: int) -> list[UnitSet]:
+    """A unit with one or two of the masked units within so many steps: connected ones first, then small ones."""
+    near = list(members(universe.ball(1 << unit, steps) & masked & ~(1 << unit)))
+    groups = [of((unit, *others)) for count in (1, 2) for others in combinations(near, count)]
+    return sorted(groups, key=lambda group: (len(components(universe, group)), size(group)))
 
 
 def _cluster(universe: Universe, units: UnitSet, masked: UnitSet, steps: int = PATTERN) -> UnitSet:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from onnxbisect.search.context import NEAR
+from onnxbisect.search.context import NEAR, windows
 from onnxbisect.search.oracle import Oracle
 from onnxbisect.search.suspect import Suspect
 from onnxbisect.unitset import UnitSet, is_subset, members, of, size, union
@@ -15,34 +15,28 @@ def seen_to_fail(universe: Universe, record: Oracle, suspects: Sequence[Suspect]
     Such a probe holds one suspected unit and all its neighbours. `doubted` are units that fail alone and pass in
     company: cut off from that, they may be what fails, so a probe with any of them counts only if it passes without
     the suspected unit. Other suspects near it could excuse it, so
-    there is another probe for each of these, with both of them. A log that names a unit where all its
+    there is another probe for each one and each two of these with it. A log that names a unit where all its
     neighbours are present does for both. Units stand alike where what lies within three steps looks alike.
     """
     suspected = union(suspect.everywhere for suspect in suspects if not suspect.capacity)
     passing = set(record.passing)
     alone: UnitSet = 0
-    pairs: set[UnitSet] = set()
+    groups: set[UnitSet] = set()
     named: UnitSet = 0
     for failing in record.failing:
         inside = failing & suspected
         clean = not failing & doubted & ~inside or failing & ~inside in passing
         if size(inside) == 1 and clean and is_subset(universe.neighbours(inside) & ~suspected, failing):
             alone |= inside
-        elif size(inside) == 2:
-            pairs.add(inside)
+        elif size(inside) <= 3:
+            groups.add(inside)
         for unit in members(record.named_in(failing) & suspected):
             if is_subset(universe.neighbours(1 << unit), failing):
                 named |= 1 << unit
     seen = named | of(
-        unit
-        for unit in members(alone)
-        if all(1 << unit | 1 << other in pairs for other in members(_near(universe, unit) & suspected))
+        unit for unit in members(alone) if all(group in groups for group in windows(universe, unit, suspected, NEAR))
     )
     return union(_alike(universe, suspect, seen) for suspect in suspects if suspect.single)
-
-
-def _near(universe: Universe, unit: int) -> UnitSet:
-    return universe.ball(1 << unit, NEAR) & ~(1 << unit)
 
 
 def _alike(universe: Universe, suspect: Suspect, seen: UnitSet) -> UnitSet:
