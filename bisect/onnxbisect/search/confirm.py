@@ -109,11 +109,13 @@ class Confirmer:
         say = self._say(suspect)
         elsewhere: list[UnitSet] = []
         if open_single and not self._named_everywhere(suspect):
-            elsewhere = other_contexts(self._universe, suspect, remainder, all_of_them=bool(doubted))
+            elsewhere = other_contexts(
+                self._universe, suspect, remainder, all_of_them=bool(doubted), named=self._is_named(suspect)
+            )
         for probe in elsewhere:
             questions.append((probe, f"{say} in other contexts"))
         if open_single:
-            beside = clusters(self._universe, suspect, suspects, remainder, only_neighbours=self._is_named(suspect))
+            beside = clusters(self._universe, suspect, suspects, remainder, named=self._is_named(suspect))
             questions += [(probe, f"{say} with what is suspected beside it") for probe in beside]
         blame = None
         if suspect.blame is None:
@@ -121,7 +123,7 @@ class Confirmer:
             blame = self._blamed(suspect, suspects, remainder, near, by_words=not elsewhere)
             if blame is None:
                 blame = self._without_others(near | suspect.units, suspect, suspects)
-        if self._small and not suspect.verified and not self._is_named(suspect):
+        if self._small and not suspect.verified and not self._is_named(suspect) and not self._said_of_more(suspect):
             ways = every_way(self._universe, suspect, suspects, remainder)
             questions += [(probe, f"{say} in another context") for probe in ways]
         asked = tuple((probe, why) for probe, why in dict.fromkeys(questions) if probe != self._universe.everything)
@@ -169,6 +171,15 @@ class Confirmer:
             return False
         op = self._universe.op[lowest(suspect.units)]
         return op in verdict.hints.ops or bool(self._oracle.named_in(suspect.fails))
+
+    def _said_of_more(self, suspect: Suspect) -> bool:
+        """Whether the compiler said of more that holds the suspect what it says of the suspect alone."""
+        verdict = self._oracle.look(suspect.fails)
+        if verdict is None or not verdict.fingerprint:
+            return False
+        larger = [failing for failing in self._oracle.failing if size(failing) > size(suspect.fails)]
+        words = (self._oracle.look(failing) for failing in larger if suspect.held_by(failing))
+        return any(said is not None and said.fingerprint == verdict.fingerprint for said in words)
 
     def _named_everywhere(self, suspect: Suspect) -> bool:
         """Whether a log has named every place of it in one probe."""

@@ -48,12 +48,15 @@ def place_with_most_company(universe: Universe, suspect: Suspect, remainder: Uni
     return max(places, key=lambda unit: (company(universe, unit, remainder), unit == own))
 
 
-def other_contexts(universe: Universe, suspect: Suspect, remainder: UnitSet, *, all_of_them: bool) -> list[UnitSet]:
+def other_contexts(
+    universe: Universe, suspect: Suspect, remainder: UnitSet, *, all_of_them: bool, named: bool
+) -> list[UnitSet]:
     """Probes of a single suspect's op in other contexts than its own, none where there is no need.
 
     What fails in one context may be fine in another, fused there. First one unit of each direct context, all
-    together, then alone those contexts that the model repeats: a fused pattern is one that repeats. Contexts that are
-    many and hardly repeat are taken to be alike, unless `all_of_them`.
+    together; then alone those contexts that the model repeats, since a fused pattern is one that repeats. Where the
+    compiler has `named` the op, all together is enough. Contexts that are many and hardly repeat are taken to be
+    alike, unless `all_of_them`.
     """
     around = universe.op_surroundings
     contexts = _grouped(members(suspect.everywhere), around)
@@ -69,7 +72,7 @@ def other_contexts(universe: Universe, suspect: Suspect, remainder: UnitSet, *, 
         for units in _grouped(members(suspect.everywhere), kind)
         if kind[units[0]] != kind[own] and (len(units) * 8 >= len(suspect.occurrences) or units[0] in others)
     ]
-    chosen = [of(others), *[1 << unit for unit in repeated[:FEW_CONTEXTS]]]
+    chosen = [of(others), *[1 << unit for unit in repeated[: 0 if named else FEW_CONTEXTS]]]
     return [universe.ball(units, PATTERN, remainder | units) for units in dict.fromkeys(chosen) if units]
 
 
@@ -82,18 +85,18 @@ def _grouped(units: Iterable[int], kind: Sequence[int]) -> list[list[int]]:
 
 
 def clusters(
-    universe: Universe, suspect: Suspect, suspects: Sequence[Suspect], remainder: UnitSet, *, only_neighbours: bool
+    universe: Universe, suspect: Suspect, suspects: Sequence[Suspect], remainder: UnitSet, *, named: bool
 ) -> list[UnitSet]:
     """A suspect's places with the suspected units beside them, and what lies around in the remainder.
 
     With those that are direct neighbours, where the suspect nowhere has all its neighbours in the remainder; and with
-    all within a pattern's reach, where such a group repeats, unless `only_neighbours`. One group of each kind: all of
-    it, then its parts, since some of it may be fused and some to blame.
+    all within a pattern's reach, where such a group repeats, unless the compiler has `named` the op. One group of each
+    kind: all of it, then its parts, since some of it may be fused and some to blame.
     """
     masked = union(other.everywhere for other in suspects if not other.capacity)
     complete, undisturbed, _ = company(universe, lowest(suspect.units), remainder)
     chosen: list[UnitSet] = []
-    for steps in (1,) if only_neighbours else (1, PATTERN):
+    for steps in (1,) if named else (1, PATTERN):
         kinds: dict[int, list[tuple[int, UnitSet]]] = {}
         for unit in members(suspect.everywhere):
             cluster = _cluster(universe, 1 << unit, masked, steps)
@@ -102,12 +105,12 @@ def clusters(
         places = list(kinds.values())
         if complete or steps > 1:
             places = [found for found in places if len(found) > 1 and len(found) * 4 >= len(suspect.occurrences)]
-        for alike in places[:FEW_CONTEXTS]:
+        for alike in places[: 1 if named else FEW_CONTEXTS]:
             unit, cluster = alike[0]
             chosen.append(cluster)
-            if len(alike) >= _REPEATED:
+            if len(alike) >= _REPEATED and not named:
                 chosen += windows(universe, unit, masked, PATTERN)[:_MOST_WINDOWS]
-    if not undisturbed:
+    if not undisturbed and not named:
         chosen += windows(universe, lowest(suspect.units), masked, NEAR)[:_MOST_WINDOWS]
     return [universe.ball(cluster, PATTERN, remainder | cluster) for cluster in dict.fromkeys(chosen)]
 

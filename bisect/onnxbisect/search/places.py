@@ -30,13 +30,21 @@ def seen_to_fail(universe: Universe, record: Oracle, suspects: Sequence[Suspect]
             alone |= inside
         elif size(inside) <= 3:
             groups.add(inside)
-        for unit in members(record.named_in(failing) & suspected):
+        for unit in members(_named(universe, record, failing) & suspected):
             if is_subset(universe.neighbours(1 << unit), failing):
                 named |= 1 << unit
     seen = named | of(
         unit for unit in members(alone) if all(group in groups for group in windows(universe, unit, suspected, NEAR))
     )
     return union(_alike(universe, suspect, seen) for suspect in suspects if suspect.single)
+
+
+def _named(universe: Universe, record: Oracle, failing: UnitSet) -> UnitSet:
+    """What the log names: nodes, or an op of which the probe has one unit."""
+    verdict = record.look(failing)
+    ops = verdict.hints.ops if verdict is not None else ()
+    of_ops = (universe.units_by_op.get(op, 0) & failing for op in ops)
+    return record.named_in(failing) | union(units for units in of_ops if size(units) == 1)
 
 
 def _alike(universe: Universe, suspect: Suspect, seen: UnitSet) -> UnitSet:
