@@ -1,9 +1,9 @@
 """The smallest compilers about which earlier versions said something false, and what is true of them."""
 
 import pytest
-from judging import Log, Run
-from rule_worlds import Behaviour, world
-from worlds import World, all_found, chain, monotone, universe
+from judging import Log, Run, judge
+from rule_worlds import Behaviour, RuleWorld, world
+from worlds import Rule, World, all_found, chain, monotone, universe
 
 from onnxbisect.diagnosis import Certainty, CertificateStatus, CulpritKind
 from onnxbisect.search.oracle import Oracle
@@ -152,3 +152,62 @@ def test_what_fuses_at_a_distance_of_three_is_innocent_in_every_layer():
     assert all_found(step) == {1 << 33}
     assert step.diagnosis.certificate.status is CertificateStatus.PROVEN
     assert one.calls <= 16
+
+
+def test_one_wrong_failure_confirms_no_interaction():
+    """The context of an interaction may hold another one, which fails there anyway: it is no second witness."""
+    edges = [(0, 1), (1, 2), (1, 3), (2, 3), (4, 6), (5, 6)]
+    graph = universe([0, 1, 2, 0, 1, 0, 0], edges, solos=range(7))
+    refused = monotone(truth := {of(pair) for pair in ([0, 2], [2, 3], [2, 5], [2, 6])})
+    asked = 0
+    for wrong in range(1, graph.everything + 1):
+        if refused(wrong):
+            continue
+
+        class Lying(World):
+            """Fails one probe by mistake, the first time that it is asked."""
+
+            def compile(self, units: UnitSet, wrong: UnitSet = wrong) -> Verdict:
+                first = units == wrong and not self.verdicts.get(units)
+                return Verdict(status=Status.FAIL) if first else super().compile(units)
+
+        one = Lying(graph, refused)
+        step = one.diagnose()
+        asked += wrong in one.verdicts
+        assert all_found(step) == truth, f"{wrong:b}"
+    assert asked >= 5, "hardly a mistake was seen"
+
+
+def fused_pair_of_which_one_is_refused_with_another() -> tuple[Universe, Rule]:
+    """V1 (unit 1) and V2 (unit 2) are one instruction and are refused apart; V2 feeding V0 is refused."""
+    graph = universe([0, 1, 2, 0, 0, 3], [(0, 1), (1, 2), (1, 3), (1, 4), (2, 3), (2, 4)])
+    feeding = monotone([0b01100, 0b10100])
+    return graph, lambda units: feeding(units) or (units & 0b110) in (0b010, 0b100)
+
+
+def neighbours_that_excuse_each_other_of_which_one_is_refused_with_another() -> tuple[Universe, Rule]:
+    """V1 and V2, neighbours, are refused without each other; V0 feeding V1 is refused."""
+    graph = universe([0, 1, 2, 3, 3], [(0, 1), (0, 2), (1, 2), (2, 3), (3, 4)])
+    feeding = monotone([0b011])
+    return graph, lambda units: feeding(units) or (units & 0b110) in (0b010, 0b100)
+
+
+@pytest.mark.parametrize(
+    "compiler",
+    [
+        fused_pair_of_which_one_is_refused_with_another,
+        neighbours_that_excuse_each_other_of_which_one_is_refused_with_another,
+    ],
+)
+def test_a_deterministic_compiler_is_not_said_to_contradict_itself(compiler):
+    """An interaction of the one half of a fused pattern that passes together: nothing was found of either before."""
+    graph, rule = compiler()
+    failing = sum(1 << units for units in range(graph.everything + 1) if rule(units))
+    it = RuleWorld(behaviour=Behaviour.FUSION, seed=0, universe=graph, failing=failing, planted=(), words="a pattern")
+    run = Run(world=it)
+    diagnosis = run.diagnose()
+    assert {units for culprit in diagnosis.culprits for units in culprit.occurrences} == set(it.truth)
+    assert not judge(run, diagnosis).violations
+    assert diagnosis.certificate.status is CertificateStatus.PROVEN
+    assert diagnosis.certificate.unknown == ()
+    assert diagnosis.flaky == ()
