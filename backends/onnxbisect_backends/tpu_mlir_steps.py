@@ -86,7 +86,8 @@ def _compile(root: Path, model: str, order: "dict[str, Any]") -> int:
     status = _step(root, "model_transform", *words)
     # the numbers of the model are written before they are compared, and only then is there something to find wrong
     if status and order["verify"] and Path("probe.mlir").exists() and not is_zipfile("outputs.npz"):
-        print(f"{_MARK} not compared: the tool could not run the model on the samples")
+        # its runner may have died in the middle of a line
+        print(f"\n{_MARK} not compared: the tool could not run the model on the samples")
         status, order["verify"] = 0, False
     if status or not order["processor"]:
         return status

@@ -123,6 +123,23 @@ def test_what_cannot_be_compared_passes_and_is_said_to_be_unknown(tmp_path: Path
     ]
 
 
+def test_a_comparison_that_its_runner_dies_in_is_said_to_be_none(tmp_path: Path) -> None:
+    """Its MaxPool makes another shape, which Add does not take; the runner dies in the middle of a line."""
+    verdict = ask(
+        usable(),
+        net("""
+            g (float[1,4,9,9] x) => (float[1,4,9,9] y) {
+                a = MaxPool<kernel_shape = [3, 3], pads = [1, 1, 1, 1]>(x) b = Sigmoid(x) y = Add(a, b)
+            }"""),
+        tmp_path,
+    )
+
+    assert verdict.passed
+    assert [table.rows for table in verdict.tables] == [
+        (("", "", "not compared: the tool could not run the model on the samples"),)
+    ]
+
+
 def test_constants_alone_are_no_question(tmp_path: Path) -> None:
     """Once they are folded there is nothing left to compile."""
     verdict = ask(usable(), net("g () => (float[2] y) <float[2] c = {1, 2}> { y = Relu(c) }"), tmp_path)
