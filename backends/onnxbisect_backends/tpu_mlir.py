@@ -21,7 +21,7 @@ from onnxbisect_backends.options import LOCAL, read_options
 from onnxbisect_backends.process import brought_home, clean_env, inherited, run
 from onnxbisect_backends.samples import samples_of
 from onnxbisect_backends.toolchain import Toolchain, toolchain, toolchains
-from onnxbisect_backends.tpu_mlir_patterns import NO_QUESTION, PATTERNS, broke_comparing, compared
+from onnxbisect_backends.tpu_mlir_patterns import NO_QUESTION, PATTERNS, broke_comparing, compared, right_tensors
 from onnxbisect_backends.working_folder import working_folder
 
 _SCRIPT = Path(__file__).with_name("tpu_mlir_steps.py")
@@ -182,8 +182,13 @@ class TpuMlirBackend:
         if no_question or outcome.exit_code in _NOT_ASKED or broke_comparing(outcome.log):
             kind = reading.kind or Kind.ERROR
             return Verdict(status=Status.UNRESOLVED, kind=kind, message=reading.message, seconds=seconds)
-        # the tool prints a set, whose order is chance
-        hints = Hints(ops=tuple(sorted(reading.hints.ops)), nodes=reading.hints.nodes, tensors=reading.hints.tensors)
+        tables = compared(outcome.log)
+        if reading.kind is Kind.NUMERIC:
+            # the ops of these tensors are nearly all that stand behind the wrong one
+            hints = Hints(tensors=reading.hints.tensors, right=right_tensors(tables))
+        else:
+            # the tool prints a set, whose order is chance
+            hints = replace(reading.hints, ops=tuple(sorted(reading.hints.ops)))
         reading = replace(reading, hints=hints)
         return crashed(outcome, reading) or Verdict(
             status=Status.FAIL,
@@ -193,7 +198,7 @@ class TpuMlirBackend:
             or f"Ended with exit status {outcome.exit_code} and without '{self._result}'.",
             hints=hints,
             seconds=seconds,
-            tables=compared(outcome.log),
+            tables=tables,
         )
 
     @property

@@ -5,6 +5,7 @@ The first that matches gives the kind, so what says most stands first. `[onnx-bi
 """
 
 import re
+from collections.abc import Sequence
 
 from onnxbisect.verdict import Kind, Table
 from onnxbisect_backends.logs import Pattern, compile_pattern
@@ -85,3 +86,9 @@ def compared(log: str) -> tuple[Table, ...]:
     return (Table(title="Numbers against onnxruntime's", columns=columns, rows=tuple(rows), counted="numbers"),) * bool(
         rows
     )
+
+
+def right_tensors(tables: Sequence[Table]) -> tuple[str, ...]:
+    """The tensors in what `compared` returns whose numbers are near enough; of more than 400 the tool compares some."""
+    rows = (row for table in tables for row in table.rows)
+    return tuple(dict.fromkeys(tensor for tensor, _, numbers in rows if tensor and not numbers.startswith("NOT_")))

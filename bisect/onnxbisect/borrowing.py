@@ -21,5 +21,6 @@ def borrowed(answer: Answer, universe: Universe, units: UnitSet) -> Answer:
         hints,
         nodes=tuple(name for name in hints.nodes if name in names),
         tensors=tuple(name for name in hints.tensors if name in tensors),
+        right=tuple(name for name in hints.right if name in tensors),
     )
     return replace(answer, verdict=replace(answer.verdict, hints=own))

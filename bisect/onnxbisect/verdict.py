@@ -37,11 +37,16 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Hints:
-    """What a compiler's log names. Hints steer the search; they never decide."""
+    """What a compiler's log names. Hints steer the search; they never decide.
+
+    Where it compares tensors with their reference values, `tensors` are those that differ and `right` those that do
+    not. A tensor that is in neither was not compared.
+    """
 
     ops: tuple[str, ...] = ()
     nodes: tuple[str, ...] = ()
     tensors: tuple[str, ...] = ()
+    right: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.ops or self.nodes or self.tensors)

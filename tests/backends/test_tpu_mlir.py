@@ -92,8 +92,20 @@ def test_other_numbers_are_a_failure_of_their_own_kind(tmp_path: Path) -> None:
     verdict = ask(usable(), model, tmp_path)
 
     assert (verdict.status, verdict.kind) == (Status.FAIL, Kind.NUMERIC)
-    assert (verdict.hints.ops, verdict.hints.tensors) == (("MaxPool",), ("y",))
+    assert (verdict.hints.ops, verdict.hints.tensors) == ((), ("y",))
     assert ask(usable(verify="false"), model, tmp_path / "blindly").passed
+
+
+def test_of_wrong_numbers_it_says_which_tensors_are_wrong_and_which_are_right(tmp_path: Path) -> None:
+    """What is computed from what MaxPool computes is wrong as well."""
+    model = net("""
+        g (float[1,2,9,9] x) => (float[1,2,8,8] y, float[1,2,9,9] z) {
+            a = Sigmoid(x) z = Tanh(a) b = MaxPool<kernel_shape = [2, 2]>(a) y = Tanh(b)
+        }""")
+
+    hints = ask(usable(), model, tmp_path).hints
+
+    assert (hints.ops, set(hints.tensors), set(hints.right)) == ((), {"b", "y"}, {"a", "z"})
 
 
 def test_numbers_are_compared_on_the_samples_beside_the_probe(tmp_path: Path) -> None:

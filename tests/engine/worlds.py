@@ -66,6 +66,8 @@ class World:
     fingerprints: bool = False
     flaky: float = 0.0
     seed: int = 0
+    #: In which way it fails.
+    kind: Kind = Kind.UNSUPPORTED
     #: Answer probes of equal structure without a call, as a driver does that keeps verdicts by structure.
     alike: bool = False
     calls: int = 0
@@ -84,7 +86,7 @@ class World:
             return Verdict(status=Status.PASS)
         hints = self.log(units)
         words = " ".join(hints.ops) if self.fingerprints else ""
-        return Verdict(status=Status.FAIL, kind=Kind.UNSUPPORTED, hints=hints, fingerprint=words, message=words)
+        return Verdict(status=Status.FAIL, kind=self.kind, hints=hints, fingerprint=words, message=words)
 
     def diagnose(self, width: int = 1, most: int = 5000, *, recheck: bool = False) -> Plan:
         """Turn the crank: all questions that come together go out together."""
@@ -126,5 +128,28 @@ def first_offender(universe: Universe, bad: Iterable[int]) -> Log:
             if universe.variant[unit] in variants:
                 return Hints(ops=(universe.op[unit],), nodes=(f"n{unit}",))
         return Hints()
+
+    return log
+
+
+def tensor_table(universe: Universe, culprits: Iterable[UnitSet], one_in: int = 1) -> Log:
+    """Compares a probe's tensors with reference values, and lists which differ and which do not, as TPU-MLIR does.
+
+    The last unit of a culprit computes wrong numbers, and so does all that is computed from them in the probe. Of
+    several tensors one is compared, and the probe's last one.
+    """
+    sets = list(culprits)
+
+    def log(units: UnitSet) -> Hints:
+        wrong = of(max(members(one)) for one in sets if is_subset(one, units))
+        inside = list(members(units))
+        for unit in inside:
+            if universe.predecessors[unit] & units & wrong:
+                wrong |= 1 << unit
+        compared = {*inside[::one_in], inside[-1]}
+        return Hints(
+            tensors=tuple(f"t{unit}" for unit in sorted(compared) if wrong >> unit & 1),
+            right=tuple(f"t{unit}" for unit in sorted(compared) if not wrong >> unit & 1),
+        )
 
     return log

@@ -178,5 +178,7 @@ def _in_model_names(hints: Hints, renamed: Mapping[str, str]) -> Hints:
     """The compiler speaks of the probe's names; the search knows the model's."""
     if not renamed:
         return hints
-    nodes = tuple(renamed.get(name, name) for name in hints.nodes)
-    return replace(hints, nodes=nodes, tensors=tuple(renamed.get(name, name) for name in hints.tensors))
+    nodes, tensors, right = (
+        tuple(renamed.get(name, name) for name in names) for names in (hints.nodes, hints.tensors, hints.right)
+    )
+    return replace(hints, nodes=nodes, tensors=tensors, right=right)

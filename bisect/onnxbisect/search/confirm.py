@@ -17,7 +17,6 @@ from onnxbisect.search.pattern import alone as alone_probe
 from onnxbisect.search.suspect import Suspect
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size
 from onnxbisect.universe import Universe
-from onnxbisect.verdict import Verdict
 
 #: How many steps of dataflow around a suspect are its context. GELU and attention written out lie within, and layer
 #: normalisation up to its last Add.
@@ -165,9 +164,12 @@ class Confirmer:
         return not case.suspect.capacity and not case.suspect.pool and self._oracle.passes_within(case.suspect.units)
 
     def _is_named(self, suspect: Suspect) -> bool:
-        """Whether the compiler names the op where it refuses it: then a hidden pattern is unlikely enough."""
+        """Whether the compiler names the op where it refuses it: then a hidden pattern is unlikely enough.
+
+        A table of tensors names the op for being alone in the probe, which says nothing of a pattern.
+        """
         verdict = self._oracle.look(suspect.fails)
-        if verdict is None or not suspect.single:
+        if verdict is None or not suspect.single or self._oracle.has_wrong_numbers(suspect.fails):
             return False
         op = self._universe.op[lowest(suspect.units)]
         return op in verdict.hints.ops or bool(self._oracle.named_in(suspect.fails))
@@ -242,24 +244,22 @@ class Confirmer:
         alone = self._oracle.look(suspect.fails)
         if not by_words or alone is None or not alone.fingerprint or not alone.hints:
             return None
-        words = self._words(alone)
+        words = self._words(suspect.fails)
         holding = [failing for failing in self._oracle.failing if is_subset(remainder, failing)]
-        if all(failing & suspect.everywhere or self._says(failing, words) for failing in holding):
+        if all(failing & suspect.everywhere or self._words(failing) == words for failing in holding):
             return None
         for failing in holding:
-            if self._says(failing, words) and self._stands_apart(suspect, failing & ~remainder & ~suspect.everywhere):
+            others = failing & ~remainder & ~suspect.everywhere
+            if self._words(failing) == words and self._stands_apart(suspect, others):
                 return failing
         return None
 
-    def _says(self, failing: UnitSet, words: tuple[str, frozenset[str]]) -> bool:
-        verdict = self._oracle.look(failing)
-        return verdict is not None and self._words(verdict) == words
-
-    def _words(self, verdict: Verdict) -> tuple[str, frozenset[str]]:
+    def _words(self, failing: UnitSet) -> tuple[str, frozenset[str]] | None:
         """What a compiler said, and of which ops: some say the same of every node but its name."""
-        universe = self._universe
-        named = (*verdict.hints.nodes, *verdict.hints.tensors)
-        ops = {universe.op[universe.unit_by_name[name]] for name in named if name in universe.unit_by_name}
+        verdict = self._oracle.look(failing)
+        if verdict is None:
+            return None
+        ops = {self._universe.op[unit] for unit in members(self._oracle.named_in(failing))}
         return verdict.fingerprint, frozenset(ops or verdict.hints.ops)
 
     def _alike(self, suspect: Suspect) -> UnitSet:

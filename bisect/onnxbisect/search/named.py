@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from functools import cached_property
 
+from onnxbisect.search.breaks import of_all
 from onnxbisect.search.oracle import Oracle
 from onnxbisect.search.pattern import alone
 from onnxbisect.unitset import UnitSet, is_subset, members, size
@@ -46,14 +47,27 @@ class Named:
         return named
 
     def interacting(self, region: UnitSet, fails: Fails) -> UnitSet:
-        """What a log names, or that with what surrounds it, where it fails although each named unit passed alone."""
+        """What a log names, or that with what surrounds it, where it fails although each named unit passed alone.
+
+        Where wrong numbers begin the unit itself may be what fails: what was asked in its op's name has another shape.
+        """
         failing = next((probe for probe in self._oracle.failing if is_subset(probe, region)), 0)
         named = self._oracle.named_in(failing)
+        numeric = self._oracle.has_wrong_numbers(failing)
+        if numeric:
+            for unit in members(named):
+                if fails(1 << unit, f"{self._universe.op[unit]} alone, where wrong numbers begin"):
+                    return 1 << unit
         if not named or not all(map(self._passes_alone, members(named))):
             return 0
-        near = named | self._universe.neighbours(named) & failing
-        for units, why in ((named, "what the log names"), (near, "what the log names and what surrounds it")):
-            if 1 < size(units) <= size(failing) // 2 and fails(units, why):
+        groups = [(named, "what the log names")]
+        if numeric:
+            feeding = of_all(self._universe.predecessors[unit] for unit in members(named)) & failing
+            groups.append((named | feeding, "where wrong numbers begin and what feeds it"))
+            groups.append((named | self._oracle.unlisted_in(failing), "what may have begun the wrong numbers"))
+        groups.append((named | self._universe.neighbours(named) & failing, "what the log names and what surrounds it"))
+        for units, why in groups:
+            if units == failing or (1 < size(units) <= size(failing) // 2 and fails(units, why)):
                 return units
         return 0
 

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterable, Sequence
 
+from onnxbisect.search.frontier import first_wrong, unlisted_before
 from onnxbisect.search.plan import Ask, Verdicts
 from onnxbisect.unitset import UnitSet, is_subset, of, size, sort_key
 from onnxbisect.universe import Universe
-from onnxbisect.verdict import Status, Verdict
+from onnxbisect.verdict import Kind, Status, Verdict
 
 #: A question whose answers disagree is asked until one side leads by this many …
 LEAD = 3
@@ -172,13 +173,31 @@ class Oracle:
                 self.ask_all(((probe, "a contradiction") for probe in (passing, *inside)), sure=True)
 
     def named_in(self, failing: UnitSet) -> UnitSet:
-        """The units of a failing probe whose nodes or tensors its log names."""
+        """The units of a failing probe whose nodes or tensors its log names; of wrong numbers, where they begin."""
         verdict = self.look(failing)
         if verdict is None:
             return 0
+        named = self._units((*verdict.hints.nodes, *verdict.hints.tensors)) & failing
+        if verdict.kind is not Kind.NUMERIC:
+            return named
+        return first_wrong(self.universe, failing, named, self._units(verdict.hints.right))
+
+    def has_wrong_numbers(self, probe: UnitSet) -> bool:
+        """Whether a probe compiles and computes other numbers than it should."""
+        verdict = self.look(probe)
+        return verdict is not None and verdict.kind is Kind.NUMERIC
+
+    def unlisted_in(self, failing: UnitSet) -> UnitSet:
+        """The units of a probe with wrong numbers that may have begun them, for all that its log says."""
+        verdict = self.look(failing)
+        if verdict is None or verdict.kind is not Kind.NUMERIC:
+            return 0
+        wrong = self._units(verdict.hints.tensors) & failing
+        return unlisted_before(self.universe, failing, wrong, self._units(verdict.hints.right))
+
+    def _units(self, names: Iterable[str]) -> UnitSet:
         index = self.universe.unit_by_name
-        names = (*verdict.hints.nodes, *verdict.hints.tensors)
-        return of(index[name] for name in names if name in index) & failing
+        return of(index[name] for name in names if name in index)
 
     def passes_within(self, units: UnitSet) -> bool:
         """Whether a passing probe contains these units: then, for a monotone compiler, they pass."""
