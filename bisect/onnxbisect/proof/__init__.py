@@ -1,0 +1,16 @@
+"""Proof that two models compute the same: their outputs on the same inputs, number by number."""
+
+from onnxbisect.proof.difference import Difference, Tolerance, difference
+from onnxbisect.proof.inputs import EDGES, edge_feeds, random_feeds
+from onnxbisect.proof.outputs import Comparison, compare
+
+__all__ = [
+    "EDGES",
+    "Comparison",
+    "Difference",
+    "Tolerance",
+    "compare",
+    "difference",
+    "edge_feeds",
+    "random_feeds",
+]

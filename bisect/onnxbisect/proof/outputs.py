@@ -1,0 +1,87 @@
+"""Two models on the same inputs, output by output."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import inf
+from pathlib import Path
+
+import numpy as np
+import onnx
+
+from onnxbisect.errors import ModelError
+from onnxbisect.model.compute import Sample
+from onnxbisect.model.scopes import constant_names
+from onnxbisect.model.session import Clock, Session
+from onnxbisect.model.wording import brief, some
+from onnxbisect.proof.difference import Difference, Tolerance, difference
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """How far the outputs of two models are apart, over so many samples."""
+
+    differences: tuple[Difference, ...]
+    samples: int
+
+    @property
+    def agrees(self) -> bool:
+        """Whether all outputs agree within the tolerance, in every sample."""
+        return all(difference.agrees for difference in self.differences)
+
+
+def compare(
+    before: onnx.ModelProto,
+    after: onnx.ModelProto,
+    feeds: Iterable[Sample],
+    *,
+    tolerance: Tolerance | None = None,
+    folder: Path = Path(),
+    other_folder: Path | None = None,
+) -> Comparison:
+    """Run both models in onnxruntime, optimisation off, on every sample; outputs are paired by name.
+
+    `folder` and `other_folder` are where the models' external data lie. Raises ModelError where the models do not have
+    the same inputs and outputs, or one does not run.
+    """
+    _demand_same("outputs", _names(before.graph.output), _names(after.graph.output))
+    _demand_same("inputs", _inputs(before), _inputs(after))
+    names = _names(before.graph.output)
+    first, second = _session(before, folder), _session(after, folder if other_folder is None else other_folder)
+    worst: dict[str, Difference] = {}
+    count = 0
+    for sample in feeds:
+        count += 1
+        pairs = zip(names, _run(first, names, sample), _run(second, names, sample), strict=True)
+        for name, old, new in pairs:
+            found = difference(name, np.asarray(old), np.asarray(new), tolerance or Tolerance())
+            worst[name] = worst[name].worst(found) if name in worst else found
+    return Comparison(differences=tuple(worst.values()), samples=count)
+
+
+def _names(values: Iterable[onnx.ValueInfoProto]) -> list[str]:
+    return [value.name for value in values]
+
+
+def _inputs(model: onnx.ModelProto) -> list[str]:
+    stored = constant_names(model.graph)
+    return [value.name for value in model.graph.input if value.name not in stored]
+
+
+def _demand_same(what: str, before: Sequence[str], after: Sequence[str]) -> None:
+    only = [name for name in before if name not in after] or [name for name in after if name not in before]
+    if only:
+        raise ModelError(f"The models have different {what}: {some(only)} is in one of them only.")
+
+
+def _session(model: onnx.ModelProto, folder: Path) -> Session:
+    try:
+        return Session(model, folder)
+    except Exception as error:  # onnxruntime's exceptions share no base class but this
+        raise ModelError(f"onnxruntime does not load the model {model.graph.name!r}: {brief(str(error))}.") from error
+
+
+def _run(session: Session, names: Sequence[str], sample: Sample) -> list[np.ndarray]:
+    try:
+        return session.run(names, sample, Clock(inf))
+    except Exception as error:  # as above
+        raise ModelError(f"onnxruntime does not run a model on these inputs: {brief(str(error))}.") from error
