@@ -1,0 +1,32 @@
+"""Rewrite rules: an op that a compiler refuses, replaced by others with a stated exactness."""
+
+from onnxbisect.rewrites.apply import apply
+from onnxbisect.rewrites.candidates import Refusal, candidates, judged
+from onnxbisect.rewrites.exactness import Bound, Domain, Exactness
+from onnxbisect.rewrites.facts import Facts
+from onnxbisect.rewrites.registry import BrokenRules, Installed, installed
+from onnxbisect.rewrites.rewriting import Rewrite, rewrite
+from onnxbisect.rewrites.rule import ANY_OP, NotApplicable, Replacement, Rule, rule
+from onnxbisect.rewrites.site import Site
+
+__all__ = [
+    "ANY_OP",
+    "Bound",
+    "BrokenRules",
+    "Domain",
+    "Exactness",
+    "Facts",
+    "Installed",
+    "NotApplicable",
+    "Refusal",
+    "Replacement",
+    "Rewrite",
+    "Rule",
+    "Site",
+    "apply",
+    "candidates",
+    "installed",
+    "judged",
+    "rewrite",
+    "rule",
+]

@@ -1,0 +1,107 @@
+"""Rules applied to a model: named nodes are replaced, and every other byte of the graph stays as it is.
+
+The model is edited as protobuf. A round trip through onnx-ir 1.1.0 drops sparse initializers, adds declared types and
+respells nodes that no rule names (measured: 36 of 45 files come back as other bytes).
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import onnx
+
+from onnxbisect.errors import ModelError
+from onnxbisect.model import load
+from onnxbisect.model.names import make_unique
+from onnxbisect.model.scopes import walk
+from onnxbisect.model.wording import quoted
+from onnxbisect.rewrites.facts import Facts
+from onnxbisect.rewrites.rewriting import rewrite
+from onnxbisect.rewrites.rule import NotApplicable, Replacement, Rule
+
+
+def apply(model: onnx.ModelProto | Path, changes: Mapping[str, Rule], facts: Facts | None = None) -> onnx.ModelProto:
+    """A copy of the model in which each named node is replaced as its rule says.
+
+    Names are those that intake gives: the file's own, and generated ones for nodes without a unique name. A node that
+    is replaced keeps the names of its outputs, and its metadata and documentation go to each of its replacements.
+    External data stay where they are and are referred to. `facts` default to what intake tells of a path and shape
+    inference of a proto. Raises ModelError where a name is unknown or a rule does not apply.
+    """
+    if isinstance(model, Path):
+        facts = facts or Facts.of(load(model))
+        model = onnx.load(model, load_external_data=False)
+    facts = facts or Facts.inferred(model)
+    result = onnx.ModelProto()
+    result.CopyFrom(model)
+    places = _indices(model)
+    for name in changes:
+        if name not in places:
+            raise ModelError(f"The model has no node {quoted(name)}.")
+    replacements = {}
+    taken = _taken(model)
+    for name, rule in changes.items():
+        prefix = _prefix(name, rule, taken)
+        node = onnx.NodeProto()
+        node.CopyFrom(model.graph.node[places[name]])
+        node.name = name
+        try:
+            replacements[places[name]] = rewrite(rule, node, facts, prefix=prefix).replacement
+        except NotApplicable as reason:
+            raise ModelError(f"The rule {rule.id} does not apply to node {quoted(name)}: {reason}.") from None
+    _splice(result, replacements)
+    return result
+
+
+def _indices(model: onnx.ModelProto) -> dict[str, int]:
+    """Each node's place in the file, by the name that intake gives it."""
+    nodes = [onnx.NodeProto(name=it.name, op_type=it.op_type, output=it.output) for it in model.graph.node]
+    make_unique(nodes)
+    return {node.name: index for index, node in enumerate(nodes)}
+
+
+def _taken(model: onnx.ModelProto) -> set[str]:
+    """Every name in the graph and its bodies, of nodes and of tensors."""
+    graph = model.graph
+    names = {value.name for value in [*graph.input, *graph.output]} | {tensor.name for tensor in graph.initializer}
+    names |= {sparse.values.name for sparse in graph.sparse_initializer}
+    for node in walk(graph):
+        names.update((node.name, *node.input, *node.output))
+    return names
+
+
+def _prefix(name: str, rule: Rule, taken: set[str]) -> str:
+    """A beginning that no name has yet."""
+    prefix, count = f"{name}/{rule.id}/", 1
+    while any(other.startswith(prefix) for other in taken):
+        count += 1
+        prefix = f"{name}/{rule.id}-{count}/"
+    return prefix
+
+
+def _splice(model: onnx.ModelProto, replacements: Mapping[int, Replacement]) -> None:
+    graph = model.graph
+    before = [onnx.NodeProto.FromString(node.SerializeToString()) for node in graph.node]
+    del graph.node[:]
+    for index, node in enumerate(before):
+        if index not in replacements:
+            graph.node.append(node)
+            continue
+        for new in replacements[index].nodes:
+            graph.node.append(new)
+            _trace(node, graph.node[-1])
+        graph.initializer.extend(replacements[index].initializers)
+        _import(model, replacements[index].opsets)
+
+
+def _trace(old: onnx.NodeProto, new: onnx.NodeProto) -> None:
+    """What the replaced node says of the source line that it came from."""
+    own = {entry.key for entry in new.metadata_props}
+    new.metadata_props.extend(entry for entry in old.metadata_props if entry.key not in own)
+    new.doc_string = new.doc_string or old.doc_string
+
+
+def _import(model: onnx.ModelProto, opsets: Mapping[str, int]) -> None:
+    there = {entry.domain for entry in model.opset_import}
+    for domain, version in opsets.items():
+        if domain not in there:
+            model.opset_import.append(onnx.helper.make_opsetid(domain, version))

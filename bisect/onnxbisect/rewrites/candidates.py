@@ -1,0 +1,40 @@
+"""Which rules apply at a node, the most wanted first, and why the others do not."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import onnx
+
+from onnxbisect.model.scopes import qualified
+from onnxbisect.rewrites.facts import Facts
+from onnxbisect.rewrites.rewriting import Rewrite, rewrite
+from onnxbisect.rewrites.rule import NotApplicable, Rule
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refusal:
+    """A rule that takes the node's op and does not hold at the node, with the reason."""
+
+    rule: Rule
+    reason: str
+
+
+def candidates(facts: Facts, node: onnx.NodeProto, rules: Iterable[Rule]) -> list[Rewrite]:
+    """The rewrites of a node, in order of the rules' ranks."""
+    return [it for it in judged(facts, node, rules) if isinstance(it, Rewrite)]
+
+
+def judged(facts: Facts, node: onnx.NodeProto, rules: Iterable[Rule]) -> list[Rewrite | Refusal]:
+    """Every rule that takes the node's op: its rewrite, or why there is none; in order of the rules' ranks."""
+    op = qualified(node)
+    found: list[Rewrite | Refusal] = []
+    for rule in sorted(rules, key=lambda rule: rule.order):
+        if not rule.takes_op(op):
+            continue
+        try:
+            found.append(rewrite(rule, node, facts))
+        except NotApplicable as reason:
+            found.append(Refusal(rule=rule, reason=str(reason)))
+        except Exception as error:  # a third party's bug, or a node that is not what its op demands
+            found.append(Refusal(rule=rule, reason=f"the rule failed: {type(error).__name__}: {error}"))
+    return found

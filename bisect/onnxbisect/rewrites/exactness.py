@@ -1,0 +1,69 @@
+"""What a rule promises about the numbers of its replacement, before it is applied."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+#: The values of a node's inputs in one sample, by slot; None where an input is omitted or its value is not known.
+Values = Sequence[np.ndarray | None]
+
+
+class Exactness(StrEnum):
+    """How close the outputs of a replacement are to those of the node that it replaces; the best first."""
+
+    #: Bit for bit, NaN, infinity and the sign of zero included. Of a NaN only that it is one.
+    EXACT = "exact"
+    #: The same arithmetic in another order: within some machine epsilons.
+    ROUNDING = "rounding"
+    #: Another function, within a stated bound.
+    APPROXIMATE = "approximate"
+    #: Holds for the stated inputs only, within the stated bound.
+    DOMAIN = "domain"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bound:
+    """The largest difference of an output element: `epsilons` times the dtype's machine epsilon times the magnitude
+    of `of`, plus `absolute`. NaN and infinity agree wherever the difference is bounded.
+
+    `note` states what a reader must know beside it, such as the sign of zero.
+    """
+
+    epsilons: float = 0.0
+    of: str = "the output"
+    absolute: float = 0.0
+    note: str = ""
+
+    @property
+    def text(self) -> str:
+        """The bound in words; empty where the replacement is exact without restriction."""
+        parts = []
+        if self.epsilons:
+            parts.append(f"{self.epsilons:g} ε of {self.of}")
+        if self.absolute:
+            parts.append(f"{self.absolute:g}")
+        sentence = "within " + " + ".join(parts) if parts else ""
+        return "; ".join(part for part in (sentence, self.note) if part)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Domain:
+    """The inputs for which a rule holds: in words, and as a check of the values that occur."""
+
+    text: str
+    holds: Callable[[Values], bool]
+
+
+#: Nothing differs.
+NO_DIFFERENCE = Bound()
+#: Nothing but the sign of zero differs.
+SIGN_OF_ZERO = Bound(note="the sign of zero may differ")
+#: Products summed in another order: each can lose an epsilon of all.
+OF_PRODUCTS = Bound(epsilons=1, of="the sum of the products' magnitudes, times their number plus 2", absolute=1e-37)
+#: Of the first input.
+NO_NAN = Domain(text="no NaN", holds=lambda values: values[0] is not None and not np.isnan(values[0]).any())
+FINITE = Domain(
+    text="no NaN or infinity", holds=lambda values: values[0] is not None and bool(np.isfinite(values[0]).all())
+)

@@ -1,0 +1,125 @@
+"""What is known of a model's tensors: types, and the values of those that no input changes."""
+
+from collections.abc import Mapping
+from functools import cached_property
+from math import prod
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from onnxbisect.model.constants import Stored, stored
+from onnxbisect.model.model import Model
+
+#: Elements of a sparse tensor that is written out.
+_LARGEST_DENSE = 1 << 26
+_NOTHING: Mapping[str, np.ndarray] = {}
+
+
+class Facts:
+    """Types and constant values of one model's tensors, as rules ask for them.
+
+    `known` are values that were computed from constants, beside those that `proto` stores. External data are read
+    from `folder` when a rule asks for their values, and not before.
+    """
+
+    def __init__(
+        self,
+        proto: onnx.ModelProto,
+        types: Mapping[str, onnx.TypeProto],
+        known: Mapping[str, np.ndarray] = _NOTHING,
+        folder: Path = Path(),
+    ) -> None:
+        self._types, self._known, self.folder = types, known, folder
+        self.ir_version = proto.ir_version
+        self.functions = tuple(proto.functions)
+        self.opsets = {"" if entry.domain == "ai.onnx" else entry.domain: entry.version for entry in proto.opset_import}
+        self._proto = proto
+
+    @classmethod
+    def of(cls, model: Model) -> "Facts":
+        """What intake established, without the dimensions that depend on input values: it has those of one run."""
+        types = {**model.types, **{name: _unfixed(model.types[name]) for name in model.data_dependent}}
+        return cls(model.proto, types, model.known, model.path.parent)
+
+    @classmethod
+    def inferred(
+        cls, proto: onnx.ModelProto, folder: Path = Path(), known: Mapping[str, np.ndarray] = _NOTHING
+    ) -> "Facts":
+        """What onnx's shape inference tells of a model that did not go through intake."""
+        graph = onnx.shape_inference.infer_shapes(proto, data_prop=True).graph
+        types = {value.name: value.type for value in [*graph.value_info, *graph.input, *graph.output]}
+        return cls(proto, types, known, folder)
+
+    def type(self, tensor: str) -> onnx.TypeProto | None:
+        """The tensor's type; None where nothing is known of it."""
+        if tensor in self._types:
+            return self._types[tensor]
+        held = self._stored.get(tensor)
+        if held is not None:
+            values = held if isinstance(held, onnx.TensorProto) else held.values
+            return onnx.helper.make_tensor_type_proto(values.data_type, list(held.dims))
+        array = self._known.get(tensor)
+        if array is None:
+            return None
+        return onnx.helper.make_tensor_type_proto(onnx.helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+
+    def dtype(self, tensor: str) -> int | None:
+        """The ONNX element type of a tensor; None where it is not known or the value is no tensor."""
+        kind = self.type(tensor)
+        return (kind.tensor_type.elem_type or None) if kind is not None and kind.HasField("tensor_type") else None
+
+    def shape(self, tensor: str) -> tuple[int | None, ...] | None:
+        """The dimensions, None for each that is not fixed; None altogether where the rank is not known."""
+        kind = self.type(tensor)
+        if kind is None or not kind.HasField("tensor_type") or not kind.tensor_type.HasField("shape"):
+            return None
+        return tuple(dim.dim_value if dim.HasField("dim_value") else None for dim in kind.tensor_type.shape.dim)
+
+    def is_constant(self, tensor: str) -> bool:
+        """Whether no input changes the tensor; its data are not read for that."""
+        return tensor in self._known or tensor in self._stored
+
+    def value(self, tensor: str) -> np.ndarray | None:
+        """The value of a tensor that no input changes; None for any other."""
+        if tensor in self._known:
+            return self._known[tensor]
+        held = self._stored.get(tensor)
+        if held is None:
+            return None
+        if isinstance(held, onnx.TensorProto):
+            return numpy_helper.to_array(held, str(self.folder))
+        return _dense(held)
+
+    def stored(self, tensor: str) -> Stored | None:
+        """The tensor as the model stores it, dense or sparse; None for one that it does not store."""
+        return self._stored.get(tensor)
+
+    @cached_property
+    def _stored(self) -> Mapping[str, Stored]:
+        return stored(self._proto)
+
+
+def _unfixed(kind: onnx.TypeProto) -> onnx.TypeProto:
+    """The type without the sizes of its dimensions."""
+    copy = onnx.TypeProto()
+    copy.CopyFrom(kind)
+    if copy.HasField("tensor_type"):
+        for dim in copy.tensor_type.shape.dim:
+            dim.Clear()
+    return copy
+
+
+def _dense(sparse: onnx.SparseTensorProto) -> np.ndarray | None:
+    """The tensor written out; None where that would be too large, or an index is out of range."""
+    if prod(sparse.dims) > _LARGEST_DENSE:
+        return None
+    values = numpy_helper.to_array(sparse.values)
+    indices = numpy_helper.to_array(sparse.indices)
+    dense = np.zeros(tuple(sparse.dims), values.dtype)
+    sizes = np.array(dense.shape if indices.ndim > 1 else dense.size)
+    if np.any((indices < 0) | (indices >= sizes)):
+        return None
+    dense[np.unravel_index(indices, dense.shape) if indices.ndim == 1 else tuple(indices.T)] = values
+    return dense

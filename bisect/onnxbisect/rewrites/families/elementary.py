@@ -1,0 +1,191 @@
+"""Signs, sums and quotients by other arithmetic: Abs, Neg, Sub, Reciprocal, Div, Sign, Sum, Mean."""
+
+import numpy as np
+from onnx import TensorProto
+
+from onnxbisect.rewrites.exactness import NO_NAN, SIGN_OF_ZERO, Bound, Exactness
+from onnxbisect.rewrites.forms import cast, pairwise
+from onnxbisect.rewrites.rule import rule
+from onnxbisect.rewrites.site import FLOATS, INTEGERS, Site
+from onnxbisect.rewrites.sources import operator, tidl
+
+#: Reciprocals of divisors between these are neither infinite nor denormal.
+_DIVISORS = (1e-30, 1e30)
+
+
+@rule(
+    "abs-relu",
+    takes="Abs",
+    gives="Mul Relu Add",
+    exactness=Exactness.EXACT,
+    rank=31,
+    source=tidl("eltwise.py"),
+    pytorch="torch.relu(x) + torch.relu(-x) instead of x.abs()",
+)
+def abs_relu(at: Site) -> str:
+    """Relu(x) + Relu(-x)."""
+    at.demand_dtype(*FLOATS)
+    x = at.input(0)
+    return at.op("Add", at.op("Relu", x), at.op("Relu", at.op("Mul", x, at.scalar(-1))))
+
+
+@rule(
+    "abs-max",
+    takes="Abs",
+    gives="Mul Max",
+    exactness=Exactness.ROUNDING,
+    bound=SIGN_OF_ZERO,
+    rank=31,
+    source=operator("Abs"),
+    pytorch="torch.maximum(x, -x) instead of x.abs()",
+)
+def abs_max(at: Site) -> str:
+    """Max(x, -x)."""
+    at.demand_dtype(*FLOATS)
+    return at.op("Max", at.input(0), at.op("Mul", at.input(0), at.scalar(-1)))
+
+
+@rule(
+    "neg-mul",
+    takes="Neg",
+    gives="Mul",
+    exactness=Exactness.EXACT,
+    rank=31,
+    source=tidl("eltwise.py"),
+    pytorch="x * -1 instead of -x",
+)
+def neg_mul(at: Site) -> str:
+    """Mul by -1."""
+    at.demand_dtype(*FLOATS, *INTEGERS)
+    return at.op("Mul", at.input(0), at.scalar(-1))
+
+
+@rule(
+    "sub-add",
+    takes="Sub",
+    gives="Mul Add",
+    exactness=Exactness.EXACT,
+    rank=31,
+    source=tidl("eltwise.py"),
+    pytorch="a + b * -1 instead of a - b",
+)
+def sub_add(at: Site) -> str:
+    """Add of the second input times -1; a constant one is negated beforehand."""
+    at.demand_dtype(*FLOATS, *INTEGERS)
+    if at.is_constant(1):
+        return at.op("Add", at.input(0), at.constant(-at.value(1)))
+    return at.op("Add", at.input(0), at.op("Mul", at.input(1), at.scalar(-1)))
+
+
+@rule(
+    "reciprocal-div",
+    takes="Reciprocal",
+    gives="Div",
+    exactness=Exactness.EXACT,
+    rank=31,
+    source=operator("Reciprocal"),
+    pytorch="1 / x instead of x.reciprocal()",
+)
+def reciprocal_div(at: Site) -> str:
+    """One divided by x."""
+    at.demand_dtype(TensorProto.FLOAT, TensorProto.DOUBLE)
+    return at.op("Div", at.scalar(1), at.input(0))
+
+
+@rule(
+    "div-mul",
+    takes="Div",
+    gives="Mul",
+    exactness=Exactness.ROUNDING,
+    bound=Bound(epsilons=1, absolute=1.5e-45),
+    rank=31,
+    source=operator("Div"),
+    pytorch="x * (1 / c) instead of x / c",
+)
+def div_mul(at: Site) -> str:
+    """Division by a constant as Mul by its reciprocal."""
+    at.demand_dtype(TensorProto.FLOAT)
+    divisor = at.value(1)
+    low, high = _DIVISORS
+    at.demand(bool(np.all((np.abs(divisor) > low) & (np.abs(divisor) < high))), "the divisor is too small or large")
+    return at.op("Mul", at.input(0), at.constant(np.float32(1) / divisor))
+
+
+@rule(
+    "sign-compare",
+    takes="Sign",
+    gives="Greater Less Cast Sub",
+    exactness=Exactness.DOMAIN,
+    domain=NO_NAN,
+    rank=31,
+    source=operator("Sign"),
+    pytorch="(x > 0).float() - (x < 0).float() instead of x.sign()",
+)
+def sign_compare(at: Site) -> str:
+    """1 where x is positive, minus 1 where it is negative."""
+    at.demand_dtype(TensorProto.FLOAT, TensorProto.DOUBLE)
+    x, zero, dtype = at.input(0), at.scalar(0), at.dtype(0)
+    above = cast(at, at.op("Greater", x, zero), dtype)
+    return at.op("Sub", above, cast(at, at.op("Less", x, zero), dtype))
+
+
+@rule(
+    "sum-add",
+    takes="Sum",
+    gives="Add",
+    exactness=Exactness.EXACT,
+    rank=31,
+    source=operator("Sum"),
+    pytorch="a + b + c",
+)
+def sum_add(at: Site) -> str:
+    """A chain of Add."""
+    at.demand(len(at.inputs()) > 1, "there is one input")
+    return pairwise(at, "Add")
+
+
+@rule(
+    "mean-add",
+    takes="Mean",
+    gives="Add Mul",
+    exactness=Exactness.ROUNDING,
+    bound=Bound(epsilons=1, absolute=1.5e-45),
+    rank=31,
+    source=tidl("eltwise.py"),
+    pytorch="(a + b + c) * (1 / 3)",
+)
+def mean_add(at: Site) -> str:
+    """A chain of Add, times one by the number of inputs."""
+    at.demand_dtype(TensorProto.FLOAT)
+    at.demand(len(at.inputs()) > 1, "there is one input")
+    return at.op("Mul", pairwise(at, "Add"), at.scalar(1 / len(at.inputs())))
+
+
+@rule(
+    "dropout-identity",
+    takes="Dropout",
+    gives="Identity",
+    exactness=Exactness.EXACT,
+    rank=23,
+    source=operator("Dropout"),
+    pytorch="model.eval() before the export",
+)
+def dropout_identity(at: Site) -> str:
+    """Dropout does nothing at inference."""
+    at.demand(len([name for name in at.node.output if name]) == 1, "the mask is in use")
+    at.demand(not at.has(2) or not bool(at.value(2)), "it is in training mode")
+    return at.op("Identity", at.input(0))
+
+
+RULES = (
+    abs_relu,
+    abs_max,
+    neg_mul,
+    sub_add,
+    reciprocal_div,
+    div_mul,
+    sign_compare,
+    sum_add,
+    mean_add,
+    dropout_identity,
+)

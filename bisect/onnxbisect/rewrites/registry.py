@@ -1,0 +1,62 @@
+"""The rules that are installed: ours, and those of other packages under the entry-point group `onnx_bisect.rules`."""
+
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+
+from onnxbisect.rewrites.families import RULES
+from onnxbisect.rewrites.rule import Rule
+
+_GROUP = "onnx_bisect.rules"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BrokenRules:
+    """An entry point that cannot be loaded; `reason` is a sentence, `origin` the package that it came with."""
+
+    name: str
+    reason: str
+    origin: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Installed:
+    """All rules, ordered by rank, and the entry points that could not be loaded."""
+
+    rules: tuple[Rule, ...]
+    broken: tuple[BrokenRules, ...]
+
+
+def installed() -> Installed:
+    """An entry point names a Rule or several. One that fails to load is listed and never stops the others."""
+    return _installed_on(tuple(sys.path))
+
+
+@cache
+def _installed_on(_path: tuple[str, ...]) -> Installed:
+    """Read once: it means opening a file of every distribution that is installed."""
+    rules = {rule.id: rule for rule in RULES}
+    broken = []
+    for point in sorted(entry_points(group=_GROUP), key=lambda point: point.name):
+        try:
+            loaded = _load(point)
+            twice = next((rule.id for rule in loaded if rule.id in rules), None)
+            if twice is not None:
+                raise ValueError(f"the rule {twice!r} exists already")
+        except Exception as error:  # whatever a third party's module raises while it is imported
+            origin = point.dist.name if point.dist else ""
+            broken.append(BrokenRules(name=point.name, reason=f"{type(error).__name__}: {error}", origin=origin))
+        else:
+            rules |= {rule.id: rule for rule in loaded}
+    ordered = sorted(rules.values(), key=lambda rule: rule.order)
+    return Installed(rules=tuple(ordered), broken=tuple(broken))
+
+
+def _load(point: EntryPoint) -> list[Rule]:
+    found = point.load()
+    rules = [found] if isinstance(found, Rule) else list(found) if isinstance(found, Iterable) else None
+    if rules is None or not all(isinstance(rule, Rule) for rule in rules):
+        raise TypeError(f"{point.value} is neither a rule nor several.")
+    return rules

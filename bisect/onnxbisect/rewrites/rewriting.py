@@ -1,0 +1,133 @@
+"""One rule at one node: the replacement, checked, or the reason why there is none."""
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from onnxbisect.model.scopes import qualified, reads
+from onnxbisect.model.variants import Variants
+from onnxbisect.rewrites.facts import Facts
+from onnxbisect.rewrites.rule import NotApplicable, Replacement, Rule
+from onnxbisect.rewrites.site import OLDEST_OPSET, Site
+
+#: Constants of up to this many elements are shown to shape inference as values, larger ones as types.
+_SMALL = 4096
+#: The IR version that brings functions with overloads and initializers that are no inputs.
+_MIN_IR = 10
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Rewrite:
+    """A rule's replacement of one node, which onnx.checker and strict shape inference accept.
+
+    `types` are those of every tensor in it. Its nodes make the node's outputs, under their names.
+    """
+
+    rule: Rule
+    node: onnx.NodeProto
+    replacement: Replacement
+    types: Mapping[str, onnx.TypeProto]
+    _facts: Facts
+
+    def variants(self) -> tuple[Hashable, ...]:
+        """The support question of each new node, as `Variants` counts them in a model: equal ones are equal there."""
+        facts, proto = self._facts, onnx.ModelProto()
+        proto.opset_import.extend(_imports(facts, self.replacement))
+        proto.graph.initializer.extend(self.replacement.initializers)
+        known = {}
+        for name in _outside(self.replacement):
+            held = facts.stored(name)
+            if isinstance(held, onnx.TensorProto):
+                proto.graph.initializer.add().CopyFrom(held)
+                proto.graph.initializer[-1].name = name
+            elif held is not None:
+                proto.graph.sparse_initializer.append(held)
+            elif (array := facts.value(name)) is not None:
+                known[name] = array
+        told = Variants(proto, self.types, known, facts.folder)
+        return tuple(told.variant(node) for node in self.replacement.nodes)
+
+
+def rewrite(rule: Rule, node: onnx.NodeProto, facts: Facts, *, prefix: str | None = None) -> Rewrite:
+    """Replace the node as the rule says; raises NotApplicable, with the reason, where it cannot be.
+
+    New names begin with `prefix`, the node's and the rule's names where it is None.
+    """
+    op = qualified(node)
+    if not rule.takes_op(op):
+        raise NotApplicable(f"the rule takes {', '.join(rule.takes)}")
+    if not node.domain and facts.opsets.get("", 0) < OLDEST_OPSET:
+        raise NotApplicable(f"rules are written for operator set {OLDEST_OPSET} and newer")
+    site = Site(node, facts, prefix if prefix is not None else f"{node.name}/{rule.id}/")
+    replacement = site.replacement(rule.build(site))
+    for domain, version in replacement.opsets.items():
+        if facts.opsets.get(domain, version) != version:
+            raise NotApplicable(f"it needs version {version} of operator set '{domain}'")
+    types = _checked(node, replacement, facts)
+    return Rewrite(rule=rule, node=node, replacement=replacement, types=types, _facts=facts)
+
+
+def _checked(node: onnx.NodeProto, replacement: Replacement, facts: Facts) -> dict[str, onnx.TypeProto]:
+    """The types of all tensors of the replacement, whose outputs have the types of the node's."""
+    proto = _standalone(node, replacement, facts)
+    try:
+        onnx.checker.check_model(proto)
+        graph = onnx.shape_inference.infer_shapes(proto, check_type=True, strict_mode=True).graph
+    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
+        line = next((line.strip() for line in str(error).splitlines() if line.strip()), "no reason given")
+        raise NotApplicable(f"onnx refuses the replacement: {line}") from error
+    types = {value.name: value.type for value in [*graph.value_info, *graph.input, *graph.output]}
+    types |= {tensor.name: _type_of(tensor) for tensor in graph.initializer}
+    return types
+
+
+def _standalone(node: onnx.NodeProto, replacement: Replacement, facts: Facts) -> onnx.ModelProto:
+    """The replacement as a model. Large constants are inputs there; outputs have the types of the node's, so that
+    strict inference refuses others.
+    """
+    inputs, initializers = [], list(replacement.initializers)
+    for name in _outside(replacement):
+        kind = facts.type(name)
+        if kind is None:
+            raise NotApplicable(f"the type of tensor '{name}' is not known")
+        array = facts.value(name) if _is_small(facts.shape(name)) else None
+        if array is not None and array.dtype != np.object_:
+            initializers.append(numpy_helper.from_array(array, name))
+        else:
+            inputs.append(helper.make_value_info(name, kind))
+    outputs = []
+    for slot, name in enumerate(node.output):
+        kind = facts.type(name)
+        if not name:
+            continue
+        if kind is None or (kind.HasField("tensor_type") and not kind.tensor_type.HasField("shape")):
+            raise NotApplicable(f"the rank of output {slot} is not known")
+        outputs.append(helper.make_value_info(name, kind))
+    graph = helper.make_graph(list(replacement.nodes), "replacement", inputs, outputs, initializers)
+    proto = helper.make_model(graph, opset_imports=_imports(facts, replacement), functions=facts.functions)
+    proto.ir_version = max(facts.ir_version, _MIN_IR)
+    return proto
+
+
+def _imports(facts: Facts, replacement: Replacement) -> list[onnx.OperatorSetIdProto]:
+    opsets = {**facts.opsets, **replacement.opsets}
+    return [helper.make_opsetid(domain, version) for domain, version in opsets.items()]
+
+
+def _is_small(shape: tuple[int | None, ...] | None) -> bool:
+    return shape is not None and prod(_SMALL + 1 if dim is None else dim for dim in shape) <= _SMALL
+
+
+def _type_of(tensor: onnx.TensorProto) -> onnx.TypeProto:
+    return helper.make_tensor_type_proto(tensor.data_type, list(tensor.dims))
+
+
+def _outside(replacement: Replacement) -> list[str]:
+    """The tensors that the new nodes read and neither make nor bring along."""
+    own = {tensor.name for tensor in replacement.initializers}
+    own |= {name for node in replacement.nodes for name in node.output}
+    return list(dict.fromkeys(name for node in replacement.nodes for name in reads(node) if name not in own))

@@ -1,0 +1,96 @@
+"""A rewrite rule: one node replaced by others, under a condition, with a stated exactness."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import onnx
+
+from onnxbisect.rewrites.exactness import NO_DIFFERENCE, Bound, Domain, Exactness
+
+if TYPE_CHECKING:
+    from onnxbisect.rewrites.site import Site
+
+#: Emits the replacement through the site and returns the tensors that take the place of the node's outputs, one for
+#: each. Raises NotApplicable where the rule's condition does not hold.
+Builder = Callable[["Site"], "str | tuple[str, ...]"]
+#: `Rule.takes` of a rule that looks at every op.
+ANY_OP = "*"
+
+
+class NotApplicable(Exception):  # noqa: N818 - no error: the answer that a rule's condition does not hold
+    """The condition of a rule does not hold at a node; the text is the reason."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """How to replace one node.
+
+    `takes` and `gives` are op names as in reports: bare, or `domain::Op`. `rank` orders rules by how often users
+    needed them, the smallest first. `pytorch` is the source line that has the same effect when the model is exported.
+    """
+
+    id: str
+    takes: tuple[str, ...]
+    gives: tuple[str, ...]
+    summary: str
+    exactness: Exactness
+    bound: Bound
+    domain: Domain | None
+    rank: int
+    source: str
+    pytorch: str
+    build: Builder
+
+    @property
+    def order(self) -> tuple[int, int, str]:
+        """What rules are sorted by: the rank, then the better exactness."""
+        return (self.rank, list(Exactness).index(self.exactness), self.id)
+
+    def takes_op(self, op: str) -> bool:
+        """Whether the rule looks at nodes of this op."""
+        return op in self.takes or ANY_OP in self.takes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replacement:
+    """The nodes that take one node's place, in topological order, with the tensors that they need beside its inputs.
+
+    `opsets` are versions of operator sets that the model must import beside its own.
+    """
+
+    nodes: tuple[onnx.NodeProto, ...]
+    initializers: tuple[onnx.TensorProto, ...] = ()
+    opsets: Mapping[str, int] = field(default_factory=dict)
+
+
+def rule(
+    id: str,  # noqa: A002 - what it is called everywhere else
+    *,
+    takes: str,
+    gives: str,
+    exactness: Exactness,
+    rank: int,
+    source: str,
+    pytorch: str,
+    bound: Bound = NO_DIFFERENCE,
+    domain: Domain | None = None,
+) -> Callable[[Builder], Rule]:
+    """Make a rule of a builder, whose docstring becomes the summary. `takes` and `gives` are separated by spaces."""
+
+    def made(build: Builder) -> Rule:
+        return Rule(
+            id=id,
+            takes=tuple(takes.split()),
+            gives=tuple(gives.split()),
+            summary=" ".join((build.__doc__ or "").split()),
+            exactness=exactness,
+            bound=bound,
+            domain=domain,
+            rank=rank,
+            source=source,
+            pytorch=pytorch,
+            build=build,
+        )
+
+    return made

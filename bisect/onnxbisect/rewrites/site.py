@@ -1,0 +1,234 @@
+"""The node that a rule looks at, and the nodes that it puts there: what every rule reads and writes through."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar, cast
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from onnxbisect.cut.rename import rename_tensors
+from onnxbisect.model.scopes import bodies
+from onnxbisect.rewrites.facts import Facts
+from onnxbisect.rewrites.rule import NotApplicable, Replacement
+
+#: Element types of numbers with a fraction that rules compute with.
+FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE)
+INTEGERS = (TensorProto.INT32, TensorProto.INT64)
+#: ONNX's operator set from which operators broadcast as numpy does. Older forms mean something else.
+OLDEST_OPSET = 7
+#: The first IR version in which an initializer need not be an input of the graph.
+_FREE_INITIALIZERS = 4
+#: Operators that broadcast only from a later operator set on.
+_BROADCASTS_SINCE = {"Max": 8, "Min": 8, "Sum": 8, "Mean": 8}
+
+T = TypeVar("T")
+
+
+class Site:
+    """One node with what is known of its tensors, and a list of new nodes that grows.
+
+    Readers raise NotApplicable, with a reason, for what is not there or not known, so a rule reads as if all were.
+    New tensors get names that begin with `prefix`.
+    """
+
+    def __init__(self, node: onnx.NodeProto, facts: Facts, prefix: str) -> None:
+        self.node, self.facts, self._prefix = node, facts, prefix
+        self.opset = facts.opsets.get("", 0)
+        self._attributes = {attribute.name: attribute for attribute in node.attribute}
+        self._nodes: list[onnx.NodeProto] = []
+        self._initializers: list[TensorProto] = []
+        self._opsets: dict[str, int] = {}
+
+    # Reading
+
+    def demand(self, condition: bool, reason: str) -> None:
+        """Give the node up for this reason unless the condition holds."""
+        if not condition:
+            raise NotApplicable(reason)
+
+    def known(self, fact: T | None, reason: str) -> T:
+        """The fact; gives the node up where it is None."""
+        if fact is None:
+            raise NotApplicable(reason)
+        return fact
+
+    def has(self, slot: int) -> bool:
+        """Whether the node has this input."""
+        return slot < len(self.node.input) and bool(self.node.input[slot])
+
+    def input(self, slot: int) -> str:
+        """The name of an input."""
+        self.demand(self.has(slot), f"input {slot} is left out")
+        return str(self.node.input[slot])
+
+    def float32(self) -> str:
+        """The first input, which is float32."""
+        self.demand_dtype(TensorProto.FLOAT)
+        return self.input(0)
+
+    def inputs(self) -> list[str]:
+        """The names of all inputs, those that are left out excepted."""
+        return [name for name in self.node.input if name]
+
+    def attribute(self, name: str, default: T) -> T:
+        """An attribute's value, or the default of its operator."""
+        if name not in self._attributes:
+            return default
+        value = helper.get_attribute_value(self._attributes[name])
+        return cast(T, value.decode("utf-8", "replace") if isinstance(value, bytes) else value)
+
+    def has_attribute(self, name: str) -> bool:
+        """Whether the node writes the attribute out."""
+        return name in self._attributes
+
+    def dtype(self, slot: int) -> int:
+        """The element type of an input."""
+        return self.known(self.facts.dtype(self.input(slot)), f"the type of input {slot} is not known")
+
+    def value_dtype(self, slot: int) -> np.dtype:
+        """The element type of an input as numpy has it."""
+        return helper.tensor_dtype_to_np_dtype(self.dtype(slot))
+
+    def demand_dtype(self, *allowed: int, slot: int = 0) -> None:
+        """Give the node up unless an input has one of these element types."""
+        dtype = self.dtype(slot)
+        names = ", ".join(_type_name(kind) for kind in allowed)
+        self.demand(dtype in allowed, f"input {slot} is {_type_name(dtype)}; the rule holds for {names}")
+
+    def rank(self, slot: int) -> int:
+        """The number of dimensions of an input."""
+        return len(self.known(self.facts.shape(self.input(slot)), f"the rank of input {slot} is not known"))
+
+    def shape(self, slot: int) -> tuple[int, ...]:
+        """The dimensions of an input, all of them fixed."""
+        return self._fixed(self.facts.shape(self.input(slot)), f"input {slot}")
+
+    def output_shape(self, slot: int = 0) -> tuple[int, ...]:
+        """The dimensions of an output, all of them fixed."""
+        return self._fixed(self.facts.shape(self.node.output[slot]), f"output {slot}")
+
+    def value(self, slot: int) -> np.ndarray:
+        """The value of an input that is a constant."""
+        return self.known(self.facts.value(self.input(slot)), f"input {slot} is not a constant")
+
+    def is_constant(self, slot: int) -> bool:
+        """Whether an input is there and a constant."""
+        return self.has(slot) and self.facts.is_constant(self.input(slot))
+
+    def axis(self, rank: int, default: int = 0, name: str = "axis") -> int:
+        """An attribute that names an axis, counted from the front."""
+        axis = self.attribute(name, default)
+        self.demand(-rank <= axis < rank, f"axis {axis} does not exist at rank {rank}")
+        return axis % rank
+
+    def axes(self, rank: int, slot: int = 1, name: str = "axes") -> tuple[int, ...] | None:
+        """The axes of a reduction or a Squeeze, from its input or its attribute; None where neither is there."""
+        if self.has(slot):
+            given = [int(axis) for axis in self.value(slot).ravel()]
+        elif self.has_attribute(name):
+            given = list(self.attribute(name, [0]))
+        else:
+            return None
+        self.demand(all(-rank <= axis < rank for axis in given), f"axes {given} do not exist at rank {rank}")
+        return tuple(sorted(axis % rank for axis in given))
+
+    def _fixed(self, shape: tuple[int | None, ...] | None, what: str) -> tuple[int, ...]:
+        dims = self.known(shape, f"the shape of {what} is not known")
+        fixed = tuple(dim for dim in dims if dim is not None)
+        self.demand(len(fixed) == len(dims), f"{what} has a dynamic dimension")
+        return fixed
+
+    # Writing
+
+    def op(self, kind: str, *inputs: str, domain: str = "", **attributes: object) -> str:
+        """Add a node with one output; returns the output's name."""
+        return self.ops(kind, inputs, 1, domain=domain, **attributes)[0]
+
+    def ops(
+        self, kind: str, inputs: Sequence[str], outputs: int, *, domain: str = "", **attributes: object
+    ) -> tuple[str, ...]:
+        """Add a node with several outputs; returns their names."""
+        self.demand(
+            self.opset >= _BROADCASTS_SINCE.get(kind, 0), f"{kind} does not broadcast in operator set {self.opset}"
+        )
+        name = f"{self._prefix}{kind}_{len(self._nodes)}"
+        names = (name,) if outputs == 1 else tuple(f"{name}:{number}" for number in range(outputs))
+        written: dict[str, Any] = attributes  # what onnx takes for an attribute, it looks at itself
+        self._nodes.append(helper.make_node(kind, inputs, names, name=name, domain=domain, **written))
+        return names
+
+    def add(self, node: onnx.NodeProto, opsets: dict[str, int] | None = None) -> None:
+        """Add a node that is complete, names included; `opsets` are versions that it needs to be imported."""
+        self._nodes.append(node)
+        self._opsets |= opsets or {}
+
+    def fresh(self, name: str) -> str:
+        """A name for a new tensor or node that keeps `name` readable."""
+        return self._prefix + name
+
+    def like(self, *inputs: str, **changed: object) -> str:
+        """Add a node of the same op and attributes on other inputs; returns its first output."""
+        (name, *_) = self.ops(self.node.op_type, inputs, 1, domain=self.node.domain)
+        node = self._nodes[-1]
+        node.attribute.extend(attribute for attribute in self.node.attribute if attribute.name not in changed)
+        node.attribute.extend(helper.make_attribute(key, value) for key, value in changed.items() if value is not None)
+        return name
+
+    def constant(self, array: np.ndarray) -> str:
+        """Add a constant; returns its name."""
+        name = f"{self._prefix}constant_{len(self._initializers) + len(self._nodes)}"
+        return self.constant_tensor(numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), name))
+
+    def constant_tensor(self, tensor: TensorProto) -> str:
+        """Add a constant that has its name; returns it."""
+        if self.facts.ir_version < _FREE_INITIALIZERS:
+            self._nodes.append(helper.make_node("Constant", [], [tensor.name], name=tensor.name, value=tensor))
+        else:
+            self._initializers.append(tensor)
+        return tensor.name
+
+    def scalar(self, value: float, slot: int = 0) -> str:
+        """Add a constant of rank 0 in the element type of an input."""
+        with np.errstate(over="ignore"):
+            array = np.array(value, self.value_dtype(slot))
+        self.demand(bool(np.isfinite(array)) or not np.isfinite(value), f"{value:g} is too large for the element type")
+        return self.constant(array)
+
+    def integers(self, values: Iterable[int]) -> str:
+        """Add a constant list of int64."""
+        return self.constant(np.array(list(values), np.int64))
+
+    def replacement(self, outputs: str | tuple[str, ...]) -> Replacement:
+        """What was written, with `outputs` under the names of the node's outputs."""
+        made = (outputs,) if isinstance(outputs, str) else outputs
+        own = {name for node in self._nodes for name in node.output} | {it.name for it in self._initializers}
+        rename: dict[str, str] = {}
+        for slot, old in enumerate(self.node.output):
+            if not old:
+                continue
+            self.demand(slot < len(made), f"output {slot} is in use and has no replacement")
+            if made[slot] in own and made[slot] not in rename:
+                rename[made[slot]] = old
+            else:
+                copy = helper.make_node("Identity", made[slot : slot + 1], [old], name=self.fresh(f"Identity_{slot}"))
+                self._nodes.append(copy)
+        for tensor in self._initializers:
+            tensor.name = rename.get(tensor.name, tensor.name)
+        return Replacement(
+            nodes=tuple(_renamed(node, rename) for node in self._nodes),
+            initializers=tuple(self._initializers),
+            opsets=self._opsets,
+        )
+
+
+def _renamed(node: onnx.NodeProto, rename: dict[str, str]) -> onnx.NodeProto:
+    node.input[:] = [rename.get(name, name) for name in node.input]
+    node.output[:] = [rename.get(name, name) for name in node.output]
+    for body in bodies(node):
+        rename_tensors(body, rename)
+    return node
+
+
+def _type_name(dtype: int) -> str:
+    return str(TensorProto.DataType.Name(dtype)).lower()
