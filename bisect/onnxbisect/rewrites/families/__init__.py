@@ -2,15 +2,21 @@
 
 from onnxbisect.rewrites.families import (
     elementary,
+    indexing,
     limits,
     powers,
     rounding,
+    scatter,
+    slicing,
 )
 from onnxbisect.rewrites.rule import Rule
 
 RULES: tuple[Rule, ...] = (
     *elementary.RULES,
+    *indexing.RULES,
     *limits.RULES,
     *powers.RULES,
     *rounding.RULES,
+    *scatter.RULES,
+    *slicing.RULES,
 )
