@@ -1,0 +1,116 @@
+"""Erf and Gelu by Tanh, by Exp, and by one another."""
+
+from math import pi, sqrt
+
+from onnxbisect.rewrites.exactness import Bound, Exactness
+from onnxbisect.rewrites.rule import rule
+from onnxbisect.rewrites.site import Site
+from onnxbisect.rewrites.sources import ONNX2TF, operator
+
+#: Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26: the step of t, and the polynomial in t.
+_STEP = 0.3275911
+_TERMS = (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592)
+#: tanh(x (a + b x²)) nearest to erf(x): |difference| at most 3.6e-4.
+_ERF_TANH = (1.1283792, 0.1009115)
+
+
+@rule(
+    "erf-exp",
+    takes="Erf",
+    gives="Abs Mul Add Reciprocal Exp Sub Sign",
+    exactness=Exactness.APPROXIMATE,
+    bound=Bound(absolute=5e-7),
+    rank=6,
+    source=ONNX2TF,
+    pytorch="Abramowitz and Stegun 7.1.26 instead of torch.erf(x)",
+)
+def erf_exp(at: Site) -> str:
+    """1 minus a polynomial in 1/(1 + 0.3275911 |x|) times Exp(-x²), with the sign of x."""
+    x = at.float32()
+    size = at.op("Abs", x)
+    t = at.op("Reciprocal", at.op("Add", at.op("Mul", size, at.scalar(_STEP)), at.scalar(1)))
+    series = at.op("Mul", t, at.scalar(_TERMS[0]))
+    for term in _TERMS[1:]:
+        series = at.op("Mul", at.op("Add", series, at.scalar(term)), t)
+    decay = at.op("Exp", at.op("Mul", at.op("Mul", size, size), at.scalar(-1)))
+    return at.op("Mul", at.op("Sub", at.scalar(1), at.op("Mul", series, decay)), at.op("Sign", x))
+
+
+@rule(
+    "erf-tanh",
+    takes="Erf",
+    gives="Mul Add Tanh",
+    exactness=Exactness.APPROXIMATE,
+    bound=Bound(absolute=4e-4),
+    rank=6,
+    source=operator("Erf"),
+    pytorch="torch.tanh(x * (1.1283792 + 0.1009115 * x * x)) instead of torch.erf(x)",
+)
+def erf_tanh(at: Site) -> str:
+    """Tanh(x (1.1283792 + 0.1009115 x²))."""
+    x = at.float32()
+    linear, cubic = _ERF_TANH
+    bend = at.op("Add", at.op("Mul", at.op("Mul", x, x), at.scalar(cubic)), at.scalar(linear))
+    return at.op("Tanh", at.op("Mul", x, bend))
+
+
+def _exact_gelu(at: Site) -> str:
+    at.demand(at.attribute("approximate", "none") == "none", "it is the tanh form already")
+    return at.float32()
+
+
+@rule(
+    "gelu-erf",
+    takes="Gelu com.microsoft::Gelu",
+    gives="Mul Erf Add",
+    exactness=Exactness.ROUNDING,
+    bound=Bound(epsilons=2, of="the input"),
+    rank=6,
+    source=operator("Gelu"),
+    pytorch="0.5 * x * (1 + torch.erf(x / 2 ** 0.5)) instead of F.gelu(x)",
+)
+def gelu_erf(at: Site) -> str:
+    """x/2 times 1 + Erf(x/sqrt 2)."""
+    x = _exact_gelu(at)
+    grown = at.op("Add", at.op("Erf", at.op("Mul", x, at.scalar(sqrt(0.5)))), at.scalar(1))
+    return at.op("Mul", grown, at.op("Mul", x, at.scalar(0.5)))
+
+
+def _tanh_form(at: Site, x: str) -> str:
+    cubic = at.op("Add", at.op("Mul", at.op("Mul", x, x), at.scalar(0.044715)), at.scalar(1))
+    inner = at.op("Mul", at.op("Mul", x, cubic), at.scalar(sqrt(2 / pi)))
+    return at.op("Mul", at.op("Add", at.op("Tanh", inner), at.scalar(1)), at.op("Mul", x, at.scalar(0.5)))
+
+
+@rule(
+    "gelu-tanh",
+    takes="Gelu com.microsoft::Gelu",
+    gives="Mul Add Tanh",
+    exactness=Exactness.APPROXIMATE,
+    bound=Bound(absolute=4.8e-4),
+    rank=6,
+    source="https://github.com/sbryngelson/ANEForge/issues/76",
+    pytorch='F.gelu(x, approximate="tanh") instead of F.gelu(x)',
+)
+def gelu_tanh(at: Site) -> str:
+    """The tanh form of the exact Gelu."""
+    return _tanh_form(at, _exact_gelu(at))
+
+
+@rule(
+    "gelu-tanh-parts",
+    takes="Gelu",
+    gives="Mul Add Tanh",
+    exactness=Exactness.ROUNDING,
+    bound=Bound(epsilons=6, of="the input"),
+    rank=6,
+    source="https://github.com/sbryngelson/ANEForge/issues/76",
+    pytorch="0.5 * x * (1 + torch.tanh(0.7978846 * x * (1 + 0.044715 * x * x)))",
+)
+def gelu_tanh_parts(at: Site) -> str:
+    """The tanh form of Gelu as Mul, Add and Tanh."""
+    at.demand(at.attribute("approximate", "none") == "tanh", "it is the exact form")
+    return _tanh_form(at, at.float32())
+
+
+RULES = (erf_exp, erf_tanh, gelu_erf, gelu_tanh, gelu_tanh_parts)

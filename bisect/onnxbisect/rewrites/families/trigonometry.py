@@ -1,0 +1,149 @@
+"""Sin and Cos by one another and by polynomials."""
+
+from math import pi
+
+import numpy as np
+
+from onnxbisect.rewrites.exactness import Bound, Domain, Exactness, Values
+from onnxbisect.rewrites.rule import rule
+from onnxbisect.rewrites.site import Site
+from onnxbisect.rewrites.sources import executorch, operator
+
+#: sin(r)/r as a polynomial in r², the highest power last: within 3.4e-9 up to a quarter turn, within 1.3e-9 up to half
+#: a turn (minimax, by Lawson's iteration).
+_QUARTER = (
+    0.9999999765898379,
+    -0.16666647634617177,
+    0.00833289982302414,
+    -0.0001980089774512167,
+    2.590488468734442e-06,
+)
+_HALF = (
+    0.9999999945247819,
+    -0.16666664585636445,
+    0.008333310430112699,
+    -0.00019840156797369362,
+    2.7529480238104587e-06,
+    -2.4677190662431014e-08,
+    1.345219491355465e-10,
+)
+#: Pi in three parts, of which the first two have few enough bits that whole numbers up to 8192 times them are exact
+#: (Cody and Waite; the constants are those of Cephes for a quarter of pi, times four).
+_PI = (3.140625, 9.67502593994140625e-4, 1.509957990978376432e-7)
+_FARTHEST = 1000.0
+
+
+def _within(limit: float) -> Domain:
+    def holds(values: Values) -> bool:
+        return values[0] is not None and bool((np.abs(values[0]) <= limit).all())
+
+    return Domain(text=f"magnitudes up to {limit:.6g}; the sign of zero may differ", holds=holds)
+
+
+def _series(at: Site, r: str, terms: tuple[float, ...]) -> str:
+    """r times a polynomial in r²."""
+    square = at.op("Mul", r, r)
+    sum_ = at.scalar(terms[-1])
+    for term in reversed(terms[:-1]):
+        sum_ = at.op("Add", at.op("Mul", sum_, square), at.scalar(term))
+    return at.op("Mul", r, sum_)
+
+
+def _reduced(at: Site, x: str, turns: str) -> str:
+    """x less so many times pi, part by part."""
+    for part in _PI:
+        x = at.op("Sub", x, at.op("Mul", turns, at.scalar(part)))
+    return x
+
+
+def _alternating(at: Site, number: str) -> str:
+    """1 for an even number, minus 1 for an odd one."""
+    two = at.scalar(2)
+    odd = at.op("Sub", number, at.op("Mul", at.op("Floor", at.op("Mul", number, at.scalar(0.5))), two))
+    return at.op("Sub", at.scalar(1), at.op("Mul", odd, two))
+
+
+@rule(
+    "cos-sin",
+    takes="Cos",
+    gives="Add Sin",
+    exactness=Exactness.ROUNDING,
+    bound=Bound(epsilons=1, of="the input and 2 together"),
+    rank=20,
+    source=operator("Sin"),
+    pytorch="torch.sin(x + torch.pi / 2) instead of x.cos()",
+)
+def cos_sin(at: Site) -> str:
+    """Sin(x + pi/2)."""
+    return at.op("Sin", at.op("Add", at.float32(), at.scalar(pi / 2)))
+
+
+@rule(
+    "sin-cos",
+    takes="Sin",
+    gives="Sub Cos",
+    exactness=Exactness.ROUNDING,
+    bound=Bound(epsilons=1, of="the input and 2 together"),
+    rank=20,
+    source=operator("Cos"),
+    pytorch="torch.cos(x - torch.pi / 2) instead of x.sin()",
+)
+def sin_cos(at: Site) -> str:
+    """Cos(x - pi/2)."""
+    return at.op("Cos", at.op("Sub", at.float32(), at.scalar(pi / 2)))
+
+
+@rule(
+    "sin-polynomial",
+    takes="Sin",
+    gives="Mul Add Floor Sub",
+    exactness=Exactness.DOMAIN,
+    bound=Bound(absolute=4e-7),
+    domain=_within(_FARTHEST),
+    rank=20,
+    source=executorch("arm/_passes"),
+    pytorch="a polynomial of degree 9 behind a reduction by pi instead of x.sin()",
+)
+def sin_polynomial(at: Site) -> str:
+    """The input less the nearest multiple of pi, then a polynomial of degree 9, with the sign of the half turn."""
+    x = at.float32()
+    turns = at.op("Floor", at.op("Add", at.op("Mul", x, at.scalar(1 / pi)), at.scalar(0.5)))
+    return at.op("Mul", _series(at, _reduced(at, x, turns), _QUARTER), _alternating(at, turns))
+
+
+@rule(
+    "cos-polynomial",
+    takes="Cos",
+    gives="Mul Add Floor Sub",
+    exactness=Exactness.DOMAIN,
+    bound=Bound(absolute=4e-7),
+    domain=_within(_FARTHEST),
+    rank=20,
+    source=executorch("arm/_passes"),
+    pytorch="a polynomial of degree 9 behind a reduction by pi instead of x.cos()",
+)
+def cos_polynomial(at: Site) -> str:
+    """The input less the nearest odd multiple of pi/2, then a polynomial of degree 9, with the sign of the turn."""
+    x = at.float32()
+    turns = at.op("Floor", at.op("Add", at.op("Mul", x, at.scalar(1 / pi)), at.scalar(1)))
+    rest = _reduced(at, x, at.op("Sub", turns, at.scalar(0.5)))
+    return at.op("Mul", _series(at, rest, _QUARTER), _alternating(at, turns))
+
+
+@rule(
+    "sin-half-turn",
+    takes="Sin",
+    gives="Mul Add",
+    exactness=Exactness.DOMAIN,
+    bound=Bound(absolute=1e-6),
+    domain=_within(float(np.float32(pi))),
+    rank=20,
+    source=executorch("arm/_passes"),
+    pytorch="a polynomial of degree 13 instead of x.sin(), where x stays within half a turn",
+)
+def sin_half_turn(at: Site) -> str:
+    """A polynomial of degree 13, without a reduction of the argument."""
+    return _series(at, at.float32(), _HALF)
+
+
+RULES = (cos_sin, sin_cos, sin_polynomial, cos_polynomial, sin_half_turn)
