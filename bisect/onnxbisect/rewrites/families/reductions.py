@@ -1,0 +1,193 @@
+"""Sums, means and extremes along axes by one another."""
+
+from math import prod
+
+import numpy as np
+from onnx import TensorProto
+
+from onnxbisect.rewrites.exactness import NO_NAN, SIGN_OF_ZERO, Bound, Exactness
+from onnxbisect.rewrites.forms import reduce, reshape
+from onnxbisect.rewrites.rule import rule
+from onnxbisect.rewrites.site import Site
+from onnxbisect.rewrites.sources import operator, tidl
+
+#: Sums in another order: each term can lose an epsilon of all.
+OF_TERMS = Bound(epsilons=1, of="the sum of the terms' magnitudes, times their number", absolute=1e-37)
+#: Elements of a column of ones.
+_LONGEST_SUM = 1 << 20
+
+
+def _axes(at: Site) -> tuple[int, ...]:
+    """The axes that the node reduces."""
+    rank = at.rank(0)
+    axes = at.axes(rank)
+    if not axes:  # an empty list means all axes, unless the node says that it means none
+        at.demand(not at.attribute("noop_with_empty_axes", 0), "the node reduces nothing")
+        axes = tuple(range(rank))
+    return axes
+
+
+def reduced(at: Site) -> tuple[str, tuple[int, ...], bool]:
+    """The input, the axes and whether they are kept, of a float32 node."""
+    at.demand_dtype(TensorProto.FLOAT)
+    return at.input(0), _axes(at), bool(at.attribute("keepdims", 1))
+
+
+@rule(
+    "reducemin-max",
+    takes="ReduceMin",
+    gives="Mul ReduceMax",
+    exactness=Exactness.ROUNDING,
+    bound=SIGN_OF_ZERO,
+    rank=11,
+    source=operator("ReduceMin"),
+    pytorch="-(-x).amax(dim) instead of x.amin(dim)",
+)
+def reducemin_max(at: Site) -> str:
+    """-ReduceMax(-x)."""
+    x, axes, keepdims = reduced(at)
+    minus = at.scalar(-1)
+    return at.op("Mul", reduce(at, "ReduceMax", at.op("Mul", x, minus), axes, keepdims=keepdims), minus)
+
+
+@rule(
+    "reducesum-matmul",
+    takes="ReduceSum ReduceMean",
+    gives="Reshape MatMul",
+    exactness=Exactness.ROUNDING,
+    bound=OF_TERMS,
+    rank=3,
+    source=tidl("reducemean.py"),
+    pytorch="x.flatten(2) @ torch.full((h * w, 1), 1 / (h * w)) instead of x.mean((2, 3))",
+)
+def reducesum_matmul(at: Site) -> str:
+    """The last axes flattened, times a column of ones, or of one by their number for the mean."""
+    x, axes, _ = reduced(at)
+    shape = at.shape(0)
+    at.demand(axes == tuple(range(len(shape) - len(axes), len(shape))), "other axes than the last are reduced")
+    count = prod(shape[axis] for axis in axes)
+    at.demand(0 < count <= _LONGEST_SUM, f"{count} elements are summed")
+    part = 1 / count if at.node.op_type == "ReduceMean" else 1.0
+    rows = reshape(at, x, [prod(shape) // count, count])
+    return reshape(at, at.op("MatMul", rows, at.constant(np.full((count, 1), part, np.float32))), at.output_shape())
+
+
+@rule(
+    "reducemean-sum",
+    takes="ReduceMean",
+    gives="ReduceSum Mul",
+    exactness=Exactness.ROUNDING,
+    bound=OF_TERMS,
+    rank=11,
+    source=operator("ReduceMean"),
+    pytorch="x.sum(dim) * (1 / n) instead of x.mean(dim)",
+)
+def reducemean_sum(at: Site) -> str:
+    """The sum times one by the number of terms."""
+    x, axes, keepdims = reduced(at)
+    count = prod(at.shape(0)[axis] for axis in axes)
+    at.demand(count > 0, "the mean of nothing")
+    return at.op("Mul", reduce(at, "ReduceSum", x, axes, keepdims=keepdims), at.scalar(1 / count))
+
+
+@rule(
+    "reducesum-mean",
+    takes="ReduceSum",
+    gives="ReduceMean Mul",
+    exactness=Exactness.ROUNDING,
+    bound=OF_TERMS,
+    rank=11,
+    source=operator("ReduceSum"),
+    pytorch="x.mean(dim) * n instead of x.sum(dim)",
+)
+def reducesum_mean(at: Site) -> str:
+    """The mean times the number of terms."""
+    x, axes, keepdims = reduced(at)
+    count = prod(at.shape(0)[axis] for axis in axes)
+    at.demand(count > 0, "the sum of nothing")
+    return at.op("Mul", reduce(at, "ReduceMean", x, axes, keepdims=keepdims), at.scalar(count))
+
+
+@rule(
+    "reducemean-pool",
+    takes="ReduceMean",
+    gives="GlobalAveragePool Reshape",
+    exactness=Exactness.ROUNDING,
+    bound=OF_TERMS,
+    rank=11,
+    source=operator("GlobalAveragePool"),
+    pytorch="F.adaptive_avg_pool2d(x, 1) instead of x.mean((2, 3), True)",
+)
+def reducemean_pool(at: Site) -> str:
+    """The mean over height and width as GlobalAveragePool."""
+    x, axes, keepdims = reduced(at)
+    at.demand(at.rank(0) == 4 and axes == (2, 3), "other axes than height and width of an image")
+    pooled = at.op("GlobalAveragePool", x)
+    return pooled if keepdims else reshape(at, pooled, at.output_shape())
+
+
+@rule(
+    "globalaveragepool-mean",
+    takes="GlobalAveragePool",
+    gives="ReduceMean",
+    exactness=Exactness.ROUNDING,
+    bound=OF_TERMS,
+    rank=3,
+    source=operator("ReduceMean"),
+    pytorch="x.mean((2, 3), True) instead of F.adaptive_avg_pool2d(x, 1)",
+)
+def globalaveragepool_mean(at: Site) -> str:
+    """The mean over all axes but the first two."""
+    at.demand_dtype(TensorProto.FLOAT)
+    at.demand(at.rank(0) > 2, "there is no spatial axis")
+    return reduce(at, "ReduceMean", at.input(0), range(2, at.rank(0)), keepdims=True)
+
+
+@rule(
+    "reduce-axes",
+    takes="ReduceMax ReduceMin ReduceSum ReduceMean",
+    gives="ReduceMax ReduceMin ReduceSum ReduceMean Reshape",
+    exactness=Exactness.DOMAIN,
+    bound=Bound(epsilons=1, of=OF_TERMS.of, absolute=1e-37, note="the sign of zero may differ"),
+    domain=NO_NAN,
+    rank=11,
+    source=tidl("reducemean.py"),
+    pytorch="x.mean(3, True).mean(2, True) instead of x.mean((2, 3), True)",
+)
+def reduce_axes(at: Site) -> str:
+    """Several axes, one at a time."""
+    x, axes, keepdims = reduced(at)
+    at.demand(len(axes) > 1, "one axis is reduced")
+    at.demand(prod(at.shape(0)) > 0, "a tensor is empty")
+    for axis in reversed(axes):
+        x = reduce(at, at.node.op_type, x, [axis], keepdims=True)
+    return x if keepdims else reshape(at, x, at.output_shape())
+
+
+@rule(
+    "reduce-keepdims",
+    takes="ArgMax ArgMin ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd "
+    "ReduceSum ReduceSumSquare",
+    gives="ArgMax ArgMin ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd "
+    "ReduceSum ReduceSumSquare Reshape",
+    exactness=Exactness.EXACT,
+    rank=44,
+    source=tidl("argmax.py"),
+    pytorch="x.mean(1, keepdim=True).reshape(...) instead of x.mean(1)",
+)
+def reduce_keepdims(at: Site) -> str:
+    """The reduced axes kept as ones, then a Reshape."""
+    at.demand(at.attribute("keepdims", 1) == 0, "the axes are kept already")
+    return reshape(at, at.like(*at.node.input, keepdims=1), at.output_shape())
+
+
+RULES = (
+    reducesum_matmul,
+    reducemean_sum,
+    reducesum_mean,
+    reducemean_pool,
+    globalaveragepool_mean,
+    reducemin_max,
+    reduce_axes,
+    reduce_keepdims,
+)
