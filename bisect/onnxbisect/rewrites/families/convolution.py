@@ -1,0 +1,145 @@
+"""Convolutions in forms that simpler tools have."""
+
+from math import ceil
+
+import numpy as np
+from onnx import TensorProto
+
+from onnxbisect.rewrites.exactness import FINITE, OF_PRODUCTS, Exactness
+from onnxbisect.rewrites.forms import reshape, transpose
+from onnxbisect.rewrites.rule import rule
+from onnxbisect.rewrites.site import Site
+from onnxbisect.rewrites.sources import executorch, operator
+
+
+def written(at: Site, name: str, spatial: int, default: int) -> list[int]:
+    """An attribute with a number for each spatial axis."""
+    values = list(at.attribute(name, [default] * spatial))
+    at.demand(len(values) == spatial, f"{name} does not fit the rank")
+    return values
+
+
+def written_pads(at: Site, spatial: int) -> list[int]:
+    """The pads before each spatial axis, then those behind, not left to auto_pad."""
+    at.demand(at.attribute("auto_pad", "NOTSET") == "NOTSET", "the pads are not written out")
+    pads = list(at.attribute("pads", [0] * (2 * spatial)))
+    at.demand(len(pads) == 2 * spatial, "pads do not fit the rank")
+    return pads
+
+
+@rule(
+    "conv1d-conv2d",
+    takes="Conv MaxPool AveragePool",
+    gives="Reshape Conv MaxPool AveragePool",
+    exactness=Exactness.ROUNDING,
+    bound=OF_PRODUCTS,
+    rank=18,
+    source=executorch("qualcomm/_passes/canonicalize_conv.py"),
+    pytorch="F.conv2d(x[:, :, None], weight[:, :, None]).squeeze(2) instead of F.conv1d(x, weight)",
+)
+def conv1d_conv2d(at: Site) -> str:
+    """One spatial axis as an image of height 1."""
+    at.demand_dtype(TensorProto.FLOAT)
+    shape = at.shape(0)
+    at.demand(len(shape) == 3, "there is not one spatial axis")
+    at.demand(not any(at.node.output[1:]), "a second output is in use")
+    start, end = written_pads(at, 1)
+    changed: dict[str, object] = {"pads": [0, start, 0, end]}
+    for name in ("kernel_shape", "strides", "dilations"):
+        if at.has_attribute(name):
+            changed[name] = [1, *written(at, name, 1, 1)]
+    image = [reshape(at, at.input(0), [shape[0], shape[1], 1, shape[2]])]
+    if at.node.op_type == "Conv":
+        kernel = at.shape(1)
+        dims = (kernel[0], kernel[1], 1, kernel[2])
+        image.append(at.constant(at.value(1).reshape(dims)) if at.is_constant(1) else reshape(at, at.input(1), dims))
+        image.extend(at.node.input[2:])
+    return reshape(at, at.like(*image, **changed), at.output_shape())
+
+
+@rule(
+    "auto-pad",
+    takes="Conv MaxPool AveragePool",
+    gives="Conv MaxPool AveragePool",
+    exactness=Exactness.EXACT,
+    rank=18,
+    source=operator("Conv"),
+    pytorch="padding=(1, 1) instead of padding='same'",
+)
+def auto_pad(at: Site) -> str:
+    """The pads that auto_pad stands for, written out."""
+    mode = at.attribute("auto_pad", "NOTSET")
+    at.demand(mode != "NOTSET", "the pads are written out already")
+    at.demand(not any(at.node.output[1:]), "a second output is in use")
+    shape = at.shape(0)
+    spatial = len(shape) - 2
+    at.demand(spatial > 0, "there is no spatial axis")
+    kernel = at.attribute("kernel_shape", list(at.shape(1)[2:]) if at.node.op_type == "Conv" else [])
+    strides, dilations = written(at, "strides", spatial, 1), written(at, "dilations", spatial, 1)
+    starts, ends = [], []
+    for size, reach, stride, dilation in zip(shape[2:], kernel, strides, dilations, strict=True):
+        missing = max((ceil(size / stride) - 1) * stride + (reach - 1) * dilation + 1 - size, 0)
+        missing = 0 if mode == "VALID" else missing
+        lesser, larger = missing // 2, missing - missing // 2
+        starts.append(larger if mode == "SAME_LOWER" else lesser)
+        ends.append(lesser if mode == "SAME_LOWER" else larger)
+    return at.like(*at.node.input, auto_pad=None, pads=[*starts, *ends])
+
+
+@rule(
+    "convtranspose-conv",
+    takes="ConvTranspose",
+    gives="Conv Reshape Transpose Add",
+    exactness=Exactness.ROUNDING,
+    bound=OF_PRODUCTS,
+    rank=18,
+    source=operator("ConvTranspose"),
+    pytorch="F.pixel_shuffle(F.conv2d(x, weight_1x1), r) instead of F.conv_transpose2d(x, weight, stride=r)",
+)
+def convtranspose_conv(at: Site) -> str:
+    """A kernel as large as its stride: a convolution of 1x1, then the pixels of each block put side by side."""
+    at.demand_dtype(TensorProto.FLOAT)
+    shape, kernel = at.shape(0), at.value(1)
+    at.demand(len(shape) == 4 and kernel.ndim == 4, "the input is no image")
+    strides = written(at, "strides", 2, 1)
+    plain = not any(written_pads(at, 2)) and not any(written(at, "output_padding", 2, 0))
+    at.demand(plain and not at.has_attribute("output_shape"), "there are pads")
+    at.demand(at.attribute("group", 1) == 1 and written(at, "dilations", 2, 1) == [1, 1], "it has groups or dilations")
+    at.demand(list(kernel.shape[2:]) == strides, "the kernel is not as large as its stride")
+    batch, depth, height, width = shape
+    _, channels, tall, wide = kernel.shape
+    flat = np.moveaxis(kernel, 0, -1).reshape(channels * tall * wide, depth, 1, 1)
+    blocks = at.op("Conv", at.input(0), at.constant(flat))
+    parts = reshape(at, blocks, [batch, channels, tall, wide, height, width])
+    image = reshape(at, transpose(at, parts, [0, 1, 4, 2, 5, 3]), [batch, channels, height * tall, width * wide])
+    return at.op("Add", image, reshape(at, at.input(2), [1, channels, 1, 1])) if at.has(2) else image
+
+
+@rule(
+    "conv-dense",
+    takes="Conv",
+    gives="Conv",
+    exactness=Exactness.DOMAIN,
+    bound=OF_PRODUCTS,
+    domain=FINITE,
+    rank=18,
+    source=executorch("arm/_passes/decompose_grouped_conv_pass.py"),
+    pytorch="groups=1 and a weight with zeros between the groups",
+)
+def conv_dense(at: Site) -> str:
+    """Groups as one convolution, the weights of other groups 0."""
+    at.demand_dtype(TensorProto.FLOAT)
+    groups, kernel = at.attribute("group", 1), at.value(1)
+    at.demand(groups > 1, "there is one group")
+    outer, inner = kernel.shape[:2]
+    at.demand(outer % groups == 0 and kernel.size * groups <= 1 << 24, "the weights would be too large")
+    dense = np.zeros((outer, inner * groups, *kernel.shape[2:]), kernel.dtype)
+    each = outer // groups
+    for group in range(groups):
+        dense[group * each : (group + 1) * each, group * inner : (group + 1) * inner] = kernel[
+            group * each : (group + 1) * each
+        ]
+    return at.like(at.input(0), at.constant(dense), *at.node.input[2:], group=1)
+
+
+RULES = (conv1d_conv2d, auto_pad, convtranspose_conv, conv_dense)
