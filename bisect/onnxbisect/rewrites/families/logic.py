@@ -1,0 +1,201 @@
+"""Where, comparisons, logic on booleans, and guards against NaN."""
+
+import numpy as np
+from onnx import TensorProto
+
+from onnxbisect.rewrites.exactness import NO_NAN, SIGN_OF_ZERO, Bound, Domain, Exactness, Values
+from onnxbisect.rewrites.forms import cast
+from onnxbisect.rewrites.rule import rule
+from onnxbisect.rewrites.site import Site
+from onnxbisect.rewrites.sources import AI_HUB, operator
+
+_LARGEST_MASK = 1 << 24
+
+
+def _branches_are_finite(values: Values) -> bool:
+    return all(value is not None and bool(np.isfinite(value).all()) for value in values[1:])
+
+
+@rule(
+    "where-arithmetic",
+    takes="Where",
+    gives="Cast Mul Sub Add",
+    exactness=Exactness.DOMAIN,
+    bound=SIGN_OF_ZERO,
+    domain=Domain(text="no NaN or infinity in either branch", holds=_branches_are_finite),
+    rank=28,
+    source=AI_HUB + "_shared/sam2/model_patches.py",
+    pytorch="m * a + (1 - m) * b, m the mask as 0 and 1, instead of torch.where(mask, a, b)",
+)
+def where_arithmetic(at: Site) -> str:
+    """m a + (1 - m) b, with the condition as a number m."""
+    at.demand_dtype(TensorProto.FLOAT, slot=1)
+    mask = cast(at, at.input(0), TensorProto.FLOAT)
+    taken = at.op("Mul", mask, at.input(1))
+    other = at.op("Sub", at.scalar(1, 1), mask)
+    return at.op("Add", taken, at.op("Mul", other, at.input(2)))
+
+
+@rule(
+    "where-constant",
+    takes="Where",
+    gives="Identity Expand",
+    exactness=Exactness.ROUNDING,
+    bound=Bound(note="-0 stays, of which the Where of onnxruntime may make 0"),
+    rank=8,
+    source=operator("Where"),
+    pytorch="the branch that is taken",
+)
+def where_constant(at: Site) -> str:
+    """The branch that a constant condition takes, where it takes one only."""
+    condition = at.value(0)
+    at.demand(condition.size > 0 and bool(condition.all() or not condition.any()), "both branches are taken")
+    slot = 1 if condition.all() else 2
+    shape, out = at.shape(slot), at.output_shape()
+    return at.op("Identity", at.input(slot)) if shape == out else at.op("Expand", at.input(slot), at.integers(out))
+
+
+@rule(
+    "isnan-false",
+    takes="IsNaN",
+    gives="",
+    exactness=Exactness.DOMAIN,
+    domain=NO_NAN,
+    rank=35,
+    source=operator("IsNaN"),
+    pytorch="attention without the guard torch.where(p.isnan(), 0, p)",
+)
+def isnan_false(at: Site) -> str:
+    """A constant that says that nothing is NaN; Where behind it can then be folded."""
+    shape = at.output_shape()
+    at.demand(int(np.prod(shape)) <= _LARGEST_MASK, "the constant would be too large")
+    return at.constant(np.zeros(shape, np.bool_))
+
+
+@rule(
+    "isnan-equal",
+    takes="IsNaN",
+    gives="Equal Not",
+    exactness=Exactness.EXACT,
+    rank=35,
+    source=operator("Equal"),
+    pytorch="~(x == x) instead of x.isnan()",
+)
+def isnan_equal(at: Site) -> str:
+    """What does not equal itself."""
+    at.demand_dtype(TensorProto.FLOAT, TensorProto.DOUBLE)
+    return at.op("Not", at.op("Equal", at.input(0), at.input(0)))
+
+
+@rule(
+    "compare-or-equal",
+    takes="GreaterOrEqual LessOrEqual",
+    gives="Greater Less Equal Or",
+    exactness=Exactness.EXACT,
+    rank=28,
+    source=operator("GreaterOrEqual"),
+    pytorch="(a > b) | (a == b) instead of a >= b",
+)
+def compare_or_equal(at: Site) -> str:
+    """The strict comparison, or equality."""
+    strict = "Greater" if at.node.op_type == "GreaterOrEqual" else "Less"
+    a, b = at.input(0), at.input(1)
+    return at.op("Or", at.op(strict, a, b), at.op("Equal", a, b))
+
+
+@rule(
+    "greater-less",
+    takes="Greater Less GreaterOrEqual LessOrEqual",
+    gives="Greater Less GreaterOrEqual LessOrEqual",
+    exactness=Exactness.EXACT,
+    rank=28,
+    source=operator("Less"),
+    pytorch="b < a instead of a > b",
+)
+def greater_less(at: Site) -> str:
+    """The opposite comparison of the inputs in the other order."""
+    turned = {"Greater": "Less", "Less": "Greater", "GreaterOrEqual": "LessOrEqual", "LessOrEqual": "GreaterOrEqual"}
+    return at.op(turned[at.node.op_type], at.input(1), at.input(0))
+
+
+def _numbers(at: Site) -> list[str]:
+    """The inputs, booleans, as 0 and 1."""
+    return [cast(at, name, TensorProto.FLOAT) for name in at.inputs()]
+
+
+def _one(at: Site) -> str:
+    return at.constant(np.array(1, np.float32))
+
+
+@rule(
+    "and-mul",
+    takes="And",
+    gives="Cast Mul",
+    exactness=Exactness.EXACT,
+    rank=28,
+    source=operator("And"),
+    pytorch="(a.float() * b.float()).bool() instead of a & b",
+)
+def and_mul(at: Site) -> str:
+    """The product of 0 and 1."""
+    a, b = _numbers(at)
+    return cast(at, at.op("Mul", a, b), TensorProto.BOOL)
+
+
+@rule(
+    "or-max",
+    takes="Or",
+    gives="Cast Max",
+    exactness=Exactness.EXACT,
+    rank=28,
+    source=operator("Or"),
+    pytorch="torch.maximum(a.float(), b.float()).bool() instead of a | b",
+)
+def or_max(at: Site) -> str:
+    """The larger of 0 and 1."""
+    a, b = _numbers(at)
+    return cast(at, at.op("Max", a, b), TensorProto.BOOL)
+
+
+@rule(
+    "xor-sub",
+    takes="Xor",
+    gives="Cast Sub",
+    exactness=Exactness.EXACT,
+    rank=28,
+    source=operator("Xor"),
+    pytorch="(a.float() - b.float()).bool() instead of a ^ b",
+)
+def xor_sub(at: Site) -> str:
+    """The difference of 0 and 1, which is none where they are equal."""
+    a, b = _numbers(at)
+    return cast(at, at.op("Sub", a, b), TensorProto.BOOL)
+
+
+@rule(
+    "not-sub",
+    takes="Not",
+    gives="Cast Sub",
+    exactness=Exactness.EXACT,
+    rank=28,
+    source=operator("Not"),
+    pytorch="(1 - a.float()).bool() instead of ~a",
+)
+def not_sub(at: Site) -> str:
+    """One less 0 or 1."""
+    (a,) = _numbers(at)
+    return cast(at, at.op("Sub", _one(at), a), TensorProto.BOOL)
+
+
+RULES = (
+    where_arithmetic,
+    where_constant,
+    isnan_false,
+    isnan_equal,
+    compare_or_equal,
+    greater_less,
+    and_mul,
+    or_max,
+    xor_sub,
+    not_sub,
+)
