@@ -2,8 +2,10 @@
 
 from onnxbisect.rewrites.families import (
     activations,
+    bodies,
     convolution,
     elementary,
+    folding,
     gelu,
     indexing,
     limits,
@@ -30,8 +32,10 @@ from onnxbisect.rewrites.rule import Rule
 
 RULES: tuple[Rule, ...] = (
     *activations.RULES,
+    *bodies.RULES,
     *convolution.RULES,
     *elementary.RULES,
+    *folding.RULES,
     *gelu.RULES,
     *indexing.RULES,
     *limits.RULES,

@@ -1,0 +1,162 @@
+"""Nodes that stand for others: functions of the model, operators that ONNX defines by a body, branches of an If."""
+
+import onnx.inliner
+from onnx import helper
+
+from onnxbisect.cut.rename import rename_tensors
+from onnxbisect.model.scopes import bodies, constant_names, domain_of, is_constant
+from onnxbisect.rewrites.exactness import Bound, Exactness
+from onnxbisect.rewrites.folded import fold
+from onnxbisect.rewrites.rule import ANY_OP, rule
+from onnxbisect.rewrites.site import Site
+
+#: Operators whose body was compared with the operator. Left out are those that a family of its own does better, and
+#: those whose body is wrong or worse: DynamicQuantizeLinear (scale 0 for zeros, not 1), Softplus (infinite from 89 on),
+#: MeanVarianceNormalization (0.48 off), Range (a Loop), AffineGrid (an If), and random ones.
+_TRUSTED = "Attention CastLike RotaryEmbedding Shrink"
+_BODY_OPS = (
+    "Abs Add And Cast CastLike Clip Concat Constant Div Equal Expand Gather Greater Identity Less MatMul Max Min Mul "
+    "Neg Pad QuantizeLinear Range ReduceMax ReduceMin Reshape Round Shape Slice Softmax Split Sqrt Squeeze Sub Sum "
+    "Tanh Tile Transpose Trilu Unsqueeze Where ConstantOfShape GreaterOrEqual Not Or ReduceMean"
+)
+
+
+def _expanded(at: Site, *, from_schema: bool) -> tuple[str, ...]:
+    """The nodes of the body, in place of the call."""
+    inlined = _inlined(at, from_schema=from_schema)
+    graph = inlined.graph
+    at.demand(
+        all((node.op_type, node.domain) != (at.node.op_type, at.node.domain) for node in graph.node),
+        "onnx cannot inline it here",
+    )
+    at.demand(
+        all(node.attribute for node in graph.node if is_constant(node)),
+        "an attribute is left out, and onnx does not put its default into the body",
+    )
+    if from_schema:
+        fold(inlined)
+    given = {value.name for value in graph.input}
+    made = {name for node in graph.node for name in node.output if name} | constant_names(graph)
+    fresh = {name: at.fresh(name) for name in made - given}
+    rename_tensors(graph, fresh)
+    opsets = {entry.domain: entry.version for entry in inlined.opset_import}
+    for number, node in enumerate(graph.node):
+        node.name = at.fresh(f"{node.op_type}_{number}")
+        at.add(node, opsets)
+    for tensor in graph.initializer:
+        at.constant_tensor(tensor)
+    return tuple(fresh.get(name, name) for name in at.node.output)
+
+
+def _inlined(at: Site, *, from_schema: bool) -> onnx.ModelProto:
+    """The node as a model of its own, its call replaced by the body."""
+    kinds = {name: at.known(at.facts.type(name), f"the type of '{name}' is not known") for name in at.inputs()}
+    outputs = {
+        name: at.known(at.facts.type(name), f"the type of '{name}' is not known") for name in at.node.output if name
+    }
+    graph = helper.make_graph(
+        [at.node],
+        "call",
+        [helper.make_value_info(name, kind) for name, kind in kinds.items()],
+        [helper.make_value_info(name, kind) for name, kind in outputs.items()],
+    )
+    model = helper.make_model(
+        graph,
+        opset_imports=[helper.make_opsetid(domain, version) for domain, version in at.facts.opsets.items()],
+        functions=at.facts.functions,
+        ir_version=10,
+    )
+    if from_schema:
+        return onnx.inliner.inline_selected_functions(model, [("", at.node.op_type)], inline_schema_functions=True)
+    return onnx.inliner.inline_local_functions(model)
+
+
+@rule(
+    "inline-function",
+    takes=ANY_OP,
+    gives=ANY_OP,
+    exactness=Exactness.EXACT,
+    rank=36,
+    source="https://onnx.ai/ir-py/",
+    pytorch="torch.onnx.export(…, export_modules_as_functions=False)",
+)
+def inline_function(at: Site) -> tuple[str, ...]:
+    """A call of one of the model's functions: its body, functions that it calls included."""
+    own = any(
+        (function.name, domain_of(function), function.overload)
+        == (at.node.op_type, domain_of(at.node), at.node.overload)
+        for function in at.facts.functions
+    )
+    at.demand(own, "the op is no function of the model")
+    return _expanded(at, from_schema=False)
+
+
+@rule(
+    "schema-body",
+    takes=_TRUSTED,
+    gives=_BODY_OPS,
+    exactness=Exactness.ROUNDING,
+    bound=Bound(epsilons=16, of="the largest magnitude of the output, or 1"),
+    rank=37,
+    source="https://onnx.ai/onnx/api/inliner.html",
+    pytorch="an older opset_version, at which the exporter writes the parts",
+)
+def schema_body(at: Site) -> tuple[str, ...]:
+    """The body by which ONNX defines the operator."""
+    at.demand(not at.node.domain, "the op is not one of ONNX")
+    return _expanded(at, from_schema=True)
+
+
+def _branch(at: Site, name: str) -> tuple[str, ...]:
+    """The nodes of a branch, its own tensors under new names; returns its outputs."""
+    attribute = next((it for it in at.node.attribute if it.name == name), None)
+    graph = onnx.GraphProto()
+    graph.CopyFrom(at.known(attribute, f"there is no {name}").g)
+    at.demand(not graph.sparse_initializer, "the branch has a sparse constant")
+    own = {output for node in graph.node for output in node.output if output} | constant_names(graph)
+    rename_tensors(graph, {tensor: at.fresh(f"{name}/{tensor}") for tensor in own})
+    for tensor in graph.initializer:
+        at.constant_tensor(tensor)
+    for number, node in enumerate(graph.node):
+        node.name = at.fresh(f"{name}/{number}_{node.op_type}")
+        at.add(node)
+    return tuple(value.name for value in graph.output)
+
+
+@rule(
+    "if-constant",
+    takes="If",
+    gives=ANY_OP,
+    exactness=Exactness.EXACT,
+    rank=14,
+    source="https://github.com/onnx/optimizer",
+    pytorch="the branch that is taken, without an if on the values or shapes of tensors",
+)
+def if_constant(at: Site) -> tuple[str, ...]:
+    """The branch that a constant condition takes."""
+    return _branch(at, "then_branch" if bool(at.value(0).all()) else "else_branch")
+
+
+@rule(
+    "if-where",
+    takes="If",
+    gives=ANY_OP,
+    exactness=Exactness.ROUNDING,
+    bound=Bound(note="both branches are computed; of -0 the Where of onnxruntime may make 0"),
+    rank=14,
+    source="https://github.com/onnx/optimizer",
+    pytorch="torch.where(condition, a, b) instead of torch.cond or if",
+)
+def if_where(at: Site) -> tuple[str, ...]:
+    """Both branches, and Where on their results, of equal and fixed shapes."""
+    at.demand(not any(bodies(node) for body in bodies(at.node) for node in body.node), "a branch has bodies itself")
+    for body in bodies(at.node):
+        for slot, value in enumerate(body.output):
+            kind = value.type.tensor_type
+            dims = tuple(dim.dim_value for dim in kind.shape.dim)
+            at.demand(dims == at.output_shape(slot), "a branch does not declare the shape of its result")
+    taken, other = _branch(at, "then_branch"), _branch(at, "else_branch")
+    return tuple(at.op("Where", at.input(0), a, b) for a, b in zip(taken, other, strict=True))
+
+
+RULES = (inline_function, schema_body, if_constant, if_where)

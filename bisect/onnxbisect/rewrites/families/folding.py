@@ -1,0 +1,58 @@
+"""Nodes that no input changes, as constants; constants in plain form."""
+
+import numpy as np
+import onnx
+
+from onnxbisect.rewrites.exactness import Exactness
+from onnxbisect.rewrites.rule import ANY_OP, rule
+from onnxbisect.rewrites.site import Site
+from onnxbisect.rewrites.sources import operator
+
+_LARGEST = 1 << 24
+
+
+@rule(
+    "fold",
+    takes=ANY_OP,
+    gives="",
+    exactness=Exactness.EXACT,
+    rank=8,
+    source="https://github.com/onnx/optimizer",
+    pytorch="Python numbers instead of tensors: x.shape[0], math.sin, range",
+)
+def fold(at: Site) -> tuple[str, ...]:
+    """What the node computes whatever the inputs, as constants."""
+    found = []
+    for name in at.node.output:
+        value = at.known(at.facts.value(name), "it depends on an input, or was not computed") if name else np.zeros(0)
+        at.demand(value.size <= _LARGEST and value.dtype != np.object_, "the constant would be too large")
+        found.append(at.constant(value) if name else "")
+    return tuple(found)
+
+
+@rule(
+    "dense-constant",
+    takes=ANY_OP,
+    gives=ANY_OP,
+    exactness=Exactness.EXACT,
+    rank=23,
+    source=operator("Constant"),
+    pytorch="weight.to_dense()",
+)
+def dense_constant(at: Site) -> tuple[str, ...]:
+    """The node with its sparse constants in dense form."""
+    sparse = {name: isinstance(at.facts.stored(name), onnx.SparseTensorProto) for name in at.inputs()}
+    at.demand(any(sparse.values()), "it reads no sparse constant")
+    node = onnx.NodeProto()
+    node.CopyFrom(at.node)
+    node.name = at.fresh(node.op_type)
+    node.output[:] = [at.fresh(f"output_{slot}") if name else "" for slot, name in enumerate(node.output)]
+    node.input[:] = [
+        at.constant(value) if sparse.get(name) and (value := at.facts.value(name)) is not None else name
+        for name in node.input
+    ]
+    at.add(node)
+    return tuple(node.output)
+
+
+RULES = (fold, dense_constant)

@@ -1,0 +1,105 @@
+"""The proof finds what differs between two models, and says how much."""
+
+from math import inf, nan
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from instances import node
+
+from onnxbisect.errors import ModelError
+from onnxbisect.proof import Tolerance, compare, difference, edge_feeds, random_feeds
+from onnxbisect.rewrites import Bound, Exactness, Rule, Site, apply, rule
+
+EQUAL = Tolerance(absolute=0, relative=0)
+NUMBERS = st.floats(width=32)
+
+
+def array(*values: float, dtype: type = np.float32) -> np.ndarray:
+    return np.array(values, dtype)
+
+
+def test_differences_are_told_as_they_are() -> None:
+    found = difference("y", array(1, -4, 0), array(1.5, -4, 0), EQUAL)
+    assert (found.absolute, found.relative, found.unlike, found.beyond) == (0.5, 0.125, 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "unlike"),
+    [((nan,), (nan,), 0), ((inf,), (inf,), 0), ((inf,), (-inf,), 1), ((nan,), (0.0,), 1), ((1e38,), (inf,), 1)],
+)
+def test_nan_and_infinity_agree_with_themselves_only(
+    before: tuple[float, ...], after: tuple[float, ...], unlike: int
+) -> None:
+    found = difference("y", array(*before), array(*after), Tolerance())
+    assert (found.unlike, found.agrees) == (unlike, not unlike)
+
+
+def test_large_integers_are_not_rounded_into_agreement() -> None:
+    big = 2**62
+    assert not difference("y", array(big, dtype=np.int64), array(big + 1, dtype=np.int64), EQUAL).agrees
+    assert difference("y", array(big, dtype=np.int64), array(big, dtype=np.int64), EQUAL).agrees
+
+
+def test_another_shape_or_dtype_is_no_agreement() -> None:
+    assert difference("y", array(1), array(1, 2), Tolerance()).form == "the shape (1,) became (2,)"
+    assert not difference("y", array(1), array(1, dtype=np.float64), Tolerance()).agrees
+    assert not difference("y", np.array([True]), np.array([False]), Tolerance()).agrees
+
+
+@given(st.lists(st.tuples(NUMBERS, NUMBERS), min_size=1, max_size=6))
+def test_agreement_without_tolerance_is_equality(pairs: list[tuple[float, float]]) -> None:
+    before, after = array(*[a for a, _ in pairs]), array(*[b for _, b in pairs])
+    same = bool(((before == after) | (np.isnan(before) & np.isnan(after))).all())
+    assert difference("y", before, after, EQUAL).agrees == same
+
+
+def _rule(wrong: bool) -> Rule:
+    @rule("neg", takes="Neg", gives="Mul", exactness=Exactness.EXACT, bound=Bound(), rank=0, source="", pytorch="")
+    def neg(at: Site) -> str:
+        """Mul by -1, or nearly."""
+        return at.op("Mul", at.input(0), at.scalar(-1.001 if wrong else -1))
+
+    return neg
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_a_rule_that_is_wrong_on_purpose_is_found_out(wrong: bool) -> None:
+    instance = node("Neg", np.zeros((4, 5), np.float32))
+    after = apply(instance.model, {"n": _rule(wrong)})
+    found = compare(instance.model, after, random_feeds(instance.model.graph.input, 3))
+    assert found.samples == 3
+    assert found.agrees is not wrong
+    (only,) = found.differences
+    assert bool(only.absolute) is wrong
+
+
+def test_a_rule_that_is_wrong_at_edges_only_is_found_out_by_edges() -> None:
+    """x·x/x is x, but for 0."""
+
+    @rule("silly", takes="Identity", gives="", exactness=Exactness.EXACT, rank=0, source="", pytorch="")
+    def silly(at: Site) -> str:
+        """x times x by x."""
+        return at.op("Div", at.op("Mul", at.input(0), at.input(0)), at.input(0))
+
+    instance = node("Identity", np.zeros((40,), np.float32))
+    after = apply(instance.model, {"n": silly})
+    assert compare(instance.model, after, random_feeds(instance.model.graph.input, 2)).agrees
+    found = compare(instance.model, after, edge_feeds(instance.model.graph.input, 2))
+    assert not found.agrees
+    assert found.differences[0].unlike > 0
+
+
+def test_models_that_cannot_be_compared_are_said_in_a_sentence() -> None:
+    one, other = (node(op, np.zeros(3, np.float32)).model for op in ("Neg", "Abs"))
+    other.graph.output[0].name = other.graph.node[0].output[0] = "z"
+    with pytest.raises(ModelError, match=r"different outputs: 'y0' is in one of them only"):
+        compare(one, other, [])
+    broken = onnx.ModelProto()
+    broken.CopyFrom(one)
+    broken.graph.node[0].op_type = "NoSuchOp"
+    with pytest.raises(ModelError, match="onnxruntime does not load"):
+        compare(one, broken, [], folder=Path())
