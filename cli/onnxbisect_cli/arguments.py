@@ -24,6 +24,14 @@ class Format(StrEnum):
     GITLAB = "gitlab"
 
 
+class ListFormat(StrEnum):
+    """The forms of a list."""
+
+    TEXT = "text"
+    JSON = "json"
+    MD = "md"
+
+
 def key_values(pairs: Iterable[str], option: str) -> dict[str, str]:
     """`KEY=VALUE` pairs; a key may be given once."""
     found: dict[str, str] = {}

@@ -14,7 +14,7 @@ import typer
 
 from onnxbisect.errors import OnnxBisectError
 from onnxbisect_cli import arguments, backend_commands, service_commands
-from onnxbisect_cli.arguments import Format
+from onnxbisect_cli.arguments import Format, ListFormat
 
 app = typer.Typer(
     name="onnx-bisect",
@@ -193,6 +193,60 @@ def op_table_command(
         keep=not no_cache,
     )
     raise typer.Exit(op_table.measure(request))
+
+
+@app.command("rules")
+def rules_command(
+    match: Annotated[
+        Path | None,
+        typer.Option("--match", metavar="MODEL", help="Show where in this model rules would apply; changes nothing."),
+    ] = None,
+    input_shape: InputShapes = None,
+    form: Annotated[ListFormat, typer.Option("--format", help="What standard output gets.")] = ListFormat.TEXT,
+) -> None:
+    """List the rules that replace an op by others, with what each promises of the numbers."""
+    from onnxbisect_cli import rule_list
+
+    if match is None:
+        rule_list.show(form)
+    else:
+        rule_list.match(match, arguments.shapes(input_shape or ()), form)
+
+
+@app.command("compare-outputs")
+def compare_outputs_command(
+    before: Annotated[Path, typer.Argument(metavar="A.onnx", help="An ONNX file.")],
+    after: Annotated[Path, typer.Argument(metavar="B.onnx", help="Another with the same inputs and outputs.")],
+    input_shape: InputShapes = None,
+    samples: Annotated[
+        Path | None,
+        typer.Option(
+            "--samples",
+            metavar="PATH",
+            help="A folder, zip or tar of samples of the inputs, .npz keyed by their names.",
+        ),
+    ] = None,
+    count: Annotated[int, typer.Option("--count", min=1, help="Random inputs, and as many with edge values.")] = 4,
+    absolute: Annotated[float, typer.Option("--absolute", min=0, help="Difference allowed to every number.")] = 1e-6,
+    relative: Annotated[
+        float,
+        typer.Option("--relative", min=0, help="And beside it, as a share of the output's largest magnitude."),
+    ] = 1e-4,
+    form: Annotated[ListFormat, typer.Option("--format", help="What standard output gets.")] = ListFormat.TEXT,
+) -> None:
+    """Compare the numbers of two models in onnxruntime. Exit status: 0 they agree, 1 they differ, 2 bad input."""
+    from onnxbisect.proof import Tolerance
+    from onnxbisect_cli import output_comparison
+
+    request = output_comparison.Request(
+        before=before,
+        after=after,
+        input_shapes=arguments.shapes(input_shape or ()),
+        samples=samples,
+        count=count,
+        tolerance=Tolerance(absolute=absolute, relative=relative),
+    )
+    raise typer.Exit(output_comparison.run(request, form))
 
 
 @app.command("report")

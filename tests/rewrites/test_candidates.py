@@ -18,8 +18,8 @@ RULES = {rule.id: rule for rule in installed().rules}
 def test_candidates_come_in_order_of_rank_with_their_exactness() -> None:
     instance = node("Gather", np.zeros((2, 3), np.float32), Constant(np.array(1)), axis=1)
     found = candidates(Facts.inferred(instance.model), instance.model.graph.node[0], RULES.values())
-    assert [it.rule.id for it in found] == ["gather-matmul", "gather-slice", "gather-vector", "index-int32"]
-    assert [it.rule.exactness for it in found] == ["domain", "exact", "exact", "exact"]
+    assert [it.rule.id for it in found] == ["gather-slice", "gather-vector", "gather-matmul", "index-int32"]
+    assert [it.rule.exactness for it in found] == ["exact", "exact", "domain", "exact"]
 
 
 def test_what_does_not_apply_is_said_with_a_reason() -> None:

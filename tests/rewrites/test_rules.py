@@ -58,6 +58,21 @@ def test_outside_of_its_condition_the_rule_does_not_match(name: str) -> None:
     refuses()
 
 
+@pytest.mark.parametrize("rule", [rule for rule in RULES.values() if rule.domain], ids=lambda rule: rule.id)
+def test_a_domain_leaves_something_out(rule: Rule) -> None:
+    assert rule.exactness is Exactness.DOMAIN
+    assert rule.domain is not None
+    hard = [[np.array([value], np.float32)] * 3 for value in (np.nan, -np.inf, 0.0)]
+    assert not all(rule.domain.holds(values) for values in hard)
+    assert not rule.domain.holds([None, None, None])
+
+
+def test_what_is_exact_states_no_bound_and_what_is_not_states_one() -> None:
+    for rule in RULES.values():
+        assert bool(rule.bound.text) or rule.exactness in (Exactness.EXACT, Exactness.DOMAIN), rule.id
+        assert not rule.bound.text or rule.exactness is not Exactness.EXACT, rule.id
+
+
 def demand_promise(rule: Rule, instance: Instance) -> None:
     """The rewritten model is valid, has the ops that the rule names, and numbers within its bound."""
     result = apply(instance.model, {"n": rule}, Facts.inferred(instance.model, known=instance.known))

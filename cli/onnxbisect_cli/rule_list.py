@@ -1,0 +1,147 @@
+"""`onnx-bisect rules`: the rewrite rules, and where in a model they would apply."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TypedDict
+
+from onnxbisect.model import load
+from onnxbisect.model.scopes import is_constant, qualified
+from onnxbisect.report.text import clean, clip_left, plural
+from onnxbisect.rewrites import BrokenRules, Facts, Refusal, Rewrite, Rule, installed, judged
+from onnxbisect_backends.probing.forked import forked
+from onnxbisect_cli import table
+from onnxbisect_cli.arguments import ListFormat
+
+#: Rules that take any op apply to few nodes; where one does not, that is no news.
+_ANY = "*"
+#: Ops that are listed in a cell; the rest is counted, and in the JSON form.
+_MOST_OPS = 6
+
+
+class RuleRow(TypedDict):
+    """A rule as JSON."""
+
+    id: str
+    takes: list[str]
+    gives: list[str]
+    exactness: str
+    bound: str
+    domain: str
+    summary: str
+    pytorch: str
+    source: str
+    rank: int
+
+
+class MatchRow(TypedDict):
+    """A rule that applies at a node, or does not and why, as JSON."""
+
+    node: str
+    op: str
+    rule: str
+    exactness: str
+    gives: list[str]
+    refused: str
+
+
+def show(form: ListFormat) -> None:
+    """All rules, ordered by how often users needed them; then the packages whose rules cannot be loaded."""
+    found = installed()
+    if form is ListFormat.JSON:
+        broken = [{"name": it.name, "origin": it.origin, "reason": it.reason} for it in found.broken]
+        print(json.dumps({"rules": [row(rule) for rule in found.rules], "broken": broken}, indent=2))
+        return
+    if form is ListFormat.MD:
+        print("\n".join(markdown(found.rules)))
+        return
+    table.show(
+        ("rule", "takes", "exactness", "gives", "PyTorch"),
+        [(rule.id, _ops(rule.takes), rule.exactness, _ops(rule.gives), rule.pytorch) for rule in found.rules],
+    )
+    _warn(found.broken)
+
+
+def match(path: Path, input_shapes: Mapping[str, Sequence[int]], form: ListFormat) -> None:
+    """Each rule that would apply at a node of the model. Changes nothing; raises ModelError."""
+    found = installed()
+    model = load(path, input_shapes=input_shapes, bounded=forked)
+    facts = Facts.of(model)
+    rows = []
+    for node in model.proto.graph.node:
+        if is_constant(node):
+            continue
+        for it in judged(facts, node, found.rules):
+            if isinstance(it, Refusal) and _ANY in it.rule.takes:
+                continue
+            rows.append(_match_row(node.name, qualified(node), it))
+    if form is ListFormat.JSON:
+        print(json.dumps({"matches": rows}, indent=2))
+        return
+    applying = [it for it in rows if not it["refused"]]
+    columns = ("node", "op", "rule", "exactness", "gives")
+    cells = [(clip_left(it["node"], 60), it["op"], it["rule"], it["exactness"], _ops(it["gives"])) for it in applying]
+    if form is ListFormat.MD:
+        print("\n".join(_markdown(columns, cells)))
+        return
+    table.show(columns, cells)
+    nodes = len({it["node"] for it in applying})
+    print(f"{plural(len(applying), 'rewrite')} at {plural(nodes, 'node')}; the model was not changed.")
+    _warn(found.broken)
+
+
+def row(rule: Rule) -> RuleRow:
+    """A rule as JSON."""
+    return RuleRow(
+        id=rule.id,
+        takes=list(rule.takes),
+        gives=list(rule.gives),
+        exactness=rule.exactness,
+        bound=rule.bound.text,
+        domain=rule.domain.text if rule.domain else "",
+        summary=rule.summary,
+        pytorch=rule.pytorch,
+        source=rule.source,
+        rank=rule.rank,
+    )
+
+
+def markdown(rules: Iterable[Rule]) -> Iterator[str]:
+    """The table of docs/rules.md."""
+    cells = []
+    for rule in rules:
+        promise = "; ".join(part for part in (rule.bound.text, rule.domain.text if rule.domain else "") if part)
+        exactness = f"{rule.exactness}: {promise}" if promise else str(rule.exactness)
+        made = (_ops(rule.takes), rule.summary, exactness, _ops(rule.gives), f"`{rule.pytorch}`")
+        cells.append((f"[`{rule.id}`]({rule.source})", *made))
+    yield from _markdown(("rule", "takes", "what it puts there", "exactness", "gives", "PyTorch"), cells)
+
+
+def _markdown(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    yield f"| {' | '.join(columns)} |"
+    yield f"|{' --- |' * len(columns)}"
+    for cells in rows:
+        yield f"| {' | '.join(clean(cell).replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+def _match_row(node: str, op: str, found: Rewrite | Refusal) -> MatchRow:
+    made = [] if isinstance(found, Refusal) else list(dict.fromkeys(map(qualified, found.replacement.nodes)))
+    return MatchRow(
+        node=node,
+        op=op,
+        rule=found.rule.id,
+        exactness=found.rule.exactness,
+        gives=made,
+        refused=found.reason if isinstance(found, Refusal) else "",
+    )
+
+
+def _ops(ops: Sequence[str], most: int = _MOST_OPS) -> str:
+    shown = ["any op" if op == _ANY else op for op in ops[:most]]
+    more = f" and {len(ops) - most} more" if len(ops) > most else ""
+    return ", ".join(shown) + more if ops else "a constant"
+
+
+def _warn(broken: Iterable[BrokenRules]) -> None:
+    for it in broken:
+        print(clean(f"The rules of {it.name} ({it.origin}) cannot be loaded: {it.reason}"))
