@@ -56,7 +56,8 @@ class Outcome:
     """What one compile left behind, before anybody judges it.
 
     Exactly one of these tells how it ended: `exit_code`, `signal`, `timed_out`, or `broken` (the compiler could
-    not be started or the machine failed it: a sentence). `over_memory` says that the signal was ours, sent at
+    not be started or the machine failed it: a sentence). `interrupted` says that somebody ended it, and `short` that it
+    met a full disk: asked again, it may well end. `over_memory` says that the signal was ours, sent at
     `Limits.memory_bytes`. `log` is stdout and stderr together, decoded with
     replacement and cut to `Limits.log_bytes`; `log_truncated` says so. `artifacts` are files below the work
     directory, relative to it. `peak_memory` is in bytes, of the whole process tree, 0 where unknown.
@@ -67,6 +68,8 @@ class Outcome:
     over_memory: bool = False
     timed_out: bool = False
     broken: str = ""
+    interrupted: bool = False
+    short: bool = False
     seconds: float = 0.0
     peak_memory: int = 0
     log: str = ""

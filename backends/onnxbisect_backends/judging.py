@@ -22,21 +22,30 @@ _NO_MEMORY = re.compile(
 
 #: How a wrapper reports that the program inside was killed.
 _KILLED = 137
+#: Signals that programs do not send themselves, but people, and systems that stop.
+_OUTSIDE = (signals.SIGKILL, signals.SIGTERM, signals.SIGINT, signals.SIGHUP, signals.SIGQUIT)
+
+
+def killed_from_outside(outcome: Outcome) -> bool:
+    """Whether somebody else ended the compile, or the kernel for want of memory."""
+    shot = outcome.signal in _OUTSIDE or outcome.exit_code == _KILLED
+    return outcome.interrupted or (shot and not outcome.over_memory)
 
 
 def unfinished(outcome: Outcome) -> Verdict | None:
     """The verdict where the compile says nothing about the model: never started, stopped, timed out, shot, or
     refused memory.
 
-    Nobody but we, the kernel for want of memory, and an administrator sends SIGKILL; where it was not we, the same
-    compile may well end on another day, or with fewer beside it.
+    Nobody but we, the kernel for want of memory, and an administrator sends SIGKILL, or SIGTERM; where it was not we,
+    the same compile may well end on another day, or with fewer beside it.
     """
     if outcome.broken:
-        return Verdict(status=Status.UNRESOLVED, kind=Kind.ERROR, message=outcome.broken, seconds=outcome.seconds)
+        kind = Kind.RESOURCE if outcome.short else Kind.ERROR
+        return Verdict(status=Status.UNRESOLVED, kind=kind, message=outcome.broken, seconds=outcome.seconds)
     if outcome.timed_out:
         message = f"Still compiling after {outcome.seconds:.0f} seconds, then killed; raise the time limit to know."
         return Verdict(status=Status.UNRESOLVED, kind=Kind.TIMEOUT, message=message, seconds=outcome.seconds)
-    if not outcome.over_memory and (outcome.signal == signals.SIGKILL or outcome.exit_code == _KILLED):
+    if killed_from_outside(outcome):
         message = (
             f"Killed from outside, holding {outcome.peak_memory >> 20} MB: mostly the kernel's way when memory runs "
             f"out; try fewer compiles at a time, or more memory."

@@ -86,7 +86,8 @@ def run(
     answer = _ask_supervisor(json.dumps(order).encode() + b"\n", time.monotonic() + limits.wall_seconds + _GRACE)
     head, _, log = answer.partition(b"\n")
     if not head:
-        return Outcome(broken=f"The process that watches over '{argv[0]}' was killed; nothing is known of the compile.")
+        what = f"The process that watches over '{argv[0]}' was killed; nothing is known of the compile."
+        return Outcome(broken=what, interrupted=True)
     outcome = _outcome(json.loads(head), log.decode(errors="replace"), argv[0])
     if confinement is not None and outcome.exit_code and _READ_ONLY in outcome.log:
         reason = f"'{argv[0]}' failed, and wrote where an isolated compile may not: outside of its work directory."
@@ -138,11 +139,12 @@ def brought_home(outcome: Outcome, probe: Path, workdir: Path, tool: Path | None
 
     Paths of one compile differ from those of the next; without them the same compile has the same log everywhere.
     Nor are those of files below `tool`, the folder where the compiler is installed, anybody's but this user's.
-    `probe` is the path that the command was given; where it is in `workdir`, it is no artifact. A compile that the
-    disk failed comes back as `broken`.
+    `probe` is the path that the command was given; where it is in `workdir`, it is no artifact. A compile that
+    filled the disk, or met a full one, comes back as `broken`; ShortageError where the disk is full of other things.
     """
     if not outcome.broken and (trouble := disk_trouble(workdir, "" if outcome.exit_code == 0 else outcome.log)):
-        outcome = replace(outcome, broken=trouble, exit_code=None, signal=None, timed_out=False, over_memory=False)
+        outcome = replace(outcome, broken=trouble, short=True, exit_code=None, signal=None)
+        outcome = replace(outcome, timed_out=False, over_memory=False)
     log = outcome.log.replace(str(probe), "model.onnx").replace(str(workdir), ".")
     log = log if tool is None else log.replace(f"{tool}/", "")
     artifacts = tuple(path for path in written(workdir) if workdir / path != probe)
@@ -235,7 +237,7 @@ def _outcome(head: dict[str, Any], log: str, command: str) -> Outcome:
     known = {"seconds": head["seconds"], "peak_memory": head["peak_memory"]}
     text = {"log": log, "log_truncated": head["truncated"]}
     if broken:
-        return Outcome(broken=broken, **known, **text)
+        return Outcome(broken=broken, interrupted=head["cancelled"], **known, **text)
     if head["over_memory"]:
         return Outcome(signal=9, over_memory=True, **known, **text)
     if head["timed_out"]:

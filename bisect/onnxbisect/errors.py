@@ -24,6 +24,14 @@ class OptionError(OnnxBisectError):
     """An option of the command, a backend or a profile is unknown or has a value that it cannot have."""
 
 
+class ShortageError(OnnxBisectError):
+    """This machine is short of something, such as room on its disk. That says nothing about the model, and ends no
+    search with a verdict: it can go on when there is enough again.
+    """
+
+    exit_code: ClassVar[int] = 3
+
+
 class BackendUnusableError(OnnxBisectError):
     """The compiler cannot be called here; the text says what to install."""
 

@@ -6,8 +6,9 @@ again if nobody has heeded it until then, each time after twice as long, so that
 
 from datetime import datetime, timedelta
 
-from sqlalchemy import ColumnElement, or_
+from sqlalchemy import ColumnElement
 
+from onnxbisect_db import leases
 from onnxbisect_db.tables import Rung
 
 #: How long the first ring is waited for.
@@ -37,4 +38,4 @@ def last_rung(row: Rung) -> datetime | None:
 
 def due(table: type[Rung], at: datetime) -> ColumnElement[bool]:
     """Rows for which it is time to ring."""
-    return or_(table.ring_at.is_(None), table.ring_at <= at)
+    return leases.is_free(table.ring_at, at)

@@ -47,6 +47,8 @@ class Claim:
     attempt: int
     why: str
     key: str | None
+    #: Whether it is asked once more since a process died of it: in a new process, with nothing beside it.
+    alone: bool
 
     def question(self, key: str) -> Question:
         """What an answer is kept under, once the key is known."""
@@ -125,6 +127,7 @@ def _claim(job: Job, search: Search, probe: Probe, model: Model) -> Claim:
         attempt=probe.attempt,
         why=probe.why,
         key=probe.key,
+        alone=probe.crashes > 0,
     )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import or_, select, update
 from sqlalchemy.orm import Session
 
-from onnxbisect_db import bells
+from onnxbisect_db import bells, leases
 from onnxbisect_db.database import now
 from onnxbisect_db.states import DeliveryState, EventType
 from onnxbisect_db.tables import Delivery, Endpoint
@@ -125,7 +125,7 @@ def claim(session: Session, delivery_id: str, *, seconds: float) -> Sending | No
     ).one_or_none()
     if found is None or found.state != DeliveryState.PENDING or found.due_at > at:
         return None
-    if found.lease_until is not None and found.lease_until > at:
+    if leases.lasts(found.lease_until, at):
         return None
     endpoint = session.get_one(Endpoint, found.endpoint_id)
     found.claims += 1
@@ -204,7 +204,7 @@ def ring(session: Session, limit: int = 1000) -> list[str]:
     waiting = (
         select(Delivery)
         .where(Delivery.state == DeliveryState.PENDING, Delivery.due_at <= at, bells.due(Delivery, at))
-        .where(or_(Delivery.lease_until.is_(None), Delivery.lease_until <= at))
+        .where(leases.is_free(Delivery.lease_until, at))
         .order_by(Delivery.due_at)
         .limit(limit)
         .with_for_update(skip_locked=True)

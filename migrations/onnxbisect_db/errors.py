@@ -1,6 +1,6 @@
 """What callers of the database can do wrong, or be told of. Every text is for the user."""
 
-from onnxbisect.errors import OnnxBisectError
+from onnxbisect.errors import OnnxBisectError, ShortageError
 
 
 class SchemaError(OnnxBisectError):
@@ -35,7 +35,7 @@ class TooLargeError(OnnxBisectError):
     """A file is larger than allowed."""
 
 
-class DiskFullError(OnnxBisectError):
+class DiskFullError(ShortageError):
     """Less disk is left than must stay free."""
 
 

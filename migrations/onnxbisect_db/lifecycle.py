@@ -6,7 +6,7 @@ from sqlalchemy import delete, select, update
 from sqlalchemy.orm import Session
 
 from onnxbisect.verdict import Status
-from onnxbisect_db import bells, events, locking
+from onnxbisect_db import bells, events, locking, trouble
 from onnxbisect_db.database import now
 from onnxbisect_db.errors import JobStateError
 from onnxbisect_db.states import EventType, JobState, ProbeState, Stage
@@ -100,7 +100,8 @@ def retry(session: Session, job_id: str, tenant: str) -> Job | None:
         search.fault = search.identity = search.universe = search.graph = search.report = None
         search.tool, search.version, search.units = "", "", 0
         search.files, search.found = {}, {}
-        search.calls, search.round, search.expected, search.losses = 0, 0, 0.0, 0
+        search.calls, search.round, search.expected = 0, 0, 0.0
+        trouble.forget(search)
         search.lease_until = search.started_at = search.ended_at = None
         search.stale = True
         bells.heeded(search)

@@ -9,14 +9,11 @@ from sqlalchemy.orm import Session
 from onnxbisect.answer import Answer
 from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect.verdict_json import to_json
-from onnxbisect_db import events, locking, searches, verdicts
+from onnxbisect_db import events, leases, locking, searches, trouble, verdicts
 from onnxbisect_db.claims import Claim
 from onnxbisect_db.database import now
 from onnxbisect_db.states import EventType, ProbeState
 from onnxbisect_db.tables import Job, Probe, Search
-
-#: Workers that may vanish with a probe before it counts as what kills them.
-MOST_LOSSES = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,22 +82,39 @@ def give_back(session: Session, claim: Claim, *, spent: bool = False, behind: st
     return True
 
 
-def lost(session: Session, claim: Claim, what: str, log: str = "") -> bool:
-    """The worker lives, and what it asked the probe with has died: that counts like a worker that vanished. `what`
-    tells it in a sentence, and `log` is what the compiler said until then. True where the probe is answered now: the
-    caller rings for the search.
+def lost(session: Session, claim: Claim, what: str) -> bool:
+    """Something was in the way that says nothing about the model, as `what` tells in a sentence: it is asked again,
+    after longer and longer pauses. False where it is not this worker's any more.
     """
     held = _held(session, claim)
-    return held is not None and _lose(
-        session, *held, f"{MOST_LOSSES} times in a row this ended without an answer: {what}", log
-    )
+    if held is None:
+        return False
+    _, _, probe = held
+    _put_back(probe)
+    trouble.lose(probe, what, now(session))
+    return True
+
+
+def crashed(session: Session, claim: Claim, what: str, log: str = "") -> bool:
+    """The process died of it that has the model, or the compiler, as `what` tells in a sentence; `log` is what the
+    compiler said until then. The first time it is asked again, alone; the second time it ends as unresolved, and its
+    job goes on around it. True where it is answered now: the caller rings for the search.
+    """
+    held = _held(session, claim)
+    if held is None:
+        return False
+    job, search, probe = held
+    if not trouble.crash(probe, what):
+        _put_back(probe)
+        return False
+    message = f"{trouble.MOST_CRASHES} times, the last time alone, this ended without an answer: {what}"
+    verdict = Verdict(status=Status.UNRESOLVED, kind=Kind.CRASH, message=message)
+    _answer(session, job, search, probe, Answer(verdict=verdict, log=log), now(session))
+    return True
 
 
 def expire(session: Session, probe_id: str) -> bool:
-    """Take it from a worker that has let its lease run out. True where it was the last time: it is answered now.
-
-    A probe that workers die of again and again ends as unresolved, and its job goes on around it.
-    """
+    """Take it from a worker that has let its lease run out, for whatever reason. False where none has."""
     known = session.get(Probe, probe_id)
     search = session.get(Search, known.search_id) if known is not None else None
     job = locking.locked(session, search.job_id) if search is not None else None
@@ -108,11 +122,12 @@ def expire(session: Session, probe_id: str) -> bool:
     probe = session.get(Probe, probe_id, with_for_update=True, populate_existing=True)
     if job is None or search is None or probe is None or probe.state != ProbeState.RUNNING:
         return False
-    if probe.lease_until is not None and probe.lease_until > now(session):
+    at = now(session)
+    if leases.lasts(probe.lease_until, at):
         return False
-    search = session.get_one(Search, probe.search_id, populate_existing=True)
-    what = f"{MOST_LOSSES} workers in a row vanished while they asked this, the last of them {probe.worker}"
-    return _lose(session, job, search, probe, what)
+    _put_back(probe)
+    trouble.lose(probe, "The worker that asked a question was gone before it had the answer.", at)
+    return True
 
 
 def _held(session: Session, claim: Claim) -> tuple[Job, Search, Probe] | None:
@@ -125,16 +140,6 @@ def _held(session: Session, claim: Claim) -> tuple[Job, Search, Probe] | None:
         return None
     probe, search = found
     return job, search, probe
-
-
-def _lose(session: Session, job: Job, search: Search, probe: Probe, what: str, log: str = "") -> bool:
-    probe.losses += 1
-    if probe.losses < MOST_LOSSES:
-        _put_back(probe)
-        return False
-    verdict = Verdict(status=Status.UNRESOLVED, kind=Kind.CRASH, message=what)
-    _answer(session, job, search, probe, Answer(verdict=verdict, log=log), now(session))
-    return True
 
 
 def _put_back(probe: Probe) -> None:

@@ -13,8 +13,9 @@ from datetime import UTC, datetime, timedelta
 from sqlalchemy import Select, and_, bindparam, case, func, or_, select
 from sqlalchemy.orm import Session, aliased
 
-from onnxbisect_db import locking
+from onnxbisect_db import leases, locking
 from onnxbisect_db.columns import Moment
+from onnxbisect_db.database import now
 from onnxbisect_db.insertion import insert_if_new
 from onnxbisect_db.states import ProbeState, Stage
 from onnxbisect_db.tables import Job, Probe, Queue, Search
@@ -76,9 +77,18 @@ def lengths(session: Session) -> dict[str, Length]:
     }
 
 
+def due(session: Session) -> dict[str, int]:
+    """By backend, how many probes may be taken now: not those that are tried again later."""
+    queued = (Probe.state == ProbeState.QUEUED, leases.is_free(Probe.retry_at, now(session)))
+    probes = select(Search.backend, func.count()).select_from(Probe).join(Search, Search.id == Probe.search_id)
+    counted = probes.where(*queued)
+    return dict(session.execute(counted.group_by(Search.backend).order_by(Search.backend)).all())
+
+
 def waiting(session: Session, backend: str) -> bool:
-    """Whether anything is queued for the backend."""
-    mine = (Search.backend == backend, Search.stage == Stage.SEARCH, Probe.state == ProbeState.QUEUED)
+    """Whether anything is queued for the backend that may be taken now."""
+    queued = (Probe.state == ProbeState.QUEUED, leases.is_free(Probe.retry_at, now(session)))
+    mine = (Search.backend == backend, Search.stage == Stage.SEARCH, *queued)
     found = select(Probe.id).join(Search, Search.id == Probe.search_id).where(*mine).limit(1)
     return session.scalars(found).one_or_none() is not None
 
@@ -87,11 +97,23 @@ def others_wait(session: Session, backend: str, backends: Collection[str]) -> bo
     """Whether a worker of these backends is waited for with anything but probes of this one: with a model that is to be
     read, or with probes of another.
     """
-    to_read = (Search.stage == Stage.PREPARE, Search.lease_until.is_(None), Search.backend.in_({backend, *backends}))
+    at = now(session)
+    free = (Search.lease_until.is_(None), leases.is_free(Search.retry_at, at))
+    to_read = (Search.stage == Stage.PREPARE, *free, Search.backend.in_({backend, *backends}))
     asking = (Search.stage == Stage.SEARCH, Search.backend.in_({*backends} - {backend}))
-    queued = select(Probe.id).where(Probe.search_id == Search.id, Probe.state == ProbeState.QUEUED).exists()
+    mine = (Probe.search_id == Search.id, Probe.state == ProbeState.QUEUED, leases.is_free(Probe.retry_at, at))
+    queued = select(Probe.id).where(*mine).exists()
     found = select(Search.id).where(or_(and_(*to_read), and_(*asking, queued))).limit(1)
     return session.scalars(found).one_or_none() is not None
+
+
+def others_run(session: Session, worker: str, probe_id: str) -> bool:
+    """Whether the worker has other probes in hand that one waits for which is to be asked alone. Of two such, the one
+    with the lower id goes first.
+    """
+    before = or_(Probe.crashes == 0, Probe.id < probe_id)
+    others = (Probe.state == ProbeState.RUNNING, Probe.worker == worker, Probe.id != probe_id, before)
+    return session.scalars(select(Probe.id).where(*others).limit(1)).one_or_none() is not None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,6 +145,7 @@ def best(session: Session, queue: Queue, hand: Hand, at: datetime, *, wait: bool
     """
     overdue = at - PATIENCE if hand.warm else datetime.max.replace(tzinfo=UTC)
     facts = {"backend": queue.backend, "worker": hand.worker, "warm": list(hand.warm), "overdue": overdue}
+    facts |= {"at": at, "far": at + leases.LONGEST}
     bounds = {"of_backend": queue.at_most, "of_worker": hand.at_most}
     given = {**facts, **{name: _BOUNDLESS if it is None else it for name, it in bounds.items()}}
     found = session.execute(_CHOICE_OF_ALL if wait else _CHOICE, given).one_or_none()
@@ -136,10 +159,12 @@ def best(session: Session, queue: Queue, hand: Hand, at: datetime, *, wait: bool
 def _choice() -> Select[Job, str]:
     twin = aliased(Probe)
     asking = select(twin.id).where(twin.id == Probe.waits_for, twin.state == ProbeState.RUNNING)
-    # queued, and not behind another probe that is finding out the very same
+    at, far = bindparam("at", type_=Moment()), bindparam("far", type_=Moment())
+    # queued, not to be tried again only later, and not behind another probe that is finding out the very same
     free = and_(
         Probe.search_id == Search.id,
         Probe.state == ProbeState.QUEUED,
+        or_(Probe.retry_at.is_(None), Probe.retry_at <= at, Probe.retry_at > far),
         or_(Probe.waits_for.is_(None), ~asking.exists()),
     )
     wanted = select(Probe.id).where(free, Probe.speculative.is_(False)).exists()
@@ -154,6 +179,8 @@ def _choice() -> Select[Job, str]:
     of_backend = select(func.coalesce(func.sum(running.c.probes), 0)).scalar_subquery()
     in_hand = (Probe.state == ProbeState.RUNNING, Probe.worker == bindparam("worker"))
     of_worker = select(func.count()).select_from(Probe).where(*in_hand).scalar_subquery()
+    # a probe that has crashed is asked again with nothing beside it
+    alone = select(Probe.id).where(*in_hand, Probe.crashes > 0)
     overdue = func.coalesce(Job.served_at, Search.started_at) <= bindparam("overdue", type_=Moment())
     at_hand = or_(Search.universe.in_(bindparam("warm", expanding=True)), overdue)
     return (
@@ -164,6 +191,7 @@ def _choice() -> Select[Job, str]:
             *(Search.stage == Stage.SEARCH, Search.backend == bindparam("backend")),
             *(of_backend < bindparam("of_backend"), of_worker < bindparam("of_worker")),
             select(Probe.id).where(free).exists(),
+            ~alone.exists(),
         )
         .order_by(
             case((wanted, 0), else_=1),

@@ -77,7 +77,7 @@ def _each(database: Database, find: Callable[[Session], list[str]], do: Callable
 
 
 def _expired_probes(session: Session) -> list[str]:
-    lost = (Probe.state == ProbeState.RUNNING, Probe.lease_until <= now(session))
+    lost = (Probe.state == ProbeState.RUNNING, leases.is_over(Probe.lease_until, now(session)))
     return list(session.scalars(select(Probe.id).where(*lost).order_by(Probe.lease_until).limit(_AT_A_TIME)))
 
 
@@ -105,7 +105,7 @@ def _hurry(session: Session) -> None:
     waited for any longer than the first one. One for each hand, the oldest first.
     """
     at = now(session)
-    reading = (Search.stage == Stage.PREPARE, Search.lease_until > at)
+    reading = (Search.stage == Stage.PREPARE, ~leases.is_free(Search.lease_until, at))
     counted = select(Search.backend, func.count()).where(*reading).group_by(Search.backend)
     busy = {backend: count for backend, count in session.execute(counted)}  # noqa: C416 - dict() of rows has no types
     lengths = queues.lengths(session)
@@ -113,7 +113,8 @@ def _hurry(session: Session) -> None:
         running = lengths[backend].running if backend in lengths else 0
         free = hands - running - busy.get(backend, 0)
         waiting = (Search.stage == Stage.PREPARE, Search.backend == backend, Search.lease_until.is_(None))
-        for search in session.scalars(select(Search).where(*waiting).order_by(Search.id).limit(max(free, 0))):
+        due = leases.is_free(Search.retry_at, at)
+        for search in session.scalars(select(Search).where(*waiting, due).order_by(Search.id).limit(max(free, 0))):
             rung = bells.last_rung(search)
             if rung is not None and at - rung >= bells.FIRST:
                 session.execute(update(Search).where(Search.id == search.id).values(ring_at=None))
@@ -124,7 +125,7 @@ def _wants_a_turn(at: datetime) -> ColumnElement[bool]:
     asked = (ProbeState.QUEUED, ProbeState.RUNNING)
     open_probe = select(Probe.id).where(Probe.search_id == Search.id, Probe.state.in_(asked))
     return or_(
-        Search.lease_until <= at,
+        leases.is_over(Search.lease_until, at),
         and_(Search.lease_until.is_(None), or_(Search.stale, ~open_probe.exists())),
     )
 
@@ -134,7 +135,7 @@ def _ring(session: Session, search_id: str) -> SearchBell | None:
     job = locking.locked(session, known.job_id) if known is not None else None
     search = session.get(Search, search_id, populate_existing=True) if job is not None else None
     at = now(session)
-    if search is None or search.stage == Stage.OVER or (search.ring_at is not None and search.ring_at > at):
+    if search is None or search.stage == Stage.OVER or leases.lasts(search.ring_at, at):
         return None
     bells.rung(search, at)
     return SearchBell(search_id=search.id, stage=Stage(search.stage), backend=search.backend)
@@ -142,13 +143,13 @@ def _ring(session: Session, search_id: str) -> SearchBell | None:
 
 def _ring_queues(session: Session) -> dict[str, int]:
     """For each backend as many as have something to take and hands free; one where no worker is known."""
-    slots = workers.slots(session)
+    slots, lengths = workers.slots(session), queues.lengths(session)
     found = {}
-    for backend, length in queues.lengths(session).items():
-        free = slots.get(backend, length.running + 1) - length.running
+    for backend, due in queues.due(session).items():
+        free = slots.get(backend, lengths[backend].running + 1) - lengths[backend].running
         queue = queues.locked(session, backend)
         at = now(session)
-        if length.queued and free > 0 and (queue.ring_at is None or queue.ring_at <= at):
+        if free > 0 and not leases.lasts(queue.ring_at, at):
             bells.rung(queue, at)
-            found[backend] = min(length.queued, free)
+            found[backend] = min(due, free)
     return found

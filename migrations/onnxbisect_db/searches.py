@@ -13,14 +13,11 @@ from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
 from onnxbisect.verdict import Status
-from onnxbisect_db import bells, events, lifecycle, locking
+from onnxbisect_db import bells, events, leases, lifecycle, locking, trouble
 from onnxbisect_db.database import now
 from onnxbisect_db.errors import LostTurnError
 from onnxbisect_db.states import EventType, Fault, JobState, Stage
 from onnxbisect_db.tables import Job, Search
-
-#: Tasks that may vanish with a search in a row before it counts as what kills them.
-MOST_LOSSES = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,22 +37,24 @@ class Turn:
     identity: str | None
     universe: str | None
     started_at: datetime
+    #: Whether it is tried once more since a process died of it: in a new process.
+    alone: bool
 
 
 def claim(session: Session, search_id: str, stage: Stage, *, seconds: float) -> Turn | None:
-    """Take the search for so many seconds, if it is at that stage and nobody has it."""
+    """Take the search for so many seconds, if it is at that stage, nobody has it, and it is not to be tried again only
+    later.
+    """
     found = locking.locked_with(session, search_id)
     if found is None:
         return None
     job, search = found
     at = now(session)
-    held = search.lease_until is not None and search.lease_until > at
-    if search.stage != stage or held:
+    if search.stage != stage or leases.lasts(search.lease_until, at):
         return None
-    search.losses += search.lease_until is not None
-    if search.losses >= MOST_LOSSES:
-        search.fault = Fault.SERVICE
-        _end(session, job, search, JobState.FAILED, f"it was given up: {MOST_LOSSES} tasks in a row died of it", at)
+    if search.lease_until is not None:
+        _lose(search, "The process that worked on it was gone before it had ended.", at)
+    if leases.lasts(search.retry_at, at):
         return None
     lifecycle.start(session, job, at)
     search.state = JobState.RUNNING
@@ -78,6 +77,7 @@ def claim(session: Session, search_id: str, stage: Stage, *, seconds: float) -> 
         identity=search.identity,
         universe=search.universe,
         started_at=search.started_at,
+        alone=search.crashes > 0,
     )
 
 
@@ -105,27 +105,31 @@ def release(session: Session, turn: Turn) -> bool:
     """Let go of it. True where something has changed since it was claimed: the caller rings for it again."""
     _, search = held(session, turn)
     search.lease_until = None
-    search.losses = 0
+    trouble.forget(search)
     if search.stale:
         bells.rung(search, now(session))
     return search.stale
 
 
 def lost(session: Session, turn: Turn, what: str) -> bool:
-    """The task lives, and what it worked with has died: that counts like a task that vanished. `what` tells it in a
-    sentence. True where it is let go of, and the caller rings for it again; else it was the last time.
+    """Something was in the way that says nothing about the model, as `what` tells in a sentence: it is let go of, and
+    tried again after longer and longer pauses. True the first time: the caller rings for it at once.
+    """
+    _, search = held(session, turn)
+    return _lose(search, what, now(session))
+
+
+def crashed(session: Session, turn: Turn, what: str) -> bool:
+    """The process died of it that has the model, as `what` tells in a sentence. True the first time: it is let go of,
+    and the caller rings for it. The second time it fails.
     """
     job, search = held(session, turn)
     at = now(session)
-    search.losses += 1
-    if search.losses >= MOST_LOSSES:
+    if trouble.crash(search, what):
         search.fault = Fault.SERVICE
-        _end(session, job, search, JobState.FAILED, f"it was given up, {MOST_LOSSES} times in a row: {what}", at)
+        _end(session, job, search, JobState.FAILED, what, at)
         return False
-    search.lease_until = None
-    search.stale = True
-    bells.heeded(search)
-    bells.rung(search, at)
+    _let_go(search, at)
     return True
 
 
@@ -138,7 +142,7 @@ def mark_stale(search: Search, at: datetime) -> bool:
     search.stale = True
     bells.heeded(search)
     bells.rung(search, at)
-    return search.lease_until is None or search.lease_until <= at
+    return not leases.lasts(search.lease_until, at)
 
 
 def prepared(
@@ -192,6 +196,23 @@ def held(session: Session, turn: Turn) -> tuple[Job, Search]:
     return found
 
 
+def _lose(search: Search, what: str, at: datetime) -> bool:
+    """Whether it may be tried again at once."""
+    at_once = trouble.lose(search, what, at)
+    _let_go(search, at)
+    if not at_once:
+        search.ring_at = search.retry_at
+    return at_once
+
+
+def _let_go(search: Search, at: datetime) -> None:
+    """Somebody is to take it again, and is rung for."""
+    search.lease_until = None
+    search.stale = True
+    bells.heeded(search)
+    bells.rung(search, at)
+
+
 def _move(search: Search, stage: Stage, at: datetime) -> None:
     search.stage = stage
     search.stale = False
@@ -202,6 +223,7 @@ def _end(session: Session, job: Job, search: Search, state: JobState, problem: s
     lifecycle.drop_probes(session, search)
     search.state, search.stage, search.problem = state, Stage.OVER, problem
     search.lease_until = None
+    trouble.forget(search)
     search.ended_at = at
     facts = {"search": search.id, "state": state, "verdict": search.verdict, "problem": problem, "fault": search.fault}
     events.tell(session, job, EventType.SEARCH_ENDED, at, **facts)

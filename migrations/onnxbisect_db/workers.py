@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from sqlalchemy import bindparam, delete, func, select, update
+from sqlalchemy import bindparam, delete, func, or_, select, update
 from sqlalchemy.orm import Session
 
 from onnxbisect_db import queues
@@ -128,8 +128,11 @@ def busy(session: Session) -> dict[str, int]:
 
 
 def forget(session: Session) -> None:
-    """Drop those that have not been seen for a day."""
-    session.execute(delete(Worker).where(Worker.seen_at <= now(session) - _FORGOTTEN))
+    """Drop those that have not been seen for a day, and those that were seen before the clock was set back: who lives
+    tells of itself again.
+    """
+    at = now(session)
+    session.execute(delete(Worker).where(or_(Worker.seen_at <= at - _FORGOTTEN, Worker.seen_at > at + ALIVE)))
 
 
 _SLOTS = select(Worker.backends, Worker.unusable, Worker.slots).where(

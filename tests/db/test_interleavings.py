@@ -1,5 +1,6 @@
 """Whatever order workers, crashes and the reconciler come in: each probe is answered once, and none is lost."""
 
+from datetime import datetime, timedelta
 from typing import Any
 
 from hypothesis import HealthCheck, Phase, settings
@@ -10,10 +11,13 @@ from scenes import FAIL, LEASE, PASS, UNSURE, Clock, answer, asking, claim
 from onnxbisect_db import probes, records
 from onnxbisect_db.claims import Claim
 from onnxbisect_db.database import Database
-from onnxbisect_db.probes import MOST_LOSSES
 
 UNITS = (1, 2, 3)
 ANSWERS = {"pass": PASS, "fail": FAIL, "unresolved": UNSURE}
+
+
+def pause(losses: int) -> timedelta:
+    return timedelta(seconds=0 if losses == 1 else min(2 ** (losses - 2), 300))
 
 
 class Workers(RuleBasedStateMachine):
@@ -30,6 +34,8 @@ class Workers(RuleBasedStateMachine):
         #: By probe, the claim that may act on it, and until when its lease holds.
         self.owner: dict[str, tuple[int, Any]] = {}
         self.losses: dict[str, int] = {}
+        #: By probe that was lost, when it may be taken again.
+        self.retry_at: dict[str, datetime] = {}
         self.answers: dict[str, str] = {}
 
     def rightful(self, mine: Claim) -> bool:
@@ -38,11 +44,13 @@ class Workers(RuleBasedStateMachine):
     @rule(target=claims, worker=st.sampled_from(["a", "b"]))
     def take(self, worker: str) -> Claim | None:
         mine = claim(self.database, worker=worker)
-        free = len(UNITS) - len(self.owner) - len(self.answers)
+        waiting = sum(at > self.clock.at for at in self.retry_at.values())
+        free = len(UNITS) - len(self.owner) - len(self.answers) - waiting
         assert (mine is not None) == (free > 0)
         if mine is not None:
             assert mine.probe_id not in self.owner
             assert mine.probe_id not in self.answers
+            self.retry_at.pop(mine.probe_id, None)
             self.owner[mine.probe_id] = (mine.number, self.clock.at)
         return mine
 
@@ -83,15 +91,12 @@ class Workers(RuleBasedStateMachine):
     def expire(self) -> None:
         """The reconciler tries its hand at all of them."""
         for probe_id, (_, renewed) in list(self.owner.items()):
-            answered = self.database.run(lambda session, probe_id=probe_id: probes.expire(session, probe_id))  # type: ignore[misc]
-            if (self.clock.at - renewed).total_seconds() < LEASE:
-                assert not answered
-                continue
-            del self.owner[probe_id]
-            self.losses[probe_id] = self.losses.get(probe_id, 0) + 1
-            assert answered == (self.losses[probe_id] == MOST_LOSSES)
-            if answered:
-                self.answers[probe_id] = "unresolved"
+            expired = self.database.run(lambda session, probe_id=probe_id: probes.expire(session, probe_id))  # type: ignore[misc]
+            assert expired == ((self.clock.at - renewed).total_seconds() >= LEASE)
+            if expired:
+                del self.owner[probe_id]
+                self.losses[probe_id] = self.losses.get(probe_id, 0) + 1
+                self.retry_at[probe_id] = self.clock.at + pause(self.losses[probe_id])
 
     @invariant()
     def every_probe_is_where_it_should_be(self) -> None:
@@ -104,6 +109,7 @@ class Workers(RuleBasedStateMachine):
         """Nothing is lost: whoever goes on from here gets every answer."""
         self.clock.forward(LEASE * 2)
         self.expire()
+        self.clock.forward(300)
         while (mine := claim(self.database)) is not None:
             assert mine.probe_id not in self.answers
             assert answer(self.database, mine)

@@ -25,11 +25,10 @@ from scenes import (
 
 from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect.verdict_json import from_json
-from onnxbisect_db import claims, lifecycle, naming, probes, records, searches, verdicts
+from onnxbisect_db import claims, lifecycle, naming, probes, queues, records, searches, verdicts
 from onnxbisect_db.claims import Claim
 from onnxbisect_db.database import Database
 from onnxbisect_db.naming import Named
-from onnxbisect_db.probes import MOST_LOSSES
 from onnxbisect_db.queues import Hand
 from onnxbisect_db.states import Stage
 from onnxbisect_db.tables import Probe
@@ -95,7 +94,7 @@ def test_a_zombie_changes_nothing(database: Database, clock: Clock) -> None:
     job = asking(database, [1])
     zombie = claimed(database, worker="zombie")
     clock.forward(LEASE + 1)
-    assert not expire(database, zombie)
+    assert expire(database, zombie)
     living = claimed(database, worker="living")
     assert living.number > zombie.number
     assert not beat(database, zombie)
@@ -126,47 +125,119 @@ def test_answering_twice_is_answering_once(database: Database) -> None:
     assert read(database, job).searches[0].calls == 1
 
 
-def test_what_kills_workers_ends_unresolved_and_its_job_goes_on(database: Database, clock: Clock) -> None:
+def lost(database: Database, mine: Claim, what: str = "Its host was shot.") -> bool:
+    return database.run(lambda session: probes.lost(session, mine, what))
+
+
+def crashed(database: Database, mine: Claim, what: str = "it ate all memory.", log: str = "") -> bool:
+    return database.run(lambda session: probes.crashed(session, mine, what, log))
+
+
+def test_workers_that_vanish_say_nothing_however_many_they_are(database: Database, clock: Clock) -> None:
     job = asking(database, [1])
-    for losses in range(MOST_LOSSES):
-        mine = claimed(database, worker=f"host-{losses}")
+    for _ in range(20):
+        mine = claimed(database)
         clock.forward(LEASE + 1)
-        assert expire(database, mine) is (losses == MOST_LOSSES - 1)
+        assert expire(database, mine)
+        clock.forward(301)
+    assert answer(database, claimed(database), PASS)
+    with database.session() as session:
+        [record] = records.answered(session, job.searches[0].id)
+    assert record.verdict.passed
+
+
+def test_what_is_lost_again_and_again_is_asked_after_longer_and_longer_pauses(database: Database, clock: Clock) -> None:
+    asking(database, [1])
+    pauses = []
+    for _ in range(12):
+        began = clock.at
+        while (mine := claim(database)) is None:
+            clock.forward(1)
+        pauses.append((clock.at - began).total_seconds())
+        assert lost(database, mine)
+    assert pauses == [0, 0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 300]
+    assert state(database, mine).trouble == "Its host was shot."
+
+
+def test_a_question_whose_process_crashes_twice_is_unresolved_and_its_job_goes_on(database: Database) -> None:
+    job = asking(database, [1])
+    first = claimed(database)
+    assert not first.alone
+    assert not crashed(database, first)
+    again = claimed(database)
+    assert again.alone
+    assert crashed(database, again, log="half a l")
     assert claim(database) is None
     with database.session() as session:
         [record] = records.answered(session, job.searches[0].id)
+        assert records.log(session, again.probe_id, "") == "half a l"
     assert (record.verdict.status, record.verdict.kind) == (Status.UNRESOLVED, Kind.CRASH)
-    assert "3 workers in a row" in record.verdict.message
-    assert "host-2" in record.verdict.message
+    assert record.verdict.message.endswith("it ate all memory.")
     assert take(database, job.searches[0].id, Stage.SEARCH)
 
 
-def test_a_worker_that_stops_is_no_loss(database: Database, clock: Clock) -> None:
+def test_losses_are_no_crashes(database: Database, clock: Clock) -> None:
     asking(database, [1])
-    for _ in range(MOST_LOSSES + 2):
-        assert give_back(database, claimed(database))
+    assert not crashed(database, claimed(database))
+    for _ in range(5):
+        assert lost(database, claimed(database))
+        clock.forward(301)
     mine = claimed(database)
-    clock.forward(LEASE + 1)
-    assert not expire(database, mine)
-    assert claim(database) is not None
+    assert mine.alone
+    assert state(database, mine).crashes == 1
 
 
-def test_a_host_that_dies_counts_like_a_worker_that_vanishes(database: Database, clock: Clock) -> None:
+def test_what_crashed_is_asked_with_nothing_beside_it(database: Database) -> None:
+    asking(database, [1, 2, 3])
+    crashing, beside = claimed(database), claimed(database)
+    assert not crashed(database, crashing)
+    alone = claimed(database)
+    assert alone.probe_id == crashing.probe_id
+
+    def waits() -> bool:
+        with database.session() as session:
+            return queues.others_run(session, "w", alone.probe_id)
+
+    assert waits()
+    assert claim(database) is None  # its worker takes nothing while it is asked
+    elsewhere = claimed(database, worker="another")
+    assert answer(database, beside)
+    assert not waits()
+    assert answer(database, alone)
+    assert answer(database, elsewhere)
+
+
+def test_a_lease_that_ends_further_ahead_than_any_can_has_run_out(database: Database, clock: Clock) -> None:
+    """The clock was a day ahead, and is set back."""
     job = asking(database, [1])
-    zombie = claimed(database)
-    clock.forward(LEASE + 1)
-    assert not expire(database, zombie)
-    for losses in range(1, MOST_LOSSES):
-        mine = claimed(database)
-        with database.transaction() as session:
-            assert not probes.lost(session, zombie, "late news")
-            assert probes.lost(session, mine, "it ate all memory.", "half a l") is (losses == MOST_LOSSES - 1)
-    assert claim(database) is None
+    clock.forward(24 * 3600)
+    mine = claimed(database)
+    clock.forward(-24 * 3600)
+    assert expire(database, mine)
+    assert not answer(database, mine, FAIL)  # the fence holds
+    assert answer(database, claimed(database), PASS)
     with database.session() as session:
         [record] = records.answered(session, job.searches[0].id)
-        assert records.log(session, mine.probe_id, "") == "half a l"
-    assert (record.verdict.status, record.verdict.kind) == (Status.UNRESOLVED, Kind.CRASH)
-    assert record.verdict.message.endswith("it ate all memory.")
+    assert record.verdict.passed
+
+
+def test_a_worker_that_stops_is_no_loss(database: Database) -> None:
+    asking(database, [1])
+    for _ in range(5):
+        assert give_back(database, claimed(database))
+    assert state(database, claimed(database)).losses == 0
+
+
+def test_a_zombie_loses_nothing(database: Database, clock: Clock) -> None:
+    asking(database, [1])
+    zombie = claimed(database)
+    clock.forward(LEASE + 1)
+    assert expire(database, zombie)
+    mine = claimed(database)
+    assert not lost(database, zombie, "late news")
+    assert not crashed(database, zombie, "late news")
+    assert (state(database, mine).crashes, state(database, mine).losses) == (0, 1)
+    assert answer(database, mine)
 
 
 def test_a_probe_given_back_for_want_of_time_wakes_its_coordinator(database: Database) -> None:

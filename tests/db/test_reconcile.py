@@ -3,12 +3,11 @@
 from datetime import timedelta
 
 import pytest
-from scenes import LEASE, NPU, Clock, answer, asking, claim, claimed, end, new_job, plan, prepare, read, take
+from scenes import LEASE, NPU, Clock, answer, asking, claimed, end, new_job, plan, prepare, read, take
 from sqlalchemy import update
 
-from onnxbisect_db import endpoints, gauges, leases, workers
+from onnxbisect_db import endpoints, gauges, leases, probes, workers
 from onnxbisect_db.database import Database
-from onnxbisect_db.probes import MOST_LOSSES
 from onnxbisect_db.reconcile import LEASE_SECONDS, Bells, SearchBell, leave, reconcile
 from onnxbisect_db.states import JobState, Stage
 from onnxbisect_db.tables import Job, Search
@@ -92,16 +91,43 @@ def test_probes_of_a_dead_worker_are_rung_again(database: Database, clock: Clock
     assert (again.probe_id, again.number) == (lost.probe_id, lost.number + 1)
 
 
-def test_a_probe_that_kills_workers_lets_the_coordinator_go_on(database: Database, clock: Clock) -> None:
-    search = asking(database, [1]).searches[0].id
-    for _ in range(MOST_LOSSES):
-        claimed(database)
-        clock.forward(LEASE + 1)
-        found = bells(database)
-    assert claim(database) is None
-    clock.forward(11)
-    found = bells(database)
-    assert found.searches == (SearchBell(search_id=search, stage=Stage.SEARCH, backend=NPU),)
+def test_a_probe_that_is_to_wait_is_rung_for_when_it_is_due(database: Database, clock: Clock) -> None:
+    asking(database, [1])
+    for _ in range(6):
+        mine = claimed(database)
+        with database.transaction() as session:
+            assert probes.lost(session, mine, "Its host was shot.")
+        clock.forward(20)
+    mine = claimed(database)
+    with database.transaction() as session:
+        assert probes.lost(session, mine, "Its host was shot.")
+    clock.forward(31)
+    assert bells(database).probes == {}
+    clock.forward(1)
+    assert bells(database).probes == {NPU: 1}
+
+
+def test_nothing_stands_still_when_the_clock_is_set_back(database: Database, clock: Clock) -> None:
+    """All was going on when everything was killed, and the clock was a day ahead."""
+    clock.forward(24 * 3600)
+    running = asking(database, [1])
+    probe = claimed(database)
+    held = asking(database, [2]).searches[0].id
+    turn = take(database, held, Stage.SEARCH)
+    join(database, slots=1, name="ghost")
+    assert reconcile(database, "ghost") is not None
+    clock.forward(-24 * 3600)
+    join(database, slots=2, name="living")
+    found = reconcile(database, "living")
+    assert found is not None
+    assert [bell.search_id for bell in found.searches] == [held]
+    assert found.probes == {NPU: 2}
+    again = {claimed(database, worker="living").probe_id for _ in range(2)}
+    assert probe.probe_id in again
+    assert take(database, held, Stage.SEARCH).number == turn.number + 1
+    with database.session() as session:
+        assert [worker.id for worker in workers.listed(session)] == ["living"]
+    assert read(database, running).state == "running"
 
 
 def test_only_free_hands_are_rung_for(database: Database, clock: Clock) -> None:

@@ -27,7 +27,7 @@ from onnxbisect.search.plan import Ask
 from onnxbisect_db import plans, probes, records, searches
 from onnxbisect_db.database import Database
 from onnxbisect_db.errors import LostTurnError
-from onnxbisect_db.searches import MOST_LOSSES, Turn
+from onnxbisect_db.searches import Turn
 from onnxbisect_db.states import Stage
 
 
@@ -107,21 +107,56 @@ def test_an_answer_during_a_turn_asks_for_another_one(database: Database) -> Non
         assert not searches.release(session, turn)
 
 
-def test_a_search_that_kills_its_tasks_is_given_up(database: Database, clock: Clock) -> None:
+def test_tasks_that_vanish_say_nothing_however_many_they_are(database: Database, clock: Clock) -> None:
     job = new_job(database)
     search = job.searches[0].id
-    for _ in range(MOST_LOSSES):
-        take(database, search, Stage.PREPARE)
+    for _ in range(20):
+        while try_turn(database, search, Stage.PREPARE) is None:
+            clock.forward(60)
         clock.forward(LEASE + 1)
-    assert try_turn(database, search, Stage.PREPARE) is None
+    assert read(database, job).state == "running"
+    assert read(database, job).searches[0].trouble
+
+
+def test_a_search_that_is_lost_again_and_again_waits_longer_and_longer(database: Database, clock: Clock) -> None:
+    search = new_job(database).searches[0].id
+    pauses = []
+    for _ in range(12):
+        began = clock.at
+        while (turn := try_turn(database, search, Stage.PREPARE)) is None:
+            clock.forward(1)
+        pauses.append((clock.at - began).total_seconds())
+        with database.transaction() as session:
+            at_once = searches.lost(session, turn, "Its host was shot.")
+        assert at_once == (len(pauses) == 1)
+    assert pauses == [0, 0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 300]
+
+
+def test_a_model_whose_process_crashes_twice_fails_the_search(database: Database) -> None:
+    job = new_job(database)
+    search = job.searches[0].id
+    for crashes in range(2):
+        turn = take(database, search, Stage.PREPARE)
+        assert turn.alone == (crashes == 1)
+        with database.transaction() as session:
+            assert searches.crashed(session, turn, "It was killed by SIGSEGV.") is (crashes == 0)
     found = read(database, job)
-    assert found.state == "failed"
-    assert f"{MOST_LOSSES} tasks in a row" in found.problem
+    assert (found.state, found.problem, found.searches[0].fault) == ("failed", "It was killed by SIGSEGV.", "service")
+
+
+def test_a_turn_whose_lease_ends_further_ahead_than_any_can_is_over(database: Database, clock: Clock) -> None:
+    search = new_job(database).searches[0].id
+    clock.forward(24 * 3600)
+    turn = take(database, search, Stage.PREPARE)
+    clock.forward(-24 * 3600)
+    assert take(database, search, Stage.PREPARE).number == turn.number + 1
+    with pytest.raises(LostTurnError), database.transaction() as session:
+        searches.release(session, turn)
 
 
 def test_tasks_that_let_go_are_no_losses(database: Database, clock: Clock) -> None:
     search = asking(database, []).searches[0].id
-    for _ in range(MOST_LOSSES + 1):
+    for _ in range(6):
         take(database, search, Stage.SEARCH)
         clock.forward(LEASE + 1)
         plan(database, search, [])

@@ -38,8 +38,9 @@ class Compiler:
     #: Pieces that kill whoever compiles them.
     deadly: Callable[[UnitSet], bool] = lambda units: False
     go: Event = field(default_factory=Event)
-    #: Compilers that are still to be killed from outside.
+    #: Compilers that are still to be killed from outside, and those that are still to be refused memory.
     shot: int = 0
+    starved: int = 0
     #: Hosts that are still to be killed from outside while they read or report.
     hosts_shot: int = 0
     #: Why the model cannot be read.
@@ -68,9 +69,9 @@ class Compiler:
 
     def answer(self, units: UnitSet) -> Answer:
         with self.lock:
-            self.shot -= 1
-            if self.shot >= 0:
-                verdict = Verdict(status=Status.UNRESOLVED, kind=Kind.RESOURCE, message="Killed from outside.")
+            self.starved -= 1
+            if self.starved >= 0:
+                verdict = Verdict(status=Status.UNRESOLVED, kind=Kind.RESOURCE, message="Was refused memory.")
                 return Answer(verdict=verdict, log="half a\n")
         if not self.rule(units):
             return Answer(verdict=Verdict(status=Status.PASS), log="fine\n")
@@ -117,6 +118,11 @@ class HiddenRuleHost:
             raise HostLostError("The process that had the model was killed by signal 9.")
         if self._compiler.too_slow:
             return Asked(answer=None, compiled=True, engine_seconds=0.0)
+        with self._compiler.lock:
+            self._compiler.shot -= 1
+            if self._compiler.shot >= 0:
+                verdict = Verdict(status=Status.UNRESOLVED, kind=Kind.RESOURCE, message="Killed from outside.")
+                return Asked(answer=Answer(verdict=verdict), compiled=True, engine_seconds=0.01, interrupted=True)
         return Asked(answer=self._compiler.answer(units), compiled=True, engine_seconds=0.01)
 
     def _be_shot(self) -> None:
@@ -167,7 +173,7 @@ class HiddenRuleHosts:
         self._compiler = compiler
 
     @contextmanager
-    def lent(self, case: Case) -> Iterator[HiddenRuleHost]:
+    def lent(self, case: Case, *, new: bool = False) -> Iterator[HiddenRuleHost]:
         yield HiddenRuleHost(self._compiler, case)
 
     def warm(self) -> Collection[str]:

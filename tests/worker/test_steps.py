@@ -1,5 +1,7 @@
 """The steps of a job, called in any order, twice or never: it ends, with what the local driver finds."""
 
+import errno
+import os
 import random
 import subprocess
 import sys
@@ -11,13 +13,13 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from threading import Thread
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 from crank import NPU, Crank
-from hidden_rule import Compiler, HiddenRuleHosts, culprits_of
+from hidden_rule import Compiler, HiddenRuleHost, HiddenRuleHosts, culprits_of
 from scenes import LEASE, Clock
-from sqlalchemy import func, select, update
+from sqlalchemy import func, select
 from sqlalchemy.exc import OperationalError
 from worlds import chain, monotone, universe
 
@@ -31,12 +33,13 @@ from onnxbisect_backends.probing.culprit_files import OWN_FILE
 from onnxbisect_backends.probing.prober import Asked
 from onnxbisect_cli.driver import Driver
 from onnxbisect_cli.verdict_base import InMemoryVerdictBase
-from onnxbisect_db import lifecycle, reconcile, records, searches, workers
+from onnxbisect_db import lifecycle, reconcile, records, workers
 from onnxbisect_db.database import Database
-from onnxbisect_db.probes import MOST_LOSSES
 from onnxbisect_db.reconcile import SearchBell
 from onnxbisect_db.states import Fault, JobState, ProbeState, Stage
-from onnxbisect_db.tables import Event, Job, Probe, Worker
+from onnxbisect_db.tables import Event, Job, Probe
+from onnxbisect_db.trouble import MOST_CRASHES
+from onnxbisect_db.unfinished import Stored
 from onnxbisect_db.workers import Presence
 from onnxbisect_worker.asking import probe, probes_in_turn
 from onnxbisect_worker.bell import SilentBell
@@ -275,7 +278,7 @@ def test_what_kills_its_host_is_unresolved_and_the_job_goes_on(crank: NewCrank) 
     job = it.job()
     it.run(job)
     assert it.read(job).state == JobState.DONE
-    assert it.compiler.asked[0b100] % MOST_LOSSES == 0
+    assert it.compiler.asked[0b100] % MOST_CRASHES == 0
     with it.database.session() as session:
         [poison, *_] = [it for it in records.answered(session, job.searches[0].id) if it.units == 0b100]
     assert "killed by signal 9" in poison.verdict.message
@@ -289,25 +292,87 @@ def test_a_host_that_is_killed_from_outside_is_started_again(crank: NewCrank, st
         for step in (prepare, advance):
             step(it.place(), job.searches[0].id)
         probe(it.place(), NPU)
-    it.compiler.hosts_shot = searches.MOST_LOSSES - 1
+    it.compiler.hosts_shot = 9
     it.run(job)
     assert it.compiler.hosts_shot < 0
+    assert it.read(job).state == JobState.DONE
     assert it.report(job)["culprits"] == found_locally(fails_on(0b100))
 
 
 def test_a_model_that_kills_every_host_is_given_up(crank: NewCrank) -> None:
+    """As the kernel tells it; then it is tried once more, in a new process."""
     it = crank(fails_on(0b100))
-    it.compiler.hosts_shot = 99
+    it.compiler.refusal = HostLostError("The process that had the model was killed by SIGSEGV.")
+    asked_for: list[bool] = []
+
+    class Watched(HiddenRuleHosts):
+        @contextmanager
+        def lent(self, case: Case, *, new: bool = False) -> Iterator[HiddenRuleHost]:
+            asked_for.append(new)
+            with super().lent(case) as host:
+                yield host
+
+    job = it.job()
+    it.run(job, places=[replace(it.place(), hosts=Watched(it.compiler))])
+    assert it.read(job).state == JobState.FAILED
+    assert "killed by SIGSEGV" in it.read(job).problem
+    assert asked_for == [False, True]
+
+
+def test_a_fault_of_ours_does_not_go_round_for_ever(crank: NewCrank, monkeypatch: pytest.MonkeyPatch) -> None:
+    it = crank(fails_on(0b100))
+
+    def faulty(*_: object, **__: object) -> NoReturn:
+        raise KeyError("nothing")
+
+    monkeypatch.setattr("onnxbisect_worker.coordinating.plan", faulty)
     job = it.job()
     it.run(job)
     assert it.read(job).state == JobState.FAILED
-    assert "killed by SIGKILL" in it.read(job).problem
-    assert it.compiler.hosts_shot == 99 - searches.MOST_LOSSES
+    assert "has a fault" in it.read(job).problem
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM])
+def test_what_a_machine_is_short_of_is_no_answer(crank: NewCrank, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """It goes on when there is enough again, and says until then what it waits for."""
+    it = crank(fails_on(0b100))
+    job, store, left = it.job(), it.service.files, Counter({"put": 9})
+    put = store.put
+
+    def full(*given: Any) -> Stored:
+        left["put"] -= 1
+        if left["put"] >= 0:
+            raise OSError(number, os.strerror(number))
+        return put(*given)
+
+    monkeypatch.setattr(store, "put", full)
+    prepare(it.place(), job.searches[0].id)
+    assert "A worker has no room to go on" in it.read(job).searches[0].trouble
+    it.run(job)
+    assert it.report(job)["culprits"] == found_locally(fails_on(0b100))
+
+
+def test_a_compile_that_is_refused_memory_is_tried_once_more_alone(crank: NewCrank) -> None:
+    it = crank(fails_on(0b100))
+    it.compiler.starved = 1
+    job = it.job()
+    it.run(job)
+    assert it.report(job)["culprits"] == found_locally(fails_on(0b100))
+
+
+def test_a_compile_that_is_refused_memory_alone_too_is_unresolved(crank: NewCrank) -> None:
+    it = crank(fails_on(0b100))
+    it.compiler.starved = 2
+    job = it.job()
+    it.run(job)
+    with it.database.session() as session:
+        answered = records.answered(session, job.searches[0].id)
+    assert ["Was refused memory" in it.verdict.message for it in answered].count(True) == 1
 
 
 def test_a_compiler_that_is_killed_from_outside_is_started_again(crank: NewCrank) -> None:
     it = crank(fails_on(0b100))
-    it.compiler.shot = MOST_LOSSES - 1
+    it.compiler.shot = 9
     job = it.job()
     it.run(job)
     assert it.report(job)["culprits"] == found_locally(fails_on(0b100))
@@ -344,7 +409,7 @@ class NoLicence(HiddenRuleHosts):
         self._at = at
 
     @contextmanager
-    def lent(self, case: Case) -> Iterator[Host]:
+    def lent(self, case: Case, *, new: bool = False) -> Iterator[Host]:
         def refuse(*_: object, **__: object) -> NoReturn:
             raise ToolBrokenError("The licence has run out.")
 
@@ -362,12 +427,12 @@ def test_a_worker_whose_compiler_does_not_work_leaves_all_to_the_others(
     """It is quick to fail: it would take question after question, and lose them all."""
     for module in ("asking", "preparing"):
         monkeypatch.setattr(f"onnxbisect_worker.{module}.ASIDE_SECONDS", 0.0)
+    monkeypatch.setattr(workers, "ALIVE", timedelta(hours=1))
     it = crank(fails_on(0b100, 0b1000000))
     places = [it.place("works"), replace(it.place("broken"), hosts=NoLicence(it.compiler, at=at))]
     with it.database.transaction() as session:
         for place in places:
             workers.joined(session, Presence(id=place.worker, backends=(NPU,), slots=1))
-        session.execute(update(Worker).values(seen_at=clock.at + timedelta(hours=1)))
     job = it.job()
     it.run(job, places=places, chance=random.Random(seed))
     assert it.read(job).state == JobState.DONE

@@ -19,10 +19,14 @@ from onnxbisect_db.database import now
 from onnxbisect_db.queues import Hand
 from onnxbisect_db.states import Stage
 from onnxbisect_worker.hold import Hold
-from onnxbisect_worker.hosting import Host
+from onnxbisect_worker.hosting import Host, HostKilledError
 from onnxbisect_worker.order import Order
+from onnxbisect_worker.outside import DATABASE_AWAY, outside, sentence
 from onnxbisect_worker.place import ASIDE_SECONDS, Place
 from onnxbisect_worker.stint import STINT_SECONDS, Stint
+
+#: How often one that is to be asked alone looks whether it is.
+_LOOK_EVERY = 0.5
 
 log = logging.getLogger(__name__)
 
@@ -96,21 +100,48 @@ def _ask(place: Place, claim: Claim, hold: Hold, stint: Stint) -> _Told:
     if place.stopping.is_set():  # since the probe was taken
         return _given_back(hold, claim)
     try:
-        with place.hosts.lent(place.case(claim)) as host, hold.over(host):
+        with place.hosts.lent(place.case(claim), new=claim.alone) as host, hold.over(host):
+            if claim.alone:
+                _wait_for_others(place, claim, hold)
             return _answer(place, claim, hold, host, stint)
-    except OnnxBisectError as error:
-        if hold.lost:
-            log.info("probe %s: not wanted any more", claim.probe_id)
-            return _Told(ring=False)
-        if hold.ended:
-            return _given_back(hold, claim)
-        problem = str(error)
-        if hold.leaves_to_others(error):
-            log.warning("probe %s: left to another worker: %s", claim.probe_id, problem)
-            stint.end()
-            return _given_back(hold, claim)
-        log.warning("probe %s: %s", claim.probe_id, problem)
-        return _Told(ring=hold.write(lambda session: probes.lost(session, claim, problem)))
+    except DATABASE_AWAY:
+        raise
+    except Exception as error:
+        return _failed(claim, hold, stint, error)
+
+
+def _failed(claim: Claim, hold: Hold, stint: Stint, error: Exception) -> _Told:
+    """There is no answer."""
+    if hold.lost:
+        log.info("probe %s: not wanted any more", claim.probe_id)
+        return _Told(ring=False)
+    if hold.ended:
+        return _given_back(hold, claim)
+    problem, was_outside = sentence(error), outside(error)
+    if hold.leaves_to_others(error):
+        log.warning("probe %s: left to another worker: %s", claim.probe_id, problem)
+        stint.end()
+        return _given_back(hold, claim)
+    if was_outside is not None:
+        return _lost(hold, claim, was_outside)
+    log.warning("probe %s: %s", claim.probe_id, problem, exc_info=not isinstance(error, OnnxBisectError))
+    return _Told(ring=hold.write(lambda session: probes.crashed(session, claim, problem)))
+
+
+def _lost(hold: Hold, claim: Claim, what: str) -> _Told:
+    log.warning("probe %s: %s", claim.probe_id, what)
+    hold.write(lambda session: probes.lost(session, claim, what))
+    return _Told(ring=False)
+
+
+def _wait_for_others(place: Place, claim: Claim, hold: Hold) -> None:
+    """Until this worker has no other probe in hand; it takes none meanwhile (`queues.best`)."""
+    while not hold.ended:
+        with place.service.database.session() as session:
+            if not queues.others_run(session, place.worker, claim.probe_id):
+                return
+        place.stopping.wait(_LOOK_EVERY)
+    raise HostKilledError("This process is to stop.")
 
 
 def _given_back(hold: Hold, claim: Claim) -> _Told:
@@ -130,6 +161,10 @@ def _answer(place: Place, claim: Claim, hold: Hold, host: Host, stint: Stint) ->
         own = _own(place, claim, named.known)
         return _written(place, claim, hold, stint, lambda session: probes.answer(session, claim, own, cached=True).ring)
     asked = host.ask(claim.units, seconds_left=left)
+    if asked.interrupted and asked.answer is not None:
+        if hold.ended:
+            return _given_back(hold, claim)
+        return _lost(hold, claim, asked.answer.verdict.message)
     return _written(place, claim, hold, stint, lambda session: _said(session, claim, asked))
 
 
@@ -157,8 +192,8 @@ def _said(session: Session, claim: Claim, asked: Asked) -> bool:
         return probes.give_back(session, claim, spent=True)
     verdict = asked.answer.verdict
     if verdict.status is Status.UNRESOLVED and verdict.kind is Kind.RESOURCE:
-        # killed from outside, or for want of memory: with others beside it, or none, the same compile may well end
-        return probes.lost(session, claim, verdict.message, asked.answer.log)
+        # for want of memory, or of disk: with nothing beside it the same compile may well end
+        return probes.crashed(session, claim, verdict.message, asked.answer.log)
     seconds = asked.engine_seconds
     return probes.answer(session, claim, asked.answer, compiled=asked.compiled, engine_seconds=seconds).ring
 

@@ -21,7 +21,7 @@ from onnxbisect_worker.forking import ForkServer
 from onnxbisect_worker.host_environment import host_environment
 from onnxbisect_worker.host_messages import Setup, answered_to_json, asked_from_json, raised
 from onnxbisect_worker.host_process import HostProcess
-from onnxbisect_worker.hosting import Case, HostLostError, Written
+from onnxbisect_worker.hosting import Case, HostKilledError, HostLostError, Written
 from onnxbisect_worker.prepared import Prepared
 from onnxbisect_worker.settings import Settings
 
@@ -112,7 +112,7 @@ class ChildHost:
     def _started(self) -> HostProcess:
         with self._starting:
             if self._killed:
-                raise HostLostError("The process that had the model was told to end.")
+                raise HostKilledError("The process that had the model was told to end.")
             if self._process is None:
                 self._process = self._start()
             return self._process
@@ -124,7 +124,7 @@ class ChildHost:
             process = HostProcess(folder, self._server, seconds=self._settings.model_seconds)
         except OSError as error:
             reason = error.strerror or str(error).rstrip(".")
-            raise HostLostError(f"No process could be started that reads the model: {reason}.") from error
+            raise HostKilledError(f"No process could be started that reads the model: {reason}.") from error
         process.tell(setup.to_json())
         return process
 

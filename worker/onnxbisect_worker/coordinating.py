@@ -29,10 +29,10 @@ from onnxbisect_db.states import Stage
 from onnxbisect_db.tables import Search
 from onnxbisect_worker.findings import found
 from onnxbisect_worker.hold import Hold
-from onnxbisect_worker.hosting import HostKilledError, HostLostError
 from onnxbisect_worker.order import Order
+from onnxbisect_worker.outside import DATABASE_AWAY, outside
 from onnxbisect_worker.place import Place
-from onnxbisect_worker.preparing import begin_again
+from onnxbisect_worker.preparing import give_up
 
 #: Speculation costs a replay of the planner for every question or two.
 _WIDEST = 32
@@ -91,11 +91,16 @@ def advance(place: Place, search_id: str) -> None:
     turn, order, known = begun
     assert turn.universe is not None  # noqa: S101 - searches that ask are prepared
     with Hold(place, turn) as hold:
-        universe = place.universes.read(place.service.files, turn.universe)
         try:
+            universe = place.universes.read(place.service.files, turn.universe)
             again = _turn(place, turn, order, known, hold, universe)
         except LostTurnError:
             log.info("search %s: somebody else has it", search_id)
+            return
+        except DATABASE_AWAY:
+            raise
+        except Exception as error:
+            give_up(place, turn, hold, error)
             return
     if again is not None:
         place.ring_search(search_id, again, turn.backend)
@@ -114,14 +119,7 @@ def _turn(place: Place, turn: Turn, order: Order, known: _Known, hold: Hold, uni
     step = plan(universe, known.verdicts(), known.width, recheck=order.recheck)
     asks = known.affordable(step.asks)
     if not step.asks and not known.spent:
-        try:
-            asks = _own_files(place, turn, hold, known, step)
-        except HostLostError as error:
-            if isinstance(error, HostKilledError) and not hold.ended:
-                begin_again(place, turn, hold, error)
-            else:  # killed, since this process stops
-                hold.write(lambda session: searches.release(session, turn))
-            return None
+        asks = _own_files(place, turn, hold, known, step)
     # What is still in hand then was only speculation, unless it ate up the budget: then it is to be waited for.
     over = not asks and not (known.spent and known.in_hand)
     culprits = found(universe, step.diagnosis, over=over)
@@ -178,10 +176,10 @@ def _own_files(place: Place, turn: Turn, hold: Hold, known: _Known, step: Plan) 
     doubtful = [units for units, answer in failed.items() if answer.cached]
     if doubtful:
         try:
-            with place.hosts.lent(place.case(turn)) as host, hold.over(host):
+            with place.hosts.lent(place.case(turn), new=turn.alone) as host, hold.over(host):
                 digests = host.digests(doubtful)
         except OnnxBisectError as error:
-            if hold.ended or isinstance(error, HostKilledError):
+            if hold.ended or outside(error) is not None:
                 raise
             log.warning("search %s: its culprits' own files are not asked about: %s", turn.search_id, error)
             return []

@@ -86,7 +86,8 @@ def asked_to_json(asked: Asked) -> dict[str, Any]:
     """What `asked_from_json` reads."""
     answer = asked.answer
     fields = None if answer is None else {**asdict(answer), "verdict": verdict_json.to_json(answer.verdict)}
-    return {"answer": fields, "compiled": asked.compiled, "engine_seconds": asked.engine_seconds}
+    facts = {"compiled": asked.compiled, "interrupted": asked.interrupted, "engine_seconds": asked.engine_seconds}
+    return {**facts, "answer": fields}
 
 
 def asked_from_json(fields: Mapping[str, Any]) -> Asked:
@@ -94,7 +95,7 @@ def asked_from_json(fields: Mapping[str, Any]) -> Asked:
     answer = fields["answer"]
     if answer is not None:
         answer = Answer(**{**answer, "verdict": verdict_json.from_json(answer["verdict"])})
-    return Asked(answer=answer, compiled=fields["compiled"], engine_seconds=fields["engine_seconds"])
+    return Asked(**{**fields, "answer": answer})
 
 
 def answered_to_json(answered: Answered) -> dict[str, Any]:

@@ -12,10 +12,11 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+from onnxbisect_backends.oom import oom_kills
 from onnxbisect_worker.forking import ForkServer
 from onnxbisect_worker.held_folders import hold, remove, remove_held
 from onnxbisect_worker.hosting import HostKilledError, HostLostError
-from onnxbisect_worker.obituary import obituary
+from onnxbisect_worker.obituary import from_outside, obituary
 
 #: Seconds in which a process must be gone that was told to end; then it is killed, and the kernel tells its compilers.
 _PATIENCE = 0.7
@@ -68,12 +69,14 @@ class HostProcess:
 
     def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Send a request and wait for its answer; HostLostError where none comes."""
+        kills = oom_kills()
         self.tell(request)
         line = self._line()
         if not line.endswith(b"\n"):
+            told = self._ended
             what = self._obituary()
-            shot = not self._ended and self._process.returncode == -signal.SIGKILL
-            raise HostKilledError(what) if shot else HostLostError(what)
+            shot = from_outside(self._process.returncode) and oom_kills() == kills
+            raise HostKilledError(what) if told or shot else HostLostError(what)
         answer: dict[str, Any] = json.loads(line)
         return answer
 

@@ -20,11 +20,13 @@ from onnxbisect_worker.prepared import Prepared
 
 
 class HostLostError(OnnxBisectError):
-    """The process that had the model is gone: killed, crashed, out of memory or out of time. The text is a sentence."""
+    """The process that had the model is gone: crashed, out of memory or out of time, as the kernel told its parent. The
+    text is a sentence.
+    """
 
 
 class HostKilledError(HostLostError):
-    """Somebody shot it, or the kernel for want of memory: another one may well come to an end."""
+    """It was ended from outside, or could not be started, which says nothing about the model."""
 
 
 class ToolBrokenError(BackendUnusableError):
@@ -89,9 +91,9 @@ class Host(Protocol):
 class Hosts(Protocol):
     """The hosts of this process: kept for the next question, since reading a model takes longer than most questions."""
 
-    def lent(self, case: Case) -> AbstractContextManager[Host]:
+    def lent(self, case: Case, *, new: bool = False) -> AbstractContextManager[Host]:
         """A host for the case, nobody else's while the context lasts. It starts, and reads the model, when it is first
-        asked for anything.
+        asked for anything. A `new` one has done nothing before.
         """
 
     def warm(self) -> Collection[str]:

@@ -44,9 +44,9 @@ class ModelHosts:
         self._swept = False
 
     @contextmanager
-    def lent(self, case: Case) -> Iterator[Host]:
+    def lent(self, case: Case, *, new: bool = False) -> Iterator[Host]:
         """See `Hosts.lent`."""
-        host = self._take(case)
+        host = self._take(case, new=new)
         try:
             yield host
         finally:
@@ -70,7 +70,7 @@ class ModelHosts:
             host.close()
         self._server.close()
 
-    def _take(self, case: Case) -> ChildHost:
+    def _take(self, case: Case, *, new: bool) -> ChildHost:
         with self._lock:
             self._drop_forked()
             if not self._swept:
@@ -78,7 +78,7 @@ class ModelHosts:
                 clear_hosts(self._settings)
             lost = [host for host in self._idle if not host.usable]
             wanted = _identity(case)
-            fit = [host for host in self._idle if host.usable and _identity(host.case) == wanted][-1:]
+            fit = [host for host in self._idle if host.usable and _identity(host.case) == wanted and not new][-1:]
             self._idle = [host for host in self._idle if host not in (*lost, *fit)]
             host = fit[0] if fit else ChildHost(case, self._settings, self._files, self._server)
             self._lent.append(host)

@@ -20,6 +20,7 @@ from typing import Any
 
 from onnxbisect.errors import BackendUnusableError, OnnxBisectError
 from onnxbisect.job import Stats
+from onnxbisect.shortage import shortage
 from onnxbisect_backends.process import kill_running
 from onnxbisect_worker.held_folders import remove_held
 from onnxbisect_worker.host_bounds import Bounds
@@ -94,7 +95,8 @@ def _answer(work: ModelWork, setup: Setup, request: Mapping[str, Any]) -> dict[s
         blamed = work.blamed(error)
         return failure(blamed, work.plain(str(blamed)))
     except OnnxBisectError as error:
-        return failure(error, work.plain(str(error)))
+        found = shortage(error) or error
+        return failure(found, work.plain(str(found)))
     except MemoryError:
         text = (
             f"The model takes more than the {setup.memory >> 20} MB of memory that reading one may take here "
@@ -102,6 +104,8 @@ def _answer(work: ModelWork, setup: Setup, request: Mapping[str, Any]) -> dict[s
         )
         return failure(HostLostError(), text)
     except Exception as error:  # a bug of ours is not to take the worker with it
+        if (short := shortage(error)) is not None:
+            return failure(short, str(short))
         traceback.print_exc()
         text = f"onnx-bisect has a fault that this model brings out: {type(error).__name__}: {error}. Please report it."
         return failure(OnnxBisectError(), work.plain(text))

@@ -3,6 +3,13 @@
 import signal
 
 _LONGEST = 300
+#: Signals that a process does not send itself, but people, and systems that stop.
+_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+
+
+def from_outside(code: int | None) -> bool:
+    """Whether somebody else ended the process, or the kernel for want of memory (`onnxbisect_backends.oom`)."""
+    return code is not None and -code in _OUTSIDE
 
 
 def obituary(code: int, printed: bytes) -> str:

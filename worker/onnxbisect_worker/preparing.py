@@ -11,7 +11,8 @@ from onnxbisect_db.errors import LostTurnError
 from onnxbisect_db.searches import Turn
 from onnxbisect_db.states import Fault, Stage
 from onnxbisect_worker.hold import Hold
-from onnxbisect_worker.hosting import Host, HostKilledError
+from onnxbisect_worker.hosting import Host, HostLostError, ToolBrokenError
+from onnxbisect_worker.outside import DATABASE_AWAY, outside, sentence
 from onnxbisect_worker.place import ASIDE_SECONDS, Place
 from onnxbisect_worker.prepared import Prepared
 
@@ -40,11 +41,13 @@ def prepare(place: Place, search_id: str) -> None:
     log.info("search %s: preparing for %s", search_id, turn.backend)
     with Hold(place, turn) as hold:
         try:
-            with place.hosts.lent(place.case(turn)) as host, hold.over(host):
+            with place.hosts.lent(place.case(turn), new=turn.alone) as host, hold.over(host):
                 prepared = host.prepare()
                 graph = _drawn(place, turn, host, hold)
             stored = place.service.files.put([prepared.to_bytes()])
-        except OnnxBisectError as error:
+        except DATABASE_AWAY:
+            raise
+        except Exception as error:
             give_up(place, turn, hold, error)
             return
         try:
@@ -60,41 +63,40 @@ def _pass_on(place: Place, search_id: str, backend: str) -> None:
         place.ring_search(search_id, Stage.PREPARE, backend)
 
 
-def give_up(place: Place, turn: Turn, hold: Hold, error: OnnxBisectError) -> None:
-    """The host said that it cannot be gone on with, unless it was killed: then it said nothing."""
+def give_up(place: Place, turn: Turn, hold: Hold, error: Exception) -> None:
+    """The turn has not led to its end: it is tried again where that may be another time, else the search fails."""
+    what, was_outside = sentence(error), outside(error)
     try:
         if hold.lost:
             log.info("search %s: not wanted any more", turn.search_id)
         elif hold.ended:
             hold.write(lambda session: searches.release(session, turn))
-        elif isinstance(error, HostKilledError):
-            begin_again(place, turn, hold, error)
+        elif was_outside is not None and not isinstance(error, ToolBrokenError):
+            log.warning("search %s: %s", turn.search_id, was_outside)
+            if hold.write(lambda session: searches.lost(session, turn, was_outside)):
+                place.ring_search(turn.search_id, turn.stage, turn.backend)
+        elif isinstance(error, HostLostError) or not isinstance(error, OnnxBisectError):
+            log.warning("search %s: %s", turn.search_id, what, exc_info=not isinstance(error, OnnxBisectError))
+            if hold.write(lambda session: searches.crashed(session, turn, what)):
+                place.ring_search(turn.search_id, turn.stage, turn.backend)
         elif hold.leaves_to_others(error):
             log.warning("search %s: left to another worker: %s", turn.search_id, error)
             hold.write(lambda session: searches.release(session, turn))
             _pass_on(place, turn.search_id, turn.backend)
         else:
             fault = Fault.REQUEST if isinstance(error, ModelError | OptionError) else Fault.SERVICE
-            log.warning("search %s: %s", turn.search_id, error)
-            hold.write(lambda session: searches.fail(session, turn, str(error), fault))
+            log.warning("search %s: %s", turn.search_id, what)
+            hold.write(lambda session: searches.fail(session, turn, what, fault))
     except LostTurnError:
         log.info("search %s: somebody else has it", turn.search_id)
 
 
-def begin_again(place: Place, turn: Turn, hold: Hold, error: HostKilledError) -> None:
-    """The host was killed, and not by us: somebody is to take the turn again. LostTurnError where somebody has it."""
-    what = str(error)
-    log.warning("search %s: %s", turn.search_id, what)
-    if hold.write(lambda session: searches.lost(session, turn, what)):
-        place.ring_search(turn.search_id, turn.stage, turn.backend)
-
-
 def _drawn(place: Place, turn: Turn, host: Host, hold: Hold) -> str | None:
-    """What pictures are made from, stored. A search goes on without, unless it was ended meanwhile."""
+    """What pictures are made from, stored. A search goes on without, unless that was not the model's doing."""
     try:
         return place.service.files.put([host.draw()]).sha256
     except OnnxBisectError as error:
-        if hold.ended:
+        if hold.ended or outside(error) is not None:
             raise
         log.warning("search %s: there will be no picture of the model: %s", turn.search_id, error)
         return None

@@ -7,7 +7,6 @@ from uuid import uuid4
 
 from sqlalchemy.orm import Session
 
-from onnxbisect.errors import OnnxBisectError
 from onnxbisect.job import Stats
 from onnxbisect.report.files import FORMS
 from onnxbisect.verdict import Status
@@ -20,6 +19,7 @@ from onnxbisect_db.states import Stage
 from onnxbisect_db.tables import Search
 from onnxbisect_worker import held_folders
 from onnxbisect_worker.hold import Hold
+from onnxbisect_worker.outside import DATABASE_AWAY
 from onnxbisect_worker.place import Place
 from onnxbisect_worker.preparing import give_up
 from onnxbisect_worker.settings import Settings
@@ -39,10 +39,13 @@ def write_report(place: Place, search_id: str) -> None:
     if turn is None:
         return
     cache = place.service.settings.cache
-    with Hold(place, turn) as hold, held_folders.temporary(cache / f"{_PREFIX}{uuid4().hex}") as folder:
+    with Hold(place, turn) as hold:
         try:
-            verdict, report, files = _stored(place, turn, hold, folder)
-        except OnnxBisectError as error:
+            with held_folders.temporary(cache / f"{_PREFIX}{uuid4().hex}") as folder:
+                verdict, report, files = _stored(place, turn, hold, folder)
+        except DATABASE_AWAY:
+            raise
+        except Exception as error:
             give_up(place, turn, hold, error)
             return
         try:
@@ -63,7 +66,7 @@ def _stored(place: Place, turn: Turn, hold: Hold, folder: Path) -> tuple[Status,
         answers = records.answered(session, turn.search_id)
         stats = _stats(session, turn, answers)
         logs = _logs(session, turn, answers)
-    with place.hosts.lent(place.case(turn)) as host, hold.over(host):
+    with place.hosts.lent(place.case(turn), new=turn.alone) as host, hold.over(host):
         written = host.report(answers, stats, logs, folder)
     store = place.service.files
     files = {name: store.put(_chunks(path)).sha256 for name, path in sorted(written.files.items())}

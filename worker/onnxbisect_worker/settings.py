@@ -68,7 +68,9 @@ class Settings(BaseSettings):
         default=900, gt=0, description="the longest that reading a model, or its report, may take"
     )
     model_memory: int = Field(default=8 << 30, gt=0, description="bytes of memory of a process that reads models")
-    lease_seconds: float = Field(default=30, gt=0, description="after how long a silent worker is given up for dead")
+    lease_seconds: float = Field(
+        default=30, gt=0, le=300, description="after how long a silent worker is given up for dead"
+    )
     reconcile_seconds: float = Field(default=2, gt=0, description="how often what was dropped is looked for")
     model_cache: int = Field(
         default=20 << 30, ge=0, description="bytes of models with external data that a worker keeps"
@@ -89,7 +91,7 @@ class Settings(BaseSettings):
     webhook_allow: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(), description="private hosts and networks that webhooks may go to, as 10.0.0.0/8,ci.local"
     )
-    webhook_seconds: float = Field(default=20, gt=0, description="how long a receiver may take")
+    webhook_seconds: float = Field(default=20, gt=0, le=300, description="how long a receiver may take")
 
     keep_jobs_days: float | None = Field(
         default=None, gt=0, le=_CENTURY, description="after how many days ended jobs are deleted"

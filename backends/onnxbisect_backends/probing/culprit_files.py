@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory, mkdtemp
 from onnxbisect.answer import Answer
 from onnxbisect.diagnosis import Culprit, Diagnosis
 from onnxbisect.errors import OnnxBisectError
+from onnxbisect.shortage import shortage
 from onnxbisect.unitset import UnitSet
 from onnxbisect_backends.probing.prober import PROBE_NAME, WriteProbe, file_digest
 
@@ -61,6 +62,8 @@ class CulpritFiles:
                 try:
                     self._write(units, probe)
                     self._digests[units] = file_digest(probe)
-                except OnnxBisectError:
+                except OnnxBisectError as error:
+                    if (short := shortage(error)) is not None:
+                        raise short from error
                     self._digests[units] = ""
         return self._digests[units]

@@ -17,6 +17,9 @@ from onnxbisect.errors import OnnxBisectError
 from onnxbisect.unitset import UnitSet
 from onnxbisect.verdict import Hints, Kind, Status, Verdict
 from onnxbisect_backends.contract import Backend, Limits, Outcome
+from onnxbisect_backends.disk import demand_plenty
+from onnxbisect_backends.judging import killed_from_outside
+from onnxbisect_backends.oom import oom_kills
 
 #: The probe's file name: short, without anything that a compiler could trip over, the same in every folder.
 PROBE_NAME = "model.onnx"
@@ -36,12 +39,14 @@ Objection = Callable[[UnitSet, Path], str | None]
 class Asked:
     """What became of one question. `answer` is None where the budget's end, not the compiler's limit, stopped it.
 
-    `compiled` tells whether a compiler ran; `engine_seconds` are those of cutting, writing and checking.
+    `compiled` tells whether a compiler ran; `engine_seconds` are those of cutting, writing and checking. `interrupted`
+    says that somebody ended the compile, and not the kernel for want of memory: the answer says nothing.
     """
 
     answer: Answer | None
     compiled: bool
     engine_seconds: float
+    interrupted: bool = False
 
 
 #: Larger probes are not remembered by their bytes; a culprit of more units is compiled once more before it is written.
@@ -82,10 +87,11 @@ class Prober:
         self._compiled: list[Compiled] = []
 
     def ask(self, units: UnitSet, seconds_left: float | None = None) -> Asked:
-        """Cut, compile and judge; trouble on this side is an unresolved answer, so one probe never ends a search.
+        """Cut, compile and judge; what is wrong with a piece is an unresolved answer, so one probe never ends a search.
 
         `seconds_left` bounds the compile whatever its own limit. OnnxBisectError of the backend passes through: it
-        says that no question can be asked at all.
+        says that no question can be asked at all. So do ShortageError, where this machine is short of something, and
+        MemoryError.
         """
         folder = Path(tempfile.mkdtemp(prefix="probe-", dir=self._folder))
         try:
@@ -101,7 +107,10 @@ class Prober:
             entered = perf_counter()
             try:
                 renamed = self._write(units, probe)
+            except MemoryError:
+                raise
             except Exception as error:  # a piece that cannot be cut is one unanswered question
+                demand_plenty(folder, error)
                 return Asked(
                     answer=_unresolved(Kind.INVALID, f"could not be cut: {error}"),
                     compiled=False,
@@ -110,7 +119,10 @@ class Prober:
             if self._samples is not None:
                 try:
                     self._samples(probe, renamed)
-                except Exception as error:  # a full disk, most likely
+                except MemoryError:
+                    raise
+                except Exception as error:
+                    demand_plenty(folder, error)
                     return Asked(
                         answer=_unresolved(Kind.ERROR, f"its input samples could not be written: {error}"),
                         compiled=False,
@@ -124,14 +136,16 @@ class Prober:
         left = inf if seconds_left is None else max(seconds_left, 0.1)
         usual = time_limit(self._compiled[:], units)
         limits = replace(limits, seconds_left=left if usual is None else min(left, usual.seconds))
+        kills = oom_kills()
         try:
             outcome = self._backend.compile(probe, workdir, limits)
             if outcome.timed_out and outcome.seconds >= left:
                 return Asked(answer=None, compiled=True, engine_seconds=engine_seconds)
             verdict = _given_up(outcome, usual) or self._backend.judge(outcome)
-        except OnnxBisectError:
+        except (OnnxBisectError, MemoryError):
             raise
         except Exception as error:  # a third party's backend; its bug is not the model's
+            demand_plenty(folder, error)
             what = f"the backend raised {type(error).__name__}: {error}"
             return Asked(answer=_unresolved(Kind.ERROR, what), compiled=True, engine_seconds=engine_seconds)
         if verdict.status is not Status.UNRESOLVED:
@@ -145,9 +159,11 @@ class Prober:
             objection = self._objection(units, probe)
             engine_seconds += perf_counter() - began
             if objection is not None:
+                demand_plenty(folder)  # referees do not tell a file that they cannot open from one that is wrong
                 verdict = replace(verdict, status=Status.UNRESOLVED, kind=Kind.INVALID, message=objection)
         answer = Answer(verdict=verdict, file_sha256=file_sha256, log=shorten_log(outcome.log))
-        return Asked(answer=answer, compiled=True, engine_seconds=engine_seconds)
+        interrupted = verdict.status is Status.UNRESOLVED and killed_from_outside(outcome) and oom_kills() == kills
+        return Asked(answer=answer, compiled=True, engine_seconds=engine_seconds, interrupted=interrupted)
 
 
 def file_digest(probe: Path) -> str:

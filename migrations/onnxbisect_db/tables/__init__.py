@@ -1,7 +1,7 @@
 """The tables. docs/service.md draws how a job goes through them."""
 
 from onnxbisect_db.tables.access import BrowserSession, Delivery, Endpoint, Token
-from onnxbisect_db.tables.base import Base, Rung
+from onnxbisect_db.tables.base import Base, Rung, Troubled
 from onnxbisect_db.tables.machines import Lease, Queue, Worker
 from onnxbisect_db.tables.work import Event, Job, KeptVerdict, Label, Model, Probe, Search, UnneededFile, Upload
 
@@ -21,6 +21,7 @@ __all__ = [
     "Rung",
     "Search",
     "Token",
+    "Troubled",
     "UnneededFile",
     "Upload",
     "Worker",

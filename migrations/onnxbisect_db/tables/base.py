@@ -27,6 +27,19 @@ class Base(DeclarativeBase):
     type_annotation_map = {datetime: Moment(), dict[str, Any]: _JSON, list[Any]: _JSON, str: Wording()}  # noqa: RUF012
 
 
+class Troubled:
+    """A row whose work may end without an answer, and is tried again (`onnxbisect_db.trouble`)."""
+
+    #: How often in a row it was lost in a way that says nothing about the model.
+    losses: Mapped[int] = mapped_column(default=0)
+    #: How often in a row the process died of it that has the model, or its compiler.
+    crashes: Mapped[int] = mapped_column(default=0, server_default="0")
+    #: Nobody takes it before then.
+    retry_at: Mapped[datetime | None] = mapped_column(default=None)
+    #: What happened the last time, as a sentence.
+    trouble: Mapped[str] = mapped_column(default="", server_default="")
+
+
 class Rung:
     """A row that the message queue must be told of, again and again until it is heeded (`onnxbisect_db.bells`)."""
 

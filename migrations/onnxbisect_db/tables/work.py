@@ -8,7 +8,7 @@ from sqlalchemy.orm import Mapped, mapped_column, relationship
 
 from onnxbisect_db.columns import new_id
 from onnxbisect_db.states import JobState, ProbeState, Stage
-from onnxbisect_db.tables.base import Base, Rung
+from onnxbisect_db.tables.base import Base, Rung, Troubled
 
 
 class Model(Base):
@@ -124,7 +124,7 @@ class Label(Base):
     value: Mapped[str] = mapped_column(String(255))
 
 
-class Search(Rung, Base):
+class Search(Rung, Troubled, Base):
     """One target of a job: what the coordinator works on.
 
     `identity` names compiler, version, options and dressing, and is what verdicts are kept under; `universe`, `graph`,
@@ -168,8 +168,6 @@ class Search(Rung, Base):
     #: The culprits that stand: a few words on each, by a name of its own.
     found: Mapped[dict[str, Any]] = mapped_column(default=dict)
     turn: Mapped[int] = mapped_column(default=0)
-    #: How many holders in a row vanished without a word.
-    losses: Mapped[int] = mapped_column(default=0)
     lease_until: Mapped[datetime | None]
     #: Something has changed since the holder of the lease looked.
     stale: Mapped[bool] = mapped_column(default=True)
@@ -179,7 +177,7 @@ class Search(Rung, Base):
     job: Mapped[Job] = relationship(back_populates="searches", lazy="raise")
 
 
-class Probe(Base):
+class Probe(Troubled, Base):
     """One question of a search: compile these units, for the nth time.
 
     `units` is the unit set in hexadecimal. A worker claims it with a lease and renews that; `claims` counts the
@@ -207,8 +205,6 @@ class Probe(Base):
     round: Mapped[int] = mapped_column(default=0)
     state: Mapped[str] = mapped_column(String(16), default=ProbeState.QUEUED)
     claims: Mapped[int] = mapped_column(default=0)
-    #: How many workers vanished with it.
-    losses: Mapped[int] = mapped_column(default=0)
     worker: Mapped[str] = mapped_column(String(128), default="")
     lease_until: Mapped[datetime | None]
     #: The canonical structure, once a worker has cut it.

@@ -1,0 +1,39 @@
+"""Whether an error means that this machine is short of something, whoever met it and whatever it was called since."""
+
+import errno
+from collections.abc import Iterator, Mapping
+
+from onnxbisect.errors import ShortageError
+
+_SENTENCES: Mapping[int, str] = {
+    errno.ENOSPC: "The disk is full.",
+    errno.EDQUOT: "The disk quota of this user is used up.",
+    errno.EFBIG: "A file may not become as large here as it has to (ulimit -f).",
+    errno.EROFS: "The disk can only be read.",
+    errno.EIO: "The disk fails.",
+    errno.EMFILE: "This process has too many files open (ulimit -n).",
+    errno.ENFILE: "Too many files are open on this machine.",
+    errno.ENOMEM: "The machine has no memory left.",
+    errno.EAGAIN: "No more processes can be started here (ulimit -u).",
+}
+#: How SQLite says it, which knows no numbers of the system's errors.
+_SQLITE = {"SQLITE_FULL": errno.ENOSPC, "SQLITE_NOMEM": errno.ENOMEM}
+
+
+def shortage(error: BaseException) -> ShortageError | None:
+    """What is missing, where the error, or one that it came from, says so."""
+    for each in _origins(error):
+        if isinstance(each, ShortageError):
+            return each
+        number = each.errno if isinstance(each, OSError) else _SQLITE.get(getattr(each, "sqlite_errorname", ""))
+        if (said := _SENTENCES.get(number or 0)) is not None:
+            return ShortageError(said)
+    return None
+
+
+def _origins(error: BaseException | None) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or error.__context__

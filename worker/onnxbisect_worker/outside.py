@@ -1,0 +1,32 @@
+"""Errors that say nothing about the model: what had it, or its machine, was in the way."""
+
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+
+from onnxbisect.errors import OnnxBisectError
+from onnxbisect.shortage import shortage
+from onnxbisect_worker.hosting import HostKilledError, ToolBrokenError
+
+#: The database is away, or its disk is full: nothing can be put on record, and what is held runs out.
+DATABASE_AWAY = (OperationalError, InterfaceError, PoolTimeoutError)
+
+
+def outside(error: Exception) -> str | None:
+    """What was in the way, as a sentence; None for an error that what was done with the model has led to."""
+    short = None if isinstance(error, DBAPIError) else shortage(error)
+    if short is not None:
+        return f"A worker has no room to go on. {short}"
+    if isinstance(error, HostKilledError | ToolBrokenError):
+        return str(error)
+    if isinstance(error, OSError) and not isinstance(
+        error, FileNotFoundError
+    ):  # in the worker's own process: the model is read in others
+        return f"A worker cannot go on: {error.strerror or type(error).__name__}."
+    return None
+
+
+def sentence(error: Exception) -> str:
+    """What is told of an error that counts."""
+    if isinstance(error, OnnxBisectError):
+        return str(error)
+    return f"onnx-bisect has a fault that this model brings out: {type(error).__name__}: {error}. Please report it."
