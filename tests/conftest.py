@@ -1,6 +1,53 @@
 """Nothing here is timed: a machine that does much else is slow, not wrong."""
 
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
+
+
+#: A disk of so many kilobytes, in an empty folder.
+SmallDisk = Callable[[int], Path]
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    """Real ones, which only root can mount."""
+    with ExitStack() as stack:
+
+        def mounted(kilobytes: int) -> Path:
+            folder = tmp_path / f"disk-{kilobytes}"
+            folder.mkdir()
+            argv = ["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", str(folder)]
+            done = subprocess.run(argv, capture_output=True, text=True, check=False)
+            if done.returncode != 0:
+                pytest.skip(f"a small disk cannot be mounted here: {done.stderr.strip()}")
+            stack.callback(subprocess.run, ["umount", "-l", str(folder)], check=True)
+            return folder
+
+        yield mounted
+
+
+@pytest.fixture
+def fill() -> Callable[[Path], Path]:
+    """Writes a file that takes what is left of a disk."""
+
+    def filled(folder: Path) -> Path:
+        path = folder / "something else"
+        with path.open("wb", buffering=0) as file:
+            size = 1 << 20
+            while size:
+                try:
+                    file.write(os.urandom(1) * size)
+                except OSError:
+                    size //= 2
+        return path
+
+    return filled

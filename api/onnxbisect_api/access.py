@@ -7,11 +7,13 @@ for everything by `tenant`, and raise `problems.missing`.
 """
 
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
 from onnxbisect_api.at_a_time import AtATime
@@ -87,7 +89,8 @@ class Door:
             return None
         self._counters.count(self._requests, token.id)
         if unnoted:
-            self._database.run(lambda session: tokens.used(session, token.id))
+            with suppress(OperationalError):  # on a full disk things can be read all the same
+                self._database.run(lambda session: tokens.used(session, token.id))
         return token
 
     def contribution(self, token_id: str) -> None:

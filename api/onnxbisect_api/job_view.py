@@ -14,6 +14,7 @@ from onnxbisect_api.culprit_files import address_of
 from onnxbisect_db import endpoints, queues, workers
 from onnxbisect_db.states import Fault, JobState, Stage
 from onnxbisect_db.tables import Job, Search
+from onnxbisect_db.waits import waits
 
 
 class JobModel(BaseModel):
@@ -84,12 +85,13 @@ class SubmittedView(JobView):
 
 @dataclass(frozen=True, kw_only=True)
 class Circumstances:
-    """What is told with these jobs, and is not in their rows: the backends that living workers take and those that are
-    paused, where one of the jobs may wait for that, and by job the id of its own webhook.
+    """What is told with these jobs, and is not in their rows: the backends that living workers take, those that are
+    paused, and by search what was in the way, where a job may wait for that; by job the id of its own webhook.
     """
 
     offered: Mapping[str, int]
     paused: frozenset[str]
+    waits: Mapping[str, str]
     webhooks: Mapping[str, str]
 
     @classmethod
@@ -97,9 +99,9 @@ class Circumstances:
         """As they are now. Backends are nothing to jobs that have ended, which is what most clients read."""
         webhooks = endpoints.of_jobs(session, jobs)
         if all(JobState(job.state).ended for job in jobs):
-            return cls(offered={}, paused=frozenset(), webhooks=webhooks)
+            return cls(offered={}, paused=frozenset(), waits={}, webhooks=webhooks)
         paused = frozenset(backend for backend, at_most in queues.limits(session).items() if not at_most)
-        return cls(offered=workers.slots(session), paused=paused, webhooks=webhooks)
+        return cls(offered=workers.slots(session), paused=paused, waits=waits(session, jobs), webhooks=webhooks)
 
 
 def job_view(job: Job, addresses: Addresses, circumstances: Circumstances) -> JobView:
@@ -169,7 +171,7 @@ def _lack(search: Search, circumstances: Circumstances) -> str:
         return f"No worker with the backend '{search.backend}' is there now: it waits for one."
     if search.stage == Stage.SEARCH and search.backend in circumstances.paused:
         return f"The backend '{search.backend}' is paused: it waits until an admin lets it go on."
-    return ""
+    return circumstances.waits.get(search.id, "")
 
 
 def _status(verdict: str | None) -> Status | None:

@@ -15,7 +15,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 
-from onnxbisect.errors import OnnxBisectError
+from onnxbisect.errors import OnnxBisectError, ShortageError
+from onnxbisect.shortage import shortage
 from onnxbisect_api import mistakes
 from onnxbisect_api.headers import SECURITY
 from onnxbisect_db.errors import DiskFullError, InUseError, JobStateError, QuotaError, SchemaError, TooLargeError
@@ -28,6 +29,7 @@ _STATUSES: Mapping[type[OnnxBisectError], int] = {
     TooLargeError: 413,
     SchemaError: 503,
     DiskFullError: 507,
+    ShortageError: 507,
     QuotaError: 507,
 }
 #: What the caller wrote is understood, and cannot be: unknown model or option, key of another request.
@@ -39,6 +41,7 @@ _DETAILS = {
     413: "The request's body is larger than what is taken here.",
 }
 _UNTOLD = "Send the body as JSON, and say so with the header `Content-Type: application/json`."
+_MAKE_ROOM = "So the server cannot do this now: delete jobs or models, or tell its admin."
 _UNAVAILABLE = "The service cannot reach its database at the moment: try again soon."
 
 
@@ -159,8 +162,16 @@ def install(app: FastAPI, pages: Pages) -> None:
     @app.exception_handler(InterfaceError)
     @app.exception_handler(OperationalError)
     def _database(request: Request, error: Exception) -> Response:
+        if (short := shortage(error)) is not None:
+            return answered(request, 507, f"{short} {_MAKE_ROOM}")
         _LOG.error("the database failed: %s", error, exc_info=error)
         return answered(request, 503, _UNAVAILABLE, headers={"Retry-After": "5"})
+
+    @app.exception_handler(OSError)
+    def _short(request: Request, error: OSError) -> Response:
+        if (short := shortage(error)) is None:
+            raise error
+        return answered(request, 507, f"{short} {_MAKE_ROOM}")
 
     @app.exception_handler(ClientDisconnect)
     def _gone(request: Request, error: ClientDisconnect) -> Response:

@@ -1,17 +1,24 @@
 """What must be there before this process can answer."""
 
+import tempfile
+from pathlib import Path
+
 import redis
 
+from onnxbisect.shortage import shortage
 from onnxbisect_db.database import Database
 from onnxbisect_worker.service import Service
 from onnxbisect_worker.settings import Settings
 
 _PATIENCE = 2.0
+#: As much as the smallest change of the database needs.
+_SOME = 64 << 10
 
 
 def complaints(service: Service) -> list[str]:
     """What is wrong, as sentences that anybody may read."""
-    return [said for said in (_database(service.database), _queue(service.settings)) if said is not None]
+    found = (_database(service.database), _queue(service.settings), _disk(service))
+    return [said for said in found if said is not None]
 
 
 def _database(database: Database) -> str | None:
@@ -21,6 +28,19 @@ def _database(database: Database) -> str | None:
         # a driver's texts can hold addresses and user names
         return "The database cannot be reached."
     return None if current else "The database's tables are not those of this version: run `onnx-bisect migrate`."
+
+
+def _disk(service: Service) -> str | None:
+    """Something is written where uploads are, and where SQLite is."""
+    folders = {service.settings.data, *map(Path, filter(None, [service.database.file]))}
+    try:
+        for folder in folders:
+            with tempfile.TemporaryFile(dir=folder if folder.is_dir() else folder.parent, buffering=0) as file:
+                file.write(bytes(_SOME))
+    except OSError as error:
+        why = shortage(error) or f"The data folder cannot be written ({error.strerror})."
+        return f"{why} What is there can be read and deleted, and nothing else is done until there is room."
+    return None
 
 
 def _queue(settings: Settings) -> str | None:

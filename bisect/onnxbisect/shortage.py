@@ -16,8 +16,14 @@ _SENTENCES: Mapping[int, str] = {
     errno.ENOMEM: "The machine has no memory left.",
     errno.EAGAIN: "No more processes can be started here (ulimit -u).",
 }
-#: How SQLite says it, which knows no numbers of the system's errors.
-_SQLITE = {"SQLITE_FULL": errno.ENOSPC, "SQLITE_NOMEM": errno.ENOMEM}
+#: How SQLite and PostgreSQL say it, which have numbers of their own.
+_DATABASES: Mapping[str, int] = {
+    "SQLITE_FULL": errno.ENOSPC,
+    "SQLITE_IOERR_SHMSIZE": errno.ENOSPC,
+    "SQLITE_NOMEM": errno.ENOMEM,
+    "53100": errno.ENOSPC,
+    "53200": errno.ENOMEM,
+}
 
 
 def shortage(error: BaseException) -> ShortageError | None:
@@ -25,10 +31,15 @@ def shortage(error: BaseException) -> ShortageError | None:
     for each in _origins(error):
         if isinstance(each, ShortageError):
             return each
-        number = each.errno if isinstance(each, OSError) else _SQLITE.get(getattr(each, "sqlite_errorname", ""))
+        number = each.errno if isinstance(each, OSError) else _DATABASES.get(_code(each))
         if (said := _SENTENCES.get(number or 0)) is not None:
             return ShortageError(said)
     return None
+
+
+def _code(error: BaseException) -> str:
+    """A database driver's name or number for it."""
+    return str(getattr(error, "sqlite_errorname", "") or getattr(error, "sqlstate", ""))
 
 
 def _origins(error: BaseException | None) -> Iterator[BaseException]:
@@ -36,4 +47,4 @@ def _origins(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None and id(error) not in seen:
         seen.add(id(error))
         yield error
-        error = error.__cause__ or error.__context__
+        error = error.__cause__ or getattr(error, "orig", None) or error.__context__

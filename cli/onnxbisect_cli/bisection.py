@@ -9,10 +9,11 @@ from pathlib import Path
 
 from onnxbisect.answer import Answer
 from onnxbisect.diagnosis import Diagnosis
-from onnxbisect.errors import BackendUnusableError, OptionError
+from onnxbisect.errors import BackendUnusableError, OptionError, ShortageError
 from onnxbisect.job import Job
 from onnxbisect.preflight import NEWER_THAN_TOOL
 from onnxbisect.search import plan
+from onnxbisect.shortage import shortage
 from onnxbisect.unitset import UnitSet
 from onnxbisect_backends import registry
 from onnxbisect_backends.command import CommandBackend
@@ -109,7 +110,13 @@ def _search(request: Request, backend: Backend, inquiry: Inquiry, base: VerdictB
             kill_compiles=kill_running,
         )
         with stopping(driver.stop) as interruption:
-            ended = driver.run()
+            try:
+                ended = driver.run()
+            except Exception as error:
+                if (short := shortage(error)) is None:
+                    raise
+                kept = " Verdicts so far are kept." if request.keep and base.problem is None else ""
+                raise ShortageError(f"{short}{kept} Run it again when there is room.") from error
     found = ended.diagnosis.culprits if request.with_files else ()
     return Bisected(
         job=inquiry.job(ended.diagnosis, ended.records, ended.stats),

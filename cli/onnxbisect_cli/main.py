@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from onnxbisect.errors import OnnxBisectError
+from onnxbisect.shortage import shortage
 from onnxbisect_cli import arguments, backend_commands, service_commands
 from onnxbisect_cli.arguments import Format, ListFormat
 
@@ -290,7 +291,11 @@ def run() -> None:
         # the reader, such as `head`, has seen enough; the interpreter must not flush into the closed pipe again
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    except MemoryError:
+        _end("this machine has not enough memory for that.", 3)
     except OSError as error:
+        if (short := shortage(error)) is not None:
+            _end(str(short), short.exit_code)
         where = f" '{error.filename}'" if error.filename else ""
         _end(f"{error.strerror or error}{where}.", 2)
     except Exception as error:

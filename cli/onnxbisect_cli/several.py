@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from onnxbisect.errors import BackendUnusableError
+from onnxbisect.errors import BackendUnusableError, ShortageError
 from onnxbisect.report.document import document
 from onnxbisect.report.overview import Asked, Subject, overview
 from onnxbisect_backends.contract import Backend, Description
@@ -63,7 +63,7 @@ class _Asking:
     asked: list[Asked] = field(default_factory=list)
     worst: int = 0
     interrupted: int = 0
-    unwritten: OSError | None = None
+    unwritten: OSError | ShortageError | None = None
 
     def ask(self, label: str, request: Request, known: tuple[Backend, Description] | str) -> None:
         """Adds one to `asked`, whatever happens."""
@@ -82,7 +82,7 @@ class _Asking:
                 print(f"onnx-bisect: {label}: {error}", file=sys.stderr)
                 self.worst = UNRESOLVED
                 self.asked.append(replace(head, reason=str(error)))
-            except OSError as error:  # a full disk must not cost the other targets
+            except (OSError, ShortageError) as error:  # a full disk must not cost the other targets
                 self.unwritten = error
                 self.asked += [replace(head, reason=str(error))] * (len(self.asked) < number)
             except KeyboardInterrupt:  # before or after its search, which minds signals itself

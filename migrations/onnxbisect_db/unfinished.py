@@ -5,12 +5,13 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from onnxbisect.shortage import shortage
 from onnxbisect_db.errors import DiskFullError, TooLargeError
 
 #: How often the free space is looked at while a file is written.
@@ -46,7 +47,8 @@ class Unfinished:
         limit: int | None,
         beside: Executor | None = None,
     ) -> None:
-        descriptor, name = tempfile.mkstemp(dir=folder)
+        with _room():
+            descriptor, name = tempfile.mkstemp(dir=folder)
         self._path = Path(name)
         self._file = os.fdopen(descriptor, "wb")
         self._place = place
@@ -74,8 +76,9 @@ class Unfinished:
             self._digesting = self._beside.submit(self._digest.update, chunk)
         else:
             self._digest.update(chunk)
-        for at in range(0, len(chunk), _AT_A_TIME):
-            self._file.write(chunk[at : at + _AT_A_TIME])
+        with _room():
+            for at in range(0, len(chunk), _AT_A_TIME):
+                self._file.write(chunk[at : at + _AT_A_TIME])
         if self._size - self._hurried >= _HURRY_EVERY:
             self._hurry()
 
@@ -83,9 +86,10 @@ class Unfinished:
         """There is no more to come: all of it is on disk, and still nobody sees it."""
         self._digested()
         if not self._file.closed:
-            self._file.flush()
-            os.fsync(self._file.fileno())
-            self._file.close()
+            with _room():
+                self._file.flush()
+                os.fsync(self._file.fileno())
+                self._file.close()
         return Stored(sha256=self._digest.hexdigest(), size=self._size)
 
     def digest(self) -> "hashlib._Hash":
@@ -103,10 +107,11 @@ class Unfinished:
         """Seal it, and give it its name."""
         stored = self.seal()
         place = self._place(stored.sha256)
-        place.parent.mkdir(exist_ok=True)
         os.utime(self._path)  # it is young from here on, however long ago its last byte came
-        self._path.replace(place)
-        _sync(place.parent)
+        with _room():
+            place.parent.mkdir(exist_ok=True)
+            self._path.replace(place)
+            _sync(place.parent)
         return stored
 
     def abandon(self) -> None:
@@ -135,6 +140,17 @@ class Unfinished:
                 f"The server's disk has {free:,} bytes left, of which {self._floor:,} are kept free: delete jobs, or "
                 f"shorten how long they are kept."
             )
+
+
+@contextmanager
+def _room() -> Iterator[None]:
+    """DiskFullError for an error that says that the disk is full."""
+    try:
+        yield
+    except OSError as error:
+        if (short := shortage(error)) is None:
+            raise
+        raise DiskFullError(f"The server has no room for the file. {short}") from error
 
 
 def _sync(folder: Path) -> None:

@@ -1,8 +1,10 @@
 """One question from cut to verdict, with real commands as compilers and onnx's and onnxruntime's own opinions."""
 
+import resource
+import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -13,7 +15,7 @@ from onnx import TensorProto, helper
 
 from onnxbisect.cut import Cutter, write
 from onnxbisect.dressing import Dressing
-from onnxbisect.errors import BackendUnusableError, CutError
+from onnxbisect.errors import BackendUnusableError, CutError, ShortageError
 from onnxbisect.model import Model, load
 from onnxbisect.model.values import TensorValues
 from onnxbisect.unitset import UnitSet
@@ -102,16 +104,90 @@ def test_samples_stand_beside_the_probe_and_are_no_part_of_its_bytes(model: Mode
     assert sampled.answer.file_sha256 == plain.answer.file_sha256
 
 
-def test_samples_that_cannot_be_written_are_no_answer_of_the_compiler(model: Model, tmp_path: Path) -> None:
-    def full_disk(probe: Path, renamed: Mapping[str, str]) -> None:
-        raise OSError(28, "No space left on device")
+def test_samples_that_cannot_be_made_are_no_answer_of_the_compiler(model: Model, tmp_path: Path) -> None:
+    def broken(probe: Path, renamed: Mapping[str, str]) -> None:
+        raise ValueError("no samples of strings")
 
-    asked = prober(model, tmp_path / "work", python("exit(1)"), samples=full_disk).ask(1)
+    asked = prober(model, tmp_path / "work", python("exit(1)"), samples=broken).ask(1)
 
     assert not asked.compiled
     assert asked.answer is not None
     assert (asked.answer.verdict.status, asked.answer.verdict.kind) == (Status.UNRESOLVED, Kind.ERROR)
-    assert "No space left" in asked.answer.verdict.message
+    assert "no samples of strings" in asked.answer.verdict.message
+
+
+def test_a_full_disk_is_no_answer(
+    model: Model, tmp_path: Path, small_disk: Callable[[int], Path], fill: Callable[[Path], Path]
+) -> None:
+    disk = small_disk(1024)
+    asking = prober(model, disk / "work", python("exit(1)"))
+    other = fill(disk)
+    for _ in range(2):
+        with pytest.raises(ShortageError, match="disk"):
+            asking.ask(1)
+    other.unlink()
+    again = asking.ask(1)
+    assert again.answer is not None
+    assert again.answer.verdict.failed
+
+
+def test_a_compile_that_fills_the_disk_by_itself_is_unresolved(
+    model: Model, tmp_path: Path, small_disk: Callable[[int], Path]
+) -> None:
+    code = """
+try:
+    with open("much", "wb", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
+except OSError:
+    raise SystemExit(1)
+"""
+    asked = prober(model, small_disk(1024) / "work", python(code)).ask(1)
+    assert asked.answer is not None
+    assert (asked.answer.verdict.status, asked.answer.verdict.kind) == (Status.UNRESOLVED, Kind.RESOURCE)
+    assert not asked.interrupted
+
+
+def test_too_many_open_files_are_no_answer(model: Model, tmp_path: Path) -> None:
+    """With none left nothing can be written; with a few, the referees cannot open the file and call it invalid."""
+    asking = prober(model, tmp_path / "work", python("exit(1)"), objection=Validity(model.path, 7).objection)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    answers = set()
+    for spare in range(24):
+        used = len(list(Path("/proc/self/fd").iterdir())) - 1
+        resource.setrlimit(resource.RLIMIT_NOFILE, (used + spare, hard))
+        try:
+            answer = asking.ask(1).answer
+            answers.add(None if answer is None else answer.verdict.status)
+        except ShortageError as error:
+            answers.add(str(error))
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert answers == {Status.FAIL, "This process has too many files open (ulimit -n)."}
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP])
+def test_a_compile_that_somebody_ends_says_nothing(model: Model, tmp_path: Path, number: signal.Signals) -> None:
+    asked = prober(model, tmp_path / "work", python(f"import os; os.kill(os.getpid(), {number})")).ask(1)
+    assert asked.interrupted
+    assert asked.answer is not None
+    assert asked.answer.verdict.status is Status.UNRESOLVED
+
+
+def test_a_compile_that_crashes_is_an_answer(model: Model, tmp_path: Path) -> None:
+    asked = prober(model, tmp_path / "work", python("import os; os.abort()")).ask(1)
+    assert not asked.interrupted
+    assert asked.answer is not None
+    assert (asked.answer.verdict.status, asked.answer.verdict.kind) == (Status.FAIL, Kind.CRASH)
+
+
+def test_what_the_kernel_kills_for_want_of_memory_was_not_interrupted(
+    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted = iter([4, 5])
+    monkeypatch.setattr("onnxbisect_backends.probing.prober.oom_kills", lambda: next(counted))
+    asked = prober(model, tmp_path / "work", python("import os; os.kill(os.getpid(), 9)")).ask(1)
+    assert not asked.interrupted
 
 
 def test_equal_cuts_are_equal_bytes_and_other_cuts_are_not(model: Model, tmp_path: Path) -> None:

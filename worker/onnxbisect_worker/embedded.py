@@ -80,6 +80,7 @@ class Embedded:
         if not self._ready.wait(_START_SECONDS):
             raise RuntimeError("celery's worker did not start")
         self._attendance.start()
+        self._place.service.reserve.keep()
         self._reconciler.start()
 
     def stop(self) -> None:

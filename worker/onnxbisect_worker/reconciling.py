@@ -70,6 +70,7 @@ class Reconciler:
     def _clear(self) -> None:
         try:
             retention.clear(self._service.database, self._service.files)
+            self._service.reserve.keep()
         except Exception as error:  # as above
             log.warning("deleted files were not cleared away: %s", type(error).__name__, exc_info=True)
 

@@ -3,11 +3,13 @@
 import errno
 import tempfile
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from onnxbisect.errors import OptionError
 from onnxbisect_db.database import Database
 from onnxbisect_db.files import Files
+from onnxbisect_db.reserve import Reserve
 from onnxbisect_worker.bell import Bell
 from onnxbisect_worker.settings import Settings
 
@@ -20,6 +22,11 @@ class Service:
     database: Database
     files: Files
     bell: Bell
+
+    @cached_property
+    def reserve(self) -> Reserve:
+        """For what must go on when the disk is full."""
+        return Reserve(self.database)
 
     def close(self) -> None:
         """Let go of the database."""

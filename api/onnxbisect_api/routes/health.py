@@ -28,7 +28,9 @@ async def live() -> HealthView:
 
 @router.get("/readyz", summary="Whether requests may be sent here")
 def ready(service: TheService) -> HealthView:
-    """The database is there with this version's tables, and so is the queue; else a 503 that says what is not."""
+    """The database is there with this version's tables, so is the queue, and the disk can be written; else a 503 that
+    says what is not.
+    """
     wrong = readiness.complaints(service)
     if wrong:
         raise Problem(503, " ".join(wrong), {"Retry-After": "5"})

@@ -111,7 +111,7 @@ async def shown(
 @router.post("/jobs/{job_id}/cancel", summary="End a job now")
 def cancel(job_id: RowId, service: TheService, caller: Submitter, addresses: TheAddresses) -> JobView:
     """Its compilers are killed. Cancelling twice is once; a job that has ended by itself cannot be cancelled."""
-    return _changed(lifecycle.cancel, service, caller, addresses, job_id)
+    return _changed(service.reserve.run, lifecycle.cancel, service, caller, addresses, job_id)
 
 
 @router.post("/jobs/{job_id}/retry", summary="Begin anew what has no verdict", status_code=202)
@@ -126,7 +126,7 @@ def retry(job_id: RowId, service: TheService, caller: Submitter, addresses: TheA
             demand_few(session, service, caller)
         return begun
 
-    view = _changed(begin, service, caller, addresses, job_id)
+    view = _changed(service.database.run, begin, service, caller, addresses, job_id)
     with service.database.session() as session:
         job = jobs.get(session, job_id, caller.tenant)
     if job is not None:
@@ -139,7 +139,7 @@ def delete(job_id: RowId, service: TheService, caller: Submitter) -> None:
     """Also its reports, its model and what it taught the verdict base, unless another job needs them. If it is
     running, it ends.
     """
-    unneeded = service.database.run(lambda session: retention.forget(session, job_id, caller.tenant))
+    unneeded = service.reserve.run(lambda session: retention.forget(session, job_id, caller.tenant))
     if unneeded is None:
         raise missing("job")
     retention.discard(service.files, unneeded)
@@ -155,12 +155,13 @@ def _read(service: Service, caller: Caller, addresses: TheAddresses, job_id: str
 
 
 def _changed(
+    run: Callable[[Callable[[Session], Job | None]], Job | None],
     change: Callable[[Session, str, str], Job | None],
     service: Service,
     caller: Caller,
     addresses: TheAddresses,
     job_id: str,
 ) -> JobView:
-    if service.database.run(lambda session: change(session, job_id, caller.tenant)) is None:
+    if run(lambda session: change(session, job_id, caller.tenant)) is None:
         raise missing("job")
     return _read(service, caller, addresses, job_id)[1]

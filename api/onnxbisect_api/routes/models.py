@@ -160,11 +160,13 @@ def is_known(sha256: Sha256, service: TheService, caller: Reader, addresses: The
 def delete(sha256: Sha256, service: TheService, caller: Submitter) -> None:
     """With its data. A model that a job needs stays: delete the job, and the model goes with it."""
 
-    with service.database.transaction() as session:
+    def remove(session: Session) -> list[str]:
         gone = models.remove(session, sha256, caller.tenant)
         if gone is None:
             raise missing("model")
-        unneeded = retention.release(session, gone)
+        return retention.release(session, gone)
+
+    unneeded = service.reserve.run(remove)
     retention.discard(service.files, unneeded)
 
 
