@@ -135,8 +135,9 @@ def test_a_compile_that_fills_the_disk_by_itself_is_unresolved(
     model: Model, tmp_path: Path, small_disk: Callable[[int], Path]
 ) -> None:
     code = """
+import sys
 try:
-    with open("much", "wb", buffering=0) as file:
+    with open(sys.argv[2] + "/much", "wb", buffering=0) as file:
         while True:
             file.write(bytes(4096))
 except OSError:
