@@ -17,6 +17,7 @@ from onnxbisect.shortage import shortage
 from onnxbisect_db.database import Database
 
 _BYTES = 16 << 20
+_TO_START = 1 << 20
 _NAME = "reserve"
 
 T = TypeVar("T")
@@ -38,6 +39,11 @@ class Reserve:
                 raise
         self._path.unlink(missing_ok=True)
         return self._database.run(work)
+
+    def spend_to_start(self) -> None:
+        """Give it up where the disk is full: SQLite needs some room to begin, even if nothing is written then."""
+        if self._path is not None and shutil.disk_usage(self._path.parent).free < _TO_START:
+            self._path.unlink(missing_ok=True)
 
     def keep(self) -> None:
         """Make it, where there is none and there is room for it and as much again."""

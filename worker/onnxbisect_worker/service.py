@@ -38,12 +38,10 @@ def open_service(settings: Settings, bell: Bell) -> Service:
     data folder cannot be written.
     """
     _begin_folder(settings.data)
-    return Service(
-        settings=settings,
-        database=Database(settings.database),
-        files=Files(settings.files, floor=settings.disk_floor),
-        bell=bell,
-    )
+    database = Database(settings.database)
+    Reserve(database).spend_to_start()
+    files = Files(settings.files, floor=settings.disk_floor)
+    return Service(settings=settings, database=database, files=files, bell=bell)
 
 
 def _begin_folder(folder: Path) -> None:
