@@ -53,7 +53,7 @@ def test_an_upload_that_meets_the_end_of_the_disk_is_507(callers: Callers, full:
     client = callers.submitter()
     other = full()
     with other.open("rb+") as file:
-        file.truncate(other.stat().st_size - 2 * MEGABYTE)
+        file.truncate(other.stat().st_size - 3 * MEGABYTE)
     weights = helper.make_tensor("w", TensorProto.UINT8, [4 * MEGABYTE], os.urandom(4 * MEGABYTE), raw=True)
     graph = helper.make_graph([helper.make_node("Identity", ["w"], ["y"])], "g", [], [], [weights])
     answer = client.put("/v1/models", content=helper.make_model(graph).SerializeToString())
