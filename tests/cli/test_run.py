@@ -3,7 +3,9 @@
 import json
 import subprocess
 import sys
+import tempfile
 import unicodedata
+from collections.abc import Callable
 from pathlib import Path
 
 import onnx
@@ -234,3 +236,47 @@ def test_a_file_newer_than_the_compiler_reads_is_announced_before_it_is_asked_an
     ir = onnx.load(C2).ir_version
     assert f"ir-newer-than-tool: IR version {ir}, Oldie reads up to 3" in done.out
     assert done.err.index(f"IR version {ir}, Oldie reads up to 3") < done.err.index("[1/")
+
+
+_FILLS = """
+import subprocess, sys
+from pathlib import Path
+
+other, calls = {paths}
+model, *check = sys.argv[1:]
+done = subprocess.run([sys.executable, check[0], model, *check[1:]])
+with Path(calls).open("a") as file:
+    file.write("x")
+if Path(calls).stat().st_size == 3:
+    try:
+        with Path(other).open("wb", buffering=0) as file:
+            while file.write(bytes(512)):
+                pass
+    except OSError:
+        pass
+sys.exit(done.returncode)
+"""
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_a_full_disk_ends_the_run_and_verdicts_so_far_are_kept(
+    shell: Shell, small_disk: Callable[[int], Path], jobs: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = small_disk(4096)
+    monkeypatch.setattr(tempfile, "tempdir", str(disk))
+    script, calls, other = shell.folder / "fills.py", shell.folder / "calls", disk / "something else"
+    # what the command names is part of what verdicts are kept under
+    script.write_text(_FILLS.format(paths=(str(other), str(calls))))
+    rule = CASES / "c2_chain100_3bad.json"
+    compiler = [sys.executable, str(script), "{model}", str(CASES / "check.py")]
+    command = ["--jobs", jobs, C2, "--", *compiler, "--rule", str(rule)]
+    ended = shell.call("run", *command)
+    assert (ended.code, ended.out) == (3, "")
+    assert ended.err.splitlines()[-1].startswith("onnx-bisect: The disk")
+    assert "Verdicts so far are kept" in ended.err
+    before = calls.stat().st_size
+    other.unlink()
+    report = shell.report(*command)
+    assert culprits(report) == truth("c2_chain100_3bad")
+    assert report["stats"]["cached"] >= 2
+    assert calls.stat().st_size - before == report["stats"]["compiler_calls"]

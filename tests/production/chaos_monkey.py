@@ -10,14 +10,9 @@ from pathlib import Path
 from threading import Event, Thread
 
 import redis as redis_client
-from sqlalchemy import select
 from topology import Part, Topology
 from webhook_receiver import Receiver
 
-from onnxbisect_db.database import Database
-from onnxbisect_db.probes import MOST_LOSSES
-from onnxbisect_db.states import ProbeState
-from onnxbisect_db.tables import Probe
 from onnxbisect_worker.forking import HOST_NAME
 
 #: How often each is chosen, and how long a part stays away at most, in seconds.
@@ -35,23 +30,16 @@ _WEIGHTS = {
 }
 _AWAY = 3.0
 _FORK_SERVER = "onnxbisect_worker.fork_server"
-#: Nobody loses a question by these.
-_HARMLESS = frozenset({"API", "control worker", "redis", "webhook receiver"})
 #: Tries to meet a compiler or a host, which may live for a moment only.
 _TRIES = 200
 
 
 class Monkey:
-    """Kills about every `seconds`. With `FLUSHALL` once, after so many kills.
-
-    While a question is asked that was lost twice it only touches what has nothing to do with that: the third loss is
-    the last one by design.
-    """
+    """Kills about every `seconds`. With `FLUSHALL` once, after so many kills."""
 
     def __init__(
         self,
         topology: Topology,
-        database: Database,
         receiver: Receiver,
         chance: random.Random,
         *,
@@ -59,7 +47,6 @@ class Monkey:
         flush_after: int,
     ) -> None:
         self._topology = topology
-        self._database = database
         self._receiver = receiver
         self._chance = chance
         self._seconds = seconds
@@ -84,8 +71,6 @@ class Monkey:
         try:
             while not self._stopping.wait(self._chance.expovariate(1 / self._seconds)):
                 [kind] = self._chance.choices(list(_WEIGHTS), list(_WEIGHTS.values()))
-                if kind not in _HARMLESS and self._last_chance():
-                    continue
                 if self._kills[kind]():
                     self.killed[kind] += 1
                 if self.killed.total() >= self._flush_after and not self.killed["FLUSHALL"]:
@@ -93,11 +78,6 @@ class Monkey:
                     self.killed["FLUSHALL"] += 1
         except Exception as error:  # it is the run's, not the thread's
             self.trouble = error
-
-    def _last_chance(self) -> bool:
-        asked = (Probe.state == ProbeState.RUNNING, Probe.losses >= MOST_LOSSES - 1)
-        with self._database.session() as session:
-            return session.scalars(select(Probe.id).where(*asked).limit(1)).one_or_none() is not None
 
     @property
     def _kills(self) -> dict[str, Callable[[], bool]]:
@@ -143,7 +123,7 @@ class Monkey:
     def _shoot(self, find: Callable[[], Iterable[int]]) -> bool:
         for _ in range(_TRIES):
             found = sorted(find())
-            if found and not self._last_chance():
+            if found:
                 try:
                     os.kill(self._chance.choice(found), signal.SIGKILL)
                 except ProcessLookupError:

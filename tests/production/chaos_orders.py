@@ -77,9 +77,10 @@ def orders(jobs: int, chance: random.Random) -> Iterator[Wanted]:
         )
 
 
-def known_culprits() -> dict[tuple[str, str, str], str]:
-    """What `run` says of every goal."""
-    goals = [goal for of_model in GOALS for goal in of_model]
+def known_culprits(wanted: Sequence[Wanted] = ()) -> dict[tuple[str, str, str], str]:
+    """What `run` says of every goal of these, or of every goal."""
+    named = {name_of(goal): goal for want in wanted for goal in want.goals}
+    goals = [*named.values()] or [goal for of_model in GOALS for goal in of_model]
     with ThreadPoolExecutor(2) as pool:
         return dict(zip(map(name_of, goals), pool.map(_run, goals), strict=True))
 

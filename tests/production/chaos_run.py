@@ -83,7 +83,6 @@ class Run:
         texts, secrets = _tenants(database, {want.tenant for want in wanted}, receiver.url)
         monkey = Monkey(
             going,
-            database,
             receiver,
             random.Random(self.seed),
             seconds=self.kill_every,

@@ -24,6 +24,7 @@ from onnxbisect_worker.tasks import install
 #: Threads besides those that compile: coordinators, reports, webhooks, models that are read.
 _OTHERS = 6
 _START_SECONDS = 30.0
+_RECONCILER = "embedded"
 #: A delivery that there never is.
 _NONE = "none"
 
@@ -70,7 +71,8 @@ class Embedded:
         self._thread = Thread(target=self._worker.start, name="worker", daemon=True)
         presence = Presence(id=self._place.worker, backends=tuple(backends), slots=settings.slots)
         self._attendance = Attendance(service, presence)
-        self._reconciler = Reconciler(service, self._place.worker)
+        # under one name, so that after a crash it does not wait until its own lease has run out
+        self._reconciler = Reconciler(service, _RECONCILER)
 
     def start(self) -> None:
         """Begin; what is to be done is done when this returns, whatever the compilers may take to start."""
