@@ -7,7 +7,7 @@ import signal
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Any
 from uuid import uuid4
 
 import chaos_audit
-from chaos_orders import Wanted, known_culprits, orders
+from chaos_orders import GOALS, Goal, Wanted, known_culprits, orders
 from sqlalchemy import func, select
 from topology import PLUGIN, Part
 
@@ -53,11 +53,12 @@ class EmbeddedRun:
     seed: int
     kill_every: float
     seconds: float
+    goals: Sequence[tuple[Goal, ...]] = GOALS
     say: Callable[[str], None] = print
 
     def __call__(self) -> EmbeddedResult:
         chance = random.Random(self.seed)
-        wanted = [_uncancelled(want) for want in orders(self.jobs, chance)]
+        wanted = [_uncancelled(want) for want in orders(self.jobs, chance, self.goals)]
         known = known_culprits(wanted)
         self.say(f"run knows the culprits of {len(known)} targets")
         serve = self._part()

@@ -64,11 +64,11 @@ GOALS: Sequence[tuple[Goal, ...]] = (
 )
 
 
-def orders(jobs: int, chance: random.Random) -> Iterator[Wanted]:
+def orders(jobs: int, chance: random.Random, of: Sequence[tuple[Goal, ...]] = GOALS) -> Iterator[Wanted]:
     """So many jobs of a few tenants. Within a tenant the second job of a target knows the answers of the first one."""
     tenants = [f"tenant-{number}" for number in range(max(2, jobs // 15))]
     for _ in range(jobs):
-        goals = chance.choice(GOALS)
+        goals = chance.choice(of)
         several = chance.random() < 0.15
         yield Wanted(
             tenant=chance.choice(tenants),
