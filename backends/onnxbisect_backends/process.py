@@ -237,7 +237,7 @@ def _outcome(head: dict[str, Any], log: str, command: str) -> Outcome:
     known = {"seconds": head["seconds"], "peak_memory": head["peak_memory"]}
     text = {"log": log, "log_truncated": head["truncated"]}
     if broken:
-        return Outcome(broken=broken, interrupted=head["cancelled"], **known, **text)
+        return Outcome(broken=broken, interrupted=head.get("cancelled", False), **known, **text)
     if head["over_memory"]:
         return Outcome(signal=9, over_memory=True, **known, **text)
     if head["timed_out"]:
