@@ -141,6 +141,8 @@ class Prober:
             outcome = self._backend.compile(probe, workdir, limits)
             if outcome.timed_out and outcome.seconds >= left:
                 return Asked(answer=None, compiled=True, engine_seconds=engine_seconds)
+            if outcome.broken and not outcome.short:
+                demand_plenty(folder)
             verdict = _given_up(outcome, usual) or self._backend.judge(outcome)
         except (OnnxBisectError, MemoryError):
             raise
