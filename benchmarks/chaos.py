@@ -19,8 +19,8 @@ from chaos_run import Result, Run
 
 import tables
 
-#: Seconds between two kills of the embedded service, on average: as long as it takes to start and do something.
-_KILL_EVERY = 5.0
+#: Seconds between two kills of the embedded service, on average: often it has just begun to do something.
+_KILL_EVERY = 3.0
 
 
 def main() -> None:

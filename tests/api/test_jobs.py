@@ -12,8 +12,9 @@ from scenes import new_job, prepare, take
 from starlette.testclient import TestClient
 
 from onnxbisect_api.job_request import JobRequest
-from onnxbisect_db import jobs, queues, searches, workers
+from onnxbisect_db import claims, jobs, probes, queues, searches, workers
 from onnxbisect_db.columns import new_id
+from onnxbisect_db.queues import Hand
 from onnxbisect_db.states import Fault, JobState, Stage
 from onnxbisect_db.workers import Presence
 from onnxbisect_worker.bell import SilentBell
@@ -417,3 +418,31 @@ def test_a_job_that_has_ended_is_told_at_once(callers: Callers, service: Service
 def test_requests_are_read_without_the_network() -> None:
     body = {"model": "a" * 64, "targets": [{"backend": "x", "options": {"a": 1.5, "b": False, "c": "text"}}]}
     assert JobRequest.model_validate(body).targets[0].options == {"a": "1.5", "b": "false", "c": "text"}
+
+
+def test_a_job_says_what_it_waits_for_when_a_question_was_lost(callers: Callers, service: Service) -> None:
+    job = running(service, [1])
+    with service.database.transaction() as session:
+        workers.joined(session, Presence(id="w", backends=("npu",), slots=1))
+    hand = Hand(backend="npu", worker="w", seconds=30)
+    client = callers.reader()
+    for _ in range(4):
+        while (mine := service.database.run(lambda session: claims.claim(session, hand))) is None:
+            time.sleep(0.1)
+        with service.database.transaction() as session:
+            assert probes.lost(session, mine, "A worker has no room to go on. The disk is full.")
+    [target] = client.get(f"/v1/jobs/{job.id}").json()["targets"]
+    assert (target["state"], target["verdict"]) == ("running", None)
+    assert "The disk is full. This says nothing about the model; it is tried again at" in target["problem"]
+    assert callers.submitter().post(f"/v1/jobs/{job.id}/cancel").json()["state"] == "cancelled"
+
+
+def test_a_job_says_what_it_waits_for_when_a_turn_was_lost(callers: Callers, service: Service) -> None:
+    job = new_job(service.database, "npu", model_sha256=uploaded(service))
+    with service.database.transaction() as session:
+        workers.joined(session, Presence(id="w", backends=("npu",), slots=1))
+    turn = take(service.database, job.searches[0].id, Stage.PREPARE)
+    with service.database.transaction() as session:
+        assert searches.lost(session, turn, "The process that had the model was killed by SIGKILL.")
+    [target] = callers.reader().get(f"/v1/jobs/{job.id}").json()["targets"]
+    assert "was killed by SIGKILL. This says nothing about the model" in target["problem"]

@@ -193,7 +193,7 @@ def test_a_model_cannot_say_that_its_data_lies_in_a_strangers_file(tmp_path: Pat
         assert str(tmp_path) not in str(refused.value)
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV])
 def test_a_host_that_dies_is_told_of_and_replaced(number: signal.Signals, tmp_path: Path) -> None:
     place = Place.at(tmp_path)
     case = place.case(relus(2), toml(tmp_path, SLEEPS))
@@ -206,8 +206,9 @@ def test_a_host_that_dies_is_told_of_and_replaced(number: signal.Signals, tmp_pa
                 os.kill(the_host(), number)
 
             Thread(target=die, daemon=True).start()
-            with pytest.raises(HostLostError, match=f"was killed by {number.name}"):
+            with pytest.raises(HostLostError, match=f"was killed by {number.name}") as lost:
                 host.ask(0b11, seconds_left=None)
+            assert isinstance(lost.value, HostKilledError) == (number is not signal.SIGSEGV)
             with pytest.raises(HostLostError):
                 host.key(1)
         assert within(30, lambda: all(gone(int(pid)) for pid in (tmp_path / "pids").read_text().split()))
