@@ -34,5 +34,7 @@ def waits(session: Session, jobs: Collection[Job]) -> dict[str, str]:
 
 
 def _sentence(trouble: str, retry_at: datetime | None, at: datetime) -> str:
-    when = f"at {retry_at:%H:%M:%S} UTC" if retry_at is not None and leases.lasts(retry_at, at) else "soon"
+    if retry_at is None:  # a crash
+        return f"{trouble.rstrip('.')}. It is tried once more, alone in a new process."
+    when = f"at {retry_at:%H:%M:%S} UTC" if leases.lasts(retry_at, at) else "soon"
     return f"{trouble.rstrip('.')}. This says nothing about the model; it is tried again {when}."

@@ -446,3 +446,8 @@ def test_a_job_says_what_it_waits_for_when_a_turn_was_lost(callers: Callers, ser
         assert searches.lost(session, turn, "The process that had the model was killed by SIGKILL.")
     [target] = callers.reader().get(f"/v1/jobs/{job.id}").json()["targets"]
     assert "was killed by SIGKILL. This says nothing about the model" in target["problem"]
+    turn = take(service.database, job.searches[0].id, Stage.PREPARE)
+    with service.database.transaction() as session:
+        assert searches.crashed(session, turn, "The process that had the model was killed by SIGSEGV.")
+    [target] = callers.reader().get(f"/v1/jobs/{job.id}").json()["targets"]
+    assert "was killed by SIGSEGV. It is tried once more, alone in a new process" in target["problem"]
