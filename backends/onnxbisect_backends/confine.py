@@ -1,9 +1,15 @@
-"""Shows a compiler a part of the machine only. Loaded by `supervise.py`, which runs before any package can be imported.
+"""Shows a process a part of the machine only: a compiler, or the process that reads a model.
 
-The compiler gets namespaces of its own: processes, so that it sees and signals nobody else's; network, where it has no
+`supervise.py` loads this file before any package can be imported, and calls `enter`, `live_as_first` and
+`give_up_rights` on its way to a compiler. `fork_confined` does all of that for a process that executes nothing.
+
+The process gets namespaces of its own: processes, so that it sees and signals nobody else's; network, where it has no
 business there; mounts, where everything is read-only but its work directory, and folders that are none of its
-business are empty. No privilege is needed where the kernel allows user namespaces, and none is left when the compiler
+business are empty. No privilege is needed where the kernel allows user namespaces, and none is left when the process
 begins. It is what systemd's ProtectSystem=strict, ProtectHome and PrivateTmp do for a service.
+
+A confined process can confine its children in the same way, in namespaces inside of its own: a user namespace can be
+made without privileges, and `no_new_privs` does not forbid it. That is how what reads a model starts compilers.
 """
 
 import contextlib
@@ -26,6 +32,8 @@ AT_FDCWD, AT_RECURSIVE = -100, 0x8000
 MOUNT_ATTR_RDONLY, MOUNT_ATTR_NOSUID = 1, 2
 PR_SET_PDEATHSIG, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 1, 24, 38
 LAST_CAPABILITY = 63
+NOBODY = 65534
+LINUX_CAPABILITY_VERSION_3 = 0x20080522
 SIOCSIFFLAGS = 0x8914
 IFF_UP = 1
 
@@ -55,6 +63,43 @@ def enter(*, network: bool) -> None:
         loopback()
 
 
+def fork_confined(view: dict[str, Any], *, network: bool) -> int | None:
+    """Fork this process, which must have one thread. Returns None in the child, which is confined, has the folder `own`
+    as its working directory, and whose descriptors must not lead to folders.
+
+    This process waits for it, and returns its wait status once all processes of its namespaces are gone. Whoever kills
+    this process kills those, too. OSError where the kernel refuses the namespaces; where it refuses the mounts, the
+    child says so on standard error and ends with 1.
+    """
+    parent = os.getppid()
+    enter(network=network)
+    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # the kernel forgot it when the namespaces were entered
+    if os.getppid() != parent:
+        os._exit(1)
+    alive, living = os.pipe()
+    told, tell = os.pipe()
+    first = os.fork()
+    if first == 0:
+        os.close(living)
+        os.close(told)
+        try:
+            live_as_first(view, alive, tell)
+            os.close(alive)
+            os.close(tell)
+            os.chdir(view["own"])
+            give_up_rights()
+        except OSError as error:
+            os.write(2, f"could not be isolated: {error.strerror}\n".encode(errors="replace"))
+            os._exit(1)
+        return None
+    os.close(alive)
+    os.close(tell)
+    status = os.read(told, 4)
+    # the end of the first process is the end of its namespace; it told nothing if it was killed
+    _, ended = os.waitpid(first, 0)
+    return int.from_bytes(status, "little") if status else ended
+
+
 def leave_network() -> None:
     """Move to a network of loopback alone, where the kernel lets us: at once as root, else as root of a new namespace.
 
@@ -71,8 +116,11 @@ def leave_network() -> None:
 
 
 def stay(user: int, group: int) -> None:
-    """In a new user namespace, have the numbers that one had. OSError where not even this is allowed."""
-    for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
+    """In a new user namespace, have the numbers that one had; root is nobody there, since a root without capabilities
+    may not be given a number in a namespace inside of it. OSError where not even this is allowed.
+    """
+    users, groups = f"{user or NOBODY} {user} 1", f"{group or NOBODY} {group} 1"
+    for name, text in (("setgroups", "deny"), ("uid_map", users), ("gid_map", groups)):
         with open(f"/proc/self/{name}", "w") as table:  # noqa: PTH123 - pathlib is slow to import
             table.write(text)
 
@@ -143,6 +191,8 @@ def arrange(view: dict[str, Any]) -> None:
     for path in closed:
         attributes(path, MOUNT_ATTR_RDONLY)
     attributes(view["own"], 0, clear=MOUNT_ATTR_RDONLY)
+    for descriptor in (own, *(descriptor for _, descriptor in held)):
+        os.close(descriptor)  # from a folder one gets to those above it, covered or not
 
 
 def cover(path: str, size: int, mode: int) -> bool:
@@ -187,7 +237,8 @@ def attributes(path: str, given: int, *, clear: int = 0, flags: int = 0) -> None
 
 
 def give_up_rights() -> None:
-    """No capability is left after the next exec, not for root either, and none can be had by any program."""
+    """No capability is left, not for root either, and no program that is executed from now on gives any."""
     for number in range(LAST_CAPABILITY + 1):
         _libc.prctl(PR_CAPBSET_DROP, number, 0, 0, 0)
+    demand(_libc.capset(struct.pack("Ii", LINUX_CAPABILITY_VERSION_3, 0), bytes(24)), "capabilities")
     demand(_libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no new privileges")

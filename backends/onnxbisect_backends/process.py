@@ -81,7 +81,7 @@ def run(
         "file_bytes": limits.file_bytes,
         "log_bytes": limits.log_bytes,
         "network": confinement is None if network is None else network,
-        "view": None if confinement is None else view(confinement, found, cwd=cwd, env=env, reads=reads),
+        "view": None if confinement is None else view(confinement, [found], cwd=cwd, env=env, reads=reads),
     }
     answer = _ask_supervisor(json.dumps(order).encode() + b"\n", time.monotonic() + limits.wall_seconds + _GRACE)
     head, _, log = answer.partition(b"\n")

@@ -295,7 +295,7 @@ except BlockingIOError:
         work = folder / "work"
         work.mkdir()
         os.chown(work, 65534, 65534)
-        view = isolation.view(Confinement(workdir=work), python, cwd=work, env={}, reads=())
+        view = isolation.view(Confinement(workdir=work), [python], cwd=work, env={}, reads=())
         order = {
             **{"argv": [python, "-I", "-S", "-c", code], "path": python, "cwd": str(work), "env": {}},
             **{"seconds": 60, "memory_bytes": None, "file_bytes": None, "log_bytes": 10_000, "network": False},
@@ -323,7 +323,7 @@ except BlockingIOError:
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("setpriv"), reason="needs root and the command setpriv")
 def test_where_the_kernel_refuses_nothing_is_run_half_isolated(tmp_path: Path) -> None:
     """As in a container: whoever wants it run all the same asks again, without isolation."""
-    view = isolation.view(Confinement(workdir=tmp_path), sys.executable, cwd=tmp_path, env={}, reads=())
+    view = isolation.view(Confinement(workdir=tmp_path), [sys.executable], cwd=tmp_path, env={}, reads=())
     order = {
         **{"argv": ["touch", str(tmp_path / "ran")], "path": "/usr/bin/touch", "cwd": str(tmp_path), "env": {}},
         **{"seconds": 60, "memory_bytes": None, "file_bytes": None, "log_bytes": 10_000, "network": False},
