@@ -132,6 +132,26 @@ class Backend(Protocol):
         """Read the outcome: pass, fail or unresolved, with kind, fingerprint, message and hints."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Access:
+    """What a backend's programs need of a machine of which they see only a part.
+
+    `programs` are the paths of what it starts, for `check` and `describe` as well; what `PATH` leads to need not be
+    named unless it lies in somebody's home. `reads` are further files and folders. `network`: a program asks somebody,
+    such as a licence server.
+    """
+
+    programs: tuple[str, ...] = ()
+    reads: tuple[Path, ...] = ()
+    network: bool = False
+
+
+def access(backend: Backend) -> Access:
+    """What the backend's attribute `access` says; it may have none."""
+    found = getattr(backend, "access", None)
+    return found if isinstance(found, Access) else Access()
+
+
 class BackendFactory(Protocol):
     """Makes a backend from the user's `--option key=value` pairs; raises OptionError naming the nearest key."""
 

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from onnxbisect.fingerprint import fingerprint, headline
 from onnxbisect.verdict import Hints, Kind, Status, Verdict
-from onnxbisect_backends.contract import Description, Limits, Outcome
+from onnxbisect_backends.contract import Access, Description, Limits, Outcome
 from onnxbisect_backends.judging import crashed, unfinished
 from onnxbisect_backends.logs import Pattern, compile_pattern, read_log
 from onnxbisect_backends.options import read_options, unknown
@@ -106,6 +106,11 @@ class QnnBackend:
     def __init__(self, options: dict[str, str]) -> None:
         self._options = read_options(Options, options, self.name)
         self._toolchain = toolchain(self.name)
+
+    @property
+    def access(self) -> Access:
+        """The toolchain's Python."""
+        return Access(programs=(str(self._toolchain.python),))
 
     @property
     def options(self) -> dict[str, Any]:

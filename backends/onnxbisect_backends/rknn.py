@@ -15,7 +15,7 @@ from onnxbisect.dressing import Dressing
 from onnxbisect.errors import OptionError
 from onnxbisect.fingerprint import headline
 from onnxbisect.verdict import Hints, Kind, Status, Verdict
-from onnxbisect_backends.contract import Description, Limits, Outcome
+from onnxbisect_backends.contract import Access, Description, Limits, Outcome
 from onnxbisect_backends.judging import crashed, unfinished
 from onnxbisect_backends.logs import read_log
 from onnxbisect_backends.options import read_options
@@ -108,6 +108,11 @@ class RknnBackend:
         if self._options.target in _INTEGER_ONLY and not self._options.quantize:
             raise OptionError(f"{self._options.target} computes in integers only; add --option quantize=true.")
         self._toolchain = toolchain("rknn")
+
+    @property
+    def access(self) -> Access:
+        """The toolchain's Python."""
+        return Access(programs=(str(self._toolchain.python),))
 
     @property
     def options(self) -> dict[str, Any]:

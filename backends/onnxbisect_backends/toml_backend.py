@@ -14,9 +14,10 @@ from onnxbisect.dressing import Dressing
 from onnxbisect.errors import BackendUnusableError, OptionError
 from onnxbisect.fingerprint import plain
 from onnxbisect.verdict import Verdict
-from onnxbisect_backends.contract import Description, Limits, Outcome
+from onnxbisect_backends.contract import Access, Description, Limits, Outcome
 from onnxbisect_backends.definition import UNKNOWN, Definition, VersionCommand, fill, placeholders
 from onnxbisect_backends.identity import files_named, short_hash
+from onnxbisect_backends.isolation import listed
 from onnxbisect_backends.judging import unfinished
 from onnxbisect_backends.logs import Pattern, compile_pattern, read_log
 from onnxbisect_backends.options import unknown
@@ -72,6 +73,20 @@ class TomlBackend:
             Pattern(regex=compile_pattern(it.regex), kind=it.kind, fails=it.fails)
             for it in self._definition.patterns
             if it.when.items() <= self._values.items()
+        )
+
+    @property
+    def access(self) -> Access:
+        """The programs of all its commands, what the operator names (the file's folder, and variables that lead to an SDK
+        or a licence), and the folders in its paths.
+        """
+        it, env = self._definition, self._env(self._path.parent, {})
+        asked = [it.version.command] if isinstance(it.version, VersionCommand) else []
+        first = self._filled([words[0] for words in (*it.commands, *asked)])
+        found = [find_executable(word, cwd=self._path.parent, path=env.get("PATH")) for word in first]
+        named = [Path(value) for value in inherited(it.inherit_env).values() if value[:1] == "/"]
+        return Access(
+            programs=tuple(filter(None, found)), reads=(self._path.parent, *named, *listed(env)), network=it.network
         )
 
     def describe(self) -> Description:
@@ -154,9 +169,7 @@ class TomlBackend:
         it, env = self._definition, self._env(workdir, places)
         # the user's own compiler may ask a licence server; one that was installed here has nobody to talk to
         network = True if it.network else None if self._toolchain is None else False
-        # what the operator names: the file's folder, and variables that lead to an SDK or a licence
-        reads = [self._path.parent, *(Path(value) for value in inherited(it.inherit_env).values() if value[:1] == "/")]
-        argv = self._filled(words, places)
+        argv, reads = self._filled(words, places), self.access.reads
         return run(argv, cwd=cwd, env=env, limits=limits, network=network, reads=reads, isolated=it.isolated)
 
     def _ask_version(self, how: VersionCommand) -> str:

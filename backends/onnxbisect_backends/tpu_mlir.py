@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from onnxbisect.dressing import Dressing
 from onnxbisect.errors import BackendUnusableError, OptionError
 from onnxbisect.verdict import Hints, Kind, Status, Verdict
-from onnxbisect_backends.contract import Description, Limits, Outcome
+from onnxbisect_backends.contract import Access, Description, Limits, Outcome
 from onnxbisect_backends.judging import crashed, unfinished
 from onnxbisect_backends.logs import read_log
 from onnxbisect_backends.options import LOCAL, read_options
@@ -114,6 +114,14 @@ class TpuMlirBackend:
             raise OptionError(f"The option 'quantize' of the backend '{self.name}' needs a 'processor'.")
         self._home = Path(self._options.home).absolute() if self._options.home else None
         self._toolchain = self._choose()
+
+    @property
+    def access(self) -> Access:
+        """The toolchain's Python, or the SDK that the options or the environment name."""
+        if self._toolchain:
+            return Access(programs=(str(self._toolchain.python),))
+        named = [Path(value) for value in inherited(_SDK_VARIABLES[2:]).values() if value[:1] == "/"]
+        return Access(reads=(*named, *([self._home] if self._home else [])))
 
     @property
     def options(self) -> dict[str, Any]:
@@ -251,5 +259,4 @@ class TpuMlirBackend:
         if self._home:
             env = {name: value for name, value in env.items() if name not in _SDK_VARIABLES}
             argv = ["bash", "-c", '. "$0/envsetup.sh" >/dev/null && exec "$@"', str(self._home), *argv]
-        reads = [Path(value) for value in inherited(_SDK_VARIABLES[2:]).values() if value[:1] == "/"]
-        return run(argv, cwd=workdir, env=env, limits=limits, reads=[*reads, *([self._home] if self._home else [])])
+        return run(argv, cwd=workdir, env=env, limits=limits, reads=self.access.reads)

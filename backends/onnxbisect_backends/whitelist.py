@@ -64,6 +64,7 @@ class WhitelistBackend:
     """A compiler that is simulated by rules: the ops, attributes and patterns that a profile or options tell."""
 
     name = "whitelist"
+    isolated = True
     Options = Options
 
     def __init__(self, options: dict[str, str]) -> None:
