@@ -78,7 +78,7 @@ def view(
     holds a hidden folder is not shown: a home directory may be on PATH.
     """
     workdir = (confinement.workdir or cwd).absolute()
-    temporary = {*_TEMPORARY, tempfile.gettempdir()}
+    temporary = {*_TEMPORARY, tempfile.gettempdir()} - {str(workdir)}
     hidden = [*_HIDDEN, *_homes(), *(str(folder.absolute()) for folder in confinement.hidden)]
     probe = [] if confinement.probe is None else [confinement.probe.parent]
     links = [link for program in programs for link in _links(Path(program))]

@@ -1,5 +1,7 @@
 """A host as a child process, as its worker sees it."""
 
+import re
+import stat
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -19,11 +21,14 @@ from onnxbisect_db.files import Files
 from onnxbisect_worker.confining import confinement
 from onnxbisect_worker.forking import ForkServer
 from onnxbisect_worker.host_environment import host_environment
-from onnxbisect_worker.host_messages import Setup, answered_to_json, asked_from_json, raised
+from onnxbisect_worker.host_messages import OWN, Setup, answered_to_json, asked_from_json, raised
 from onnxbisect_worker.host_process import HostProcess
 from onnxbisect_worker.hosting import Case, HostKilledError, HostLostError, Written
 from onnxbisect_worker.prepared import Prepared
 from onnxbisect_worker.settings import Settings
+
+#: What a file of a report is called there.
+_FILE = re.compile(r"culprits/[0-9]{2,}-[A-Za-z0-9-]+/[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 class ChildHost:
@@ -76,9 +81,8 @@ class ChildHost:
     def report(self, answers: Sequence[Answered], stats: Stats, logs: Mapping[str, str], folder: Path) -> Written:
         """See `Host.report`."""
         listed = [answered_to_json(it) for it in answers]
-        place = str(folder.absolute())
-        written = self._ask(do="report", answers=listed, stats=asdict(stats), logs=dict(logs), folder=place)
-        files = {name: Path(path) for name, path in written["files"].items()}
+        written = self._ask(do="report", answers=listed, stats=asdict(stats), logs=dict(logs))
+        files = {name: self._taken(path, folder, name) for name, path in written["files"].items()}
         return Written(document=written["document"], files=files)
 
     def kill(self) -> None:
@@ -99,6 +103,19 @@ class ChildHost:
         """After a fork: it is the other process's."""
         if self._process is not None:
             self._process.forget()
+
+    def _taken(self, written: str, folder: Path, name: str) -> Path:
+        """A file that the process wrote, moved to its place in the folder. Whatever has taken that process over may have
+        put a link there instead, or have named a file that is none of its own.
+        """
+        if not _FILE.fullmatch(name) or Path(written).name != written:
+            raise HostLostError("The process that had the model named a file that no report has.")
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        (self._started().folder / OWN / written).rename(path)
+        if not stat.S_ISREG(path.lstat().st_mode):
+            raise HostLostError("The process that had the model wrote something else than a file.")
+        return path
 
     def _ask(self, **request: Any) -> Any:
         answer = self._started().ask(request)
@@ -133,7 +150,7 @@ class ChildHost:
         confined = confinement(settings)
         return Setup(
             folder=str(folder),
-            environment=host_environment(folder, self._inherited()),
+            environment=host_environment(folder / OWN, self._inherited()),
             model=self._path(case.onnx),
             onnx=case.onnx,
             model_name=case.model_name,

@@ -1,14 +1,23 @@
-"""Whether the compiles of this installation are confined, and what of it they must not see."""
+"""Whether the compiles of this installation, and what reads its models, are confined; what of it they must not see."""
 
-from onnxbisect.errors import OptionError
-from onnxbisect_backends import isolation
-from onnxbisect_backends.contract import Confinement
+import resource
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from onnxbisect.errors import OnnxBisectError, OptionError
+from onnxbisect_backends import confine as namespaces
+from onnxbisect_backends import isolation, registry
+from onnxbisect_backends.contract import Access, Confinement, access
 from onnxbisect_backends.isolation import Isolation
+from onnxbisect_backends.supervise import MOST_PROCESSES, bound
+from onnxbisect_worker.groundwork import Groundwork
+from onnxbisect_worker.host_messages import Setup
 from onnxbisect_worker.settings import Settings
 
 
 def level(settings: Settings) -> Isolation:
-    """How far compiles are kept away from the rest of this machine. OptionError where they have to be, and cannot."""
+    """How far compiles, and what reads models, are kept away from the rest of this machine. OptionError where they have to be, and cannot."""
     if settings.isolation == "none":
         return Isolation.NONE
     found = isolation.available()
@@ -21,9 +30,45 @@ def level(settings: Settings) -> Isolation:
 
 
 def confinement(settings: Settings) -> Confinement | None:
-    """What holds for every compile; None where they see what their user sees."""
+    """What holds for every compile, and for what reads models; None where they see what their user sees."""
     if level(settings) is Isolation.NONE:
         return None
     return Confinement(
         hidden=(settings.data.absolute(), settings.cache.absolute()), required=settings.isolation == "required"
     )
+
+
+def isolated(backend: str) -> bool:
+    """Whether compiles of the backend bear isolation, as it says itself."""
+    try:
+        return registry.find(backend).isolated
+    except OnnxBisectError:  # it compiles nothing
+        return False
+
+
+def confine(setup: Setup, own: Path, ground: Groundwork) -> int | None:
+    """Confine this process, which has one thread and has read nothing of a model: None in the process that goes on, and
+    the status with which that ended in this one (`confine.fork_confined`).
+
+    It sees what its compiles see together, since it starts them: what their backend needs, and of the hidden folders
+    the files of this model and `own`, to which alone it writes. A backend that does not bear isolation has none here
+    either, unless it is required; then its compiles are refused.
+    """
+    wanted = setup.confinement
+    if wanted is None or not (wanted.required or isolated(setup.backend)):
+        return None
+    reached = Access() if isinstance(ground.backend, Exception) else access(ground.backend)
+    files = [setup.model, *setup.calibration.values(), *([] if setup.prepared is None else [setup.prepared])]
+    if setup.files and isinstance(ground.model, Path):
+        files.append(str(ground.model.parent))
+    seen = isolation.view(
+        replace(wanted, workdir=own),
+        [sys.executable, *reached.programs],
+        cwd=own,
+        env=setup.environment,
+        reads=[*map(Path, files), *reached.reads, *(Path(entry) for entry in sys.path if entry)],
+    )
+    status = namespaces.fork_confined(seen, network=reached.network)
+    if status is None:
+        bound(resource.RLIMIT_NPROC, MOST_PROCESSES)
+    return status

@@ -18,6 +18,9 @@ from onnxbisect_db.answered import Answered
 from onnxbisect_worker.hosting import HostLostError, ToolBrokenError
 from onnxbisect_worker.order import Order
 
+#: Of a host's folder, the one that it writes to. Beside it lies the lock.
+OWN = "own"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
@@ -25,8 +28,8 @@ class Setup:
 
     `folder` is the host's own, `environment` the whole one that compilers get. `model` is the path of the ONNX file,
     `onnx` its SHA-256; `files` and `calibration` are paths by location and by name. `compile_seconds` and
-    `compile_memory` bound one compile, `seconds` and `memory` everything else. `hidden` are folders of which a compile
-    sees nothing, None where it sees all that its user sees.
+    `compile_memory` bound one compile, `seconds` and `memory` everything else. `hidden` are folders of which the
+    host and its compiles see nothing, None where they see all that their user sees.
     """
 
     folder: str
@@ -52,7 +55,7 @@ class Setup:
 
     @property
     def confinement(self) -> Confinement | None:
-        """That of every compile."""
+        """That of the host and of every compile."""
         if self.hidden is None:
             return None
         return Confinement(hidden=tuple(map(Path, self.hidden)), required=self.isolation_required)
@@ -77,9 +80,9 @@ def raised(answer: Mapping[str, Any]) -> OnnxBisectError:
     for own in (HostLostError, ToolBrokenError):
         if answer["error"] == own.__name__:
             return own(answer["text"])
-    kind = getattr(errors, answer["error"], OnnxBisectError)
-    error: OnnxBisectError = kind(answer["text"])
-    return error
+    kind = getattr(errors, str(answer["error"]), None)
+    known = isinstance(kind, type) and issubclass(kind, OnnxBisectError)
+    return (kind if known else OnnxBisectError)(str(answer.get("text")))
 
 
 def asked_to_json(asked: Asked) -> dict[str, Any]:

@@ -22,6 +22,8 @@ from onnxbisect_worker.obituary import from_outside, obituary
 _PATIENCE = 0.7
 #: Bytes kept of what it printed.
 _KEPT = 4096
+#: Bytes of an answer, more than the largest model makes: one that was taken over is not to fill the memory of this one.
+_LONGEST = 1 << 30
 
 
 class HostProcess:
@@ -29,7 +31,7 @@ class HostProcess:
 
     def __init__(self, folder: Path, server: ForkServer, *, seconds: float) -> None:
         """`seconds` are those that the process gives itself for one request. Raises what `ForkServer.fork` does."""
-        self._folder = folder
+        self.folder = folder
         self._seconds = seconds
         self._printed = b""
         self._ended = False
@@ -57,7 +59,7 @@ class HostProcess:
     def memory(self) -> int:
         """Bytes that would be free without it, at most: it shares some with others; 0 where the system is silent."""
         try:
-            pages = Path(f"/proc/{self._process.pid}/statm").read_text().split()
+            pages = Path(f"/proc/{_last(self._process.pid)}/statm").read_text().split()
         except OSError:
             return 0
         return (int(pages[1]) - int(pages[2])) * os.sysconf("SC_PAGE_SIZE")
@@ -77,7 +79,13 @@ class HostProcess:
             what = self._obituary()
             shot = from_outside(self._process.returncode) and oom_kills() == kills
             raise HostKilledError(what) if told or shot else HostLostError(what)
-        answer: dict[str, Any] = json.loads(line)
+        try:
+            answer = json.loads(line)
+        except (ValueError, RecursionError):
+            answer = None
+        if not isinstance(answer, dict):
+            self.end()
+            raise HostLostError("The process that had the model gave an answer that is none.")
         return answer
 
     def end(self) -> None:
@@ -93,7 +101,7 @@ class HostProcess:
                 self._process.wait()
             give_up = time.monotonic() + _PATIENCE
             # a compiler that has lost its host is dying, and may still write
-            while not remove(self._folder) and time.monotonic() < give_up:
+            while not remove(self.folder) and time.monotonic() < give_up:
                 time.sleep(0.01)
 
     def close(self) -> None:
@@ -123,6 +131,9 @@ class HostProcess:
                 except OSError:
                     data = b""
                 line += data
+                if len(line) > _LONGEST:
+                    self.end()
+                    return b""
                 if not data or data.endswith(b"\n"):
                     return bytes(line)
 
@@ -150,3 +161,10 @@ class HostProcess:
                 f"its report, may take here (ONNXBISECT_MODEL_SECONDS)."
             )
         return f"The process that had the model {obituary(code, self._printed)}"
+
+
+def _last(pid: int) -> int:
+    """The process at the end of a line of only children: a host that is confined is its process's grandchild."""
+    while below := Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        pid = int(below[0])
+    return pid

@@ -2,6 +2,9 @@
 
 Requests come and answers go through a socket, one at a time. When the socket's other end is gone, for whatever reason,
 this process kills its compiles, removes its folder and ends.
+
+Where models are strangers', it confines itself before it reads a byte of one (`confining.confine`): the process that was
+forked then only waits for another one, which is confined and answers. Nothing that comes from there is to be trusted.
 """
 
 import json
@@ -16,15 +19,17 @@ from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Event, Thread
-from typing import Any
+from typing import Any, NoReturn
 
 from onnxbisect.errors import BackendUnusableError, OnnxBisectError
 from onnxbisect.job import Stats
 from onnxbisect.shortage import shortage
 from onnxbisect_backends.process import kill_running
+from onnxbisect_worker.confining import confine
+from onnxbisect_worker.groundwork import Groundwork
 from onnxbisect_worker.held_folders import remove_held
 from onnxbisect_worker.host_bounds import Bounds
-from onnxbisect_worker.host_messages import Setup, answered_from_json, asked_to_json, failure
+from onnxbisect_worker.host_messages import OWN, Setup, answered_from_json, asked_to_json, failure
 from onnxbisect_worker.hosting import HostLostError
 from onnxbisect_worker.model_work import ModelWork
 from onnxbisect_worker.niceness import make_way
@@ -44,12 +49,20 @@ def main(channel: socket.socket) -> None:
     setup = Setup(**json.loads(lines.readline()))
     os.environ.clear()
     os.environ.update(setup.environment)
-    requests: SimpleQueue[dict[str, Any]] = SimpleQueue()
-    busy, folder = Event(), Path(setup.folder)
-    Thread(target=_listen, args=(lines, requests, busy, folder), daemon=True).start()
-
+    folder = Path(setup.folder)
+    own = folder / OWN
+    own.mkdir()
     bounds = Bounds(seconds=setup.seconds, memory=setup.memory)
-    work = ModelWork(setup, folder, bounds)
+    with bounds.kept():
+        ground = Groundwork.of(setup, own)
+    status = confine(setup, own, ground)
+    if status is not None:
+        _end_like(status, folder)
+
+    requests: SimpleQueue[dict[str, Any]] = SimpleQueue()
+    busy = Event()
+    Thread(target=_listen, args=(lines, requests, busy, folder), daemon=True).start()
+    work = ModelWork(setup, own, bounds, ground)
     while True:
         request = requests.get()
         busy.set()
@@ -83,9 +96,21 @@ def _listen(lines: Iterable[bytes], requests: "SimpleQueue[dict[str, Any]]", bus
     while busy.is_set() and time.monotonic() < give_up:
         kill_running()  # again and again: a compile may only now be starting
         time.sleep(0.01)
-    with suppress(OSError):
+    with suppress(OSError):  # one that is confined cannot: the process that waits for it does
         remove_held(folder)
     os._exit(0)
+
+
+def _end_like(status: int, folder: Path) -> NoReturn:
+    """Remove the folder, and end as the process has ended that was confined."""
+    with suppress(OSError):
+        remove_held(folder)
+    code = os.waitstatus_to_exitcode(status)
+    if code < 0:
+        with suppress(OSError):  # that of SIGKILL cannot be changed
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    os._exit(max(code, 0) or int(code < 0))
 
 
 def _answer(work: ModelWork, setup: Setup, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -133,8 +158,8 @@ def _digests(work: ModelWork, request: Mapping[str, Any]) -> list[str]:
 
 def _report(work: ModelWork, request: Mapping[str, Any]) -> dict[str, Any]:
     answers = [answered_from_json(it) for it in request["answers"]]
-    written = work.report(answers, Stats(**request["stats"]), request["logs"], Path(request["folder"]))
-    return {"document": written.document, "files": {name: str(path) for name, path in written.files.items()}}
+    written = work.report(answers, Stats(**request["stats"]), request["logs"])
+    return {"document": written.document, "files": {name: path.name for name, path in written.files.items()}}
 
 
 _REQUESTS: Mapping[str, Callable[[ModelWork, Mapping[str, Any]], object]] = {

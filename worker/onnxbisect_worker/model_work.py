@@ -25,10 +25,10 @@ from onnxbisect_backends.probing.intake import Intake
 from onnxbisect_backends.probing.prober import Asked, Prober
 from onnxbisect_backends.probing.sampling import sampling
 from onnxbisect_db.answered import Answered
+from onnxbisect_worker.groundwork import Groundwork
 from onnxbisect_worker.host_bounds import Bounds, UnboundBackend
 from onnxbisect_worker.host_messages import Setup
 from onnxbisect_worker.hosting import ToolBrokenError, Written
-from onnxbisect_worker.model_cache import MODEL_NAME, ModelCache
 from onnxbisect_worker.prepared import Prepared
 
 #: Bytes of known values that are stored with a prepared search; hosts find out again what has more.
@@ -38,8 +38,9 @@ _MOST_KNOWN = 16 << 20
 class ModelWork:
     """One model before one target, in a working folder. What was read stays for the next question."""
 
-    def __init__(self, setup: Setup, folder: Path, bounds: Bounds) -> None:
+    def __init__(self, setup: Setup, folder: Path, bounds: Bounds, ground: Groundwork) -> None:
         self._setup = setup
+        self._ground = ground
         self._order = setup.ordered
         self._folder = folder
         self._bounds = bounds
@@ -75,8 +76,8 @@ class ModelWork:
         with TemporaryDirectory(dir=self._folder) as name:
             return list(map(self._inquiry.culprit_files(Path(name)).digest, pieces))
 
-    def report(self, answers: Sequence[Answered], stats: Stats, logs: Mapping[str, str], folder: Path) -> Written:
-        """See `Host.report`."""
+    def report(self, answers: Sequence[Answered], stats: Stats, logs: Mapping[str, str]) -> Written:
+        """See `Host.report`. The files lie in the working folder, side by side under names of ours."""
         found = _Found.of(answers, logs)
         diagnosis = self._diagnosis(found)
         job = self._inquiry.job(diagnosis, found.records, stats)
@@ -92,16 +93,14 @@ class ModelWork:
                 if not of_culprit:  # the search ended before that file was seen to fail
                     entry["repro"] = None
                 for file, content in of_culprit.items():
-                    path = folder / place / file
-                    path.parent.mkdir(parents=True, exist_ok=True)
-                    files[f"{place}/{file}"] = put(path, content)
+                    files[f"{place}/{file}"] = put(self._folder / f"written-{len(files)}", content)
         return Written(document=written, files=files)
 
     def plain(self, text: str) -> str:
         """A sentence without this machine's paths."""
         text = text.replace(str(self._calibration_folder), "of the job")
-        # the text may say why the model has no path
-        return text.replace(str(self._model), self._setup.model_name) if "_model" in vars(self) else text
+        model = self._ground.model
+        return text.replace(str(model), self._setup.model_name) if isinstance(model, Path) else text
 
     @property
     def _inquiry(self) -> Inquiry:
@@ -109,18 +108,11 @@ class ModelWork:
             self._new = self._resumed()
         return self._new
 
-    @cached_property
+    @property
     def _model(self) -> Path:
-        setup = self._setup
-        if setup.files:
-            cache = ModelCache(Path(setup.cache), setup.cache_bytes)
-            files = {location: Path(path) for location, path in setup.files.items()}
-            return cache.assembled(setup.onnx, Path(setup.model), files).path  # held while this process lives
-        # In a folder of its own: in the file store its data could be said to lie in a stranger's file.
-        path = self._folder / "model" / MODEL_NAME
-        path.parent.mkdir()
-        path.symlink_to(setup.model)
-        return path
+        if isinstance(self._ground.model, OnnxBisectError):
+            raise self._ground.model
+        return self._ground.model
 
     @cached_property
     def _intake(self) -> Intake:
@@ -151,8 +143,9 @@ class ModelWork:
 
     @cached_property
     def _backend(self) -> UnboundBackend:
-        made = registry.make(self._setup.backend, dict(self._setup.options))
-        backend = UnboundBackend(made, self._bounds)
+        if isinstance(self._ground.backend, Exception):
+            raise self._ground.backend
+        backend = UnboundBackend(self._ground.backend, self._bounds)
         if complaint := backend.check():
             raise BackendUnusableError(complaint)
         return backend

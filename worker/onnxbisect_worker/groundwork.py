@@ -1,0 +1,50 @@
+"""What a process that reads a model has ready before it is confined, and has read nothing of the model.
+
+Afterwards it can neither write to the models that workers share, nor be told that the backend's own files exist.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from onnxbisect.errors import OnnxBisectError
+from onnxbisect_backends import registry
+from onnxbisect_backends.contract import Backend
+from onnxbisect_worker.host_messages import Setup
+from onnxbisect_worker.model_cache import MODEL_NAME, ModelCache
+
+
+@dataclass(frozen=True, kw_only=True)
+class Groundwork:
+    """The model's path and the backend. What failed is the error, for whoever asks for it first: many requests need no
+    backend.
+    """
+
+    model: Path | OnnxBisectError
+    backend: Backend | Exception
+
+    @classmethod
+    def of(cls, setup: Setup, folder: Path) -> "Groundwork":
+        """Lay the model out in `folder`, or among those with external data, and make the backend."""
+        return cls(model=_laid_out(setup, folder), backend=_made(setup))
+
+
+def _laid_out(setup: Setup, folder: Path) -> Path | OnnxBisectError:
+    if setup.files:
+        cache = ModelCache(Path(setup.cache), setup.cache_bytes)
+        files = {location: Path(path) for location, path in setup.files.items()}
+        try:
+            return cache.assembled(setup.onnx, Path(setup.model), files).path  # held while this process lives
+        except OnnxBisectError as error:
+            return error
+    # In a folder of its own: in the file store its data could be said to lie in a stranger's file.
+    path = folder / "model" / MODEL_NAME
+    path.parent.mkdir()
+    path.symlink_to(setup.model)
+    return path
+
+
+def _made(setup: Setup) -> Backend | Exception:
+    try:
+        return registry.make(setup.backend, dict(setup.options))
+    except Exception as error:  # whatever a third party's backend raises
+        return error
