@@ -36,7 +36,7 @@ _LOCAL = ".local/share"
 _TEMPORARY = ("/tmp", "/var/tmp")  # noqa: S108 - each compile gets empty ones
 #: Lists of folders from which the operator's programs are made up.
 _PATHS = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH")
-#: Run by a confined Python without packages: whether it can confine a process of its own. Arguments: `confine.py`, view.
+#: Run by a confined Python without packages: whether it can confine a process, too. Arguments: `confine.py`, a view.
 _INSIDE = """
 import json, os, sys
 from importlib.machinery import SourceFileLoader

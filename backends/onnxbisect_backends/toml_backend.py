@@ -77,8 +77,8 @@ class TomlBackend:
 
     @property
     def access(self) -> Access:
-        """The programs of all its commands, what the operator names (the file's folder, and variables that lead to an SDK
-        or a licence), and the folders in its paths.
+        """The programs of all its commands; the file's folder; where variables lead, as to an SDK or a licence; and the
+        folders in its paths.
         """
         it, env = self._definition, self._env(self._path.parent, {})
         asked = [it.version.command] if isinstance(it.version, VersionCommand) else []

@@ -105,8 +105,8 @@ class ChildHost:
             self._process.forget()
 
     def _taken(self, written: str, folder: Path, name: str) -> Path:
-        """A file that the process wrote, moved to its place in the folder. Whatever has taken that process over may have
-        put a link there instead, or have named a file that is none of its own.
+        """A file that the process wrote, moved to its place in the folder. A model that has taken the process over may
+        have put a link there instead, or have named a file that is not its own.
         """
         if not _FILE.fullmatch(name) or Path(written).name != written:
             raise HostLostError("The process that had the model named a file that no report has.")

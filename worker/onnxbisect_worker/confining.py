@@ -1,13 +1,14 @@
 """Whether the compiles of this installation, and what reads its models, are confined; what of it they must not see."""
 
+import os
 import resource
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 from onnxbisect.errors import OnnxBisectError, OptionError
-from onnxbisect_backends import confine as namespaces
 from onnxbisect_backends import isolation, registry
+from onnxbisect_backends.confine import fork_confined
 from onnxbisect_backends.contract import Access, Confinement, access
 from onnxbisect_backends.isolation import Isolation
 from onnxbisect_backends.supervise import MOST_PROCESSES, bound
@@ -17,7 +18,9 @@ from onnxbisect_worker.settings import Settings
 
 
 def level(settings: Settings) -> Isolation:
-    """How far compiles, and what reads models, are kept away from the rest of this machine. OptionError where they have to be, and cannot."""
+    """How far compiles, and what reads models, are kept away from the rest of this machine. OptionError where they have
+    to be, and cannot.
+    """
     if settings.isolation == "none":
         return Isolation.NONE
     found = isolation.available()
@@ -68,7 +71,11 @@ def confine(setup: Setup, own: Path, ground: Groundwork) -> int | None:
         env=setup.environment,
         reads=[*map(Path, files), *reached.reads, *(Path(entry) for entry in sys.path if entry)],
     )
-    status = namespaces.fork_confined(seen, network=reached.network)
+    try:
+        status = fork_confined(seen, network=reached.network)
+    except OSError as error:  # whoever waits for this process tells its last words
+        print(f"could not be isolated: {error.strerror}", file=sys.stderr, flush=True)
+        os._exit(1)
     if status is None:
         bound(resource.RLIMIT_NPROC, MOST_PROCESSES)
     return status

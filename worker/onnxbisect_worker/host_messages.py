@@ -81,8 +81,9 @@ def raised(answer: Mapping[str, Any]) -> OnnxBisectError:
         if answer["error"] == own.__name__:
             return own(answer["text"])
     kind = getattr(errors, str(answer["error"]), None)
-    known = isinstance(kind, type) and issubclass(kind, OnnxBisectError)
-    return (kind if known else OnnxBisectError)(str(answer.get("text")))
+    if not (isinstance(kind, type) and issubclass(kind, OnnxBisectError)):
+        kind = OnnxBisectError
+    return kind(str(answer.get("text")))
 
 
 def asked_to_json(asked: Asked) -> dict[str, Any]:

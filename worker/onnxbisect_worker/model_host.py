@@ -3,8 +3,8 @@
 Requests come and answers go through a socket, one at a time. When the socket's other end is gone, for whatever reason,
 this process kills its compiles, removes its folder and ends.
 
-Where models are strangers', it confines itself before it reads a byte of one (`confining.confine`): the process that was
-forked then only waits for another one, which is confined and answers. Nothing that comes from there is to be trusted.
+Where models are strangers', it confines itself before it reads a byte of one (`confining.confine`): the process that
+was forked then only waits for another one, which is confined and answers. Its answers are not to be trusted.
 """
 
 import json

@@ -83,7 +83,7 @@ class ModelWork:
         job = self._inquiry.job(diagnosis, found.records, stats)
         # the file on disk has a name of ours
         written = document(replace(job, model=replace(job.model, path=Path(self._setup.model_name))))
-        files = {}
+        files: dict[str, Path] = {}
         with TemporaryDirectory(dir=self._folder) as name:
             culprits = self._inquiry.culprit_files(Path(name))
             for entry, place, culprit in zip(
