@@ -53,12 +53,14 @@ class Installation:
     def close(self) -> None:
         self.service.close()
 
-    def submit(self, model: Path, options: dict[str, str], *, order: Order | None = None) -> Job:
+    def submit(
+        self, model: Path, options: dict[str, str], *, backend: str = "whitelist", order: Order | None = None
+    ) -> Job:
         stored = self.service.files.put([model.read_bytes()])
 
         def make(session: Any) -> Job:
             models.keep(session, tenant="", sha256=stored.sha256, name=model.name, size=stored.size)
-            targets = (NewTarget(backend="whitelist", options=options),)
+            targets = (NewTarget(backend=backend, options=options),)
             wanted = NewJob(model_sha256=stored.sha256, targets=targets, request=(order or Order()).to_json())
             return jobs.create(session, wanted, tenant="").job
 
