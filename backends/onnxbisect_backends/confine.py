@@ -239,6 +239,7 @@ def attributes(path: str, given: int, *, clear: int = 0, flags: int = 0) -> None
 def give_up_rights() -> None:
     """No capability is left, not for root either, and no program that is executed from now on gives any."""
     for number in range(LAST_CAPABILITY + 1):
-        _libc.prctl(PR_CAPBSET_DROP, number, 0, 0, 0)
+        if _libc.prctl(PR_CAPBSET_DROP, number, 0, 0, 0) != 0:
+            break  # the kernel knows no more
     demand(_libc.capset(struct.pack("Ii", LINUX_CAPABILITY_VERSION_3, 0), bytes(24)), "capabilities")
     demand(_libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no new privileges")

@@ -82,19 +82,20 @@ def view(
     hidden = [*_HIDDEN, *_homes(), *(str(folder.absolute()) for folder in confinement.hidden)]
     probe = [] if confinement.probe is None else [confinement.probe.parent]
     links = [link for program in programs for link in _links(Path(program))]
-    shown = [
+    shown = {
         *(str(path.absolute()) for path in (cwd, *probe, *reads, *listed(env), *_ours())),
         *(str(folder) for link in links for folder in _installed(link)),
-    ]
+    }
     kept = {os.path.realpath(path) for path in (*hidden, *temporary)}
-    allowed = {path for path in shown if not _holds(path, kept)}
-    real = {os.path.realpath(path) for path in allowed}
+    found = {path: os.path.realpath(path) for path in shown}
+    allowed = {path for path, real in found.items() if not _holds(real, kept)}
+    targets = {found[path] for path in allowed}
     return {
         "own": str(workdir),
         "hidden": sorted(set(hidden) - temporary),
         "temporary": sorted(temporary),
         # what links lead to comes first: a link in sight is then as good as before
-        "shown": [*sorted(real), *sorted(allowed - real)],
+        "shown": [*sorted(targets), *sorted(allowed - targets)],
     }
 
 
@@ -136,6 +137,5 @@ def _installed(program: Path) -> Iterator[Path]:
     yield program
 
 
-def _holds(path: str, kept: set[str]) -> bool:
-    real = os.path.realpath(path)
+def _holds(real: str, kept: set[str]) -> bool:
     return any(each == real or each.startswith(real.rstrip("/") + "/") for each in kept)

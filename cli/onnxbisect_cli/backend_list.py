@@ -43,7 +43,7 @@ def show() -> int:
     outside = [clean(it.name) for it in found.values() if isinstance(it, LoadedBackend) and not it.isolated]
     level = isolation.available()
     but = f", but for {', '.join(outside)}" if outside and level is not Isolation.NONE else ""
-    _print("", f"Isolation of compiles in a service on this machine: {level}{but}.", 0)
+    _print("", f"Isolation of compiles, and of what reads models, in a service on this machine: {level}{but}.", 0)
     print("Any command:             onnx-bisect run MODEL -- my_compile {model}")
     print("Your own as a TOML file: onnx-bisect run MODEL --backend ./mychip.toml")
     return 0

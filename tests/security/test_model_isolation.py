@@ -330,13 +330,14 @@ CULPRIT = "culprits/01-Abs/model.onnx"
     [
         (CULPRIT, "{token}", ""),
         (CULPRIT, "../../../../token", ""),
+        (CULPRIT, "nothing", ""),
         (CULPRIT, "link", 'os.symlink("{token}", "link")'),
         (CULPRIT, "folder", 'os.mkdir("folder")'),
         (CULPRIT, "pipe", 'os.mkfifo("pipe")'),
         ("../../outside", "file", 'open("file", "w").close()'),
         ("/outside", "file", 'open("file", "w").close()'),
     ],
-    ids=["absolute", "above", "link", "folder", "pipe", "name above", "name absolute"],
+    ids=["absolute", "above", "nothing", "link", "folder", "pipe", "name above", "name absolute"],
 )
 def test_10_a_host_cannot_make_its_worker_read_or_write_a_file(
     required: Ground, name: str, path: str, before: str

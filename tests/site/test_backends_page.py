@@ -49,8 +49,8 @@ def test_each_backend_says_whether_it_can_be_asked_and_why_not(callers: Callers,
     html = callers.reader().get("/backends").text
     assert "onnxruntime usable" in row(html, "onnxruntime")
     assert "onnxruntime 1.31.1 on host-1, host-2" in row(html, "onnxruntime")
-    assert "Its compiles are isolated on host-1" in row(html, "onnxruntime")
-    assert "isolated" not in row(html, "vela")
+    assert "Its models are read and compiled in isolation on host-1" in row(html, "onnxruntime")
+    assert "isolation" not in row(html, "vela")
     assert "not usable" in row(html, "vela")
     assert "vela is not on PATH. on host-1, host-2" in row(html, "vela")
     assert html.index('id="backend-onnxruntime"') < html.index('id="backend-vela"')

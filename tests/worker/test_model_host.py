@@ -454,6 +454,18 @@ def test_a_host_stays_for_the_next_question(tmp_path: Path) -> None:
                 assert other.key(1) == host.key(1)
 
 
+def test_tenants_with_the_same_model_have_hosts_of_their_own(tmp_path: Path) -> None:
+    place = Place.at(tmp_path)
+    case = place.case(relus(2), tenant="one")
+    with place.hosts() as hosts:
+        with hosts.lent(case) as host:
+            stored = place.files.put([host.prepare().to_bytes()]).sha256
+        for tenant, running in (("one", 1), ("other", 2), ("one", 2)):
+            with hosts.lent(replace(case, tenant=tenant, prepared=stored)) as host:
+                assert host.key(1)
+            assert len(hosts_of(os.getpid())) == running
+
+
 @pytest.mark.parametrize("bounds", [{"idle": 1}, {"idle_memory": 1}], ids=["count", "memory"])
 def test_only_a_few_hosts_stay(bounds: dict[str, int], tmp_path: Path) -> None:
     place = Place.at(tmp_path)

@@ -112,7 +112,10 @@ class ChildHost:
             raise HostLostError("The process that had the model named a file that no report has.")
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        (self._started().folder / OWN / written).rename(path)
+        try:
+            (self._started().folder / OWN / written).rename(path)
+        except OSError as error:
+            raise HostLostError(f"The process that had the model wrote no file: {error.strerror}.") from error
         if not stat.S_ISREG(path.lstat().st_mode):
             raise HostLostError("The process that had the model wrote something else than a file.")
         return path

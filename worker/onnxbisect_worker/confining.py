@@ -6,8 +6,8 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from onnxbisect.errors import OnnxBisectError, OptionError
-from onnxbisect_backends import isolation, registry
+from onnxbisect.errors import OptionError
+from onnxbisect_backends import isolation
 from onnxbisect_backends.confine import fork_confined
 from onnxbisect_backends.contract import Access, Confinement, access
 from onnxbisect_backends.isolation import Isolation
@@ -41,14 +41,6 @@ def confinement(settings: Settings) -> Confinement | None:
     )
 
 
-def isolated(backend: str) -> bool:
-    """Whether compiles of the backend bear isolation, as it says itself."""
-    try:
-        return registry.find(backend).isolated
-    except OnnxBisectError:  # it compiles nothing
-        return False
-
-
 def confine(setup: Setup, own: Path, ground: Groundwork) -> int | None:
     """Confine this process, which has one thread and has read nothing of a model: None in the process that goes on, and
     the status with which that ended in this one (`confine.fork_confined`).
@@ -58,7 +50,7 @@ def confine(setup: Setup, own: Path, ground: Groundwork) -> int | None:
     either, unless it is required; then its compiles are refused.
     """
     wanted = setup.confinement
-    if wanted is None or not (wanted.required or isolated(setup.backend)):
+    if wanted is None or not (wanted.required or ground.isolated):
         return None
     reached = Access() if isinstance(ground.backend, Exception) else access(ground.backend)
     files = [setup.model, *setup.calibration.values(), *([] if setup.prepared is None else [setup.prepared])]

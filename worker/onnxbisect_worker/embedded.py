@@ -43,7 +43,7 @@ class Embedded:
             raise OptionError(
                 "ONNXBISECT_REDIS_URL is set, so workers are processes of their own: 'onnx-bisect worker'."
             )
-        log.info("isolation of compiles: %s", level(settings))
+        log.info("isolation of compiles and of what reads models: %s", level(settings))
         backends = sorted(registry.available())
         self._place = Place(
             service=service,

@@ -21,11 +21,19 @@ class Groundwork:
 
     model: Path | OnnxBisectError
     backend: Backend | Exception
+    #: Whether its compiles bear isolation, as the backend says itself.
+    isolated: bool
 
     @classmethod
     def of(cls, setup: Setup, folder: Path) -> "Groundwork":
         """Lay the model out in `folder`, or among those with external data, and make the backend."""
-        return cls(model=_laid_out(setup, folder), backend=_made(setup))
+        model, isolated = _laid_out(setup, folder), False
+        try:
+            found = registry.find(setup.backend)
+            isolated = found.isolated
+            return cls(model=model, backend=found.factory(dict(setup.options)), isolated=isolated)
+        except Exception as error:  # whatever a third party's backend raises
+            return cls(model=model, backend=error, isolated=isolated)
 
 
 def _laid_out(setup: Setup, folder: Path) -> Path | OnnxBisectError:
@@ -41,10 +49,3 @@ def _laid_out(setup: Setup, folder: Path) -> Path | OnnxBisectError:
     path.parent.mkdir()
     path.symlink_to(setup.model)
     return path
-
-
-def _made(setup: Setup) -> Backend | Exception:
-    try:
-        return registry.make(setup.backend, dict(setup.options))
-    except Exception as error:  # whatever a third party's backend raises
-        return error

@@ -38,9 +38,11 @@ class Case:
     """A stored model before a target. `onnx` is the SHA-256 of its file, `files` are those of its external data:
     location to SHA-256.
 
-    `prepared` is None for a case that is to be prepared. Hosts for equal cases do for each other.
+    `prepared` is None for a case that is to be prepared. Hosts for equal cases do for each other; those of two tenants
+    are never equal, since a model that has taken its host over would see what the next one asks.
     """
 
+    tenant: str = ""
     onnx: str
     model_name: str
     files: Mapping[str, str] = field(default_factory=dict)

@@ -40,6 +40,7 @@ class Place:
         """The stored model before the target, as a host wants it."""
         onnx, data = (work.onnx, work.data) if isinstance(work, Claim) else self._files_of(work)
         return Case(
+            tenant=work.tenant,
             onnx=onnx,
             model_name=work.model_name,
             files=data,

@@ -1,5 +1,5 @@
 """Asks backends what they are, in a process that may die of it: a line of JSON for each, its name, whether it can be
-used, what it says, and how far its compiles, and what reads their models, are kept away from the rest of the machine.
+used, what it says, and how far its compiles are kept away from the rest of the machine.
 """
 
 import json
@@ -9,7 +9,7 @@ from onnxbisect.errors import OnnxBisectError, OptionError
 from onnxbisect.report.text import clip
 from onnxbisect_backends import registry
 from onnxbisect_backends.isolation import Isolation
-from onnxbisect_worker import confining
+from onnxbisect_worker.confining import level
 from onnxbisect_worker.settings import load_settings
 
 _LONGEST = 500
@@ -34,12 +34,15 @@ def said(name: str) -> tuple[bool, str]:
 
 def isolated(name: str, here: Isolation) -> Isolation:
     """That of the backend's compiles and of what reads their models, where the machine allows so much."""
-    return here if confining.isolated(name) else Isolation.NONE
+    try:
+        return here if registry.find(name).isolated else Isolation.NONE
+    except OnnxBisectError:  # it compiles nothing
+        return Isolation.NONE
 
 
 def main() -> None:
     """Tell of the backends that are named on the command line."""
-    here = confining.level(load_settings())
+    here = level(load_settings())
     for name in sys.argv[1:]:
         usable, words = said(name)
         print(json.dumps([name, usable, clip(words, _LONGEST), isolated(name, here)]), flush=True)

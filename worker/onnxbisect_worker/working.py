@@ -62,8 +62,7 @@ def work(settings: Settings, *, backends: Sequence[str] = (), control: bool = Fa
         registry.find(backend)
     keep_secrets()
     logs.configure(settings)
-    if backends:
-        log.info("isolation of compiles: %s", level(settings))
+    log.info("isolation of compiles and of what reads models: %s", level(settings))
     app = make_app(settings)
     if not backends:
         # The steps of coordinators are short: the next ring is to be here when one ends. A compile is not.
