@@ -32,7 +32,8 @@ class BackendWorkerView(BaseModel):
     usable: bool | None = Field(description="whether the tool works there; null until the worker has seen")
     says: str = Field(description="the tool and its version, or why it cannot be used there")
     isolation: str | None = Field(
-        description="`namespaces`: compiles, and what reads models, see a part of that machine only; `none`; null until the worker has seen"
+        description="`namespaces`: compiles, and what reads models, see a part of that machine only; `none`; null "
+        "until the worker has seen"
     )
 
 

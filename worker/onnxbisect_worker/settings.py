@@ -62,7 +62,7 @@ class Settings(BaseSettings):
         default=(), description="further variables that compilers may see, as FOO_LICENSE,BAR_HOME"
     )
     isolation: Literal["auto", "none", "required"] = Field(
-        default="auto", description="whether compilers and readers of models see a part of the machine only: where the kernel allows it"
+        default="auto", description="whether models are read and compiled in isolation: where the kernel allows it"
     )
     model_seconds: float = Field(
         default=900, gt=0, description="the longest that reading a model, or its report, may take"
