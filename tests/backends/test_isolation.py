@@ -320,6 +320,56 @@ except BlockingIOError:
     assert log == "65534 65534 [] 0000000000000000\nenough\n"
 
 
+#: Confines itself, and from there another process, as what reads a model does with a compiler.
+NESTED = """
+import json, os, sys
+sys.path.insert(0, sys.argv[1])
+import confine
+view = json.loads(sys.argv[2])
+def look(depth):
+    status = dict(line.split(":", 1) for line in open("/proc/self/status"))
+    rights = {status[name].strip() for name in ("CapEff", "CapPrm", "CapBnd")}
+    here = os.getcwd() == view["own"]
+    print(depth, os.getuid(), here, rights, status["NoNewPrivs"].strip(), os.listdir("/tmp"), flush=True)
+    open(f"from-{depth}", "w").close()
+ended = confine.fork_confined(view, network=False)
+if ended is None:
+    look(1)
+    inner = confine.fork_confined(view, network=False)
+    if inner is None:
+        look(2)
+        os.abort()
+    os._exit(os.WTERMSIG(inner))
+print(os.waitstatus_to_exitcode(ended), flush=True)
+"""
+
+
+@pytest.mark.parametrize("user", [0, 65534] if os.geteuid() == 0 else [os.geteuid()])
+def test_what_is_confined_can_confine_others(user: int) -> None:
+    """As root, which is nobody inside, and as a user without privileges."""
+    demand_namespaces()
+    python = shutil.which("python3", path="/usr/local/bin:/usr/bin:/bin")
+    if python is None:
+        pytest.skip("the system has no python3 that every user may start")
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        shutil.copy(Path(process.__file__).with_name("confine.py"), folder)
+        own = folder / "own"
+        own.mkdir()
+        if os.geteuid() == 0:
+            os.chown(own, user, user)
+        view = isolation.view(Confinement(workdir=own), [python], cwd=own, env={}, reads=[folder])
+        argv = [python, "-I", "-S", "-c", NESTED, str(folder), json.dumps(view)]
+        done = subprocess.run(argv, user=user, group=user, extra_groups=[], cwd="/", capture_output=True, text=True)
+        written = sorted(path.name for path in own.iterdir())
+    seen = folder.relative_to("/tmp").parts[0] if folder.is_relative_to("/tmp") else None  # noqa: S108 - compared with
+    shown = f"[{seen!r}]" if seen else "[]"
+    each = f"{user or 65534} True {{'0000000000000000'}} 1 {shown}"
+    assert (done.stdout.splitlines(), done.stderr) == ([f"1 {each}", f"2 {each}", "6"], "")
+    assert written == ["from-1", "from-2"]
+
+
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("setpriv"), reason="needs root and the command setpriv")
 def test_where_the_kernel_refuses_nothing_is_run_half_isolated(tmp_path: Path) -> None:
     """As in a container: whoever wants it run all the same asks again, without isolation."""
