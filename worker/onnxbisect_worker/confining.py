@@ -1,5 +1,6 @@
 """Whether the compiles of this installation, and what reads its models, are confined; what of it they must not see."""
 
+import logging
 import os
 import resource
 import sys
@@ -16,6 +17,8 @@ from onnxbisect_worker.groundwork import Groundwork
 from onnxbisect_worker.host_messages import Setup
 from onnxbisect_worker.settings import Settings
 
+log = logging.getLogger(__name__)
+
 
 def level(settings: Settings) -> Isolation:
     """How far compiles, and what reads models, are kept away from the rest of this machine. OptionError where they have
@@ -30,6 +33,14 @@ def level(settings: Settings) -> Isolation:
             "what allows them, and what holds without."
         )
     return found
+
+
+def tell_level(settings: Settings) -> None:
+    """Log it, and what makes it worthless. OptionError as of `level`."""
+    found = level(settings)
+    log.info("isolation of compiles and of what reads models: %s", found)
+    if found is not Isolation.NONE and os.geteuid() == 0:
+        log.warning("this runs as root, to whom /proc/sys belongs: isolation does not hold; use a user of its own")
 
 
 def confinement(settings: Settings) -> Confinement | None:

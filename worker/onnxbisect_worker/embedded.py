@@ -1,6 +1,5 @@
 """Everything in one process: celery's worker as a thread over a queue in memory, for `onnx-bisect serve`."""
 
-import logging
 from threading import Event, Thread
 from typing import Any
 
@@ -11,7 +10,7 @@ from onnxbisect.errors import OptionError
 from onnxbisect_backends import registry
 from onnxbisect_db.workers import Presence
 from onnxbisect_worker.app import make_app, queues_of
-from onnxbisect_worker.confining import level
+from onnxbisect_worker.confining import tell_level
 from onnxbisect_worker.hosting import Hosts
 from onnxbisect_worker.model_client import ModelHosts
 from onnxbisect_worker.place import Place
@@ -28,8 +27,6 @@ _RECONCILER = "embedded"
 #: A delivery that there never is.
 _NONE = "none"
 
-log = logging.getLogger(__name__)
-
 
 class Embedded:
     """A worker of all backends, and of everything else, in this process. It starts and stops once.
@@ -43,7 +40,7 @@ class Embedded:
             raise OptionError(
                 "ONNXBISECT_REDIS_URL is set, so workers are processes of their own: 'onnx-bisect worker'."
             )
-        log.info("isolation of compiles and of what reads models: %s", level(settings))
+        tell_level(settings)
         backends = sorted(registry.available())
         self._place = Place(
             service=service,

@@ -23,7 +23,7 @@ from onnxbisect_worker import logs
 from onnxbisect_worker.app import make_app, queues_of
 from onnxbisect_worker.celery_bell import CeleryBell
 from onnxbisect_worker.child_host import hosts_folder
-from onnxbisect_worker.confining import level
+from onnxbisect_worker.confining import tell_level
 from onnxbisect_worker.host_environment import host_environment
 from onnxbisect_worker.lifeline import Lifeline
 from onnxbisect_worker.model_client import ModelHosts
@@ -62,7 +62,7 @@ def work(settings: Settings, *, backends: Sequence[str] = (), control: bool = Fa
         registry.find(backend)
     keep_secrets()
     logs.configure(settings)
-    log.info("isolation of compiles and of what reads models: %s", level(settings))
+    tell_level(settings)
     app = make_app(settings)
     if not backends:
         # The steps of coordinators are short: the next ring is to be here when one ends. A compile is not.
