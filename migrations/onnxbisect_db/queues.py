@@ -1,9 +1,10 @@
 """Which probe is next for a backend.
 
 Questions that are wanted come before speculative ones, those only serve workers that would idle. Then a job's priority
-counts; among equals, the job that has the fewest probes running; then the one that has waited longest. So a small job
-is not stuck behind a large one. Among those with as few, a worker prefers one whose model it has in memory, since
-reading a model takes longer than many answers, unless another one has waited for too long.
+counts; among equals, the tenant that has the fewest probes running, and of its jobs the one that has; then the one that
+has waited longest. So a small job is not stuck behind a large one, nor behind a hundred jobs of another tenant. Of jobs
+with as few, a worker prefers one whose model it has in memory, since reading a model takes longer than many answers,
+unless another one has waited for too long.
 """
 
 from collections.abc import Collection
@@ -176,6 +177,12 @@ def _choice() -> Select[Job, str]:
         .group_by(Search.job_id)
         .cte("running")
     )
+    of_tenant = (
+        select(Job.tenant, func.sum(running.c.probes).label("probes"))
+        .join(running, running.c.job_id == Job.id)
+        .group_by(Job.tenant)
+        .cte("of_tenant")
+    )
     of_backend = select(func.coalesce(func.sum(running.c.probes), 0)).scalar_subquery()
     in_hand = (Probe.state == ProbeState.RUNNING, Probe.worker == bindparam("worker"))
     of_worker = select(func.count()).select_from(Probe).where(*in_hand).scalar_subquery()
@@ -187,6 +194,7 @@ def _choice() -> Select[Job, str]:
         select(Job, probe.correlate(Search).scalar_subquery())
         .join(Search, Search.job_id == Job.id)
         .outerjoin(running, running.c.job_id == Job.id)
+        .outerjoin(of_tenant, of_tenant.c.tenant == Job.tenant)
         .where(
             *(Search.stage == Stage.SEARCH, Search.backend == bindparam("backend")),
             *(of_backend < bindparam("of_backend"), of_worker < bindparam("of_worker")),
@@ -196,6 +204,7 @@ def _choice() -> Select[Job, str]:
         .order_by(
             case((wanted, 0), else_=1),
             Job.priority.desc(),
+            func.coalesce(of_tenant.c.probes, 0),
             func.coalesce(running.c.probes, 0),
             case((at_hand, 0), else_=1),
             Job.served_at.nulls_first(),

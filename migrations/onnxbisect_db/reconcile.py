@@ -7,13 +7,12 @@ again only after a while.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import TypeVar
 
-from sqlalchemy import ColumnElement, and_, func, or_, select, update
+from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
-from onnxbisect_db import bells, deliveries, leases, lifecycle, locking, probes, queues, workers
+from onnxbisect_db import bells, deliveries, leases, lifecycle, locking, probes, queues, searches, workers
 from onnxbisect_db.database import Database, now
 from onnxbisect_db.states import JobState, ProbeState, Stage
 from onnxbisect_db.tables import Job, Probe, Search
@@ -96,7 +95,8 @@ def _close(session: Session, job_id: str) -> None:
 
 def _waiting_searches(session: Session) -> list[str]:
     at = now(session)
-    waiting = select(Search.id).where(Search.stage != Stage.OVER, bells.due(Search, at), _wants_a_turn(at))
+    wants = searches.wants_a_turn(at, at + leases.LONGEST)
+    waiting = select(Search.id).where(Search.stage != Stage.OVER, bells.due(Search, at), wants)
     return list(session.scalars(waiting.order_by(Search.id).limit(_AT_A_TIME)))
 
 
@@ -118,16 +118,6 @@ def _hurry(session: Session) -> None:
             rung = bells.last_rung(search)
             if rung is not None and at - rung >= bells.FIRST:
                 session.execute(update(Search).where(Search.id == search.id).values(ring_at=None))
-
-
-def _wants_a_turn(at: datetime) -> ColumnElement[bool]:
-    """Its holder is lost, or nobody holds it and something has changed, or nobody is left to change anything."""
-    asked = (ProbeState.QUEUED, ProbeState.RUNNING)
-    open_probe = select(Probe.id).where(Probe.search_id == Search.id, Probe.state.in_(asked))
-    return or_(
-        leases.is_over(Search.lease_until, at),
-        and_(Search.lease_until.is_(None), or_(Search.stale, ~open_probe.exists())),
-    )
 
 
 def _ring(session: Session, search_id: str) -> SearchBell | None:

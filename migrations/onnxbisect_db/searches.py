@@ -9,15 +9,17 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import select, update
+from sqlalchemy import ColumnElement, and_, or_, select, update
 from sqlalchemy.orm import Session
 
 from onnxbisect.verdict import Status
 from onnxbisect_db import bells, events, leases, lifecycle, locking, trouble
 from onnxbisect_db.database import now
 from onnxbisect_db.errors import LostTurnError
-from onnxbisect_db.states import EventType, Fault, JobState, Stage
-from onnxbisect_db.tables import Job, Search
+from onnxbisect_db.states import EventType, Fault, JobState, ProbeState, Stage
+from onnxbisect_db.tables import Job, Probe, Search
+
+_Moment = datetime | ColumnElement[datetime]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,9 +43,9 @@ class Turn:
     alone: bool
 
 
-def claim(session: Session, search_id: str, stage: Stage, *, seconds: float) -> Turn | None:
+def claim(session: Session, search_id: str, stage: Stage, *, seconds: float, worker: str = "") -> Turn | None:
     """Take the search for so many seconds, if it is at that stage, nobody has it, and it is not to be tried again only
-    later.
+    later. `turns.take` says which one.
     """
     found = locking.locked_with(session, search_id)
     if found is None:
@@ -61,6 +63,7 @@ def claim(session: Session, search_id: str, stage: Stage, *, seconds: float) -> 
     search.started_at = search.started_at or at
     search.turn += 1
     search.lease_until = at + timedelta(seconds=seconds)
+    search.worker, search.claimed_at = worker, at
     search.stale = False
     bells.heeded(search)
     return Turn(
@@ -81,10 +84,21 @@ def claim(session: Session, search_id: str, stage: Stage, *, seconds: float) -> 
     )
 
 
-def to_prepare(session: Session, search_id: str) -> str | None:
-    """The backend of a search that is to be prepared; None for one that is not, or not any more."""
-    found = select(Search.backend).where(Search.id == search_id, Search.stage == Stage.PREPARE)
-    return session.scalars(found).one_or_none()
+def wants_a_turn(at: _Moment, far: _Moment) -> ColumnElement[bool]:
+    """Searches that want a turn: whose holder is lost, or that nobody holds and for which something has changed, or
+    nobody is left to change anything; not those that are tried again only later. Whatever ends after `far` has ended
+    (see `leases`).
+    """
+    asked = (ProbeState.QUEUED, ProbeState.RUNNING)
+    open_probe = select(Probe.id).where(Probe.search_id == Search.id, Probe.state.in_(asked))
+    lost = or_(Search.lease_until <= at, Search.lease_until > far)
+    changed = and_(Search.lease_until.is_(None), or_(Search.stale, ~open_probe.exists()))
+    return and_(or_(Search.retry_at.is_(None), Search.retry_at <= at, Search.retry_at > far), or_(lost, changed))
+
+
+def backend_of(session: Session, search_id: str) -> str | None:
+    """None where there is no such search, or not any more."""
+    return session.scalars(select(Search.backend).where(Search.id == search_id)).one_or_none()
 
 
 def renew(session: Session, turn: Turn, *, seconds: float) -> bool:

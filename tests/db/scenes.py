@@ -1,6 +1,7 @@
 """What tests of the database begin from: a clock, a job, a search that asks."""
 
-from collections.abc import Iterable
+import threading
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -133,6 +134,26 @@ def end(database: Database, search_id: str, verdict: Status = Status.PASS) -> No
     turn = take(database, search_id, Stage.REPORT)
     with database.transaction() as session:
         searches.finish(session, turn, verdict=verdict, report=REPORT, files={})
+
+
+def at_once(count: int, work: Callable[[int], None]) -> None:
+    """`work` in so many threads, begun together; whatever one of them raises, the test raises."""
+    start, errors = threading.Barrier(count), []
+
+    def run(number: int) -> None:
+        start.wait()
+        try:
+            work(number)
+        except BaseException as error:  # handed over
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
 
 
 def read(database: Database, job: Job) -> Job:

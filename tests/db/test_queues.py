@@ -47,6 +47,14 @@ def test_a_small_job_is_not_stuck_behind_a_large_one(database: Database, clock: 
     assert all(answer(database, each) for each in running)
 
 
+def test_a_tenant_with_many_jobs_gets_no_more_hands_than_one_with_a_single_job(database: Database) -> None:
+    many = [asking(database, range(1, 9), tenant="many") for _ in range(6)]
+    few = asking(database, range(1, 9), tenant="few")
+    served = [claimed(database).job_id for _ in range(8)]
+    assert served.count(few.id) == 4
+    assert {served.count(job.id) for job in many} == {0, 1}
+
+
 def test_one_worker_serves_jobs_in_turn(database: Database, clock: Clock) -> None:
     """With nothing running, the counts are equal: whoever has waited longest is next."""
     made = [asking(database, range(1, 9)).id for _ in range(3)]

@@ -4,7 +4,6 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable
 
 import pytest
 from scenes import (
@@ -15,6 +14,7 @@ from scenes import (
     answer,
     asking,
     asks,
+    at_once,
     claim,
     claimed,
     new_job,
@@ -30,26 +30,6 @@ from onnxbisect_db.database import Database
 from onnxbisect_db.naming import Named
 from onnxbisect_db.queues import Hand, Length
 from onnxbisect_db.states import Stage
-
-
-def at_once(count: int, work: Callable[[int], None]) -> None:
-    """`work` in so many threads, begun together; whatever one of them raises, the test raises."""
-    start, errors = threading.Barrier(count), []
-
-    def run(number: int) -> None:
-        start.wait()
-        try:
-            work(number)
-        except BaseException as error:  # handed over
-            errors.append(error)
-
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
 
 
 def test_every_probe_goes_to_one_worker(database: Database) -> None:

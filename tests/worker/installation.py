@@ -54,15 +54,21 @@ class Installation:
         self.service.close()
 
     def submit(
-        self, model: Path, options: dict[str, str], *, backend: str = "whitelist", order: Order | None = None
+        self,
+        model: Path,
+        options: dict[str, str],
+        *,
+        backend: str = "whitelist",
+        order: Order | None = None,
+        tenant: str = "",
     ) -> Job:
         stored = self.service.files.put([model.read_bytes()])
 
         def make(session: Any) -> Job:
-            models.keep(session, tenant="", sha256=stored.sha256, name=model.name, size=stored.size)
+            models.keep(session, tenant=tenant, sha256=stored.sha256, name=model.name, size=stored.size)
             targets = (NewTarget(backend=backend, options=options),)
             wanted = NewJob(model_sha256=stored.sha256, targets=targets, request=(order or Order()).to_json())
-            return jobs.create(session, wanted, tenant="").job
+            return jobs.create(session, wanted, tenant=tenant).job
 
         job = self.service.database.run(make)
         for search in job.searches:
@@ -71,7 +77,7 @@ class Installation:
 
     def read(self, job: Job) -> Job:
         with self.service.database.session() as session:
-            found = jobs.get(session, job.id, "")
+            found = jobs.get(session, job.id, job.tenant)
         assert found is not None
         return found
 

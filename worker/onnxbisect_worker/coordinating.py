@@ -33,6 +33,7 @@ from onnxbisect_worker.order import Order
 from onnxbisect_worker.outside import DATABASE_AWAY, outside
 from onnxbisect_worker.place import Place
 from onnxbisect_worker.preparing import give_up
+from onnxbisect_worker.turn import next_turn
 
 #: Speculation costs a replay of the planner for every question or two.
 _WIDEST = 32
@@ -82,20 +83,22 @@ class _Known:
 
 
 def advance(place: Place, search_id: str) -> None:
-    """Take the search's turn, if it asks and nobody has it."""
-    if place.stopping.is_set():
-        return
-    begun = place.service.database.run(lambda session: _begun(place, session, search_id))
-    if begun is None:
-        return
-    turn, order, known = begun
+    """Rung for the search: coordinate the one that is next by right."""
+    with next_turn(place, search_id, Stage.SEARCH) as turn:
+        if turn is not None:
+            _advance(place, turn)
+
+
+def _advance(place: Place, turn: Turn) -> None:
+    order = Order.from_json(turn.request)
     assert turn.universe is not None  # noqa: S101 - searches that ask are prepared
     with Hold(place, turn) as hold:
         try:
             universe = place.universes.read(place.service.files, turn.universe)
+            known = hold.write(lambda session: _known(session, turn, order))
             again = _turn(place, turn, order, known, hold, universe)
         except LostTurnError:
-            log.info("search %s: somebody else has it", search_id)
+            log.info("search %s: somebody else has it", turn.search_id)
             return
         except DATABASE_AWAY:
             raise
@@ -103,15 +106,7 @@ def advance(place: Place, search_id: str) -> None:
             give_up(place, turn, hold, error)
             return
     if again is not None:
-        place.ring_search(search_id, again, turn.backend)
-
-
-def _begun(place: Place, session: Session, search_id: str) -> tuple[Turn, Order, _Known] | None:
-    turn = searches.claim(session, search_id, Stage.SEARCH, seconds=place.service.settings.lease_seconds)
-    if turn is None:
-        return None
-    order = Order.from_json(turn.request)
-    return turn, order, _known(session, turn, order)
+        place.ring_search(turn.search_id, again, turn.backend)
 
 
 def _turn(place: Place, turn: Turn, order: Order, known: _Known, hold: Hold, universe: Universe) -> Stage | None:
@@ -144,6 +139,7 @@ def _turn(place: Place, turn: Turn, order: Order, known: _Known, hold: Hold, uni
 
 
 def _known(session: Session, turn: Turn, order: Order) -> _Known:
+    searches.held(session, turn)  # no answer comes while this reads
     here = records.standing(session, turn.search_id)
     slots = workers.slots(session).get(turn.backend)
     wanted = demand(session, turn.backend, turn.search_id, most=_WIDEST)

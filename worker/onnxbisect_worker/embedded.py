@@ -48,6 +48,7 @@ class Embedded:
             worker=worker_id(),
             backends=backends,
             at_most=settings.slots,
+            hands=settings.slots + _OTHERS,
             stopping=Event(),
         )
         app = make_app(settings)

@@ -23,6 +23,7 @@ ASIDE_SECONDS = 2.0
 class Place:
     """What every step of a job needs; threads may share it. `worker` is the name under which probes of these `backends`
     are taken, no more than `at_most` at a time, where it has more hands than that: some are for what needs no compiler.
+    `hands` are all that the worker has, where several tenants share them.
 
     Once `stopping` is set nothing more is claimed, and what is in hand is given back.
     """
@@ -32,6 +33,7 @@ class Place:
     worker: str
     backends: Collection[str] = ()
     at_most: int | None = None
+    hands: int | None = None
     stopping: Event = field(default_factory=Event)
     universes: Universes = field(default_factory=Universes)
     courier: Courier = field(default_factory=Courier)

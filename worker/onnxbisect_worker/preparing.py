@@ -15,30 +15,31 @@ from onnxbisect_worker.hosting import Host, HostLostError, ToolBrokenError
 from onnxbisect_worker.outside import DATABASE_AWAY, outside, sentence
 from onnxbisect_worker.place import ASIDE_SECONDS, Place
 from onnxbisect_worker.prepared import Prepared
+from onnxbisect_worker.turn import next_turn
 
 log = logging.getLogger(__name__)
 
 
 def prepare(place: Place, search_id: str) -> None:
-    """Take the search's turn, if it is to be prepared and nobody has it, and bring it to where it asks. A worker whose
-    compiler does not work leaves it to one where it does.
+    """Rung for the search: of those that are to be prepared for its backend, bring the next by right to where it asks.
+    A worker whose compiler does not work leaves this to one where it does.
     """
     if place.stopping.is_set():
         return
     with place.service.database.session() as session:
-        backend = searches.to_prepare(session, search_id)
+        backend = searches.backend_of(session, search_id)
     if backend is None:
         return
     if place.steps_aside(backend):
         _pass_on(place, search_id, backend)
         return
-    seconds = place.service.settings.lease_seconds
-    turn = place.service.database.run(
-        lambda session: searches.claim(session, search_id, Stage.PREPARE, seconds=seconds)
-    )
-    if turn is None:
-        return
-    log.info("search %s: preparing for %s", search_id, turn.backend)
+    with next_turn(place, search_id, Stage.PREPARE) as turn:
+        if turn is not None:
+            _prepare(place, turn)
+
+
+def _prepare(place: Place, turn: Turn) -> None:
+    log.info("search %s: preparing for %s", turn.search_id, turn.backend)
     with Hold(place, turn) as hold:
         try:
             with place.hosts.lent(place.case(turn), new=turn.alone) as host, hold.over(host):
@@ -55,7 +56,7 @@ def prepare(place: Place, search_id: str) -> None:
         except LostTurnError:
             return
     if again:
-        place.ring_search(search_id, Stage.SEARCH, turn.backend)
+        place.ring_search(turn.search_id, Stage.SEARCH, turn.backend)
 
 
 def _pass_on(place: Place, search_id: str, backend: str) -> None:

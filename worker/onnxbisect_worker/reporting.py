@@ -23,6 +23,7 @@ from onnxbisect_worker.outside import DATABASE_AWAY
 from onnxbisect_worker.place import Place
 from onnxbisect_worker.preparing import give_up
 from onnxbisect_worker.settings import Settings
+from onnxbisect_worker.turn import next_turn
 
 _CHUNK = 1 << 20
 _PREFIX = "report-"
@@ -31,13 +32,13 @@ log = logging.getLogger(__name__)
 
 
 def write_report(place: Place, search_id: str) -> None:
-    """Take the search's turn, if its report is to be written and nobody has it. The job's last search ends the job."""
-    if place.stopping.is_set():
-        return
-    seconds = place.service.settings.lease_seconds
-    turn = place.service.database.run(lambda session: searches.claim(session, search_id, Stage.REPORT, seconds=seconds))
-    if turn is None:
-        return
+    """Rung for the search: write the report that is next by right. The job's last search ends the job."""
+    with next_turn(place, search_id, Stage.REPORT) as turn:
+        if turn is not None:
+            _write(place, turn)
+
+
+def _write(place: Place, turn: Turn) -> None:
     cache = place.service.settings.cache
     with Hold(place, turn) as hold:
         try:
@@ -52,7 +53,7 @@ def write_report(place: Place, search_id: str) -> None:
             hold.write(lambda session: searches.finish(session, turn, verdict=verdict, report=report, files=files))
         except LostTurnError:
             return
-    log.info("search %s: over, %s", search_id, verdict)
+    log.info("search %s: over, %s", turn.search_id, verdict)
 
 
 def clear_reports(settings: Settings) -> None:

@@ -74,12 +74,21 @@ def work(settings: Settings, *, backends: Sequence[str] = (), control: bool = Fa
     trunk = Trunk(host_environment(hosts_folder(settings)))  # imports while celery starts
     name, stopping, lifeline = worker_id(), Event(), Lifeline()
     more = _CONTROL_HANDS if backends and control else 0
+    hands = settings.slots + more
 
     def place() -> Place:
         mine = open_service(settings, CeleryBell(app))
         hosts = ModelHosts(settings, mine.files, trunk=trunk)
         at_most = settings.slots if more else None
-        return Place(service=mine, hosts=hosts, worker=name, backends=backends, at_most=at_most, stopping=stopping)
+        return Place(
+            service=mine,
+            hosts=hosts,
+            worker=name,
+            backends=backends,
+            at_most=at_most,
+            hands=hands,
+            stopping=stopping,
+        )
 
     opened = Opened(place)
     install(app, opened)
@@ -90,7 +99,7 @@ def work(settings: Settings, *, backends: Sequence[str] = (), control: bool = Fa
         app=app,
         hostname=f"onnx-bisect@{name}",
         pool_cls="prefork",
-        concurrency=settings.slots + more,
+        concurrency=hands,
         queues=queues_of(sorted(backends), control=control),
         without_gossip=True,
         without_mingle=True,

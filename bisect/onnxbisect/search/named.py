@@ -3,10 +3,9 @@
 from collections.abc import Callable
 from functools import cached_property
 
-from onnxbisect.search.breaks import of_all
 from onnxbisect.search.oracle import Oracle
 from onnxbisect.search.pattern import alone
-from onnxbisect.unitset import UnitSet, is_subset, members, size
+from onnxbisect.unitset import UnitSet, is_subset, members, size, union
 from onnxbisect.universe import Universe
 
 #: Asks whether a set fails, with the phrase that says why (`Minimiser.fails`).
@@ -62,7 +61,7 @@ class Named:
             return 0
         groups = [(named, "what the log names")]
         if numeric:
-            feeding = of_all(self._universe.predecessors[unit] for unit in members(named)) & failing
+            feeding = union(self._universe.predecessors[unit] for unit in members(named)) & failing
             groups.append((named | feeding, "where wrong numbers begin and what feeds it"))
             groups.append((named | self._oracle.unlisted_in(failing), "what may have begun the wrong numbers"))
         groups.append((named | self._universe.neighbours(named) & failing, "what the log names and what surrounds it"))

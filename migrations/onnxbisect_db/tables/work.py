@@ -137,6 +137,7 @@ class Search(Rung, Troubled, Base):
         UniqueConstraint("job_id", "ordinal"),
         Index("ix_search_stage_backend", "stage", "backend"),
         Index("ix_search_universe_identity", "universe", "identity"),
+        Index("ix_search_claimed_at", "claimed_at"),
     )
 
     id: Mapped[str] = mapped_column(String(36), primary_key=True, default=new_id)
@@ -168,6 +169,10 @@ class Search(Rung, Troubled, Base):
     #: The culprits that stand: a few words on each, by a name of its own.
     found: Mapped[dict[str, Any]] = mapped_column(default=dict)
     turn: Mapped[int] = mapped_column(default=0)
+    #: The worker that has it, had it last, or was the last that might not take it; None before revision 0010.
+    worker: Mapped[str | None] = mapped_column(String(128))
+    #: When the latest turn began: who was served longest ago is next.
+    claimed_at: Mapped[datetime | None]
     lease_until: Mapped[datetime | None]
     #: Something has changed since the holder of the lease looked.
     stale: Mapped[bool] = mapped_column(default=True)
