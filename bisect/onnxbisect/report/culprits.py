@@ -65,6 +65,7 @@ class Entries:
             "units": spell(culprit.units),
             "occurrences": [self.names(place) for place in culprit.places],
             "occurrence_units": [spell(place) for place in culprit.places],
+            "inferred_units": spell(culprit.inferred),
             "at_most": self._at_most(culprit),
             "failure": culprit.failure.value,
             "fingerprint": culprit.fingerprint,

@@ -155,6 +155,8 @@ def _findings(document: Mapping[str, Any], culprit: Mapping[str, Any]) -> list[s
     items = [f"The compiler says: {code(words.failure(culprit))}"]
     if doubt := words.certainty(culprit):
         items.append(f"**{_plain(doubt)}**")
+    if sentence := words.inferred(culprit):
+        items.append(f"{sentence[0].upper()}{sentence[1:]}.")
     if limit := words.at_most(culprit):
         items.append(f"What is wrong is their number: {limit}.")
     items += [f"{_plain(sentence)}" for sentence in words.proof(evidence, culprit["kind"])]

@@ -76,6 +76,8 @@ def _culprits(document: Mapping[str, Any], width: int) -> list[str]:
             shown.append(clip(f"       in {len(group)} variants: culprits {numbers}", width))
         if doubt := words.certainty(culprit):
             shown.append(f"       {clean(doubt)}")
+        if len(group) == 1 and (sentence := words.inferred(culprit)):
+            shown.append(f"       {sentence}")
         if limit := words.at_most(culprit):
             shown.append(f"       {limit}")
         if culprit["largest_passing"]:

@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
+from onnxbisect.report.ranges import indices
 from onnxbisect.report.text import plural, uncoloured
 
 _KINDS = {
@@ -138,6 +139,15 @@ def certainty(culprit: Mapping[str, Any]) -> str:
     if culprit["certainty"] == "flaky":
         return f"flaky: the compiler contradicts itself, {culprit['confidence']:.1%} sure"
     return "suspected: not all of what would confirm it is known" if culprit["certainty"] == "suspected" else ""
+
+
+def inferred(culprit: Mapping[str, Any]) -> str:
+    """At how many of its places an op was seen to fail where it stands, unless at all; else empty."""
+    unseen = len(list(indices(culprit.get("inferred_units", ""))))  # reports of earlier versions do not have it
+    if not unseen or culprit["certainty"] == "suspected":
+        return ""
+    places = len(culprit["occurrences"])
+    return f"seen to fail where it stands at {places - unseen} of {places} places, inferred at the others"
 
 
 def at_most(culprit: Mapping[str, Any]) -> str:

@@ -40,7 +40,7 @@ def conclude(universe: Universe, oracle: Oracle, search: Search, recheck: bool, 
     whole = oracle.look(universe.everything)
     record = Oracle(universe, verdicts, recheck)
     doubted = union(universe.variant_members[variant] for variant in search.locator.atoms.artefacts)
-    seen = seen_to_fail(universe, record, search.suspects, doubted)
+    seen = seen_to_fail(universe, oracle, search.suspects, doubted)
     culprits = tuple(_culprit(oracle, record, suspect, seen, recheck) for suspect in search.suspects)
     verdict = whole.status if whole is not None else Status.UNRESOLVED
     if not universe.everything:

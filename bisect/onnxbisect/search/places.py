@@ -9,7 +9,7 @@ from onnxbisect.unitset import UnitSet, is_subset, members, of, size, union
 from onnxbisect.universe import Universe
 
 
-def seen_to_fail(universe: Universe, record: Oracle, suspects: Sequence[Suspect], doubted: UnitSet) -> UnitSet:
+def seen_to_fail(universe: Universe, oracle: Oracle, suspects: Sequence[Suspect], doubted: UnitSet) -> UnitSet:
     """The units of single suspects that a failing probe blames where they stand, and those that stand alike.
 
     Such a probe holds one suspected unit and all its neighbours. `doubted` are units that fail alone and pass in
@@ -19,18 +19,18 @@ def seen_to_fail(universe: Universe, record: Oracle, suspects: Sequence[Suspect]
     neighbours are present does for both. Units stand alike where what lies within three steps looks alike.
     """
     suspected = union(suspect.everywhere for suspect in suspects if not suspect.capacity)
-    passing = set(record.passing)
+    passing = set(oracle.passing)
     alone: UnitSet = 0
     groups: set[UnitSet] = set()
     named: UnitSet = 0
-    for failing in record.failing:
+    for failing in oracle.failing:
         inside = failing & suspected
         clean = not failing & doubted & ~inside or failing & ~inside in passing
         if size(inside) == 1 and clean and is_subset(universe.neighbours(inside) & ~suspected, failing):
             alone |= inside
         elif size(inside) <= 3:
             groups.add(inside)
-        for unit in members(_named(universe, record, failing) & suspected):
+        for unit in members(_named(universe, oracle, failing) & suspected):
             if is_subset(universe.neighbours(1 << unit), failing):
                 named |= 1 << unit
     seen = named | of(
@@ -39,12 +39,12 @@ def seen_to_fail(universe: Universe, record: Oracle, suspects: Sequence[Suspect]
     return union(_alike(universe, suspect, seen) for suspect in suspects if suspect.single)
 
 
-def _named(universe: Universe, record: Oracle, failing: UnitSet) -> UnitSet:
+def _named(universe: Universe, oracle: Oracle, failing: UnitSet) -> UnitSet:
     """What the log names: nodes, or an op of which the probe has one unit."""
-    verdict = record.look(failing)
+    verdict = oracle.look(failing)
     ops = verdict.hints.ops if verdict is not None else ()
     of_ops = (universe.units_by_op.get(op, 0) & failing for op in ops)
-    return record.named_in(failing) | union(units for units in of_ops if size(units) == 1)
+    return oracle.named_in(failing) | union(units for units in of_ops if size(units) == 1)
 
 
 def _alike(universe: Universe, suspect: Suspect, seen: UnitSet) -> UnitSet:
