@@ -70,7 +70,7 @@ def other_contexts(
     repeated = [
         units[0]
         for units in _grouped(members(suspect.everywhere), kind)
-        if kind[units[0]] != kind[own] and (len(units) * 8 >= len(suspect.occurrences) or units[0] in others)
+        if kind[units[0]] != kind[own] and len(units) > 1 and len(units) * 8 >= len(suspect.occurrences)
     ]
     chosen = [of(others), *[1 << unit for unit in repeated[: 0 if named else FEW_CONTEXTS]]]
     return [universe.ball(units, PATTERN, remainder | units) for units in dict.fromkeys(chosen) if units]

@@ -51,7 +51,8 @@ class Surroundings:
             last = too_far or near == inner
             if last:
                 near, steps = inner, steps - 1
-            if near != asked and (last or not before or size(near) >= _GROWTH * size(asked)):
+            growth = 2 if too_far else 1 if last else _GROWTH
+            if near != asked and (not before or size(near) >= growth * size(asked)):
                 if self._fails(near, "an op and what surrounds it"):
                     return self._connected(atom, near, before, steps)
                 asked, before = near, steps
