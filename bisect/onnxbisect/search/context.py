@@ -109,17 +109,23 @@ def clusters(
             unit, cluster = alike[0]
             chosen.append(cluster)
             if len(alike) >= _REPEATED and not named:
-                chosen += windows(universe, unit, masked, PATTERN)[:_MOST_WINDOWS]
+                chosen += windows(universe, unit, masked, PATTERN)
     if not undisturbed and not named:
-        chosen += windows(universe, lowest(suspect.units), masked, NEAR)[:_MOST_WINDOWS]
+        singles = union(other.everywhere for other in suspects if other.single)
+        chosen += windows(universe, lowest(suspect.units), singles, NEAR)
     return [universe.ball(cluster, PATTERN, remainder | cluster) for cluster in dict.fromkeys(chosen)]
 
 
 def windows(universe: Universe, unit: int, masked: UnitSet, steps: int) -> list[UnitSet]:
-    """A unit with one or two of the masked units within so many steps: connected ones first, then small ones."""
-    near = list(members(universe.ball(1 << unit, steps) & masked & ~(1 << unit)))
-    groups = [of((unit, *others)) for count in (1, 2) for others in combinations(near, count)]
-    return sorted(groups, key=lambda group: (len(components(universe, group)), size(group)))
+    """A unit with one or two of the masked units within so many steps: connected ones first, then small ones.
+
+    At most eight, and of many units near it only the nearest.
+    """
+    near: list[int] = []
+    for reach in range(1, steps + 1):
+        near += members(universe.ball(1 << unit, reach) & masked & ~of([unit, *near]))
+    groups = [of((unit, *others)) for count in (1, 2) for others in combinations(near[:_MOST_WINDOWS], count)]
+    return sorted(groups, key=lambda group: (len(components(universe, group)), size(group)))[:_MOST_WINDOWS]
 
 
 def _cluster(universe: Universe, units: UnitSet, masked: UnitSet, steps: int = PATTERN) -> UnitSet:

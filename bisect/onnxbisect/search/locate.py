@@ -7,9 +7,10 @@ the last passing set is the remainder itself; only an atom that is likelier to b
 from collections.abc import Sequence
 
 from onnxbisect.search.atoms import Atoms, units_of
+from onnxbisect.search.context import PATTERN
 from onnxbisect.search.minimise import Minimiser
 from onnxbisect.search.oracle import Oracle, Question
-from onnxbisect.search.pattern import Occurrence, alone, apart, choices, components, joined, occurrences, representative
+from onnxbisect.search.pattern import Occurrence, alone, apart, choices, joined, occurrences, representative
 from onnxbisect.search.prior import HOT, Atom, Beliefs
 from onnxbisect.search.suspect import Suspect
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, union
@@ -111,9 +112,11 @@ class Locator:
         groups = []
         for passing in self._oracle.passing:
             together = passing & doubted
-            if 2 <= size(together) <= _MOST_TOGETHER and together & region:
-                groups.append(joined(self._universe, together, passing))
-        groups = [group for group in groups if len(components(self._universe, group)) == 1]
+            if not 2 <= size(together) <= _MOST_TOGETHER or not together & region:
+                continue
+            near = self._universe.ball(1 << lowest(together), 2 * PATTERN, passing)
+            if is_subset(together, near):
+                groups.append(joined(self._universe, together, near))
         return sorted(dict.fromkeys(groups), key=lambda group: (size(group), group))[:_MOST_GROUPS]
 
     def _covered(self, region: UnitSet) -> UnitSet:

@@ -12,29 +12,32 @@ from onnxbisect.universe import Universe
 def seen_to_fail(universe: Universe, oracle: Oracle, suspects: Sequence[Suspect], doubted: UnitSet) -> UnitSet:
     """The units of single suspects that a failing probe blames where they stand, and those that stand alike.
 
-    Such a probe holds one suspected unit and all its neighbours. `doubted` are units that fail alone and pass in
-    company: cut off from that, they may be what fails, so a probe with any of them counts only if it passes without
-    the suspected unit. Other suspects near it could excuse it, so
-    there is another probe for each one and each two of these with it. A log that names a unit where all its
-    neighbours are present does for both. Units stand alike where what lies within three steps looks alike.
+    Such a probe holds no other culprit than one single suspect, with all its neighbours. Other single suspects near it
+    could excuse it, so there is another probe for each group of `windows`. `doubted` are units that fail alone and
+    pass in company: cut off from that, they may be what fails, so a probe with any of them counts only if it passes
+    without the suspect. A log that names a unit where all its neighbours are present does as well. Units stand alike
+    where what lies within three steps looks alike.
     """
-    suspected = union(suspect.everywhere for suspect in suspects if not suspect.capacity)
-    passing = set(oracle.passing)
+    singles = union(suspect.everywhere for suspect in suspects if suspect.single)
+    others = [suspect for suspect in suspects if not suspect.single]
+    around = universe.neighbourhoods
     alone: UnitSet = 0
     groups: set[UnitSet] = set()
     named: UnitSet = 0
     for failing in oracle.failing:
-        inside = failing & suspected
-        clean = not failing & doubted & ~inside or failing & ~inside in passing
-        if size(inside) == 1 and clean and is_subset(universe.neighbours(inside) & ~suspected, failing):
-            alone |= inside
-        elif size(inside) <= 3:
+        inside = failing & singles
+        if 2 <= size(inside) <= 3:
             groups.add(inside)
-        for unit in members(_named(universe, oracle, failing) & suspected):
+        clean = not failing & doubted & ~inside or oracle.passes_within(failing & ~inside)
+        alike = len({around[unit] for unit in members(inside)}) == 1
+        if clean and alike and not any(other.held_by(failing) for other in others):
+            beside = {unit: universe.neighbours(1 << unit) & ~singles for unit in members(inside)}
+            alone |= of(unit for unit, kept in beside.items() if is_subset(kept, failing))
+        for unit in members(_named(universe, oracle, failing) & singles):
             if is_subset(universe.neighbours(1 << unit), failing):
                 named |= 1 << unit
     seen = named | of(
-        unit for unit in members(alone) if all(group in groups for group in windows(universe, unit, suspected, NEAR))
+        unit for unit in members(alone) if all(group in groups for group in windows(universe, unit, singles, NEAR))
     )
     return union(_alike(universe, suspect, seen) for suspect in suspects if suspect.single)
 

@@ -44,7 +44,7 @@ def plan(universe: Universe, verdicts: Verdicts, width: int = 1, *, recheck: boo
     asks = [ask for ask in due if ask.attempt >= len(verdicts.get(ask.units, ()))]
     if asks and len(asks) < width:
         replay = partial(_replay, universe, recheck=recheck)
-        asks += speculate(universe, search, replay, seen, verdicts, asks, width - len(asks))
+        asks += speculate(universe, search, oracle, replay, seen, verdicts, asks, width - len(asks))
     expected = 0.0 if search.finished else len(asks) + search.locator.surprise
     return Plan(asks=tuple(asks), diagnosis=diagnosis, expected=expected)
 

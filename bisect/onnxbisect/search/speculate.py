@@ -62,7 +62,14 @@ class _Forecast:
 
 
 def speculate(
-    universe: Universe, search: Search, replay: Replay, seen: Seen, verdicts: Verdicts, asks: Sequence[Ask], room: int
+    universe: Universe,
+    search: Search,
+    oracle: Oracle,
+    replay: Replay,
+    seen: Seen,
+    verdicts: Verdicts,
+    asks: Sequence[Ask],
+    room: int,
 ) -> list[Ask]:
     """Up to `room` more questions beside `asks`.
 
@@ -89,7 +96,7 @@ def speculate(
         if not wanted:
             break
         note(wanted)
-    if groups := _groups(search, forecast, room - len(found)):
+    if groups := _groups(search, oracle, forecast, room - len(found)):
         note(groups)
         return list(found.values())
     futures: list[tuple[Seen, list[Ask], int]] = [(shown, wanted, 0)]
@@ -107,11 +114,11 @@ def speculate(
     return list(found.values())
 
 
-def _groups(search: Search, forecast: _Forecast, count: int) -> list[Ask]:
+def _groups(search: Search, oracle: Oracle, forecast: _Forecast, count: int) -> list[Ask]:
     """So many tests that split the atoms of which nothing is known, each together with what passes."""
     locator = search.locator
-    open_atoms = [atom for atom in locator.open if forecast.status(locator.atoms.alone(atom)) is None]
-    if forecast.together or not open_atoms or count < _FEW:
+    open_atoms = [atom for atom in locator.open if forecast.status(oracle.probe(locator.atoms.alone(atom))) is None]
+    if locator.capacity or forecast.together or not open_atoms or count < _FEW:
         return []
     # With about twice as many groups as there are culprits a group passes as often as it fails.
     if forecast.culprits:
@@ -119,9 +126,9 @@ def _groups(search: Search, forecast: _Forecast, count: int) -> list[Ask]:
     share = -(-len(open_atoms) // count)
     groups = [open_atoms[start : start + share] for start in range(0, len(open_atoms), share)]
     return [
-        Ask(units=locator.atoms.alone(group[0]), attempt=0, why=f"{locator.atoms.say(group[0])} alone")
+        Ask(units=oracle.probe(locator.atoms.alone(group[0])), attempt=0, why=f"{locator.atoms.say(group[0])} alone")
         if len(group) == 1
-        else Ask(units=locator.passing | units_of(group), attempt=0, why="a group of ops")
+        else Ask(units=oracle.probe(locator.passing | units_of(group)), attempt=0, why="a group of ops")
         for group in groups
     ]
 
