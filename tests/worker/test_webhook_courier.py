@@ -28,7 +28,7 @@ MODEL = Path(__file__).parent.parent / "models" / "sam_part1_prompt__ts11.onnx"
 
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[Service]:
-    made = Settings(data=tmp_path, webhook_allow=("127.0.0.1",), webhook_seconds=1000)
+    made = Settings(data=tmp_path, webhook_allow=("127.0.0.1",), webhook_seconds=300)
     database = Database(made.database, clock=Clock(), durable=False)
     database.upgrade()
     yield Service(settings=made, database=database, files=Files(made.files), bell=SilentBell())
@@ -47,7 +47,7 @@ def states(service: Service, messages: list[str]) -> set[str]:
 
 
 def test_jobs_go_on_while_receivers_are_silent(tmp_path: Path) -> None:
-    made = Settings(data=tmp_path, webhook_allow=("127.0.0.1",), webhook_seconds=1000)
+    made = Settings(data=tmp_path, webhook_allow=("127.0.0.1",), webhook_seconds=300)
     service = open_service(made, CeleryBell(make_app(made)))
     service.database.upgrade()
     everything = Embedded(service)

@@ -32,6 +32,8 @@ class Gated(WhitelistBackend):
     """The whitelist backend, whose first compile goes through; all others wait until somebody makes `gate/open`."""
 
     name = "gated"
+    #: It makes a file of the test's, which nothing that is isolated can.
+    isolated = False
     Options = GatedOptions
 
     def __init__(self, options: dict[str, str]) -> None:
