@@ -12,14 +12,15 @@ from onnxbisect.universe import Universe
 def seen_to_fail(universe: Universe, oracle: Oracle, suspects: Sequence[Suspect], doubted: UnitSet) -> UnitSet:
     """The units of single suspects that a failing probe blames where they stand, and those that stand alike.
 
-    Such a probe holds no other culprit than one single suspect, with all its neighbours. Other single suspects near it
-    could excuse it, so there is another probe for each group of `windows`. `doubted` are units that fail alone and
-    pass in company: cut off from that, they may be what fails, so a probe with any of them counts only if it passes
-    without the suspect. A log that names a unit where all its neighbours are present does as well. Units stand alike
-    where what lies within three steps looks alike.
+    Such a probe holds no other culprit than one single suspect, with all its neighbours but those that had to be left
+    out to break interactions. Other single suspects near it could excuse it, so there is another probe for each group
+    of `windows`. `doubted` are units that fail alone and pass in company: cut off from that, they may be what fails, so
+    a probe with any of them counts only if it passes without the suspect. A log that names a unit where all its
+    neighbours are present does as well. Units stand alike where what lies within three steps looks alike.
     """
     singles = union(suspect.everywhere for suspect in suspects if suspect.single)
     others = [suspect for suspect in suspects if not suspect.single]
+    masked = singles | union(other.everywhere for other in others if not other.capacity)
     around = universe.neighbourhoods
     alone: UnitSet = 0
     groups: set[UnitSet] = set()
@@ -31,7 +32,7 @@ def seen_to_fail(universe: Universe, oracle: Oracle, suspects: Sequence[Suspect]
         clean = not failing & doubted & ~inside or oracle.passes_within(failing & ~inside)
         alike = len({around[unit] for unit in members(inside)}) == 1
         if clean and alike and not any(other.held_by(failing) for other in others):
-            beside = {unit: universe.neighbours(1 << unit) & ~singles for unit in members(inside)}
+            beside = {unit: universe.neighbours(1 << unit) & ~masked for unit in members(inside)}
             alone |= of(unit for unit, kept in beside.items() if is_subset(kept, failing))
         for unit in members(_named(universe, oracle, failing) & singles):
             if is_subset(universe.neighbours(1 << unit), failing):
