@@ -330,6 +330,8 @@ class Locator:
             # The same choices whatever set was found first, so that each is asked once.
             several = dict.fromkeys((of(units[:count]), of(units[-count:]), apart(universe, units, count)))
             fails = self.minimiser.fails
+            if any(fails(1 << unit, f"{op} alone") for unit in members(union(several))):
+                continue  # what fails by itself is no evidence of a count
             if all(fails(chosen, f"{count} others of {op}") for chosen in several):
                 fewer = of(units[: count - 1])
                 if not fails(fewer, f"{count - 1} of {op}"):
