@@ -14,6 +14,7 @@ from onnxbisect.search.context import (
 from onnxbisect.search.oracle import Oracle, Question
 from onnxbisect.search.pattern import Occurrence
 from onnxbisect.search.pattern import alone as alone_probe
+from onnxbisect.search.places import is_named
 from onnxbisect.search.suspect import Suspect
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size
 from onnxbisect.universe import Universe
@@ -103,18 +104,17 @@ class Confirmer:
             remainder = remainders[0]
             return _Case(replace(suspect, context=remainder, blame=suspect.fails), remainder, None, (), {})
         open_single = suspect.single and not suspect.verified
+        named = is_named(self._universe, self._oracle, suspect)
         suspect, remainder = self._place(suspect, remainders, move=open_single)
         questions: list[Question] = []
         say = self._say(suspect)
         elsewhere: list[UnitSet] = []
         if open_single and not self._named_everywhere(suspect):
-            elsewhere = other_contexts(
-                self._universe, suspect, remainder, all_of_them=bool(doubted), named=self._is_named(suspect)
-            )
+            elsewhere = other_contexts(self._universe, suspect, remainder, all_of_them=bool(doubted), named=named)
         for probe in elsewhere:
             questions.append((probe, f"{say} in other contexts"))
         if open_single:
-            beside = clusters(self._universe, suspect, suspects, remainder, named=self._is_named(suspect))
+            beside = clusters(self._universe, suspect, suspects, remainder, named=named)
             questions += [(probe, f"{say} with what is suspected beside it") for probe in beside]
         blame = None
         if suspect.blame is None:
@@ -122,7 +122,7 @@ class Confirmer:
             blame = self._blamed(suspect, suspects, remainder, near, by_words=not elsewhere)
             if blame is None:
                 blame = self._without_others(near | suspect.units, suspect, suspects)
-        if self._small and not suspect.verified and not self._is_named(suspect) and not self._said_of_more(suspect):
+        if self._small and not suspect.verified and not named and not self._said_of_more(suspect):
             ways = every_way(self._universe, suspect, suspects, remainder)
             questions += [(probe, f"{say} in another context") for probe in ways]
         asked = tuple((probe, why) for probe, why in dict.fromkeys(questions) if probe != self._universe.everything)
@@ -162,17 +162,6 @@ class Confirmer:
     def _is_cleared(self, case: _Case) -> bool:
         """Whether a probe that holds the suspect passes."""
         return not case.suspect.capacity and not case.suspect.pool and self._oracle.passes_within(case.suspect.units)
-
-    def _is_named(self, suspect: Suspect) -> bool:
-        """Whether the compiler names the op where it refuses it: then a hidden pattern is unlikely enough.
-
-        A table of tensors names the op for being alone in the probe, which says nothing of a pattern.
-        """
-        verdict = self._oracle.look(suspect.fails)
-        if verdict is None or not suspect.single or self._oracle.has_wrong_numbers(suspect.fails):
-            return False
-        op = self._universe.op[lowest(suspect.units)]
-        return op in verdict.hints.ops or bool(self._oracle.named_in(suspect.fails))
 
     def _said_of_more(self, suspect: Suspect) -> bool:
         """Whether the compiler said of more that holds the suspect what it says of the suspect alone."""

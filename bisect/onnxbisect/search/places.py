@@ -5,8 +5,19 @@ from collections.abc import Sequence
 from onnxbisect.search.context import NEAR, windows
 from onnxbisect.search.oracle import Oracle
 from onnxbisect.search.suspect import Suspect
-from onnxbisect.unitset import UnitSet, is_subset, members, of, size, union
+from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, union
 from onnxbisect.universe import Universe
+
+
+def is_named(universe: Universe, oracle: Oracle, suspect: Suspect) -> bool:
+    """Whether the compiler names a single suspect's op where it refuses it: then a hidden pattern is unlikely enough.
+
+    A table of tensors names the op for being alone in the probe, which says nothing of a pattern.
+    """
+    verdict = oracle.look(suspect.fails)
+    if verdict is None or not suspect.single or oracle.has_wrong_numbers(suspect.fails):
+        return False
+    return universe.op[lowest(suspect.units)] in verdict.hints.ops or bool(oracle.named_in(suspect.fails))
 
 
 def seen_to_fail(universe: Universe, oracle: Oracle, suspects: Sequence[Suspect], doubted: UnitSet) -> UnitSet:
@@ -14,9 +25,10 @@ def seen_to_fail(universe: Universe, oracle: Oracle, suspects: Sequence[Suspect]
 
     Such a probe holds no other culprit than one single suspect, with all its neighbours but those that had to be left
     out to break interactions. Other single suspects near it could excuse it, so there is another probe for each group
-    of `windows`. `doubted` are units that fail alone and pass in company: cut off from that, they may be what fails, so
-    a probe with any of them counts only if it passes without the suspect. A log that names a unit where all its
-    neighbours are present does as well. Units stand alike where what lies within three steps looks alike.
+    of `windows`, unless the compiler names the op. `doubted` are units that fail alone and pass in company: cut off
+    from that, they may be what fails, so a probe with any of them counts only if it passes without the suspect. A log
+    that names a unit beside its other neighbours does as well. Units stand alike where what lies within three steps
+    looks alike.
     """
     singles = union(suspect.everywhere for suspect in suspects if suspect.single)
     others = [suspect for suspect in suspects if not suspect.single]
@@ -35,9 +47,10 @@ def seen_to_fail(universe: Universe, oracle: Oracle, suspects: Sequence[Suspect]
             beside = {unit: universe.neighbours(1 << unit) & ~masked for unit in members(inside)}
             alone |= of(unit for unit, kept in beside.items() if is_subset(kept, failing))
         for unit in members(_named(universe, oracle, failing) & singles):
-            if is_subset(universe.neighbours(1 << unit), failing):
+            if is_subset(universe.neighbours(1 << unit) & ~masked, failing):
                 named |= 1 << unit
-    seen = named | of(
+    trusted = union(suspect.everywhere for suspect in suspects if is_named(universe, oracle, suspect))
+    seen = (named | alone & trusted) | of(
         unit for unit in members(alone) if all(group in groups for group in windows(universe, unit, singles, NEAR))
     )
     return union(_alike(universe, suspect, seen) for suspect in suspects if suspect.single)
