@@ -14,6 +14,8 @@ from onnxbisect.universe import Universe
 
 #: Another suspect within so many steps may be what excuses one: they feed or consume each other, or the same unit.
 NEAR = 2
+#: So many groups of a suspect and others near it are asked, where it stands nowhere without them.
+FEW_NEAR = 3
 #: How many steps show whether an op belongs to a fused pattern.
 PATTERN = 3
 #: So many different direct contexts of one op are all asked about; of more, only those that the model repeats.
@@ -109,23 +111,23 @@ def clusters(
             unit, cluster = alike[0]
             chosen.append(cluster)
             if len(alike) >= _REPEATED and not named:
-                chosen += windows(universe, unit, masked, PATTERN)
+                chosen += windows(universe, unit, masked, PATTERN, _MOST_WINDOWS)
     if not undisturbed and not named:
         singles = union(other.everywhere for other in suspects if other.single)
-        chosen += windows(universe, lowest(suspect.units), singles, NEAR)
+        chosen += windows(universe, lowest(suspect.units), singles, NEAR, FEW_NEAR)
     return [universe.ball(cluster, PATTERN, remainder | cluster) for cluster in dict.fromkeys(chosen)]
 
 
-def windows(universe: Universe, unit: int, masked: UnitSet, steps: int) -> list[UnitSet]:
+def windows(universe: Universe, unit: int, masked: UnitSet, steps: int, most: int) -> list[UnitSet]:
     """A unit with one or two of the masked units within so many steps: connected ones first, then small ones.
 
-    At most eight, and of many units near it only the nearest.
+    At most so many, of the nearest units.
     """
     near: list[int] = []
     for reach in range(1, steps + 1):
         near += members(universe.ball(1 << unit, reach) & masked & ~of([unit, *near]))
-    groups = [of((unit, *others)) for count in (1, 2) for others in combinations(near[:_MOST_WINDOWS], count)]
-    return sorted(groups, key=lambda group: (len(components(universe, group)), size(group)))[:_MOST_WINDOWS]
+    groups = [of((unit, *others)) for count in (1, 2) for others in combinations(near[:most], count)]
+    return sorted(groups, key=lambda group: (len(components(universe, group)), size(group)))[:most]
 
 
 def _cluster(universe: Universe, units: UnitSet, masked: UnitSet, steps: int = PATTERN) -> UnitSet:

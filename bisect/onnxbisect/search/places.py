@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from onnxbisect.search.context import NEAR, windows
+from onnxbisect.search.context import FEW_NEAR, NEAR, windows
 from onnxbisect.search.oracle import Oracle
 from onnxbisect.search.suspect import Suspect
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, union
@@ -51,7 +51,9 @@ def seen_to_fail(universe: Universe, oracle: Oracle, suspects: Sequence[Suspect]
                 named |= 1 << unit
     trusted = union(suspect.everywhere for suspect in suspects if is_named(universe, oracle, suspect))
     seen = (named | alone & trusted) | of(
-        unit for unit in members(alone) if all(group in groups for group in windows(universe, unit, singles, NEAR))
+        unit
+        for unit in members(alone)
+        if all(group in groups for group in windows(universe, unit, singles, NEAR, FEW_NEAR))
     )
     return union(_alike(universe, suspect, seen) for suspect in suspects if suspect.single)
 
