@@ -18,10 +18,10 @@ from onnxbisect.verdict import Status, Verdict
 Seen = dict[UnitSet, tuple[Verdict, ...]]
 Replay = Callable[[Seen], tuple[Search, Oracle]]
 
-#: Answers that are guessed one after the other where either is as likely.
-_GUESSES = 1
-#: For fewer workers group tests do not pay.
-_FEW = 8
+#: For fewer idle workers group tests do not pay.
+_FEWEST_GROUPS = 8
+#: So many groups for each culprit that there is at least: then a group passes about as often as it fails.
+_GROUPS_PER_CULPRIT = 3
 
 
 class _Forecast:
@@ -99,18 +99,11 @@ def speculate(
     if groups := _groups(search, oracle, forecast, room - len(found)):
         note(groups)
         return list(found.values())
-    futures: list[tuple[Seen, list[Ask], int]] = [(shown, wanted, 0)]
-    while futures and len(found) < room:
-        shown, wanted, guesses = futures.pop(0)
-        for status in (Status.FAIL, Status.PASS) if guesses < _GUESSES else ():
-            guessed = _answers(wanted, verdicts, forecast, status)
-            if guessed is None:
-                continue
-            future = {**shown, **guessed}
-            _, oracle = replay(future)
-            follow = oracle.due
-            note(follow)
-            futures.append((future, follow, guesses + 1))
+    for status in (Status.FAIL, Status.PASS):
+        guessed = _answers(wanted, verdicts, forecast, status)
+        if guessed is not None and len(found) < room:
+            _, oracle = replay({**shown, **guessed})
+            note(oracle.due)
     return list(found.values())
 
 
@@ -118,11 +111,10 @@ def _groups(search: Search, oracle: Oracle, forecast: _Forecast, count: int) -> 
     """So many tests that split the atoms of which nothing is known, each together with what passes."""
     locator = search.locator
     open_atoms = [atom for atom in locator.open if forecast.status(oracle.probe(locator.atoms.alone(atom))) is None]
-    if locator.capacity or forecast.together or not open_atoms or count < _FEW:
+    if locator.capacity or forecast.together or not open_atoms or count < _FEWEST_GROUPS:
         return []
-    # With about twice as many groups as there are culprits a group passes as often as it fails.
     if forecast.culprits:
-        count = min(count, 3 * forecast.culprits)
+        count = min(count, _GROUPS_PER_CULPRIT * forecast.culprits)
     share = -(-len(open_atoms) // count)
     groups = [open_atoms[start : start + share] for start in range(0, len(open_atoms), share)]
     return [
