@@ -111,7 +111,8 @@ def _groups(search: Search, oracle: Oracle, forecast: _Forecast, count: int) -> 
     """So many tests that split the atoms of which nothing is known, each together with what passes."""
     locator = search.locator
     open_atoms = [atom for atom in locator.open if forecast.status(oracle.probe(locator.atoms.alone(atom))) is None]
-    if locator.capacity or forecast.together or not open_atoms or count < _FEWEST_GROUPS:
+    useless = locator.capacity or forecast.together or locator.atoms.named.informative
+    if useless or not open_atoms or count < _FEWEST_GROUPS:
         return []
     if forecast.culprits:
         count = min(count, _GROUPS_PER_CULPRIT * forecast.culprits)
