@@ -7,7 +7,7 @@ from worlds import Rule, World, all_found, chain, monotone, universe
 
 from onnxbisect.diagnosis import Certainty, CertificateStatus, CulpritKind
 from onnxbisect.search.oracle import Oracle
-from onnxbisect.unitset import UnitSet, members, of, size
+from onnxbisect.unitset import UnitSet, members, of, size, union
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Status, Verdict
 
@@ -57,6 +57,15 @@ def test_half_of_a_pair_is_not_blamed_for_what_both_do():
     step = World(chain([0, 1, 2, 2, 1, 2]), rule).diagnose()
     assert all_found(step) == {0b000101, 0b001001, 0b100001}
     assert step.diagnosis.certificate.status is CertificateStatus.PROVEN
+
+
+def test_an_op_refused_in_every_block_is_confirmed_where_blocks_stand_at_the_ends():
+    """The places have the same neighbours, but what lies further away differs: the whole model blames none of them."""
+    graph = chain([0, 1, 2, 0, 1, 0, 3, 4] * 3)
+    refused = graph.variant_members[3]
+    step = World(graph, lambda units: bool(units & refused)).diagnose()
+    (culprit,) = step.diagnosis.culprits
+    assert (union(culprit.occurrences), culprit.certainty) == (refused, Certainty.CONFIRMED)
 
 
 @pytest.mark.parametrize("behaviour", [Behaviour.FUSION, Behaviour.EXCUSE])

@@ -219,8 +219,8 @@ class Confirmer:
     ) -> UnitSet | None:
         """A failing probe on record that blames the suspect in context already.
 
-        Either it holds the context, and beyond the remainder nothing but occurrences of it that stand in the same
-        direct context as the suspect; or the compiler said there, in the words it has for the suspect alone, what
+        Either it holds the context, and beyond the remainder nothing but occurrences of it whose neighbourhood looks
+        like the suspect's; or the compiler said there, in the words it has for the suspect alone, what
         it no longer said once the suspect was masked, and some occurrence has no other culprit beside it that could
         have drawn it in.
         """
@@ -252,10 +252,10 @@ class Confirmer:
         return verdict.fingerprint, frozenset(ops or verdict.hints.ops)
 
     def _alike(self, suspect: Suspect) -> UnitSet:
-        """The units of all occurrences with the same direct context as the suspect; of several units only its own."""
+        """The units of all occurrences with the same neighbourhood as the suspect; of several units only its own."""
         if not suspect.single:
             return suspect.units
-        around = self._universe.surroundings
+        around = self._universe.neighbourhoods
         own = around[lowest(suspect.units)]
         return of(unit for (unit,) in suspect.occurrences if around[unit] == own)
 
