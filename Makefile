@@ -5,8 +5,6 @@ UV := .uv/bin/uv
 RUN := .venv/bin
 # 8 GB in the user's cache, each in an environment of its own; `make compilers COMPILERS="qnn rknn"` is less
 COMPILERS ?= --all
-PRODUCTION := $(CURDIR)/tests/production:$(CURDIR)/tests/worker:$(CURDIR)/tests/db
-BROWSER := $(CURDIR)/tests/site:$(CURDIR)/tests/worker
 
 .PHONY: demo test fuzz check setup compilers topology chaos bench rates bench-service bench-page screenshots audit clean
 # The decoder does not compile, which is exit status 1 and what the demo shows.
@@ -19,7 +17,7 @@ test: setup check
 
 # 20,000 hostile models, by field, bit and structure; what goes wrong is kept in fuzz-findings
 fuzz: setup
-	$(RUN)/python tests/fuzz/fuzzing.py 20000
+	PYTHONPATH=tests $(RUN)/python -m support.fuzz.fuzzing 20000
 
 check: setup
 	$(RUN)/ruff check .
@@ -51,23 +49,23 @@ rates: setup
 
 # six minutes, in which the machine should do nothing else
 bench-service: setup
-	PYTHONPATH=$(PRODUCTION) $(RUN)/python benchmarks/service.py --write docs/service-load.md
+	PYTHONPATH=tests $(RUN)/python benchmarks/service.py --write docs/service-load.md
 
 # needs Chromium; on a machine that does nothing else
 bench-page: setup
-	PYTHONPATH=$(BROWSER) $(RUN)/python benchmarks/page.py --write docs/benchmarks.md
+	PYTHONPATH=tests $(RUN)/python benchmarks/page.py --write docs/benchmarks.md
 
 # the pictures in docs/images, of a real server in Chromium
 screenshots: setup
-	PYTHONPATH=$(BROWSER) $(RUN)/python docs/screenshots.py
+	PYTHONPATH=tests $(RUN)/python docs/screenshots.py
 
 # the production topology of docker-compose.yml as plain processes, until Ctrl-C
 topology: setup
-	PYTHONPATH=$(PRODUCTION) $(RUN)/python -m topology
+	PYTHONPATH=tests $(RUN)/python -m support.production.topology
 
 # five minutes: 200 jobs while everything is killed; docs/reliability.md gets its numbers
 chaos: setup
-	PYTHONPATH=$(PRODUCTION) $(RUN)/python benchmarks/chaos.py --write docs/reliability.md
+	PYTHONPATH=tests $(RUN)/python benchmarks/chaos.py --write docs/reliability.md
 
 # known vulnerabilities of what is locked, from osv.dev
 audit: setup

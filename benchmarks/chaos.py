@@ -14,10 +14,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from platform import python_version
 
-from chaos_embedded import EmbeddedResult, EmbeddedRun
-from chaos_run import Result, Run
-
 import tables
+from support.production.chaos_embedded import EmbeddedResult, EmbeddedRun
+from support.production.chaos_run import Result, Run
 
 #: Seconds between two kills of the embedded service, on average: often it has just begun to do something.
 _KILL_EVERY = 3.0

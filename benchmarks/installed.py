@@ -1,6 +1,6 @@
 """The service as it is installed for a team: redis, PostgreSQL, the API and workers, each a process of its own.
 
-The servers are those of the tests, so `tests/db` and `tests/worker` must be on PYTHONPATH, as `make` sees to.
+The servers are those of the tests, so `tests` must be on PYTHONPATH, as `make` sees to.
 """
 
 import os
@@ -14,14 +14,13 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import postgres_server
-import redis_server
-
 from onnxbisect_db import tokens
 from onnxbisect_db.states import Scope
 from onnxbisect_worker.bell import SilentBell
 from onnxbisect_worker.service import Service, open_service
 from onnxbisect_worker.settings import Settings
+from support.db import postgres_server
+from support.worker import redis_server
 
 #: The command line of the environment that runs this.
 PROGRAM = Path(sys.executable).with_name("onnx-bisect")

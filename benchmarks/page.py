@@ -16,12 +16,12 @@ from pathlib import Path
 from statistics import quantiles
 from typing import Any
 
-from browser import Installation, drawn, launched, log_in, serving
 from playwright.sync_api import Browser, CDPSession, Page
-from scenery import submit
 
 import tables
 from models import transformer
+from support.site.browser import Installation, drawn, launched, log_in, serving
+from support.site.scenery import submit
 
 #: A layer of the transformer has 22 nodes.
 _LAYERS = (23, 228, 1273)

@@ -14,13 +14,12 @@ from itertools import groupby
 from pathlib import Path
 from statistics import fmean
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "engine"))
-
-from judging import Judgement, Log, Run, judge
-from rule_worlds import Behaviour, world
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import tables
 from onnxbisect.diagnosis import CertificateStatus
+from support.engine.judging import Judgement, Log, Run, judge
+from support.engine.rule_worlds import Behaviour, world
 
 _PROCESSES = 2
 #: Worlds that a process takes at a time: few enough that both end together.

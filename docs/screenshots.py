@@ -3,9 +3,10 @@
 import tempfile
 from pathlib import Path
 
-from browser import Installation, drawn, launched, log_in, serving
 from playwright.sync_api import Browser, Page
-from scenery import ended, submit
+
+from support.site.browser import Installation, drawn, launched, log_in, serving
+from support.site.scenery import ended, submit
 
 ROOT = Path(__file__).parents[1]
 IMAGES = ROOT / "docs" / "images"

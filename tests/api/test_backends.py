@@ -3,9 +3,6 @@
 from datetime import timedelta
 from typing import Any
 
-from callers import Callers
-from given import running
-from scenes import answer, claimed
 from sqlalchemy import update
 
 from onnxbisect_db import workers
@@ -13,6 +10,9 @@ from onnxbisect_db.database import now
 from onnxbisect_db.tables import Worker
 from onnxbisect_db.workers import Presence
 from onnxbisect_worker.service import Service
+from support.api.callers import Callers
+from support.api.given import running
+from support.db.scenes import answer, claimed
 
 
 def backend(callers: Callers, name: str) -> dict[str, Any]:

@@ -4,15 +4,15 @@ from urllib.parse import quote
 from xml.etree import ElementTree
 
 import pytest
-from callers import Callers
-from given import NET, done, refusing_exp, report_on, running, uploaded
-from report_factory import single
-from scenes import new_job
 
 from onnxbisect_api.badge_svg import Badge, Colour
 from onnxbisect_db import lifecycle, tokens
 from onnxbisect_worker.service import Service
 from onnxbisect_worker.settings import Settings
+from support.api.callers import Callers
+from support.api.given import NET, done, refusing_exp, report_on, running, uploaded
+from support.db.scenes import new_job
+from support.engine.report_factory import single
 
 NET_LABEL = {"repo": "net"}
 

@@ -2,15 +2,14 @@
 
 from typing import Any
 
-from callers import Callers
-from given import NET, done, finish, refusing_exp, report_on, running
-from report_factory import single
-from scenes import new_job, prepare, take
-
 from onnxbisect_db import searches
 from onnxbisect_db.columns import new_id
 from onnxbisect_db.states import Stage
 from onnxbisect_worker.service import Service
+from support.api.callers import Callers
+from support.api.given import NET, done, finish, refusing_exp, report_on, running
+from support.db.scenes import new_job, prepare, take
+from support.engine.report_factory import single
 
 
 def compared(callers: Callers, a: str, b: str) -> dict[str, Any]:

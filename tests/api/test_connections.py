@@ -10,13 +10,13 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from callers import Callers
-from live import served as live
-from served import Served, served
 
 from onnxbisect_api import body, connections
 from onnxbisect_db.states import Scope
 from onnxbisect_worker.settings import Settings
+from support.api.callers import Callers
+from support.api.live import served as live
+from support.api.served import Served, served
 
 #: The head of a request whose body is awaited.
 _FORM = (

@@ -8,11 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from callers import Callers
-from given import done, finish, refusing_exp, running
 from httpx2 import Client, Response, TimeoutException
-from live import served
-from scenes import answer, claimed
 
 from onnxbisect_api.at_a_time import AtATime
 from onnxbisect_api.routes import events as route
@@ -20,6 +16,10 @@ from onnxbisect_api.watch import Watch
 from onnxbisect_db import events
 from onnxbisect_db.states import Scope
 from onnxbisect_worker.service import Service
+from support.api.callers import Callers
+from support.api.given import done, finish, refusing_exp, running
+from support.api.live import served
+from support.db.scenes import answer, claimed
 
 
 @pytest.fixture

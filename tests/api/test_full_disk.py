@@ -5,9 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 
-import given
 import pytest
-from callers import Callers
 from httpx2 import Client
 from onnx import TensorProto, helper
 from sqlalchemy import select
@@ -15,6 +13,8 @@ from sqlalchemy import select
 from onnxbisect_db.tables import Model
 from onnxbisect_worker.service import Service, open_service
 from onnxbisect_worker.settings import Settings
+from support.api import given
+from support.api.callers import Callers
 
 MEGABYTE = 1 << 20
 TARGET = {"backend": "whitelist", "options": {"deny": "Sin"}}

@@ -7,16 +7,16 @@ import sys
 from typing import Any
 
 import pytest
-from callers import Callers
-from given import done, pictured, refusing_exp, running, uploaded
-from report_factory import HOSTILE, chain
-from scenes import new_job, prepare
 from starlette.testclient import TestClient
 
 from onnxbisect_api.routes import graph
 from onnxbisect_db import lifecycle
 from onnxbisect_db.tables import Job
 from onnxbisect_worker.service import Service
+from support.api.callers import Callers
+from support.api.given import done, pictured, refusing_exp, running, uploaded
+from support.db.scenes import new_job, prepare
+from support.engine.report_factory import HOSTILE, chain
 
 
 def drawn(caller: TestClient, job: Job, **asked: Any) -> dict[str, Any]:

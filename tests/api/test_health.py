@@ -4,7 +4,6 @@ import re
 from pathlib import Path
 
 import pytest
-from callers import Callers
 from pydantic import SecretStr
 from sqlalchemy import text
 
@@ -13,6 +12,7 @@ from onnxbisect_db.jobs import NewJob, NewTarget
 from onnxbisect_db.workers import Presence
 from onnxbisect_worker.service import Service
 from onnxbisect_worker.settings import Settings
+from support.api.callers import Callers
 
 SHA256 = "a" * 64
 

@@ -6,10 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from callers import Callers
 from fastapi.exceptions import RequestValidationError
-from given import uploaded
-from model_bytes import model
 
 from onnxbisect_api.job_form import JobDocument
 from onnxbisect_api.model_form import ModelForm
@@ -18,6 +15,9 @@ from onnxbisect_db import jobs, retention
 from onnxbisect_worker.bell import SilentBell
 from onnxbisect_worker.service import Service
 from onnxbisect_worker.settings import Settings
+from support.api.callers import Callers
+from support.api.given import uploaded
+from support.api.model_bytes import model
 
 ONNXRUNTIME = {"backend": "onnxruntime"}
 ONNX = model(b"a file")

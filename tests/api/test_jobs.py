@@ -6,9 +6,6 @@ import time
 from typing import Any
 
 import pytest
-from callers import Callers
-from given import done, finish, refusing_exp, running, uploaded
-from scenes import new_job, prepare, take
 from starlette.testclient import TestClient
 
 from onnxbisect_api.job_request import JobRequest
@@ -21,6 +18,9 @@ from onnxbisect_worker.bell import SilentBell
 from onnxbisect_worker.order import Order
 from onnxbisect_worker.service import Service
 from onnxbisect_worker.settings import Settings
+from support.api.callers import Callers
+from support.api.given import done, finish, refusing_exp, running, uploaded
+from support.db.scenes import new_job, prepare, take
 
 ONNXRUNTIME = {"backend": "onnxruntime"}
 

@@ -4,15 +4,15 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from callers import Callers
 from fastapi.routing import APIRoute
-from given import done, refusing_exp, running
-from live import served
 
 from onnxbisect_api.site.routers import ROUTERS
 from onnxbisect_db.columns import new_id
 from onnxbisect_db.states import Scope
 from onnxbisect_worker.service import Service
+from support.api.callers import Callers
+from support.api.given import done, refusing_exp, running
+from support.api.live import served
 
 
 def addresses(callers: Callers) -> Iterator[tuple[str, set[str]]]:

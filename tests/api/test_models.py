@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from callers import Callers
-from model_bytes import model
 from starlette.testclient import TestClient
 
 from onnxbisect_db import jobs, models
@@ -16,6 +14,8 @@ from onnxbisect_db.files import Files
 from onnxbisect_db.jobs import NewJob, NewTarget
 from onnxbisect_worker.service import Service
 from onnxbisect_worker.settings import Settings
+from support.api.callers import Callers
+from support.api.model_bytes import model
 
 ONNX = model(b"a file")
 SHA256 = hashlib.sha256(ONNX).hexdigest()

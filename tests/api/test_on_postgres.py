@@ -5,13 +5,8 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 
-import given
-import postgres_server
 import psycopg
 import pytest
-import scenes
-from callers import Callers
-from model_bytes import model
 
 from onnxbisect_db.columns import new_id
 from onnxbisect_db.database import Database
@@ -19,6 +14,10 @@ from onnxbisect_db.files import Files
 from onnxbisect_worker.bell import SilentBell
 from onnxbisect_worker.service import Service
 from onnxbisect_worker.settings import Settings
+from support.api import given
+from support.api.callers import Callers
+from support.api.model_bytes import model
+from support.db import postgres_server, scenes
 
 ONNX = model(b"a file")
 SHA256 = hashlib.sha256(ONNX).hexdigest()

@@ -4,11 +4,11 @@ import gzip
 from pathlib import Path
 
 import pytest
-from callers import Callers
-from model_bytes import model
 
 from onnxbisect_api.onnx_head import OnnxHead, begins_like_a_model
 from onnxbisect_api.problems import Problem
+from support.api.callers import Callers
+from support.api.model_bytes import model
 
 MODELS = sorted(Path(__file__).parents[1].joinpath("models").glob("*.onnx"))
 TEXTS = [

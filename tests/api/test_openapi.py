@@ -4,8 +4,6 @@ from typing import Any
 
 import pytest
 import schemathesis
-from callers import Callers
-from given import done, refusing_exp
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from schemathesis import GenerationMode, checks
@@ -14,6 +12,8 @@ from onnxbisect_db.states import Scope
 from onnxbisect_db.tables import Job
 from onnxbisect_worker.service import Service
 from onnxbisect_worker.settings import Settings
+from support.api.callers import Callers
+from support.api.given import done, refusing_exp
 
 #: A valid request may well be refused: the model that it names is not there, the option is none of the backend's. And
 #: parameters of the query that nobody knows are passed over but by lists, as everywhere on the web.

@@ -1,14 +1,14 @@
 """What was asked, over REST."""
 
-from callers import Callers
-from given import refusing_exp, running
-from scenes import FAIL, answer, claimed
 from starlette.testclient import TestClient
 
 from onnxbisect.answer import Answer
 from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect_db.columns import new_id
 from onnxbisect_worker.service import Service
+from support.api.callers import Callers
+from support.api.given import refusing_exp, running
+from support.db.scenes import FAIL, answer, claimed
 
 
 def test_probes_are_listed_as_reports_have_them(callers: Callers, service: Service) -> None:

@@ -3,10 +3,8 @@
 from typing import Annotated, Any
 
 import pytest
-from callers import Callers
 from fastapi import Body, Query
 from httpx2 import Response
-from scenes import new_job
 from sqlalchemy import text
 from starlette.testclient import TestClient
 
@@ -19,6 +17,8 @@ from onnxbisect_api.service import TheService
 from onnxbisect_db.columns import new_id
 from onnxbisect_db.errors import DiskFullError, IdempotencyError, JobStateError, TooLargeError, UnknownModelError
 from onnxbisect_worker.service import Service
+from support.api.callers import Callers
+from support.db.scenes import new_job
 
 _ERRORS: dict[str, Exception] = {
     "option": OptionError("no such option: try --help"),

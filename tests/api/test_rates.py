@@ -6,11 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import redis_server
-from callers import Callers
-from model_bytes import model
 from pydantic import SecretStr
-from redis_server import RedisServer
 
 from onnxbisect.errors import OptionError
 from onnxbisect_api import rates
@@ -19,6 +15,10 @@ from onnxbisect_api.rates import rate
 from onnxbisect_db.states import Scope
 from onnxbisect_worker.service import Service
 from onnxbisect_worker.settings import Settings
+from support.api.callers import Callers
+from support.api.model_bytes import model
+from support.worker import redis_server
+from support.worker.redis_server import RedisServer
 
 
 @pytest.fixture(scope="module")

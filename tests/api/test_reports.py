@@ -5,10 +5,6 @@ from xml.etree import ElementTree
 
 import jsonschema
 import pytest
-from callers import Callers
-from given import LOG, NET, ONNX, done, finish, refusing_exp, report_on, running
-from report_factory import HOSTILE, chain, single
-from scenes import new_job, prepare, read, take
 
 from onnxbisect.report.document import schema
 from onnxbisect.report.files import FORMS
@@ -16,6 +12,10 @@ from onnxbisect.report.overview import schema as overview_schema
 from onnxbisect_db import lifecycle, searches
 from onnxbisect_db.states import Stage
 from onnxbisect_worker.service import Service
+from support.api.callers import Callers
+from support.api.given import LOG, NET, ONNX, done, finish, refusing_exp, report_on, running
+from support.db.scenes import new_job, prepare, read, take
+from support.engine.report_factory import HOSTILE, chain, single
 
 
 def test_every_form_is_what_run_writes(callers: Callers, service: Service) -> None:

@@ -16,8 +16,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from model_bytes import model
-from served import Served, served
 from starlette.requests import Request
 
 from onnxbisect_api import receiving
@@ -25,6 +23,8 @@ from onnxbisect_api.problems import Problem
 from onnxbisect_db import tokens
 from onnxbisect_db.database import Database
 from onnxbisect_db.states import Scope
+from support.api.model_bytes import model
+from support.api.served import Served, served
 
 _LIMIT = 210 << 20
 _BLOCK = os.urandom(1 << 20)

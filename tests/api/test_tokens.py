@@ -3,10 +3,10 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from callers import Callers
 
 from onnxbisect_db.columns import new_id
 from onnxbisect_db.states import Scope
+from support.api.callers import Callers
 
 SOON = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
 

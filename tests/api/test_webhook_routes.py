@@ -1,7 +1,6 @@
 """Webhooks over REST: an endpoint's life, its secrets, and what became of its messages."""
 
 import pytest
-from callers import Callers
 from starlette.testclient import TestClient
 
 from onnxbisect_db import deliveries
@@ -9,6 +8,7 @@ from onnxbisect_db.columns import new_id
 from onnxbisect_db.deliveries import Try
 from onnxbisect_worker.bell import SilentBell
 from onnxbisect_worker.service import Service
+from support.api.callers import Callers
 
 URL = "https://ci.example.com/hook?for=us"
 

@@ -13,7 +13,6 @@ from tempfile import TemporaryDirectory, gettempdir
 
 import onnx
 import pytest
-from confined import confined, demand_namespaces
 
 from onnxbisect_backends import isolation, process
 from onnxbisect_backends.command import CommandBackend
@@ -21,6 +20,7 @@ from onnxbisect_backends.contract import Backend, Confinement, Limits, Outcome
 from onnxbisect_backends.process import clean_env, run
 from onnxbisect_backends.registry import make
 from onnxbisect_backends.testing import BackendConformance, processes_in, with_op
+from support.backends.confined import confined, demand_namespaces
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

@@ -15,13 +15,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from process_tree import is_privileged
 
 from onnxbisect_backends import isolation, process
 from onnxbisect_backends.contract import Confinement, Limits, Outcome
 from onnxbisect_backends.isolation import Isolation
 from onnxbisect_backends.process import clean_env, kill_running, run, written
 from onnxbisect_backends.testing import processes_in
+from support.worker.process_tree import is_privileged
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc and subreapers")
 

@@ -4,12 +4,12 @@ import os
 from collections.abc import Iterator
 
 import onnx
-import pulsar2_tools
 import pytest
 
 from onnxbisect_backends.contract import Backend
 from onnxbisect_backends.registry import make
 from onnxbisect_backends.testing import BackendConformance, with_op
+from support.backends import pulsar2_tools
 
 
 @pytest.fixture(autouse=True)

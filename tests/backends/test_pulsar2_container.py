@@ -8,7 +8,6 @@ from pathlib import Path
 from threading import Thread
 
 import onnx
-import pulsar2_tools
 import pytest
 
 from onnxbisect.errors import BackendUnusableError
@@ -17,6 +16,7 @@ from onnxbisect_backends.contract import Limits
 from onnxbisect_backends.process import kill_running
 from onnxbisect_backends.pulsar2 import Pulsar2Backend
 from onnxbisect_backends.testing import conv_net, processes_in
+from support.backends import pulsar2_tools
 
 IMAGE = {"image": "pulsar2:5.1"}
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import pulsar2_tools
 import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 
@@ -24,6 +23,7 @@ from onnxbisect_backends.pulsar2 import Pulsar2Backend
 from onnxbisect_backends.pulsar2.question import Question
 from onnxbisect_backends.pulsar2.settings import read_settings
 from onnxbisect_backends.samples import write_samples
+from support.backends import pulsar2_tools
 
 MODEL = """<ir_version: 8, opset_import: ["": 17]>
 net (float[1,3,4,4] images, int64[2] tokens) => (float[1,3,4,4] y, float[2,3] e)

@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pulsar2_stand_in_fields import MESSAGES
 
 from onnxbisect.errors import OptionError
 from onnxbisect_backends.pulsar2 import Pulsar2Backend
 from onnxbisect_backends.pulsar2.schema import BuildConfig
 from onnxbisect_backends.pulsar2.settings import OURS, read_settings, scalars
+from support.backends.pulsar2_stand_in_fields import MESSAGES
 
 #: `pulsar2 build -h` of the vendor's guide, without the paths that onnx-bisect gives.
 HELP = """

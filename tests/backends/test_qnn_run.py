@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from command_line import Shell, culprits
 from onnx import TensorProto, helper, numpy_helper
 
 from onnxbisect_backends.cache import cache_folder
 from onnxbisect_backends.toolchain import toolchain
+from support.cli.command_line import Shell, culprits
 
 REAL = Path(__file__).parents[1] / "models" / "real"
 

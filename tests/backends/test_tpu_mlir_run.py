@@ -5,10 +5,10 @@ from pathlib import Path
 import onnx
 import onnx.parser
 import pytest
-from command_line import Shell, culprits
 
 from onnxbisect_backends.cache import cache_folder
 from onnxbisect_backends.toolchain import toolchain
+from support.cli.command_line import Shell, culprits
 
 VERSION = "1.8.1"
 TARGET = ("--backend", "tpu-mlir", "--option", f"version={VERSION}")

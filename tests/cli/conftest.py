@@ -3,7 +3,8 @@
 from pathlib import Path
 
 import pytest
-from command_line import Shell
+
+from support.cli.command_line import Shell
 
 
 @pytest.fixture

@@ -5,11 +5,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from command_line import Shell
 
 from onnxbisect_backends import isolation, toolchain
 from onnxbisect_backends.toolchain import Toolchain
 from onnxbisect_cli import backend_install
+from support.cli.command_line import Shell
 
 TINY = Toolchain(
     name="tiny",

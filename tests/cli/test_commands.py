@@ -4,7 +4,8 @@ import json
 
 import onnx
 import pytest
-from command_line import CASES, Shell
+
+from support.cli.command_line import CASES, Shell
 
 C2 = str(CASES / "c2_chain100_3bad.onnx")
 

@@ -7,7 +7,8 @@ import time
 from pathlib import Path
 
 import pytest
-from command_line import CASES, Shell, culprits, truth
+
+from support.cli.command_line import CASES, Shell, culprits, truth
 
 C2 = str(CASES / "c2_chain100_3bad.onnx")
 

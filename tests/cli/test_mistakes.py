@@ -6,10 +6,10 @@ from pathlib import Path
 
 import onnx
 import pytest
-from command_line import CASES, PROGRAM, Shell
 from onnx import TensorProto, helper
 
 from onnxbisect_cli import main
+from support.cli.command_line import CASES, PROGRAM, Shell
 
 C1 = str(CASES / "c1_chain100_1bad.onnx")
 

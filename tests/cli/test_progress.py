@@ -5,7 +5,6 @@ import pty
 import subprocess
 import unicodedata
 
-from command_line import CASES, PROGRAM, Shell
 from rich.console import Console
 
 from onnxbisect.diagnosis import Certainty, Certificate, CertificateStatus, Culprit, CulpritKind, Diagnosis, Evidence
@@ -14,6 +13,7 @@ from onnxbisect.search.plan import Ask, Plan
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect_cli.progress import LiveProgress, sentence
+from support.cli.command_line import CASES, PROGRAM, Shell
 
 EVIL = "Ev\x1b[2Jil[bold]"
 UNIVERSE = Universe(

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import pulsar2_tools
 import pytest
-from command_line import Shell, culprits
 from onnx import parser
+
+from support.backends import pulsar2_tools
+from support.cli.command_line import Shell, culprits
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "sam_decoder.onnx"
 

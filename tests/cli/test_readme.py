@@ -6,7 +6,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from command_line import PROGRAM, Shell
+
+from support.cli.command_line import PROGRAM, Shell
 
 ROOT = Path(__file__).parents[2]
 

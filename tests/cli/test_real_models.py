@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from command_line import Shell, culprits
 from onnx import TensorProto, helper, numpy_helper
 
 from onnxbisect.model import load
 from onnxbisect_backends import profiles
 from onnxbisect_backends.simulate import Rules, refusals
+from support.cli.command_line import Shell, culprits
 
 ROOT = Path(__file__).parents[2]
 DECODER = ROOT / "examples" / "sam_decoder.onnx"

@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from command_line import Shell
 from onnx import helper, numpy_helper
 
 from onnxbisect.rewrites import apply, installed
+from support.cli.command_line import Shell
 
 ROOT = Path(__file__).parents[2]
 MODELS = ROOT / "tests" / "models"

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import onnx
 import pytest
-from command_line import CASES, Shell, check, culprits, truth
 from onnx import TensorProto, helper
+
+from support.cli.command_line import CASES, Shell, check, culprits, truth
 
 C2 = str(CASES / "c2_chain100_3bad.onnx")
 

@@ -7,7 +7,6 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from command_line import Done, Shell
 from kombu import Connection
 from sqlalchemy import create_engine
 
@@ -18,6 +17,7 @@ from onnxbisect_db.files import Files
 from onnxbisect_db.states import Scope
 from onnxbisect_db.tables import Token
 from onnxbisect_worker.settings import load_settings
+from support.cli.command_line import Done, Shell
 
 
 @pytest.fixture(autouse=True)

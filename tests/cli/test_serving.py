@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from command_line import PROGRAM
 
 from onnxbisect_cli.serving import listening_socket
 from onnxbisect_worker.settings import Settings
+from support.cli.command_line import PROGRAM
 
 
 def test_an_answer_does_not_wait_for_the_client_to_acknowledge_its_headers() -> None:

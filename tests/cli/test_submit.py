@@ -15,11 +15,11 @@ from typing import Any
 import httpx2
 import onnx
 import pytest
-from command_line import PROGRAM
-from gateway import gateway
 from onnx import TensorProto, helper
 
 from onnxbisect_db.database import Database
+from support.cli.command_line import PROGRAM
+from support.cli.gateway import gateway
 
 MODELS = Path(__file__).parents[1] / "models"
 SAM = MODELS / "sam_part1_prompt__ts11.onnx"

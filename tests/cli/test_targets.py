@@ -11,7 +11,6 @@ from typing import Any
 import jsonschema
 import onnx
 import pytest
-from command_line import CASES, Shell
 from onnx import TensorProto, helper
 
 from onnxbisect.errors import OptionError
@@ -19,6 +18,7 @@ from onnxbisect.report.overview import schema
 from onnxbisect_backends import registry
 from onnxbisect_backends.cache import cache_folder
 from onnxbisect_cli.targets import chosen
+from support.cli.command_line import CASES, Shell
 
 C2 = str(CASES / "c2_chain100_3bad.onnx")
 

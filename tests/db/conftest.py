@@ -5,13 +5,13 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import postgres_server
 import psycopg
 import pytest
-from scenes import Clock
 
 from onnxbisect_db.database import Database
 from onnxbisect_db.tables import Base
+from support.db import postgres_server
+from support.db.scenes import Clock
 
 _numbers = itertools.count()
 

@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from scenes import MODEL, PASS, Clock, answer, asking, claimed, new_job, read
 from sqlalchemy import text, update
 from sqlalchemy.exc import DBAPIError, InvalidRequestError, OperationalError
 from sqlalchemy.orm import Session
@@ -17,6 +16,7 @@ from onnxbisect.errors import OptionError
 from onnxbisect_db import models, records
 from onnxbisect_db.database import Database, now
 from onnxbisect_db.tables import Job, Model, Probe
+from support.db.scenes import MODEL, PASS, Clock, answer, asking, claimed, new_job, read
 
 
 def test_an_exception_undoes_the_transaction(database: Database) -> None:

@@ -1,11 +1,10 @@
 """Numbers that say when nothing moves."""
 
-from scenes import Clock, answer, asking, claimed
-
 from onnxbisect_db import deliveries, endpoints, gauges, reconcile
 from onnxbisect_db.database import Database
 from onnxbisect_db.deliveries import Try
 from onnxbisect_db.gauges import Gauges
+from support.db.scenes import Clock, answer, asking, claimed
 
 
 def read(database: Database) -> Gauges:

@@ -6,11 +6,11 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule, run_state_machine_as_test
-from scenes import FAIL, LEASE, PASS, UNSURE, Clock, answer, asking, claim
 
 from onnxbisect_db import probes, records
 from onnxbisect_db.claims import Claim
 from onnxbisect_db.database import Database
+from support.db.scenes import FAIL, LEASE, PASS, UNSURE, Clock, answer, asking, claim
 
 UNITS = (1, 2, 3)
 ANSWERS = {"pass": PASS, "fail": FAIL, "unresolved": UNSURE}

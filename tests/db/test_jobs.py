@@ -5,7 +5,15 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from scenes import (
+
+from onnxbisect.verdict import Status
+from onnxbisect_db import deliveries, endpoints, events, jobs, lifecycle, probes, searches
+from onnxbisect_db.database import Database
+from onnxbisect_db.errors import IdempotencyError, JobStateError, LostTurnError, UnknownModelError
+from onnxbisect_db.jobs import Filter, NewJob, NewTarget
+from onnxbisect_db.states import Fault, JobState, Stage
+from onnxbisect_db.tables import Job, Label
+from support.db.scenes import (
     FAIL,
     MODEL,
     NPU,
@@ -22,14 +30,6 @@ from scenes import (
     read,
     take,
 )
-
-from onnxbisect.verdict import Status
-from onnxbisect_db import deliveries, endpoints, events, jobs, lifecycle, probes, searches
-from onnxbisect_db.database import Database
-from onnxbisect_db.errors import IdempotencyError, JobStateError, LostTurnError, UnknownModelError
-from onnxbisect_db.jobs import Filter, NewJob, NewTarget
-from onnxbisect_db.states import Fault, JobState, Stage
-from onnxbisect_db.tables import Job, Label
 
 
 def told(database: Database, job: Job) -> list[str]:

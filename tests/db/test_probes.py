@@ -1,6 +1,15 @@
 """A probe in the hands of workers, and which one is next."""
 
-from scenes import (
+from onnxbisect.verdict import Kind, Status, Verdict
+from onnxbisect.verdict_json import from_json
+from onnxbisect_db import claims, lifecycle, naming, probes, queues, records, searches, verdicts
+from onnxbisect_db.claims import Claim
+from onnxbisect_db.database import Database
+from onnxbisect_db.naming import Named
+from onnxbisect_db.queues import Hand
+from onnxbisect_db.states import Stage
+from onnxbisect_db.tables import Probe
+from support.db.scenes import (
     FAIL,
     IDENTITY,
     LEASE,
@@ -22,16 +31,6 @@ from scenes import (
     read,
     take,
 )
-
-from onnxbisect.verdict import Kind, Status, Verdict
-from onnxbisect.verdict_json import from_json
-from onnxbisect_db import claims, lifecycle, naming, probes, queues, records, searches, verdicts
-from onnxbisect_db.claims import Claim
-from onnxbisect_db.database import Database
-from onnxbisect_db.naming import Named
-from onnxbisect_db.queues import Hand
-from onnxbisect_db.states import Stage
-from onnxbisect_db.tables import Probe
 
 KEY = "1" * 64
 

@@ -1,10 +1,9 @@
 """What was asked, page by page."""
 
-from scenes import answer, asking, claimed
-
 from onnxbisect_db import questions
 from onnxbisect_db.database import Database
 from onnxbisect_db.states import ProbeState
+from support.db.scenes import answer, asking, claimed
 
 
 def test_every_probe_is_on_one_page(database: Database) -> None:

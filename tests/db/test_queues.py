@@ -2,13 +2,12 @@
 
 from itertools import pairwise
 
-from scenes import NPU, Clock, answer, asking, asks, claim, claimed, new_job, plan, prepare, take
-
 from onnxbisect_db import claims, queues
 from onnxbisect_db.database import Database
 from onnxbisect_db.demand import demand
 from onnxbisect_db.queues import Hand
 from onnxbisect_db.states import Stage
+from support.db.scenes import NPU, Clock, answer, asking, asks, claim, claimed, new_job, plan, prepare, take
 
 #: Has a model in memory.
 KNOWING = Hand(backend=NPU, worker="w", seconds=30, warm=["y" * 64])

@@ -3,7 +3,6 @@
 from datetime import timedelta
 
 import pytest
-from scenes import LEASE, NPU, Clock, answer, asking, claimed, end, new_job, plan, prepare, read, take
 from sqlalchemy import update
 
 from onnxbisect_db import endpoints, gauges, leases, probes, workers
@@ -12,6 +11,7 @@ from onnxbisect_db.reconcile import LEASE_SECONDS, Bells, SearchBell, leave, rec
 from onnxbisect_db.states import JobState, Stage
 from onnxbisect_db.tables import Job, Search
 from onnxbisect_db.workers import Presence
+from support.db.scenes import LEASE, NPU, Clock, answer, asking, claimed, end, new_job, plan, prepare, read, take
 
 
 def bells(database: Database) -> Bells:

@@ -7,7 +7,6 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
-from scenes import FAIL, MODEL, Clock, answer, asking, claim, claimed, end, new_job, prepare, read, take
 from sqlalchemy import func, select
 
 from onnxbisect_db import jobs, lifecycle, models, naming, probes, retention, searches, uploads, verdicts
@@ -16,6 +15,7 @@ from onnxbisect_db.files import Files
 from onnxbisect_db.retention import Retention
 from onnxbisect_db.states import Stage
 from onnxbisect_db.tables import Base, Job, Queue, UnneededFile
+from support.db.scenes import FAIL, MODEL, Clock, answer, asking, claim, claimed, end, new_job, prepare, read, take
 
 KEY = "1" * 64
 

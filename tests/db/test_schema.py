@@ -11,13 +11,13 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.operations import Operations
 from alembic.script import ScriptDirectory
-from scenes import asking, read
 from sqlalchemy import create_engine, text
 
 from onnxbisect_db import schema
 from onnxbisect_db.database import Database
 from onnxbisect_db.errors import SchemaError
 from onnxbisect_db.tables import Base
+from support.db.scenes import asking, read
 
 REVISIONS = [script.revision for script in ScriptDirectory.from_config(schema._config()).walk_revisions()]
 

@@ -1,7 +1,14 @@
 """Turns of a search, and what a coordinator writes in them."""
 
 import pytest
-from scenes import (
+
+from onnxbisect.search.plan import Ask
+from onnxbisect_db import plans, probes, records, searches
+from onnxbisect_db.database import Database
+from onnxbisect_db.errors import LostTurnError
+from onnxbisect_db.searches import Turn
+from onnxbisect_db.states import Stage
+from support.db.scenes import (
     FAIL,
     IDENTITY,
     LEASE,
@@ -22,13 +29,6 @@ from scenes import (
     read,
     take,
 )
-
-from onnxbisect.search.plan import Ask
-from onnxbisect_db import plans, probes, records, searches
-from onnxbisect_db.database import Database
-from onnxbisect_db.errors import LostTurnError
-from onnxbisect_db.searches import Turn
-from onnxbisect_db.states import Stage
 
 
 def try_turn(database: Database, search_id: str, stage: Stage) -> Turn | None:

@@ -6,7 +6,15 @@ import threading
 from collections import Counter
 
 import pytest
-from scenes import (
+from sqlalchemy.orm import Session
+
+from onnxbisect_db import claims, leases, locking, naming, probes, queues, records, searches
+from onnxbisect_db.claims import Claim
+from onnxbisect_db.database import Database
+from onnxbisect_db.naming import Named
+from onnxbisect_db.queues import Hand, Length
+from onnxbisect_db.states import Stage
+from support.db.scenes import (
     FAIL,
     LEASE,
     NPU,
@@ -22,14 +30,6 @@ from scenes import (
     prepare,
     read,
 )
-from sqlalchemy.orm import Session
-
-from onnxbisect_db import claims, leases, locking, naming, probes, queues, records, searches
-from onnxbisect_db.claims import Claim
-from onnxbisect_db.database import Database
-from onnxbisect_db.naming import Named
-from onnxbisect_db.queues import Hand, Length
-from onnxbisect_db.states import Stage
 
 
 def test_every_probe_goes_to_one_worker(database: Database) -> None:

@@ -3,7 +3,6 @@
 from datetime import timedelta
 
 import pytest
-from scenes import Clock
 from sqlalchemy import text
 
 from onnxbisect_db import tokens
@@ -11,6 +10,7 @@ from onnxbisect_db.database import Database
 from onnxbisect_db.states import Scope
 from onnxbisect_db.tables import Token
 from onnxbisect_db.tokens import Issued
+from support.db.scenes import Clock
 
 
 def issue(database: Database, *scopes: Scope, seconds: float | None = None, clock: Clock | None = None) -> Issued:

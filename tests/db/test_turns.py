@@ -2,7 +2,6 @@
 
 from datetime import timedelta
 
-from scenes import LEASE, NPU, Clock, asking, at_once, new_job, prepare, read
 from sqlalchemy import func, select
 
 from onnxbisect_db import searches, tokens, turns
@@ -12,6 +11,7 @@ from onnxbisect_db.searches import Turn
 from onnxbisect_db.states import Scope, Stage
 from onnxbisect_db.tables import Job, Search
 from onnxbisect_db.turns import Taken, Taker
+from support.db.scenes import LEASE, NPU, Clock, asking, at_once, new_job, prepare, read
 
 ONE = Taker(worker="w", seconds=LEASE, hands=1)
 FOUR = Taker(worker="w", seconds=LEASE, hands=4)

@@ -1,12 +1,12 @@
 """What a tenant has uploaded: models and other files, found again by whoever uploaded them and nobody else."""
 
 import pytest
-from scenes import MODEL, Clock, asking, new_job
 
 from onnxbisect_db import lifecycle, models, uploads
 from onnxbisect_db.database import Database
 from onnxbisect_db.errors import InUseError, UnknownFileError
 from onnxbisect_db.tables import Model
+from support.db.scenes import MODEL, Clock, asking, new_job
 
 SAMPLE = "5" * 64
 GRAPH = "6" * 64

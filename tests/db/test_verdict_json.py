@@ -3,10 +3,10 @@
 import json
 
 import pytest
-from scenes import FAIL, PASS, UNSURE
 
 from onnxbisect.verdict import Hints, Kind, Status, Table, Verdict
 from onnxbisect.verdict_json import from_json, to_json
+from support.db.scenes import FAIL, PASS, UNSURE
 
 FULL = Verdict(
     status=Status.FAIL,

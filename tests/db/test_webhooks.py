@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scenes import Clock, asking, end, new_job, prepare
 from sqlalchemy import event, select
 
 from onnxbisect_db import deliveries, endpoints, jobs, lifecycle, retention
@@ -15,6 +14,7 @@ from onnxbisect_db.deliveries import SCHEDULE, Sending, Try
 from onnxbisect_db.files import Files
 from onnxbisect_db.states import DeliveryState, EventType, JobState
 from onnxbisect_db.tables import Delivery, Endpoint
+from support.db.scenes import Clock, asking, end, new_job, prepare
 
 OK = Try(status=204, milliseconds=20)
 DOWN = Try(status=None, milliseconds=5, problem="connection refused")

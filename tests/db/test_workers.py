@@ -1,10 +1,9 @@
 """Who is there, and how many hands there are."""
 
-from scenes import Clock
-
 from onnxbisect_db import workers
 from onnxbisect_db.database import Database
 from onnxbisect_db.workers import Presence
+from support.db.scenes import Clock
 
 A = Presence(
     id="a",

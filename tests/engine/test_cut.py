@@ -8,7 +8,13 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from cut_models import (
+from onnx import TensorProto, helper, numpy_helper, parser
+
+from onnxbisect.cut import Cutter
+from onnxbisect.dressing import Dressing
+from onnxbisect.errors import CutError
+from onnxbisect.unitset import full, of
+from support.engine.cut_models import (
     BRANCHES,
     CHAIN,
     RESHAPE,
@@ -23,12 +29,6 @@ from cut_models import (
     weight,
     weight_names,
 )
-from onnx import TensorProto, helper, numpy_helper, parser
-
-from onnxbisect.cut import Cutter
-from onnxbisect.dressing import Dressing
-from onnxbisect.errors import CutError
-from onnxbisect.unitset import full, of
 
 
 def test_tensors_that_cross_the_cut_have_types(tmp_path: Path) -> None:

@@ -4,7 +4,14 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from cut_models import (
+from onnx import TensorProto, helper
+
+from onnxbisect.cut import Cutter, bare_ends, dtype_needs, told_apart
+from onnxbisect.dressing import Dressing
+from onnxbisect.key import Keyer
+from onnxbisect.model import Model
+from onnxbisect.unitset import full, members
+from support.engine.cut_models import (
     BRANCHES,
     RESHAPE,
     all_tensors,
@@ -16,13 +23,6 @@ from cut_models import (
     weight,
     weight_names,
 )
-from onnx import TensorProto, helper
-
-from onnxbisect.cut import Cutter, bare_ends, dtype_needs, told_apart
-from onnxbisect.dressing import Dressing
-from onnxbisect.key import Keyer
-from onnxbisect.model import Model
-from onnxbisect.unitset import full, members
 
 
 def awkward(folder: Path) -> Model:

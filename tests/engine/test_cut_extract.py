@@ -3,10 +3,19 @@
 from pathlib import Path
 
 import pytest
-from cut_models import BRANCHES, CHAIN, RESHAPE, input_names, node_names, output_names, read, weight_names
 
 from onnxbisect.cut import cut_between, units_between, units_of_nodes
 from onnxbisect.errors import CutError
+from support.engine.cut_models import (
+    BRANCHES,
+    CHAIN,
+    RESHAPE,
+    input_names,
+    node_names,
+    output_names,
+    read,
+    weight_names,
+)
 
 
 def test_nodes_by_name(tmp_path: Path) -> None:

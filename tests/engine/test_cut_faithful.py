@@ -6,13 +6,23 @@ from typing import Any
 
 import onnx
 import pytest
-from cut_models import BRANCHES, CHAIN, FILES, RESHAPE, all_tensors, assert_same_results, bound, read, session
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from onnxbisect.cut import Cutter
 from onnxbisect.model import Model
 from onnxbisect.unitset import UnitSet, full, of
+from support.engine.cut_models import (
+    BRANCHES,
+    CHAIN,
+    FILES,
+    RESHAPE,
+    all_tensors,
+    assert_same_results,
+    bound,
+    read,
+    session,
+)
 
 
 @cache

@@ -4,12 +4,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import onnx
-from cut_models import input_names, output_names, read
 
 from onnxbisect.cut import Cutter, known_needs, told_apart_by_makers
 from onnxbisect.dressing import Dressing
 from onnxbisect.model import Model
 from onnxbisect.unitset import full, members
+from support.engine.cut_models import input_names, output_names, read
 
 UNFOLDED = Dressing(folds=False)
 

@@ -9,13 +9,23 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from cut_models import HUGE_WEIGHT, all_tensors, assert_same_results, external, huge, matmuls, save, weight
 from onnx import helper, numpy_helper
 
 from onnxbisect.cut import Cutter, write
 from onnxbisect.dressing import Dressing
 from onnxbisect.errors import CutError, ModelError
 from onnxbisect.model import Model, load
+from support import TESTS
+from support.engine.cut_models import (
+    HUGE_WEIGHT,
+    all_tensors,
+    assert_same_results,
+    external,
+    huge,
+    matmuls,
+    save,
+    weight,
+)
 
 SIZE = 16
 COUNT = 6
@@ -126,7 +136,7 @@ def test_more_than_2_gb_do_not_go_into_one_file(tmp_path: Path) -> None:
 CUT_TEN = """
 import json, sys, time
 from pathlib import Path
-from cut_models import huge
+from support.engine.cut_models import huge
 from onnxbisect.cut import Cutter, write
 
 folder = Path(sys.argv[1])
@@ -160,7 +170,7 @@ def test_a_small_piece_of_a_huge_model_costs_little(tmp_path: Path) -> None:
     target = tmp_path / "piece.onnx"
     done = subprocess.run(
         [sys.executable, "-c", CUT_TEN, folder, target],
-        cwd=Path(__file__).parent,
+        cwd=TESTS,
         check=True,
         capture_output=True,
         text=True,

@@ -1,15 +1,15 @@
 """The smallest compilers about which earlier versions said something false, and what is true of them."""
 
 import pytest
-from judging import Log, Run, judge
-from rule_worlds import Behaviour, RuleWorld, world
-from worlds import Rule, World, all_found, chain, monotone, universe
 
 from onnxbisect.diagnosis import Certainty, CertificateStatus, CulpritKind
 from onnxbisect.search.oracle import Oracle
 from onnxbisect.unitset import UnitSet, members, of, size, union
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Status, Verdict
+from support.engine.judging import Log, Run, judge
+from support.engine.rule_worlds import Behaviour, RuleWorld, world
+from support.engine.worlds import Rule, World, all_found, chain, monotone, universe
 
 
 def test_a_second_pattern_between_occurrences_of_the_first_is_not_missed():

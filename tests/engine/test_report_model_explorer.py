@@ -8,11 +8,11 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 from onnx import TensorProto, helper
-from report_factory import HOSTILE, chain, job_of, model_of, single
 
 from onnxbisect.report import model_explorer
 from onnxbisect.report.document import document
 from onnxbisect.report.graph import network_of
+from support.engine.report_factory import HOSTILE, chain, job_of, model_of, single
 
 
 def _object(required: dict[str, Any], **optional: Any) -> dict[str, Any]:

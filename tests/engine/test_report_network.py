@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
-from report_factory import HOSTILE, chain, model_of
 
 from onnxbisect.model import load
 from onnxbisect.report import network_file
@@ -17,6 +16,7 @@ from onnxbisect.report.graph import network_of
 from onnxbisect.report.network import Network, drawing
 from onnxbisect.report.ranges import chosen, indices, spell
 from onnxbisect.unitset import members, of
+from support.engine.report_factory import HOSTILE, chain, model_of
 
 MODELS = Path(__file__).parent.parent / "models"
 READABLE = [

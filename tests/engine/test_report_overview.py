@@ -14,8 +14,7 @@ from onnxbisect.report.document import document
 from onnxbisect.report.overview import Asked, Subject, overview, schema
 from onnxbisect.report.overview_forms import html, lines, markdown
 from onnxbisect.unitset import of
-
-from .report_factory import HOSTILE, PASS, chain, culprit, job_of, single
+from support.engine.report_factory import HOSTILE, PASS, chain, culprit, job_of, single
 
 MODEL = chain(["Relu", "Exp", "Tanh", "Exp", "Tanh"])
 

@@ -15,8 +15,7 @@ from onnxbisect.report.terminal import lines
 from onnxbisect.report.text import clean
 from onnxbisect.unitset import UnitSet, of
 from onnxbisect.verdict import Kind, Status, Table, Verdict
-
-from .report_factory import HOSTILE, PASS, chain, culprit, job_of, refused, single
+from support.engine.report_factory import HOSTILE, PASS, chain, culprit, job_of, refused, single
 
 CHAIN = chain(["Relu", "Sin", "Exp"])
 WHOLE = of([0, 1, 2])

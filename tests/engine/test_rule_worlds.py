@@ -4,14 +4,14 @@ import random
 from dataclasses import replace
 
 import pytest
-from families import every, holding_all, holding_more, minimal_robust
 from hypothesis import given
 from hypothesis import strategies as st
-from judging import Log, Run, judge
-from rule_worlds import Behaviour, RuleWorld, world
 
 from onnxbisect.diagnosis import Certainty, CertificateStatus
 from onnxbisect.unitset import members, size
+from support.engine.families import every, holding_all, holding_more, minimal_robust
+from support.engine.judging import Log, Run, judge
+from support.engine.rule_worlds import Behaviour, RuleWorld, world
 
 
 def robust_by_definition(count: int, fails: set[int]) -> set[int]:

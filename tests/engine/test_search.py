@@ -9,7 +9,6 @@ from statistics import mean
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from worlds import Rule, World, all_found, chain, first_offender, minimal_failing_sets, monotone, silent, universe
 
 from onnxbisect.cut import told_apart_by_makers
 from onnxbisect.diagnosis import Certainty, CertificateStatus, CulpritKind
@@ -18,6 +17,17 @@ from onnxbisect.search.conclude import TWO
 from onnxbisect.unitset import UnitSet, is_subset, members, of, size
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Hints, Status, Verdict
+from support.engine.worlds import (
+    Rule,
+    World,
+    all_found,
+    chain,
+    first_offender,
+    minimal_failing_sets,
+    monotone,
+    silent,
+    universe,
+)
 
 LOGS = ["silent", "first", "all", "misleading"]
 

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from cut_models import BRANCHES, CHAIN, FILES, all_tensors, bound, read, session
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -17,6 +16,7 @@ from onnxbisect.model import Model
 from onnxbisect.model.compute import Computation
 from onnxbisect.model.feeds import Fill, feed
 from onnxbisect.model.values import TensorValues
+from support.engine.cut_models import BRANCHES, CHAIN, FILES, all_tensors, bound, read, session
 
 
 @cache

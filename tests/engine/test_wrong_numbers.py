@@ -6,13 +6,13 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from worlds import World, all_found, chain, monotone, silent, tensor_table, universe
 
 from onnxbisect.diagnosis import Certainty, CertificateStatus
 from onnxbisect.search.frontier import first_wrong, unlisted_before
 from onnxbisect.unitset import UnitSet, is_subset, members, of
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Hints, Kind
+from support.engine.worlds import World, all_found, chain, monotone, silent, tensor_table, universe
 
 _SEEDS = range(8)
 

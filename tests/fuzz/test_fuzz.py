@@ -1,7 +1,7 @@
 """Two thousand hostile models: none is a fault, a hang, a crash or more memory than was allowed."""
 
-from fuzzing import fuzz
-from victim import outcome
+from support.fuzz.fuzzing import fuzz
+from support.fuzz.victim import outcome
 
 COUNT = 2000
 

@@ -3,9 +3,10 @@
 from pathlib import Path
 
 import pytest
-from chaos_embedded import EmbeddedRun
-from chaos_orders import GOALS
-from chaos_run import Run
+
+from support.production.chaos_embedded import EmbeddedRun
+from support.production.chaos_orders import GOALS
+from support.production.chaos_run import Run
 
 
 @pytest.mark.timeout(600)

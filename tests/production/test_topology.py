@@ -10,11 +10,12 @@ from typing import Any
 
 import httpx2
 import pytest
-import topology
-from topology import PROGRAM, Part, Topology
-from webhook_receiver import Receiver
 
-TESTS = Path(__file__).parents[1]
+from support import TESTS
+from support.production import topology
+from support.production.topology import PROGRAM, Part, Topology
+from support.worker.webhook_receiver import Receiver
+
 CASES = TESTS / "cases"
 SAM = TESTS / "models" / "sam_part1_prompt__ts11.onnx"
 

@@ -3,13 +3,13 @@
 from pathlib import Path
 
 import numpy as np
-from instances import Constant, node
 
 from onnxbisect.model import load
 from onnxbisect.model.variants import Variants
 from onnxbisect.rewrites import Facts, Refusal, Rewrite, apply, candidates, installed, judged, rule
 from onnxbisect.rewrites.exactness import Exactness
 from onnxbisect.rewrites.site import Site
+from support.rewrites.instances import Constant, node
 
 MODELS = Path(__file__).parents[1] / "models"
 RULES = {rule.id: rule for rule in installed().rules}

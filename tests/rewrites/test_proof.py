@@ -8,11 +8,11 @@ import onnx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from instances import node
 
 from onnxbisect.errors import ModelError
 from onnxbisect.proof import Tolerance, compare, difference, edge_feeds, random_feeds
 from onnxbisect.rewrites import Bound, Exactness, Rule, Site, apply, rule
+from support.rewrites.instances import node
 
 EQUAL = Tolerance(absolute=0, relative=0)
 NUMBERS = st.floats(width=32)

@@ -2,20 +2,20 @@
 
 import importlib
 import os
-from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from instances import CASES, Instance
-from measured import allowed, bits_differ, outputs_of
 
 from onnxbisect.rewrites import ANY_OP, Exactness, Facts, NotApplicable, Rule, apply, installed, rewrite
+from support import TESTS
+from support.rewrites.instances import CASES, Instance
+from support.rewrites.measured import allowed, bits_differ, outputs_of
 
-for path in sorted(Path(__file__).parent.glob("cases_*.py")):
-    importlib.import_module(path.stem)
+for path in sorted((TESTS / "support" / "rewrites").glob("cases_*.py")):
+    importlib.import_module(f"support.rewrites.{path.stem}")
 
 RULES = {rule.id: rule for rule in installed().rules}
 #: Data come from a drawn seed, which does not shrink to anything simpler.

@@ -6,11 +6,11 @@ from typing import Any
 
 import httpx2
 import pytest
-from callers import Callers
-from live import served
 
 from onnxbisect_db.states import Scope
 from onnxbisect_worker.settings import Settings
+from support.api.callers import Callers
+from support.api.live import served
 
 GUESS = {"Authorization": "Bearer obk_x_y"}
 

@@ -14,10 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from callers import Callers
 from kombu.exceptions import ContentDisallowed
 from kombu.serialization import loads, prepare_accept_content
-from model_bytes import model
 from sqlalchemy import select, text
 from starlette.routing import Route
 from starlette.testclient import TestClient
@@ -32,6 +30,8 @@ from onnxbisect_db.tables import UnneededFile
 from onnxbisect_worker.app import make_app
 from onnxbisect_worker.service import Service
 from onnxbisect_worker.settings import Settings
+from support.api.callers import Callers
+from support.api.model_bytes import model
 
 ONNX = model(b"a file")
 SHA256 = hashlib.sha256(ONNX).hexdigest()

@@ -7,15 +7,15 @@ from tempfile import TemporaryDirectory
 
 import onnx
 import pytest
-import redis_server
-from installation import Installation
 from onnx import TensorProto, helper
-from process_tree import children
 
 from onnxbisect_backends import isolation
 from onnxbisect_backends.isolation import Isolation
 from onnxbisect_db.states import JobState
 from onnxbisect_worker.forking import HOST_NAME
+from support.worker import redis_server
+from support.worker.installation import Installation
+from support.worker.process_tree import children
 
 
 @pytest.fixture

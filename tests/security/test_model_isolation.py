@@ -13,7 +13,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hosted import MODELS, Place
 
 from onnxbisect.job import Stats
 from onnxbisect_backends import isolation
@@ -22,6 +21,7 @@ from onnxbisect_db.database import Database
 from onnxbisect_worker.child_host import hosts_folder
 from onnxbisect_worker.held_folders import hold
 from onnxbisect_worker.hosting import Case, Host, HostLostError
+from support.worker.hosted import MODELS, Place
 
 MODEL = MODELS / "unsorted_nodes.onnx"
 STATS = Stats(compiler_calls=0, cached=0, rounds=0, compile_seconds=0.0, engine_seconds=0.0, wall_seconds=0.0)

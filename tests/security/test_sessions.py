@@ -5,9 +5,6 @@ from pathlib import Path
 
 import onnx
 import pytest
-from callers import Callers
-from given import running, uploaded
-from scenes import answer, claimed
 
 from onnxbisect.answer import Answer
 from onnxbisect.verdict import Status
@@ -15,6 +12,9 @@ from onnxbisect_backends.contract import Limits, Outcome
 from onnxbisect_backends.ort import OnnxRuntimeBackend
 from onnxbisect_backends.testing import conv_net, with_op
 from onnxbisect_worker.service import Service
+from support.api.callers import Callers
+from support.api.given import running, uploaded
+from support.db.scenes import answer, claimed
 
 
 def compiled(model: onnx.ModelProto, folder: Path) -> Outcome:

@@ -5,10 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import Installation, log_in
-from every_page import NO_PAGES, NOT_THERE, addresses, all_addresses, routes
 from playwright.sync_api import Browser, Page
-from scenery import Scene
+
+from support.site.browser import Installation, log_in
+from support.site.every_page import NO_PAGES, NOT_THERE, addresses, all_addresses, routes
+from support.site.scenery import Scene
 
 AXE = (Path(__file__).parent / "vendor" / "axe-4.14.1.min.js").read_text()
 #: Only what axe calls serious or critical; its best practices are a matter of taste.

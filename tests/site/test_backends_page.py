@@ -3,11 +3,6 @@
 import re
 from datetime import timedelta
 
-from browser import Look
-from callers import Callers
-from given import running
-from report_factory import HOSTILE
-from scenes import claimed
 from sqlalchemy import update
 
 from onnxbisect_db import workers
@@ -15,6 +10,11 @@ from onnxbisect_db.database import now
 from onnxbisect_db.tables import Worker
 from onnxbisect_db.workers import Presence
 from onnxbisect_worker.service import Service
+from support.api.callers import Callers
+from support.api.given import running
+from support.db.scenes import claimed
+from support.engine.report_factory import HOSTILE
+from support.site.browser import Look
 
 OWN = {"origin": "http://service.test"}
 

@@ -2,18 +2,17 @@
 
 import re
 
-from browser import Look
-from callers import Callers
-from given import NET, done, finish, refusing_exp, report_on, running
-from report_factory import HOSTILE, chain, single
-from scenery import Scene
-from scenes import new_job, prepare, take
-
 from onnxbisect.diagnosis import Certificate, CertificateStatus
 from onnxbisect_db import searches
 from onnxbisect_db.columns import new_id
 from onnxbisect_db.states import Stage
 from onnxbisect_worker.service import Service
+from support.api.callers import Callers
+from support.api.given import NET, done, finish, refusing_exp, report_on, running
+from support.db.scenes import new_job, prepare, take
+from support.engine.report_factory import HOSTILE, chain, single
+from support.site.browser import Look
+from support.site.scenery import Scene
 
 
 def text(html: str) -> str:

@@ -1,10 +1,11 @@
 """The graph on the page of a job, in real Chromium: what is drawn is where it is clicked, and keys lead along it."""
 
 import pytest
-from browser import Installation, Look, drawn
-from callers import Callers
 from playwright.sync_api import Locator, Page, expect
-from scenery import NET, REFUSED, ended, submit
+
+from support.api.callers import Callers
+from support.site.browser import Installation, Look, drawn
+from support.site.scenery import NET, REFUSED, ended, submit
 
 _AT_REST = "() => new Promise(done => setTimeout(() => requestAnimationFrame(done), 300))"
 

@@ -7,18 +7,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import hostile
 import httpx2
 import jsonschema
 import pytest
-from browser import Installation, Look
-from every_page import NOT_THERE, all_addresses
 from junitparser import JUnitXml
 from markdown_it import MarkdownIt
 from playwright.sync_api import Page
-from scenery import Scene
 
 from onnxbisect.report.document import schema
+from support.site import hostile
+from support.site.browser import Installation, Look
+from support.site.every_page import NOT_THERE, all_addresses
+from support.site.scenery import Scene
 
 #: What moves cursors, reverses lines or hides, and no page or export may hold as it is.
 ACTIVE = re.compile(

@@ -6,12 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import Installation, Look, log_in
-from callers import Callers
-from given import done, finish, refusing_exp, report_on, running, uploaded
-from live import served
 from playwright.sync_api import Browser, Page, expect
-from scenes import FAIL, PASS, answer, asks, claimed, new_job, plan, prepare, read, take
 from starlette.testclient import TestClient
 
 from onnxbisect_api.watch import Watch
@@ -20,6 +15,11 @@ from onnxbisect_db.states import Fault, Scope, Stage
 from onnxbisect_db.tables import Job
 from onnxbisect_db.workers import Presence
 from onnxbisect_worker.service import Service
+from support.api.callers import Callers
+from support.api.given import done, finish, refusing_exp, report_on, running, uploaded
+from support.api.live import served
+from support.db.scenes import FAIL, PASS, answer, asks, claimed, new_job, plan, prepare, read, take
+from support.site.browser import Installation, Look, log_in
 
 CHAIN = Path(__file__).parents[1] / "cases" / "c2_chain100_3bad.onnx"
 #: `watched(job, query="")`: a page.

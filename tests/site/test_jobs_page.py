@@ -3,12 +3,7 @@
 import re
 from typing import Any
 
-import model_bytes
 import pytest
-from browser import Installation, Look
-from callers import Callers
-from given import done, refusing_exp, report_on, running, uploaded
-from scenes import answer, claimed
 from starlette.testclient import TestClient
 
 from onnxbisect_db import jobs, lifecycle, workers
@@ -16,6 +11,11 @@ from onnxbisect_db.jobs import NewJob, NewTarget
 from onnxbisect_db.tables import Job
 from onnxbisect_db.workers import Presence
 from onnxbisect_worker.service import Service
+from support.api import model_bytes
+from support.api.callers import Callers
+from support.api.given import done, refusing_exp, report_on, running, uploaded
+from support.db.scenes import answer, claimed
+from support.site.browser import Installation, Look
 
 
 @pytest.fixture

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import onnx
 import pytest
-from browser import Look, drawn
 from playwright.sync_api import Page, expect
-from scenery import NET
+
+from support.site.browser import Look, drawn
+from support.site.scenery import NET
 
 
 @pytest.fixture

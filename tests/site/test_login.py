@@ -1,8 +1,9 @@
 """Logging in, staying in, and who is kept out."""
 
-from browser import Installation
-from callers import Callers
 from playwright.sync_api import Browser
+
+from support.api.callers import Callers
+from support.site.browser import Installation
 
 
 def test_without_a_token_every_page_leads_to_the_login_and_back(callers: Callers) -> None:

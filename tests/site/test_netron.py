@@ -4,9 +4,6 @@ from datetime import datetime, timedelta
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from callers import Callers
-from given import NET, ONNX, done, report_on
-from report_factory import single
 from starlette.testclient import TestClient
 
 from onnxbisect_api import tickets
@@ -15,6 +12,9 @@ from onnxbisect_db.states import Scope
 from onnxbisect_db.tables import Job
 from onnxbisect_worker.service import Service
 from onnxbisect_worker.settings import Settings
+from support.api.callers import Callers
+from support.api.given import NET, ONNX, done, report_on
+from support.engine.report_factory import single
 
 
 @pytest.fixture

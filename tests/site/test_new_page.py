@@ -5,11 +5,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-import model_bytes
 import pytest
-from browser import Look
-from callers import Callers
-from given import uploaded
 from playwright.sync_api import Locator, Page
 from starlette.testclient import TestClient
 
@@ -18,6 +14,10 @@ from onnxbisect_db import workers
 from onnxbisect_db.workers import Presence
 from onnxbisect_worker.service import Service
 from onnxbisect_worker.settings import Settings
+from support.api import model_bytes
+from support.api.callers import Callers
+from support.api.given import uploaded
+from support.site.browser import Look
 
 ONNX = model_bytes.model(b"a file")
 SHA256 = hashlib.sha256(ONNX).hexdigest()

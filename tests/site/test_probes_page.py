@@ -5,12 +5,6 @@ import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from browser import Look
-from callers import Callers
-from given import NET, running, uploaded
-from report_factory import HOSTILE
-from scenery import Scene
-from scenes import FAIL, IDENTITY, PASS, answer, asks, claimed, new_job, plan, prepare
 
 from onnxbisect import universe_json
 from onnxbisect.answer import Answer
@@ -24,6 +18,12 @@ from onnxbisect_db.asked import AskedProbe
 from onnxbisect_db.states import ProbeState
 from onnxbisect_db.tables import Job
 from onnxbisect_worker.service import Service
+from support.api.callers import Callers
+from support.api.given import NET, running, uploaded
+from support.db.scenes import FAIL, IDENTITY, PASS, answer, asks, claimed, new_job, plan, prepare
+from support.engine.report_factory import HOSTILE
+from support.site.browser import Look
+from support.site.scenery import Scene
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 

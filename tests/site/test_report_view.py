@@ -8,11 +8,6 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from browser import Look
-from callers import Callers
-from given import NET, ONNX, done, report_on
-from report_factory import HOSTILE, chain, culprit, job_of, single
-from scenery import Scene
 from starlette.testclient import TestClient
 
 from onnxbisect.diagnosis import CulpritKind
@@ -21,6 +16,11 @@ from onnxbisect.report.html import html
 from onnxbisect.unitset import of
 from onnxbisect_db.tables import Job
 from onnxbisect_worker.service import Service
+from support.api.callers import Callers
+from support.api.given import NET, ONNX, done, report_on
+from support.engine.report_factory import HOSTILE, chain, culprit, job_of, single
+from support.site.browser import Look
+from support.site.scenery import Scene
 
 
 class Page(HTMLParser):

@@ -3,8 +3,9 @@
 import re
 
 import pytest
-from callers import Callers
 from starlette.testclient import TestClient
+
+from support.api.callers import Callers
 
 
 @pytest.fixture

@@ -3,13 +3,13 @@
 import re
 
 import pytest
-from callers import Callers
 from starlette.testclient import TestClient
 
 from onnxbisect_db import deliveries
 from onnxbisect_db.deliveries import Try
 from onnxbisect_worker.bell import SilentBell
 from onnxbisect_worker.service import Service
+from support.api.callers import Callers
 
 URL = "https://hooks.example.com/a?b=<c>"
 

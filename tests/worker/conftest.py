@@ -3,13 +3,13 @@
 import itertools
 from collections.abc import Iterator
 
-import postgres_server
 import psycopg
 import pytest
-from scenes import Clock
 
 from onnxbisect_db.database import Database
 from onnxbisect_db.tables import Base
+from support.db import postgres_server
+from support.db.scenes import Clock
 
 _numbers = itertools.count()
 

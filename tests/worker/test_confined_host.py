@@ -11,16 +11,17 @@ from threading import Thread
 
 import onnx
 import pytest
-from confined import demand_namespaces
-from hosted import MODELS, Place, searched
-from process_tree import children, gone, hosts_of, within
-from test_model_host import model, relus
 
 from onnxbisect.errors import BackendUnusableError
 from onnxbisect.verdict import Status
 from onnxbisect_worker.child_host import hosts_folder
 from onnxbisect_worker.hosting import HostKilledError, HostLostError
 from onnxbisect_worker.order import Order
+from support import TESTS
+from support.backends.confined import demand_namespaces
+from support.worker.hosted import MODELS, Place, searched
+from support.worker.process_tree import children, gone, hosts_of, within
+from support.worker.small_models import model, relus
 
 #: Says in its work directory that it runs, where the test looks for it, and does not end by itself.
 SLEEPS = """
@@ -139,14 +140,14 @@ def test_nothing_outlives_a_worker_that_is_killed(root: Path) -> None:
 import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-from hosted import Place
+from support.worker.hosted import Place
 place = Place.at(Path(sys.argv[2]), isolation="required")
 with place.hosts() as hosts, hosts.lent(place.case(Path(sys.argv[3]).read_bytes(), sys.argv[4])) as host:
     host.prepare()
     host.ask(0b11, seconds_left=None)
 """
     (root / "model.onnx").write_bytes(relus(2))
-    words = [str(Path(__file__).parent), str(root / "data"), str(root / "model.onnx"), backend]
+    words = [str(TESTS), str(root / "data"), str(root / "model.onnx"), backend]
     worker = subprocess.Popen([sys.executable, "-c", script, *words])
     assert within(120, lambda: runs(place))
     found = below(worker.pid)[1:]

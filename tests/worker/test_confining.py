@@ -4,7 +4,6 @@ import os
 from pathlib import Path
 
 import pytest
-from hosted import MODELS, Place
 
 from onnxbisect.errors import OptionError
 from onnxbisect.verdict import Kind, Status
@@ -13,6 +12,7 @@ from onnxbisect_backends.isolation import Isolation
 from onnxbisect_worker import confining
 from onnxbisect_worker.settings import Settings
 from onnxbisect_worker.tools import isolated
+from support.worker.hosted import MODELS, Place
 
 #: Fails with what it finds of the service: its folder, environment and processes.
 SPY = """

@@ -10,7 +10,6 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
-from installation import Installation
 from sqlalchemy import select
 
 from onnxbisect.errors import OptionError
@@ -20,6 +19,7 @@ from onnxbisect_db.states import JobState, ProbeState
 from onnxbisect_db.tables import Probe
 from onnxbisect_worker.embedded import Embedded
 from onnxbisect_worker.working import work
+from support.worker.installation import Installation
 
 MODEL = Path(__file__).parent.parent / "cases" / "c2_chain100_3bad.onnx"
 DENY = {"deny": "Asinh,Cosh,Atan", "report": "none"}

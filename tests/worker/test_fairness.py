@@ -6,12 +6,12 @@ from pathlib import Path
 
 import onnx
 import pytest
-import redis_server
-from installation import Installation
 
 from onnxbisect_db import tokens
 from onnxbisect_db.states import JobState, Scope
 from onnxbisect_worker.embedded import Embedded
+from support.worker import redis_server
+from support.worker.installation import Installation
 
 #: Finding out its shapes takes as long as that may take, 20 s of a processor: the loop has no end.
 ENDLESS = """

@@ -7,10 +7,6 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
-import redis_server
-from hosted import Place
-from installation import Installation
-from process_tree import children, gone, hosts_of, is_privileged, servers_of, within
 
 from onnxbisect_db.states import JobState
 from onnxbisect_worker import forking, trunk
@@ -19,6 +15,10 @@ from onnxbisect_worker.host_environment import host_environment
 from onnxbisect_worker.hosting import Case, HostKilledError
 from onnxbisect_worker.model_client import ModelHosts
 from onnxbisect_worker.trunk import Trunk
+from support.worker import redis_server
+from support.worker.hosted import Place
+from support.worker.installation import Installation
+from support.worker.process_tree import children, gone, hosts_of, is_privileged, servers_of, within
 
 MODEL = Path(__file__).parent.parent / "models" / "unsorted_nodes.onnx"
 CHAIN = Path(__file__).parent.parent / "cases" / "c2_chain100_3bad.onnx"

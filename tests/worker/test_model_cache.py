@@ -7,13 +7,13 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
-from hosted import MODELS, Place
 
 from onnxbisect.errors import ModelError, OnnxBisectError
 from onnxbisect.model import load
 from onnxbisect_db.files import Files
 from onnxbisect_worker.held_folders import hold, remove
 from onnxbisect_worker.model_cache import ModelCache
+from support.worker.hosted import MODELS, Place
 
 
 def stored(files: Files, content: bytes) -> tuple[str, Path]:

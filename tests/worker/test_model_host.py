@@ -1,6 +1,5 @@
 """Hosts die of models, of their worker and of being told to; nobody waits in vain and nothing is left of them."""
 
-import itertools
 import os
 import signal
 import subprocess
@@ -11,11 +10,8 @@ from pathlib import Path
 from threading import Thread
 
 import numpy as np
-import onnx
 import pytest
-from hosted import MODELS, Place
 from onnx import TensorProto, helper, numpy_helper
-from process_tree import children, gone, hosts_of, servers_of, within
 
 from onnxbisect.errors import BackendUnusableError, ModelError, OnnxBisectError
 from onnxbisect.job import Stats
@@ -25,6 +21,10 @@ from onnxbisect_worker.held_folders import hold
 from onnxbisect_worker.host_environment import host_environment
 from onnxbisect_worker.hosting import Host, HostKilledError, HostLostError, ToolBrokenError
 from onnxbisect_worker.model_client import ModelHosts
+from support import TESTS
+from support.worker.hosted import MODELS, Place
+from support.worker.process_tree import children, gone, hosts_of, servers_of, within
+from support.worker.small_models import model, relus
 
 #: Says where it runs, then does not end by itself; a child of its own, which left its session, does not either.
 SLEEPS = """
@@ -51,18 +51,6 @@ summary = "Fails with what a command prints."
 command = ["sh", "-c", "{command}; exit 1", "{{model}}"]
 {more}
 """
-
-
-def model(*nodes: onnx.NodeProto, tensors: tuple[onnx.TensorProto, ...] = ()) -> bytes:
-    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 4]) for name in "xy"]
-    graph = helper.make_graph([*nodes], "g", ends[:1], ends[1:], [*tensors])
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    return bytes(made.SerializeToString())
-
-
-def relus(count: int) -> bytes:
-    names = ["x", *(str(number) for number in range(count - 1)), "y"]
-    return model(*(helper.make_node("Relu", [a], [b]) for a, b in itertools.pairwise(names)))
 
 
 def field(number: int, content: bytes) -> bytes:
@@ -251,14 +239,14 @@ def test_nothing_outlives_a_worker_that_is_killed(tmp_path: Path) -> None:
 import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-from hosted import Place
+from support.worker.hosted import Place
 place = Place.at(Path(sys.argv[2]))
 with place.hosts() as hosts, hosts.lent(place.case(Path(sys.argv[3]).read_bytes(), sys.argv[4])) as host:
     host.prepare()
     host.ask(0b11, seconds_left=None)
 """
     (tmp_path / "model.onnx").write_bytes(relus(2))
-    words = [str(Path(__file__).parent), str(tmp_path), str(tmp_path / "model.onnx"), backend]
+    words = [str(TESTS), str(tmp_path), str(tmp_path / "model.onnx"), backend]
     worker = subprocess.Popen([sys.executable, "-c", script, *words])
     assert within(120, (tmp_path / "pids").exists)
     pids = [*children(worker.pid), *hosts_of(worker.pid)]
@@ -503,7 +491,8 @@ def test_a_fork_starts_hosts_of_its_own_and_leaves_the_others_alone(tmp_path: Pa
 import os, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-from hosted import MODELS, Place
+from support.worker.hosted import MODELS, Place
+from support.worker.small_models import model, relus
 from onnxbisect_worker.model_client import ModelHosts
 place = Place.at(Path(sys.argv[2]))
 hosts = ModelHosts(place.settings, place.files)
@@ -527,7 +516,7 @@ assert running() == first
 """
     folder = tmp_path / "data"
     done = subprocess.run(
-        [sys.executable, "-c", script, str(Path(__file__).parent), str(folder)],
+        [sys.executable, "-c", script, str(TESTS), str(folder)],
         capture_output=True,
         text=True,
         check=False,

@@ -9,9 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import pulsar2_tools
 import pytest
-from hosted import MODELS, Place, searched
 from jsonschema import validate
 from onnx import TensorProto, helper, numpy_helper
 
@@ -21,6 +19,8 @@ from onnxbisect_backends import registry
 from onnxbisect_backends.probing.inquiry import inquire
 from onnxbisect_backends.probing.intake import Intake
 from onnxbisect_worker.order import Order
+from support.backends import pulsar2_tools
+from support.worker.hosted import MODELS, Place, searched
 
 PROGRAM = str(Path(sys.executable).with_name("onnx-bisect"))
 

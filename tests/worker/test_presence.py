@@ -5,14 +5,14 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from installation import Installation
-from process_tree import within
 
 from onnxbisect_db import workers
 from onnxbisect_db.tables import Worker
 from onnxbisect_db.workers import Presence
 from onnxbisect_worker import presence
 from onnxbisect_worker.presence import Attendance
+from support.worker.installation import Installation
+from support.worker.process_tree import within
 
 
 @pytest.fixture

@@ -16,12 +16,8 @@ from threading import Thread
 from typing import Any, NoReturn
 
 import pytest
-from crank import NPU, Crank
-from hidden_rule import Compiler, HiddenRuleHost, HiddenRuleHosts, culprits_of
-from scenes import LEASE, Clock
 from sqlalchemy import func, select
 from sqlalchemy.exc import OperationalError
-from worlds import chain, monotone, universe
 
 from onnxbisect.answer import Answer
 from onnxbisect.diagnosis import Diagnosis
@@ -51,6 +47,10 @@ from onnxbisect_worker.place import Place
 from onnxbisect_worker.preparing import prepare
 from onnxbisect_worker.reporting import clear_reports
 from onnxbisect_worker.settings import Settings
+from support.db.scenes import LEASE, Clock
+from support.engine.worlds import chain, monotone, universe
+from support.worker.crank import NPU, Crank
+from support.worker.hidden_rule import Compiler, HiddenRuleHost, HiddenRuleHosts, culprits_of
 
 NewCrank = Callable[[Compiler], Crank]
 

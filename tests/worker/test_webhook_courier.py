@@ -5,8 +5,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from scenes import Clock
-from webhook_receiver import Receiver, dripping, saying
 
 from onnxbisect_db import deliveries, endpoints, jobs, models
 from onnxbisect_db.database import Database
@@ -22,6 +20,8 @@ from onnxbisect_worker.embedded import Embedded
 from onnxbisect_worker.order import Order
 from onnxbisect_worker.service import Service, open_service
 from onnxbisect_worker.settings import Settings
+from support.db.scenes import Clock
+from support.worker.webhook_receiver import Receiver, dripping, saying
 
 MODEL = Path(__file__).parent.parent / "models" / "sam_part1_prompt__ts11.onnx"
 

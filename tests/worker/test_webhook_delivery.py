@@ -13,10 +13,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from scenes import Clock, asking, end, new_job
 from sqlalchemy import select
 from standardwebhooks import Webhook, WebhookVerificationError
-from webhook_receiver import Receiver, dripping, saying
 
 from onnxbisect_db import deliveries, endpoints, lifecycle
 from onnxbisect_db.database import Database
@@ -28,6 +26,8 @@ from onnxbisect_worker.bell import SilentBell
 from onnxbisect_worker.delivering import deliver
 from onnxbisect_worker.service import Service
 from onnxbisect_worker.settings import Settings
+from support.db.scenes import Clock, asking, end, new_job
+from support.worker.webhook_receiver import Receiver, dripping, saying
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nthere"
 

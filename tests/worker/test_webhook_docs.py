@@ -4,12 +4,10 @@ import json
 import re
 import time
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
 from standardwebhooks import Webhook
-from webhook_receiver import Message, Receiver
 
 from onnxbisect_db import deliveries, endpoints, jobs, models
 from onnxbisect_db.endpoints import rotate
@@ -21,8 +19,9 @@ from onnxbisect_worker.embedded import Embedded
 from onnxbisect_worker.order import Order
 from onnxbisect_worker.service import Service, open_service
 from onnxbisect_worker.settings import Settings
+from support import TESTS
+from support.worker.webhook_receiver import Message, Receiver
 
-TESTS = Path(__file__).parent.parent
 DOCUMENT = (TESTS.parent / "docs" / "webhooks.md").read_text(encoding="utf-8")
 MODEL = TESTS / "models" / "sam_part1_prompt__ts11.onnx"
 RECEIVERS = ("receive", "receive_by_hand")

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from webhook_receiver import Receiver
 
 from onnxbisect_worker.outbound import SETTING, Allowed, complaint
 from onnxbisect_worker.posting import Answer, Resolver, TargetRefusedError, UnknownHostError, post, resolved
 from onnxbisect_worker.settings import Settings
+from support.worker.webhook_receiver import Receiver
 
 #: What leads to this very machine.
 LOOPBACK = (

@@ -11,12 +11,8 @@ from threading import Thread
 from typing import Any
 
 import pytest
-import redis_server
-from installation import Installation
-from process_tree import children, servers_of, within
 from pydantic import SecretStr
 from redis import ConnectionError as RedisAwayError
-from redis_server import RedisServer
 from sqlalchemy import select
 
 from onnxbisect.errors import OnnxBisectError
@@ -28,6 +24,10 @@ from onnxbisect_worker.app import make_app
 from onnxbisect_worker.celery_bell import CeleryBell
 from onnxbisect_worker.settings import Settings
 from onnxbisect_worker.working import work
+from support.worker import redis_server
+from support.worker.installation import Installation
+from support.worker.process_tree import children, servers_of, within
+from support.worker.redis_server import RedisServer
 
 MODEL = Path(__file__).parent.parent / "cases" / "c2_chain100_3bad.onnx"
 SLOW = {"deny": "Asinh,Cosh,Atan", "report": "none", "delay": "0.2"}

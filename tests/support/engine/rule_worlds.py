@@ -1,0 +1,300 @@
+"""Small random models with a hidden rule of each class of compiler behaviour, made again from a seed.
+
+A rule looks at ops, shapes and dataflow, as compilers do, and is kept as the family of all parts that fail.
+"""
+
+import random
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+
+from onnxbisect.search.pattern import components
+from onnxbisect.unitset import UnitSet, members, of, size
+from onnxbisect.universe import Universe
+from support.engine.families import Family, every, holding, holding_all, holding_any, holding_more, minimal_robust
+from support.engine.rule_graphs import Pattern, connected_units, graph, plant, some_units
+
+
+class Behaviour(StrEnum):
+    """How a compiler fails, besides on the planted patterns that every class has some of."""
+
+    #: Fails on the planted patterns of one to four units, and on nothing else.
+    MONOTONE = "monotone"
+    #: Fuses a pattern of two to four connected units, and refuses some of its ops elsewhere.
+    FUSION = "fusion"
+    #: As fusion, of up to four units that need not be connected.
+    SCATTERED = "scattered"
+    #: Refuses an op unless another one is near it, or anywhere in the file.
+    EXCUSE = "excuse"
+    #: Refuses an op, or a pair of ops, next to where the file was cut.
+    CUT = "cut"
+    #: Refuses two ops unless they are neighbours.
+    WEAK = "weak"
+    #: Refuses an op unless another one is in the file.
+    UNLESS = "unless"
+    #: Refuses a file that has one of two ops and not the other.
+    XOR = "xor"
+    #: Takes so many of an op, or so many nodes, and no more.
+    COUNT = "count"
+    #: Fails on the planted patterns, and now and then answers wrongly.
+    FLAKY = "flaky"
+
+
+#: More occurrences of planted patterns than this make too many ways to break them for a model of 12 units.
+_MOST_PLANTED = 16
+_MOST_DRAWS = 2000
+
+
+@dataclass(frozen=True, kw_only=True)
+class RuleWorld:
+    """A model and the family of its parts that the compiler refuses.
+
+    `planted` are the occurrences of the planted patterns; `words` says what else is refused. `by_quantity` are the
+    sets that fail because they hold too much, whatever it is. A wrong answer has the probability `lies`; where
+    `one_sided`, every wrong answer is a failure.
+    """
+
+    behaviour: Behaviour
+    seed: int
+    universe: Universe
+    failing: Family
+    planted: tuple[UnitSet, ...]
+    words: str
+    by_quantity: Family = 0
+    lies: float = 0.0
+    one_sided: bool = False
+
+    def refused(self, units: UnitSet) -> bool:
+        """Whether the compiler refuses a part, apart from lies."""
+        return bool(self.failing >> units & 1)
+
+    @cached_property
+    def truth(self) -> tuple[UnitSet, ...]:
+        """The minimal sets of which every superset fails."""
+        return minimal_robust(len(self.universe), self.failing)
+
+    def passes_around(self, units: UnitSet) -> bool:
+        """Whether a part passes that holds these units."""
+        return bool(holding_all(len(self.universe), units) & ~self.failing)
+
+    def __str__(self) -> str:
+        it = self.universe
+        edges = [(unit, after) for unit in range(len(it)) for after in members(it.successors[unit])]
+        planted = [tuple(members(units)) for units in self.planted]
+        rule = f"refuses {planted}{' and ' * bool(self.words)}{self.words}"
+        return f"{self.behaviour} {self.seed}: {rule}; variants {it.variant}, solos {it.solo}, edges {edges}"
+
+
+#: What a class refuses besides planted patterns, in words and as a family; None where this graph does not lend itself.
+_Drawn = tuple[str, Family] | None
+
+
+def world(behaviour: Behaviour, seed: int) -> RuleWorld:
+    """A model whose whole is refused; each seed makes another one."""
+    chance = random.Random(f"{behaviour}/{seed}")
+    for _ in range(_MOST_DRAWS):
+        made = _draw(chance, behaviour, seed)
+        if made is not None and made.refused(made.universe.everything):
+            return made
+    raise RuntimeError(f"no world of class {behaviour} in {_MOST_DRAWS} draws from seed {seed}")
+
+
+def _draw(chance: random.Random, behaviour: Behaviour, seed: int) -> RuleWorld | None:
+    flaky = behaviour is Behaviour.FLAKY
+    model = graph(chance, chance.randint(5, 14) if flaky else chance.randint(4, 12))
+    count = len(model)
+    planted = _planted(chance, behaviour, model)
+    if len(planted) > _MOST_PLANTED:
+        return None
+    besides = _RULES[behaviour](chance, model) if behaviour in _RULES else ("", 0)
+    if besides is None:
+        return None
+    words, failing = besides
+    of_planted = 0
+    for units in planted:
+        of_planted |= holding_all(count, units)
+    return RuleWorld(
+        behaviour=behaviour,
+        seed=seed,
+        universe=model,
+        failing=failing | of_planted,
+        planted=planted,
+        words=words,
+        by_quantity=failing & ~of_planted if behaviour is Behaviour.COUNT else 0,
+        lies=chance.choice([0.05, 0.1, 0.2]) if flaky else 0.0,
+        one_sided=flaky and chance.random() < 0.5,
+    )
+
+
+def _planted(chance: random.Random, behaviour: Behaviour, model: Universe) -> tuple[UnitSet, ...]:
+    match behaviour:
+        case Behaviour.MONOTONE:
+            many, sizes = chance.choice([1, 1, 2, 2, 3, 4]), (1, 1, 1, 2, 2, 2, 3, 4)
+        case Behaviour.FLAKY:
+            many, sizes = chance.choice([1, 1, 2]), (1, 1, 1, 2, 2)
+        case Behaviour.FUSION | Behaviour.SCATTERED | Behaviour.EXCUSE:
+            many, sizes = chance.choice([0, 1, 1, 1, 2]), (1, 1, 1, 2, 2, 3)
+        case Behaviour.COUNT if chance.random() < 0.4:
+            return ()
+        case _:
+            many, sizes = chance.choice([1, 1, 1, 2]), (1, 1, 1, 2, 2, 3)
+    found = {units for pattern in plant(chance, model, many, sizes) for units in pattern.occurrences(model)}
+    return tuple(sorted((one for one in found if not any(two != one and two & ~one == 0 for two in found)), key=_order))
+
+
+def _order(units: UnitSet) -> tuple[int, UnitSet]:
+    return size(units), units
+
+
+def _fusion(chance: random.Random, model: Universe) -> _Drawn:
+    units = connected_units(chance, model, chance.choice([2, 2, 3, 3, 4]))
+    return _unless_complete(chance, model, units) if len(components(model, units)) == 1 else None
+
+
+def _scattered(chance: random.Random, model: Universe) -> _Drawn:
+    return _unless_complete(chance, model, some_units(chance, model, chance.choice([2, 2, 3, 3, 4])))
+
+
+def _unless_complete(chance: random.Random, model: Universe, pattern: UnitSet) -> _Drawn:
+    """Refuses some of the pattern's ops where its other units are missing."""
+    units = list(members(pattern))
+    fused = Pattern.at(model, units)
+    if len(units) < 2 or not fused.edges:
+        return None
+    roles = chance.sample(range(len(units)), chance.choice([1, 1, 1, 2, min(3, len(units))]))
+    variants = {model.variant[units[role]] for role in roles}
+    places = fused.occurrences(model)
+    failing = 0
+    for unit in _of_variants(model, variants):
+        fine = 0
+        for place in places:
+            if place >> unit & 1:
+                fine |= holding_all(len(model), place)
+        failing |= holding(len(model), unit) & ~fine
+    return f"{_ops(variants)} unless fused as {fused}", failing
+
+
+def _excuse(chance: random.Random, model: Universe) -> _Drawn:
+    one, other = _two_variants(chance, model)
+    if one == other and chance.random() < 0.8:
+        return None
+    steps, anywhere = chance.randint(1, 6), chance.random() < 0.2
+    failing = 0
+    for unit in _of_variants(model, [one]):
+        helping = of(_of_variants(model, [other])) & ~(1 << unit)
+        fine = holding_any(len(model), helping) if anywhere else _reaching(model, unit, helping, steps)
+        failing |= holding(len(model), unit) & ~fine
+    return f"V{one} unless V{other} is {'in the file' if anywhere else f'within {steps} steps'}", failing
+
+
+def _reaching(model: Universe, start: int, goals: UnitSet, steps: int) -> Family:
+    """The sets in which a path of at most so many steps leads from the unit to a goal."""
+    count = len(model)
+    reached = [0] * count
+    reached[start] = every(count)
+    for _ in range(steps):
+        before = tuple(reached)
+        for unit in range(count):
+            for beside in members(_beside(model, unit)):
+                reached[unit] |= before[beside] & holding(count, unit)
+    found = 0
+    for goal in members(goals):
+        found |= reached[goal]
+    return found
+
+
+def _cut(chance: random.Random, model: Universe) -> _Drawn:
+    """A model's end is the same file as a cut, so it counts as one."""
+    side = chance.choice(["input", "output"])
+    if chance.random() < 0.5:
+        return _pair_at_a_cut(chance, model, side)
+    variant = model.variant[chance.randrange(len(model))]
+    present = chance.choice(["producer", "consumer", "either"])
+    failing = 0
+    for unit in _of_variants(model, [variant]):
+        others = {"producer": model.predecessors[unit], "consumer": model.successors[unit]}
+        fails = holding(len(model), unit) & _bare(model, unit, side)
+        failing |= fails & holding_any(len(model), others[present]) if present in others else fails
+    return f"V{variant} whose {side} is cut{f' beside its {present}' if present != 'either' else ''}", failing
+
+
+def _pair_at_a_cut(chance: random.Random, model: Universe, side: str) -> _Drawn:
+    one, other = _two_variants(chance, model)
+    failing = 0
+    for unit in _of_variants(model, [one]):
+        for after in members(model.successors[unit]):
+            if model.variant[after] == other:
+                bare = _bare(model, unit if side == "input" else after, side)
+                failing |= holding_all(len(model), 1 << unit | 1 << after) & bare
+    return f"V{one} feeding V{other} where the {side} of the two is cut", failing
+
+
+def _bare(model: Universe, unit: int, side: str) -> Family:
+    """The sets in which this side of a unit is cut in part, or ends the model."""
+    neighbours = model.predecessors[unit] if side == "input" else model.successors[unit]
+    count = len(model)
+    return every(count) & ~holding_all(count, neighbours) if neighbours else every(count)
+
+
+def _weak(chance: random.Random, model: Universe) -> _Drawn:
+    one, other = _two_variants(chance, model)
+    if one == other:
+        return None
+    failing = 0
+    for unit in _of_variants(model, [one, other]):
+        wanted = other if model.variant[unit] == one else one
+        beside = _beside(model, unit) & model.variant_members[wanted]
+        failing |= holding(len(model), unit) & ~holding_any(len(model), beside)
+    return f"V{one} and V{other} unless beside each other", failing
+
+
+def _by_presence(rule: Callable[[Family, Family], Family], words: str) -> Callable[[random.Random, Universe], _Drawn]:
+    def drawn(chance: random.Random, model: Universe) -> _Drawn:
+        one, other = _two_variants(chance, model)
+        if one == other:
+            return None
+        has_one, has_other = (holding_any(len(model), model.variant_members[variant]) for variant in (one, other))
+        return words.format(one, other), rule(has_one, has_other)
+
+    return drawn
+
+
+def _count(chance: random.Random, model: Universe) -> _Drawn:
+    variant = model.variant[chance.randrange(len(model))]
+    total = chance.random() < 0.4
+    counted = model.everything if total else model.variant_members[variant]
+    if size(counted) < 2:
+        return None
+    most = chance.randint(1, size(counted) - 1)
+    return f"more than {most} {'nodes' if total else f'V{variant}'}", holding_more(len(model), counted, most)
+
+
+def _two_variants(chance: random.Random, model: Universe) -> tuple[int, int]:
+    """Those of two random units, so that common ones come up more often."""
+    return model.variant[chance.randrange(len(model))], model.variant[chance.randrange(len(model))]
+
+
+def _of_variants(model: Universe, variants: Iterable[int]) -> Iterator[int]:
+    for variant in sorted(variants):
+        yield from members(model.variant_members[variant])
+
+
+def _beside(model: Universe, unit: int) -> UnitSet:
+    return model.predecessors[unit] | model.successors[unit]
+
+
+def _ops(variants: Iterable[int]) -> str:
+    return " and ".join(f"V{variant}" for variant in sorted(variants))
+
+
+_RULES: dict[Behaviour, Callable[[random.Random, Universe], _Drawn]] = {
+    Behaviour.FUSION: _fusion,
+    Behaviour.SCATTERED: _scattered,
+    Behaviour.EXCUSE: _excuse,
+    Behaviour.CUT: _cut,
+    Behaviour.WEAK: _weak,
+    Behaviour.UNLESS: _by_presence(lambda one, other: one & ~other, "V{} without V{} in the file"),
+    Behaviour.XOR: _by_presence(lambda one, other: one ^ other, "V{} or V{} without the other in the file"),
+    Behaviour.COUNT: _count,
+}

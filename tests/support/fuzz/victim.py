@@ -1,0 +1,79 @@
+"""Shows models to the command line, one after the other: `python -m support.fuzz.victim FOLDER`.
+
+A line on standard input has the number of a file and those of `_COMMANDS`; the answer is a line of JSON. Starting
+Python for each of 20 000 files would take most of the time, so `main.run` is called instead; all else is as in a shell.
+"""
+
+import io
+import json
+import os
+import resource
+import sys
+import time
+import traceback
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+
+from support.fuzz.mutants import kind_of, mutant
+
+#: Bytes of memory, as far as the kernel counts them: a model that takes more ends the process, which is a finding.
+MEMORY = 2 << 30
+_COMMANDS = (("inspect",), ("run", "--backend", "whitelist", "--option", "deny=Add", "--no-cache"))
+
+
+def called(arguments: list[str]) -> tuple[int, str]:
+    """Exit status and standard error."""
+    from onnxbisect_cli.main import run
+
+    said = io.StringIO()
+    sys.argv = ["onnx-bisect", *arguments]
+    with redirect_stdout(io.StringIO()), redirect_stderr(said):
+        try:
+            run()
+        except SystemExit as end:
+            return int(end.code or 0), said.getvalue()
+        except BaseException:
+            return -1, traceback.format_exc()
+    return 0, said.getvalue()
+
+
+def outcome(status: int, said: str) -> str:
+    """What became of one command: `fault` is never right."""
+    last = said.splitlines()[-1] if said.strip() else ""
+    if status not in (0, 1, 2, 3) or "report it" in said or "Traceback" in said:
+        return "fault"
+    if status == 2:
+        sentence = last.startswith("onnx-bisect: ") and last.endswith(".") and last.isprintable() and len(last) < 600
+        return "refused" if sentence else "fault"
+    return {0: "compiles", 1: "culprits", 3: "no answer"}[status]
+
+
+def main(folder: Path) -> None:
+    """Until standard input ends."""
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
+    os.environ["XDG_CACHE_HOME"] = os.environ["TMPDIR"] = str(folder)
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    for line in sys.stdin:
+        number, *wanted = map(int, line.split())
+        path = folder / "model.onnx"
+        path.write_bytes(mutant(number))
+        results = []
+        for command, *options in (_COMMANDS[place] for place in wanted):
+            began = time.monotonic()
+            status, said = called([command, str(path), *options])
+            found = outcome(status, said)
+            if command == "inspect" and found in ("compiles", "culprits"):
+                found = "described"
+            seconds = time.monotonic() - began
+            words = said.strip()[-2000:] if found == "fault" else ""
+            results.append({"command": command, "outcome": found, "seconds": seconds, "words": words})
+        peak = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+        print(
+            json.dumps({"number": number, "kind": kind_of(number), "peak": peak << 10, "results": results}),
+            file=answers,
+        )
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,126 @@
+"""Functions, operators with a body, branches of If, and what no input changes."""
+
+import numpy as np
+import onnx
+from hypothesis import strategies as st
+from onnx import helper
+
+from support.rewrites.instances import Constant, Instance, anything, case, floats, integers, node, opset, shape
+from support.rewrites.measured import outputs_of
+
+DrawFn = st.DrawFn
+
+
+def _relu(draw: DrawFn) -> Instance:
+    return node("Relu", floats(draw, shape(draw)))
+
+
+@case("inline-function", _relu)
+def _(draw: DrawFn) -> Instance:
+    x = floats(draw, shape(draw))
+    inner = helper.make_function(
+        "own", "Twice", ["a"], ["b"], [helper.make_node("Add", ["a", "a"], ["b"])], [helper.make_opsetid("", 17)]
+    )
+    nodes = [
+        helper.make_node("Twice", ["a"], ["n"], domain="own"),
+        helper.make_node("Constant", [], ["c"], value_float=0.5),
+        helper.make_node("Mul", ["n", "c"], ["b"]),
+        helper.make_node("LeakyRelu", ["b"], ["d"]),
+    ]
+    slope = onnx.AttributeProto(name="alpha", ref_attr_name="slope", type=onnx.AttributeProto.FLOAT)
+    nodes[3].attribute.append(slope)
+    outer = helper.make_function(
+        "own", "Bent", ["a"], ["d"], nodes, [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)], ["slope"]
+    )
+    return node("Bent", x, domain="own", slope=draw(st.sampled_from([0.1, 0.7])), functions=[inner, outer])
+
+
+def _schema(draw: DrawFn, op: str) -> Instance:
+    x = floats(draw, shape(draw, 1, 3), edges=(0.0, -0.0, 1.5, -0.5, 0.5))
+    if op == "CastLike":
+        return node(op, x, integers(draw, (2,), 0, 1, np.int32), opset=opset(draw, 15, 17, 21))
+    if op == "Shrink":
+        return node(op, x, lambd=0.5, bias=draw(st.sampled_from([0.0, 1.5])), opset=opset(draw, 18, 21))
+    if op == "RotaryEmbedding":
+        heads, length, size = draw(st.integers(1, 2)), draw(st.integers(1, 3)), draw(st.sampled_from([4, 8]))
+        cos, sin = (Constant(floats(draw, (1, length, size // 2), edges=())) for _ in range(2))
+        return node(op, floats(draw, (1, heads, length, size), edges=()), cos, sin, opset=opset(draw, 23, 24))
+    heads, rows, columns, size = (draw(st.integers(1, 4)) for _ in range(4))
+    q, k, v = (floats(draw, (1, heads, length, size), edges=()) for length in (rows, columns, columns))
+    return node("Attention", q, k, v, opset=23)
+
+
+def _shrink_by_default(draw: DrawFn) -> Instance:
+    return node("Shrink", floats(draw, shape(draw)), opset=opset(draw, 18, 21))
+
+
+@case("schema-body", _shrink_by_default)
+def _(draw: DrawFn) -> Instance:
+    op = draw(st.sampled_from(["CastLike", "Shrink", "RotaryEmbedding", "Attention"]))
+    instance = _schema(draw, op)
+    largest = max((np.abs(it).max(initial=0) for it in outputs_of(instance.model, instance.feeds)), default=0)
+    return Instance(instance.model, instance.feeds, max(float(largest), 1.0))
+
+
+def _if(draw: DrawFn, condition: np.ndarray | Constant, *, shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> Instance:
+    """Branches that read a tensor from outside, hold constants, and share the names of theirs."""
+    x = floats(draw, shapes[0])
+    weight = onnx.numpy_helper.from_array(floats(draw, shapes[0], edges=()), "w")
+    branches = []
+    for op, dims in (("Add", shapes[0]), ("Mul", shapes[1])):
+        inner = helper.make_node(op, ["x", "w"], ["t"], name="inner")
+        last = helper.make_node("Relu", ["t"], ["out"], name="last")
+        declared = helper.make_tensor_value_info("out", 1, dims)
+        branches.append(helper.make_graph([inner, last], "body", [], [declared], [weight]))
+    choice = condition.array if isinstance(condition, Constant) else condition
+    graph = helper.make_graph(
+        [helper.make_node("If", ["c"], ["y0"], name="n", then_branch=branches[0], else_branch=branches[1])],
+        "g",
+        [helper.make_tensor_value_info("x", 1, x.shape)],
+        [helper.make_tensor_value_info("y0", 1, x.shape)],
+    )
+    feeds = {"x": x}
+    if isinstance(condition, Constant):
+        graph.initializer.append(onnx.numpy_helper.from_array(choice, "c"))
+    else:
+        graph.input.append(helper.make_tensor_value_info("c", 9, choice.shape))
+        feeds["c"] = choice
+    version = draw(st.sampled_from([11, 13, 17, 21]))
+    return Instance(helper.make_model(graph, opset_imports=[helper.make_opsetid("", version)], ir_version=9), feeds)
+
+
+def _if_computed(draw: DrawFn) -> Instance:
+    return _if(draw, np.array(draw(st.booleans())), shapes=((2, 3), (2, 3)))
+
+
+@case("if-constant", _if_computed)
+def _(draw: DrawFn) -> Instance:
+    dims = shape(draw)
+    return _if(draw, Constant(np.array(draw(st.booleans()))), shapes=(dims, dims))
+
+
+@case("if-where", lambda draw: _if(draw, np.array(True), shapes=((2, 3), (draw(st.integers(4, 5)), 3))))
+def _(draw: DrawFn) -> Instance:
+    dims = shape(draw)
+    return _if(draw, np.array(draw(st.booleans())), shapes=(dims, dims))
+
+
+@case("fold", _relu)
+def _(draw: DrawFn) -> Instance:
+    x = anything(draw, shape(draw))
+    instance = node("Shape", x, opset=opset(draw))
+    return Instance(instance.model, instance.feeds, known={"y0": np.array(x.shape)})
+
+
+@case("dense-constant", _relu)
+def _(draw: DrawFn) -> Instance:
+    rows, columns = shape(draw, 2, 2)
+    dense = floats(draw, (rows, columns), edges=(0.0,))
+    instance = node("MatMul", floats(draw, (3, rows)), Constant(dense), opset=opset(draw, 11, 13, 17))
+    places = np.argwhere(dense != 0)
+    values = onnx.numpy_helper.from_array(dense[dense != 0], "x1")
+    flat = places if draw(st.booleans()) else places @ [columns, 1]
+    indices = onnx.numpy_helper.from_array(np.ascontiguousarray(flat).astype(np.int64), "x1_indices")
+    del instance.model.graph.initializer[:]
+    instance.model.graph.sparse_initializer.append(helper.make_sparse_tensor(values, indices, [rows, columns]))
+    return instance

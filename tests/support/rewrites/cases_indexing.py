@@ -1,0 +1,150 @@
+"""Gather, GatherND, GatherElements, Slice and Split, inside and just outside of the rules' conditions."""
+
+import numpy as np
+from hypothesis import strategies as st
+
+from support.rewrites.instances import FINITE, Constant, Instance, anything, case, floats, integers, node, opset, shape
+
+DrawFn = st.DrawFn
+
+
+def _gather(draw: DrawFn, indices: np.ndarray | None, data: np.ndarray | None = None) -> Instance:
+    x = data if data is not None else anything(draw, shape(draw))
+    axis = draw(st.integers(-x.ndim, x.ndim - 1))
+    size = x.shape[axis]
+    if indices is None:
+        indices = integers(draw, draw(st.sampled_from([(), (1,), (1, 1)])), -size, size - 1)
+    else:
+        indices = indices % size - draw(st.sampled_from([0, size]))
+    return node(
+        "Gather",
+        x,
+        Constant(indices.astype(draw(st.sampled_from([np.int64, np.int32])))),
+        axis=axis,
+        opset=draw(st.sampled_from([11, 13, 17, 21])),
+    )
+
+
+def _gather_of_computed_indices(draw: DrawFn) -> Instance:
+    x = anything(draw, shape(draw))
+    return node("Gather", x, np.zeros(draw(st.sampled_from([(), (1,), (3,)])), np.int64), axis=0)
+
+
+def _gather_of_two(draw: DrawFn) -> Instance:
+    return node("Gather", anything(draw, (3, 4)), Constant(np.array([1, 0])), axis=draw(st.integers(0, 1)))
+
+
+@case("gather-slice", _gather_of_two)
+def _(draw: DrawFn) -> Instance:
+    return _gather(draw, None)
+
+
+@case("gather-vector", _gather_of_two)
+def _(draw: DrawFn) -> Instance:
+    return _gather(draw, integers(draw, (), 0, 100))
+
+
+@case("gather-slices", _gather_of_computed_indices)
+def _(draw: DrawFn) -> Instance:
+    return _gather(draw, integers(draw, (draw(st.integers(1, 8)),), 0, 100))
+
+
+@case("gather-matmul", _gather_of_computed_indices)
+def _(draw: DrawFn) -> Instance:
+    dtype = draw(st.sampled_from([np.float32, np.float64]))
+    x = floats(draw, shape(draw), edges=FINITE, dtype=dtype)
+    return _gather(draw, integers(draw, shape(draw, 0, 2), 0, 100), x)
+
+
+def _gathernd(draw: DrawFn, *, batch: int, beyond: int = 0) -> Instance:
+    x = anything(draw, shape(draw, 2))
+    deep = draw(st.integers(1, x.ndim - batch))
+    sizes = np.array(x.shape[batch : batch + deep])
+    lead = (*x.shape[:batch], *shape(draw, 1, 2, 3))
+    indices = integers(draw, (*lead, deep), 0, 100) % sizes + beyond
+    return node("GatherND", x, Constant(indices), batch_dims=batch, opset=draw(st.sampled_from([12, 13, 17])))
+
+
+def _gathernd_of_batches(draw: DrawFn) -> Instance:
+    return _gathernd(draw, batch=1)
+
+
+@case("gathernd-gather", _gathernd_of_batches)
+def _(draw: DrawFn) -> Instance:
+    return _gathernd(draw, batch=0)
+
+
+def _gatherelements_of_computed(draw: DrawFn) -> Instance:
+    return node("GatherElements", anything(draw, (3, 4)), np.zeros((3, 4), np.int64), axis=1)
+
+
+@case("gatherelements-gather", _gatherelements_of_computed)
+def _(draw: DrawFn) -> Instance:
+    x = anything(draw, shape(draw))
+    axis = draw(st.integers(-x.ndim, x.ndim - 1))
+    dims = [draw(st.integers(1, size)) for size in x.shape]
+    dims[axis] = draw(st.integers(1, 6))
+    size = x.shape[axis]
+    return node("GatherElements", x, Constant(integers(draw, dims, -size, size - 1)), axis=axis)
+
+
+def _slice(draw: DrawFn, *, axes: int, steps: bool) -> Instance:
+    x = anything(draw, shape(draw, max(axes, 1), 4, 7))
+    chosen = draw(st.permutations(range(x.ndim)))[:axes]
+    starts = [draw(st.integers(0, x.shape[axis] - 1)) for axis in chosen]
+    ends = [draw(st.sampled_from([x.shape[a], 2**63 - 1, s + 1])) for a, s in zip(chosen, starts, strict=True)]
+    step = [draw(st.integers(2, 3)) if steps else 1 for _ in chosen]
+    named = [axis - draw(st.sampled_from([0, x.ndim])) for axis in chosen]
+    version = draw(st.sampled_from([7, 11, 13, 17])) if not steps else draw(st.sampled_from([11, 13, 17]))
+    if version < 10:
+        positive = [axis % x.ndim for axis in named]
+        return node("Slice", x, starts=starts, ends=ends, axes=positive, opset=version)
+    more = [Constant(np.array(named)), *([Constant(np.array(step))] if steps else [])]
+    return node("Slice", x, Constant(np.array(starts)), Constant(np.array(ends)), *more, opset=version)
+
+
+def _slice_backwards(draw: DrawFn) -> Instance:
+    ends = (Constant(np.array([value])) for value in (-1, -100, draw(st.integers(0, 1)), -1))
+    return node("Slice", anything(draw, (3, 4)), *ends)
+
+
+def _slice_of_one_axis(draw: DrawFn) -> Instance:
+    return _slice(draw, axes=1, steps=False)
+
+
+@case("slice-axes", _slice_of_one_axis)
+def _(draw: DrawFn) -> Instance:
+    return _slice(draw, axes=draw(st.integers(2, 3)), steps=draw(st.booleans()))
+
+
+def _step_too_large(draw: DrawFn) -> Instance:
+    values = (Constant(np.array([value])) for value in (1, 100, 0, draw(st.integers(7, 50))))
+    return node("Slice", anything(draw, (4,)), *values)
+
+
+@case("slice-steps", _slice_backwards)
+def _(draw: DrawFn) -> Instance:
+    x = anything(draw, shape(draw, 1, 3, 9))
+    axis = draw(st.integers(0, x.ndim - 1))
+    step = draw(st.integers(2, 4).filter(lambda step: step <= x.shape[axis] + 1))
+    start = draw(st.integers(0, max(x.shape[axis] - step, 0)))
+    values = (Constant(np.array([value])) for value in (start, x.shape[axis], axis, step))
+    return node("Slice", x, *values, opset=draw(st.sampled_from([11, 13, 17])))
+
+
+def _split_of_unknown_size(draw: DrawFn) -> Instance:
+    return node("Split", anything(draw, (4, 4)), np.array([1, 3]), outputs=2, axis=draw(st.integers(0, 1)))
+
+
+@case("split-slices", _split_of_unknown_size)
+def _(draw: DrawFn) -> Instance:
+    parts = draw(st.lists(st.integers(1, 3), min_size=1, max_size=4))
+    x = anything(draw, (*shape(draw, 0, 2), sum(parts), *shape(draw, 0, 1)))
+    axis = x.shape.index(sum(parts)) if x.shape.count(sum(parts)) == 1 else None
+    if axis is None:
+        x = anything(draw, (sum(parts),))
+        axis = 0
+    version = opset(draw, 7, 11, 13, 17, 18)
+    if version < 13:
+        return node("Split", x, split=parts, axis=axis, outputs=len(parts), opset=version)
+    return node("Split", x, Constant(np.array(parts)), axis=axis, outputs=len(parts), opset=version)

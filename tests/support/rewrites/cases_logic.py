@@ -1,0 +1,109 @@
+"""Where, comparisons and logic, inside and just outside of the rules' conditions."""
+
+import numpy as np
+from hypothesis import strategies as st
+
+from support.rewrites.cases_elementary import broadcast
+from support.rewrites.instances import (
+    FINITE,
+    Constant,
+    Instance,
+    anything,
+    case,
+    dynamic,
+    floats,
+    integers,
+    node,
+    opset,
+    shape,
+)
+
+DrawFn = st.DrawFn
+
+
+def _bools(draw: DrawFn, dims: tuple[int, ...]) -> np.ndarray:
+    return integers(draw, dims, 0, 1).astype(np.bool_)
+
+
+def _where_of_integers(draw: DrawFn) -> Instance:
+    return node("Where", _bools(draw, (3,)), np.arange(3), np.arange(3))
+
+
+@case("where-arithmetic", _where_of_integers)
+def _(draw: DrawFn) -> Instance:
+    left, right = broadcast(draw)
+    mask = _bools(draw, shape(draw, len(right), len(right), 1) if draw(st.booleans()) else right)
+    a, b = floats(draw, left, edges=FINITE), floats(draw, right, edges=FINITE)
+    return node("Where", mask, a, b, opset=opset(draw, 9, 16))
+
+
+def _where_of_both(draw: DrawFn) -> Instance:
+    x = anything(draw, (3,))
+    return node("Where", Constant(np.array([True, draw(st.just(False)), True])), x, x)
+
+
+@case("where-constant", _where_of_both)
+def _(draw: DrawFn) -> Instance:
+    left, right = broadcast(draw)
+    x = floats(draw, left) if draw(st.booleans()) else integers(draw, left, -9, 9)
+    y = np.zeros(right, x.dtype)
+    mask = np.full(draw(st.sampled_from([(), (1,), right])), draw(st.booleans()))
+    return node("Where", Constant(mask), x, y, opset=opset(draw, 9, 16))
+
+
+@case("isnan-false", lambda draw: dynamic(node("IsNaN", floats(draw, shape(draw)))))
+def _(draw: DrawFn) -> Instance:
+    return node("IsNaN", floats(draw, shape(draw), edges=(*FINITE, np.inf)), opset=opset(draw, 9, 13, 20))
+
+
+@case("isnan-equal", lambda draw: node("IsNaN", floats(draw, shape(draw), dtype=np.float16)))
+def _(draw: DrawFn) -> Instance:
+    kind = draw(st.sampled_from([np.float32, np.float64]))
+    return node("IsNaN", floats(draw, shape(draw), dtype=kind), opset=opset(draw, 13, 20))
+
+
+def _compared(draw: DrawFn, op: str, *versions: int) -> Instance:
+    left, right = broadcast(draw)
+    if draw(st.booleans()):
+        a, b = (integers(draw, dims, -2, 2, draw(st.just(np.int64))) for dims in (left, right))
+    else:
+        a, b = (floats(draw, dims) for dims in (left, right))
+    return node(op, a, b, opset=opset(draw, *versions))
+
+
+def _unknown_type(op: str):
+    def drawn(draw: DrawFn) -> Instance:
+        instance = _compared(draw, op, 17)
+        instance.model.graph.output[0].ClearField("type")
+        return instance
+
+    return drawn
+
+
+def _equal(draw: DrawFn) -> Instance:
+    return _compared(draw, "Equal", 13, 17)
+
+
+@case("compare-or-equal", _equal)
+def _(draw: DrawFn) -> Instance:
+    return _compared(draw, draw(st.sampled_from(["GreaterOrEqual", "LessOrEqual"])), 12, 16)
+
+
+@case("greater-less", _equal)
+def _(draw: DrawFn) -> Instance:
+    if draw(st.booleans()):
+        return _compared(draw, draw(st.sampled_from(["Greater", "Less"])), 9, 13, 17)
+    return _compared(draw, draw(st.sampled_from(["GreaterOrEqual", "LessOrEqual"])), 12, 16)
+
+
+def _logic(op: str):
+    def drawn(draw: DrawFn) -> Instance:
+        return node(op, *(_bools(draw, dims) for dims in broadcast(draw)), opset=opset(draw, 8, 13, 17))
+
+    return drawn
+
+
+case("and-mul", _logic("Or"))(_logic("And"))
+case("or-max", _logic("And"))(_logic("Or"))
+case("xor-sub", _logic("And"))(_logic("Xor"))
+case("not-sub", _logic("And"))(lambda draw: node("Not", _bools(draw, shape(draw)), opset=opset(draw)))

@@ -1,0 +1,68 @@
+"""ScatterND and ScatterElements, inside and just outside of the rules' conditions."""
+
+import numpy as np
+from hypothesis import strategies as st
+
+from support.rewrites.instances import Constant, Instance, anything, case, node, opset, shape
+
+DrawFn = st.DrawFn
+
+
+def _scatternd(draw: DrawFn, *, twice: bool = False, neighbours: bool = False) -> Instance:
+    x = anything(draw, shape(draw, 1, 3, 4))
+    deep = draw(st.integers(1, x.ndim))
+    rows = int(np.prod(x.shape[:deep]))
+    count = draw(st.integers(1, rows))
+    start = draw(st.integers(0, rows - count))
+    flat = np.arange(start, start + count) if neighbours else np.array(draw(st.permutations(range(rows))))[:count]
+    flat = np.concatenate([flat, flat[:1]]) if twice else flat
+    places = np.stack(np.unravel_index(flat, x.shape[:deep]), -1)
+    places = places - np.array(x.shape[:deep]) * draw(st.integers(0, 1))
+    updates = anything_like(draw, x, (len(flat), *x.shape[deep:]))
+    return node("ScatterND", x, Constant(places), updates, opset=opset(draw, 11, 13, 16, 18))
+
+
+def anything_like(draw: DrawFn, x: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
+    random = np.random.default_rng(draw(st.integers(0, 1000)))
+    return random.integers(0, 2, size=dims).astype(x.dtype)
+
+
+def _scatternd_twice(draw: DrawFn) -> Instance:
+    return _scatternd(draw, twice=True)
+
+
+@case("scatternd-gather", _scatternd_twice)
+def _(draw: DrawFn) -> Instance:
+    return _scatternd(draw)
+
+
+def _scatternd_apart(draw: DrawFn) -> Instance:
+    x = anything(draw, (4, 2))
+    return node(
+        "ScatterND", x, Constant(np.array([[2], [draw(st.sampled_from([0, 1]))]])), anything_like(draw, x, (2, 2))
+    )
+
+
+@case("scatternd-concat", _scatternd_apart)
+def _(draw: DrawFn) -> Instance:
+    return _scatternd(draw, neighbours=True)
+
+
+def _scatterelements(draw: DrawFn, *, twice: bool) -> Instance:
+    x = anything(draw, shape(draw, 1, 3, 5))
+    axis = draw(st.integers(-x.ndim, x.ndim - 1))
+    dims = [draw(st.integers(1, dim)) for dim in x.shape]
+    order = np.argsort(np.random.default_rng(draw(st.integers(0, 99))).random(x.shape), axis=axis)
+    indices = order[tuple(slice(0, dim) for dim in dims)]
+    if twice:
+        indices = np.concatenate([indices, indices], axis)
+        if indices.shape[axis] > x.shape[axis]:
+            x = np.concatenate([x, x], axis)
+    indices = indices - x.shape[axis] * draw(st.integers(0, 1))
+    updates = anything_like(draw, x, indices.shape)
+    return node("ScatterElements", x, Constant(indices), updates, axis=axis, opset=opset(draw, 11, 13, 16, 18))
+
+
+@case("scatterelements-gather", lambda draw: _scatterelements(draw, twice=True))
+def _(draw: DrawFn) -> Instance:
+    return _scatterelements(draw, twice=False)

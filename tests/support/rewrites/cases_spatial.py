@@ -1,0 +1,159 @@
+"""Convolutions, pooling and Resize, inside and just outside of the rules' conditions."""
+
+import numpy as np
+from hypothesis import strategies as st
+
+from support.rewrites.instances import FINITE, Constant, Instance, case, floats, node, opset, shape
+from support.rewrites.measured import outputs_of
+
+DrawFn = st.DrawFn
+TAME = (0.0, -0.0, 1.0, -1.0, 1e6, -1e6, 1e-6)
+
+
+def _conv(draw: DrawFn, spatial: int, *, groups: int = 1, op: str = "Conv", **attributes: object) -> Instance:
+    """The scale is what the same operator makes of the magnitudes."""
+    inner, outer = draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    x = floats(draw, (draw(st.integers(1, 2)), inner * groups, *[draw(st.integers(5, 7))] * spatial), edges=TAME)
+    reach = attributes.get("kernel_shape", [draw(st.integers(1, 3)) for _ in range(spatial)])
+    kernel = floats(draw, (outer * groups, inner, *reach), edges=(0.0, 1.0))
+    if op == "ConvTranspose":
+        kernel = np.ascontiguousarray(np.swapaxes(kernel, 0, 1))
+    channels = kernel.shape[0 if op == "Conv" else 1]
+    bias = [floats(draw, (channels,), edges=())] if draw(st.booleans()) else []
+    version = opset(draw, 7, 11, 13, 17, 22)
+    if groups > 1:
+        attributes["group"] = groups
+    sizes = [np.abs(it) for it in (x, kernel, *bias)]
+    (magnitude,) = outputs_of(
+        node(op, *sizes, opset=version, **attributes).model, {f"x{slot}": it for slot, it in enumerate(sizes)}
+    )
+    scale = magnitude * (kernel.size + 2)
+    return node(op, x, Constant(kernel), *map(Constant, bias), opset=version, scale=scale, **attributes)
+
+
+def _pool(draw: DrawFn, op: str, spatial: int, edges: tuple[float, ...] = TAME, **attributes: object) -> Instance:
+    x = floats(draw, (*shape(draw, 2, 2, 2), *[draw(st.integers(6, 9)) for _ in range(spatial)]), edges=edges)
+    return node(op, x, opset=opset(draw, 11, 13, 17), scale=float(np.abs(x).max()) * 64, **attributes)
+
+
+@case("conv1d-conv2d", lambda draw: _conv(draw, 2))
+def _(draw: DrawFn) -> Instance:
+    strides = draw(st.sampled_from([{}, {"strides": [2]}, {"dilations": [2]}, {"pads": [1, 2]}]))
+    if draw(st.booleans()):
+        return _conv(draw, 1, groups=draw(st.integers(1, 2)), **strides)
+    strides = {} if "dilations" in strides else strides
+    op = draw(st.sampled_from(["MaxPool", "AveragePool"]))
+    return _pool(draw, op, 1, kernel_shape=[3], **strides)
+
+
+@case("auto-pad", lambda draw: _conv(draw, 2, pads=[1, 1, 1, 1]))
+def _(draw: DrawFn) -> Instance:
+    mode = draw(st.sampled_from(["SAME_UPPER", "SAME_LOWER", "VALID"]))
+    strides = [draw(st.integers(1, 2)), draw(st.integers(1, 2))]
+    if draw(st.booleans()):
+        return _conv(draw, 2, auto_pad=mode, strides=strides)
+    op = draw(st.sampled_from(["MaxPool", "AveragePool"]))
+    return _pool(draw, op, 2, kernel_shape=[3, 2], auto_pad=mode, strides=strides)
+
+
+@case("convtranspose-conv", lambda draw: _conv(draw, 2, op="ConvTranspose", kernel_shape=[3, 3], strides=[2, 2]))
+def _(draw: DrawFn) -> Instance:
+    size = [draw(st.integers(1, 3)), draw(st.integers(1, 3))]
+    return _conv(draw, 2, op="ConvTranspose", kernel_shape=size, strides=size)
+
+
+@case("conv-dense", lambda draw: _conv(draw, 2))
+def _(draw: DrawFn) -> Instance:
+    return _conv(draw, draw(st.integers(1, 2)), groups=draw(st.integers(2, 3)))
+
+
+@case("maxpool-cascade", lambda draw: _pool(draw, "MaxPool", 2, kernel_shape=[5, 5], pads=[1, 1, 1, 1]))
+def _(draw: DrawFn) -> Instance:
+    half = draw(st.integers(2, 4))
+    size = [2 * half + 1] * 2
+    return _pool(draw, "MaxPool", 2, (*FINITE, np.inf, -np.inf), kernel_shape=size, pads=[half] * 4)
+
+
+@case("averagepool-cascade", lambda draw: _pool(draw, "AveragePool", 2, kernel_shape=[5, 3], strides=[5, 3]))
+def _(draw: DrawFn) -> Instance:
+    size = draw(st.sampled_from([[4, 4], [6, 3], [4, 6]]))
+    return _pool(draw, "AveragePool", 2, kernel_shape=size, strides=size)
+
+
+MODES = ["half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"]
+
+
+def _resize(
+    draw: DrawFn, out: list[int], *, sizes: bool, mode: str, dims: tuple[int, ...], **attributes: object
+) -> Instance:
+    x = floats(draw, dims, edges=TAME)
+    version = opset(draw, 11, 13, 18, 19)
+    # operator set 11 demands a roi even where none is used
+    roi = Constant(np.zeros(0, np.float32)) if version == 11 else None
+    coordinates = draw(st.sampled_from(MODES))
+    ratio = np.array(out, np.float32) / np.array(dims, np.float32)
+    given = (
+        [Constant(np.zeros(0, np.float32)), Constant(np.array(out))]
+        if sizes and version == 11
+        else ([None, Constant(np.array(out))] if sizes else [Constant(ratio)])
+    )
+    return node(
+        "Resize",
+        x,
+        roi,
+        *given,
+        mode=mode,
+        coordinate_transformation_mode=coordinates,
+        opset=version,
+        scale=float(np.abs(x).max()),
+        **attributes,
+    )
+
+
+def _cubic(draw: DrawFn) -> Instance:
+    return _resize(draw, [1, 1, 8, 8], sizes=False, mode="cubic", dims=(1, 1, 4, 4))
+
+
+@case("resize-scales", _cubic)
+def _(draw: DrawFn) -> Instance:
+    dims = shape(draw, 4, 4)
+    factor = draw(st.sampled_from([1, 2, 4]))
+    out = [*dims[:2], dims[2] * factor, dims[3] * 2]
+    return _resize(draw, out, sizes=True, mode=draw(st.sampled_from(["nearest", "linear"])), dims=dims)
+
+
+@case("resize-linear-matmul", _cubic)
+def _(draw: DrawFn) -> Instance:
+    dims = shape(draw, 4, 4)
+    out = [*dims[:2], draw(st.integers(1, 12)), draw(st.integers(1, 12))]
+    return _resize(draw, out, sizes=True, mode="linear", dims=dims)
+
+
+def _uneven(draw: DrawFn) -> Instance:
+    return _resize(draw, [1, 1, 3, 5], sizes=True, mode="nearest", dims=(1, 1, 2, 4))
+
+
+@case("resize-nearest-expand", _uneven)
+def _(draw: DrawFn) -> Instance:
+    dims = shape(draw, 2, 4)
+    factors = [draw(st.integers(1, 4)) for _ in dims]
+    factors[0] = max(factors[0], 2) if set(factors) == {1} else factors[0]
+    x_mode = draw(
+        st.sampled_from(
+            [("asymmetric", "floor"), ("half_pixel", "round_prefer_floor"), ("half_pixel", "round_prefer_ceil")]
+        )
+    )
+    x = floats(draw, dims)
+    scales = Constant(np.array(factors, np.float32))
+    version = opset(draw, 11, 13, 18)
+    roi = Constant(np.zeros(0, np.float32)) if version == 11 else None
+    return node(
+        "Resize",
+        x,
+        roi,
+        scales,
+        mode="nearest",
+        coordinate_transformation_mode=x_mode[0],
+        nearest_mode=x_mode[1],
+        opset=version,
+    )
