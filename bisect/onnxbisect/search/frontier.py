@@ -4,13 +4,10 @@ What an op computes wrong makes wrong nearly everything that is computed from it
 op to blame and a hundred that are not. Of these only the first ones are suspects.
 """
 
-from functools import lru_cache
-
 from onnxbisect.unitset import UnitSet, members
 from onnxbisect.universe import Universe
 
 
-@lru_cache(maxsize=256)
 def first_wrong(universe: Universe, probe: UnitSet, wrong: UnitSet, right: UnitSet) -> UnitSet:
     """The wrong units of a probe that no other wrong unit feeds, be it through units that the log does not list.
 
@@ -31,7 +28,6 @@ def first_wrong(universe: Universe, probe: UnitSet, wrong: UnitSet, right: UnitS
     return wrong & ~fed
 
 
-@lru_cache(maxsize=256)
 def unlisted_before(universe: Universe, probe: UnitSet, wrong: UnitSet, right: UnitSet) -> UnitSet:
     """The units that the log does not list and that lead to where wrong numbers begin: they may have begun there."""
     unknown = probe & ~wrong & ~right

@@ -37,6 +37,8 @@ class Oracle:
         self.masked: UnitSet = 0
         self._grown: dict[tuple[UnitSet, UnitSet], UnitSet] = {}
         self._settled: dict[UnitSet, Verdict | None] = {}
+        self._named: dict[UnitSet, UnitSet] = {}
+        self._unlisted: dict[UnitSet, UnitSet] = {}
         self.flaky = tuple(sorted((asked for asked in verdicts if self._disagree(verdicts[asked])), key=sort_key))
         self._answers_to_be_sure = LEAD if recheck or self.flaky else 1
         self.passing: list[UnitSet] = []
@@ -177,10 +179,12 @@ class Oracle:
         verdict = self.look(failing)
         if verdict is None:
             return 0
-        named = self._units((*verdict.hints.nodes, *verdict.hints.tensors)) & failing
-        if verdict.kind is not Kind.NUMERIC:
-            return named
-        return first_wrong(self.universe, failing, named, self._units(verdict.hints.right))
+        if failing not in self._named:
+            named = self._units((*verdict.hints.nodes, *verdict.hints.tensors)) & failing
+            if verdict.kind is Kind.NUMERIC:
+                named = first_wrong(self.universe, failing, named, self._units(verdict.hints.right))
+            self._named[failing] = named
+        return self._named[failing]
 
     def has_wrong_numbers(self, probe: UnitSet) -> bool:
         """Whether a probe compiles and computes other numbers than it should."""
@@ -192,8 +196,11 @@ class Oracle:
         verdict = self.look(failing)
         if verdict is None or verdict.kind is not Kind.NUMERIC:
             return 0
-        wrong = self._units(verdict.hints.tensors) & failing
-        return unlisted_before(self.universe, failing, wrong, self._units(verdict.hints.right))
+        if failing not in self._unlisted:
+            wrong = self._units(verdict.hints.tensors) & failing
+            right = self._units(verdict.hints.right)
+            self._unlisted[failing] = unlisted_before(self.universe, failing, wrong, right)
+        return self._unlisted[failing]
 
     def _units(self, names: Iterable[str]) -> UnitSet:
         index = self.universe.unit_by_name
