@@ -61,7 +61,8 @@ def seen_to_fail(universe: Universe, oracle: Oracle, suspects: Sequence[Suspect]
 def _named(universe: Universe, oracle: Oracle, failing: UnitSet) -> UnitSet:
     """What the log names: nodes, or an op of which the probe has one unit."""
     verdict = oracle.look(failing)
-    ops = verdict.hints.ops if verdict is not None else ()
+    # A table of tensors names no op that is refused.
+    ops = verdict.hints.ops if verdict is not None and not oracle.has_wrong_numbers(failing) else ()
     of_ops = (universe.units_by_op.get(op, 0) & failing for op in ops)
     return oracle.named_in(failing) | union(units for units in of_ops if size(units) == 1)
 
