@@ -1,5 +1,7 @@
 """The smallest compilers about which earlier versions said something false, and what is true of them."""
 
+import random
+
 import pytest
 
 from onnxbisect.diagnosis import Certainty, CertificateStatus, CulpritKind
@@ -220,3 +222,25 @@ def test_a_deterministic_compiler_is_not_said_to_contradict_itself(compiler):
     assert diagnosis.certificate.status is CertificateStatus.PROVEN
     assert diagnosis.certificate.unknown == ()
     assert diagnosis.flaky == ()
+
+
+def test_places_that_fail_where_they_stand_are_not_asked_again_for_what_passes_far_away():
+    """V0 is refused alone, and fine where V1 follows three steps later: in every other one of twenty contexts."""
+    chance = random.Random(1)
+    variants: list[int] = []
+    for block in range(20):
+        beside = [chance.randrange(2, 32) for _ in range(5)]
+        variants += [*beside[:3], 0, *beside[3:], 32 if block % 2 else 1]
+    numbers = {variant: number for number, variant in enumerate(sorted(set(variants)))}
+    graph = chain([numbers[variant] for variant in variants])
+    excused = {7 * block + 3: 0b1111 << 7 * block + 3 for block in range(0, 20, 2)}
+    places = {7 * block + 3 for block in range(20)}
+
+    def rule(units: UnitSet) -> bool:
+        return any(units >> at & 1 and excused.get(at, -1) & ~units for at in places)
+
+    one = World(graph, rule)
+    step = one.diagnose()
+    assert all_found(step) == {1 << at for at in places - set(excused)}
+    assert step.diagnosis.certificate.status is CertificateStatus.PROVEN
+    assert one.calls <= 60  # 85 where each was asked again after each that passed

@@ -12,7 +12,7 @@ from onnxbisect.diagnosis import (
     Evidence,
     NeedsContext,
 )
-from onnxbisect.search.confirm import REACH
+from onnxbisect.search.context import REACH
 from onnxbisect.search.oracle import Oracle
 from onnxbisect.search.pattern import alone
 from onnxbisect.search.places import seen_to_fail

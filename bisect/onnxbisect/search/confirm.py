@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from onnxbisect.search.context import (
     FEW_UNITS,
+    REACH,
     clusters,
     company,
     every_way,
@@ -18,10 +19,6 @@ from onnxbisect.search.places import is_named
 from onnxbisect.search.suspect import Suspect
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size
 from onnxbisect.universe import Universe
-
-#: How many steps of dataflow around a suspect are its context. GELU and attention written out lie within, and layer
-#: normalisation up to its last Add.
-REACH = 4
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,9 @@ from onnxbisect.search.suspect import Suspect
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, union
 from onnxbisect.universe import Universe
 
+#: How many steps of dataflow around a suspect are its context. GELU and attention written out lie within, and layer
+#: normalisation up to its last Add.
+REACH = 4
 #: Another suspect within so many steps may be what excuses one: they feed or consume each other, or the same unit.
 NEAR = 2
 #: So many groups of a suspect and others near it are asked, where it stands nowhere without them.
@@ -31,12 +34,16 @@ FEW_UNITS = 12
 _MOST_PLACES = 6
 
 
-def company(universe: Universe, unit: int, remainder: UnitSet) -> tuple[bool, bool, int]:
-    """Whether a unit has neighbours, all of them in the remainder; whether all that is near is there; how many are."""
+def company(universe: Universe, unit: int, remainder: UnitSet) -> tuple[bool, int, int]:
+    """How much of what is near a unit the remainder has.
+
+    Whether the unit has neighbours, all of them in the remainder; how many units within `NEAR` steps are not, as a
+    number of at most zero; how many neighbours are.
+    """
     around = universe.neighbours(1 << unit)
     near = universe.ball(1 << unit, NEAR) & ~(1 << unit)
     kept = around & remainder
-    return bool(around) and kept == around, is_subset(near, remainder), size(kept)
+    return bool(around) and kept == around, -size(near & ~remainder), size(kept)
 
 
 def place_with_most_company(universe: Universe, suspect: Suspect, remainder: UnitSet) -> int:
@@ -96,7 +103,7 @@ def clusters(
     kind: all of it, then its parts, since some of it may be fused and some to blame.
     """
     masked = union(other.everywhere for other in suspects if not other.capacity)
-    complete, undisturbed, _ = company(universe, lowest(suspect.units), remainder)
+    complete, lacking, _ = company(universe, lowest(suspect.units), remainder)
     chosen: list[UnitSet] = []
     for steps in (1,) if named else (1, PATTERN):
         kinds: dict[int, list[tuple[int, UnitSet]]] = {}
@@ -112,7 +119,7 @@ def clusters(
             chosen.append(cluster)
             if len(alike) >= _REPEATED and not named:
                 chosen += windows(universe, unit, masked, PATTERN, _MOST_WINDOWS)
-    if not undisturbed and not named:
+    if lacking and not named:
         singles = union(other.everywhere for other in suspects if other.single)
         chosen += windows(universe, lowest(suspect.units), singles, NEAR, FEW_NEAR)
     return [universe.ball(cluster, PATTERN, remainder | cluster) for cluster in dict.fromkeys(chosen)]
@@ -139,10 +146,10 @@ def _cluster(universe: Universe, units: UnitSet, masked: UnitSet, steps: int = P
 def every_way(universe: Universe, suspect: Suspect, suspects: Sequence[Suspect], remainder: UnitSet) -> list[UnitSet]:
     """All sorts of contexts of a suspect in a small model: what it is excused by is in one of them, if anything."""
     masked = union(other.everywhere for other in suspects if not other.capacity)
-    kinds: dict[tuple[int, int], UnitSet] = {}
+    kinds: dict[tuple[int, ...], UnitSet] = {}
     for place in suspect.occurrences:
         units = of(place)
-        kinds.setdefault((universe.ball(units, 1).bit_count(), _kind(universe, units)), units)
+        kinds.setdefault((size(universe.ball(units, 1)), *_neighbourhoods(universe, units)), units)
     found: list[UnitSet] = []
     for units in list(kinds.values())[:_MOST_PLACES]:
         found.append(remainder | units)
@@ -172,5 +179,5 @@ def _outwards(universe: Universe, units: UnitSet) -> list[int]:
     return order + list(members(universe.everything & ~reached))
 
 
-def _kind(universe: Universe, units: UnitSet) -> int:
-    return hash(tuple(sorted(universe.neighbourhoods[unit] for unit in members(units))))
+def _neighbourhoods(universe: Universe, units: UnitSet) -> list[int]:
+    return sorted(universe.neighbourhoods[unit] for unit in members(units))

@@ -7,7 +7,7 @@ the last passing set is the remainder itself; only an atom that is likelier to b
 from collections.abc import Sequence
 
 from onnxbisect.search.atoms import Atoms, units_of
-from onnxbisect.search.context import PATTERN
+from onnxbisect.search.context import PATTERN, REACH
 from onnxbisect.search.minimise import Minimiser
 from onnxbisect.search.oracle import Oracle, Question
 from onnxbisect.search.pattern import Occurrence, alone, apart, choices, joined, occurrences, representative
@@ -179,8 +179,11 @@ class Locator:
         return self._where_it_stands(atom, region, passing)
 
     def _where_it_stands(self, atom: Atom, region: UnitSet, passing: UnitSet) -> Suspect | None:
-        """One of the atom's units is asked with what passes."""
+        """One of the atom's units is asked with what passes, unless it failed with all of that that is near it."""
         one = 1 << lowest(atom.units)
+        near = self._universe.ball(one, REACH, passing | one)
+        if any(is_subset(near, failing) and is_subset(failing, passing | one) for failing in self._oracle.failing):
+            return self._alone_or_with(atom, region, passing)
         together = self._oracle.ask(passing | one, f"{self.atoms.say(atom)} where it stands")
         if together.failed:
             return self._alone_or_with(atom, region, passing)
