@@ -1,0 +1,8 @@
+"""Splits of a model: pieces for the NPU and for the host that run one after another and compute the same."""
+
+from onnxbisect.split.choose import SHARE
+from onnxbisect.split.manifest import FORMAT, Entry, Manifest
+from onnxbisect.split.schedule import Kind, Part, schedule
+from onnxbisect.split.write import Compile, split
+
+__all__ = ["FORMAT", "SHARE", "Compile", "Entry", "Kind", "Manifest", "Part", "schedule", "split"]

@@ -1,0 +1,81 @@
+"""The parts of a split, cut out of the model."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from onnxbisect.cut.cutter import Cutter
+from onnxbisect.cut.frame import Wishes
+from onnxbisect.cut.piece import Piece
+from onnxbisect.cut.wiring import read_wiring
+from onnxbisect.dressing import Dressing
+from onnxbisect.model.model import Model
+from onnxbisect.split.choose import choose
+from onnxbisect.split.crossing import Crossing, crossings
+from onnxbisect.split.flow import flow, needed
+from onnxbisect.split.schedule import Kind, Part
+from onnxbisect.split.work import total, work_of
+from onnxbisect.unitset import UnitSet, members, sort_key, union
+from onnxbisect.universe import Universe
+
+_PLAIN = Dressing()
+
+
+@dataclass(frozen=True, kw_only=True)
+class CutPart:
+    """A part as a stand-alone model. `seen`: exactly these units were seen to compile. `share`: of the model's work."""
+
+    kind: Kind
+    piece: Piece
+    seen: bool
+    share: float
+
+
+def cut_parts(
+    model: Model, passed: Sequence[UnitSet], share: float, dressing: Dressing
+) -> tuple[tuple[CutPart, ...], Mapping[str, Crossing]]:
+    """The parts in an order in which they run, and the tensors that cross between them; see `choose`.
+
+    Pieces for the NPU are as `dressing` says, less what changes outputs.
+    """
+    wiring = read_wiring(model)
+    universe = flow(model, wiring)
+    wanted = needed(model, wiring, universe)
+    work = work_of(model)
+    parts = tuple(_as_seen(universe, wanted, passed, choose(universe, wanted, passed, work, share)))
+    crossing = crossings(model, wiring, parts)
+    cutter = Cutter(model)
+    dressings = {Kind.HOST: _PLAIN, Kind.NPU: replace(dressing, covered=(), folds=True)}
+
+    def cut(part: Part) -> CutPart:
+        seen = part.kind is Kind.NPU and part.units in passed
+        made = (name for unit in members(part.units) for name in wiring.made[model.units[unit].node])
+        # what was seen to compile had all its ends; elsewhere an end that nobody takes is a transfer for nothing
+        wishes = None if seen else Wishes(inputs=(), outputs=tuple(name for name in made if name in crossing))
+        piece = cutter.cut(part.units, dressings[part.kind], wishes)
+        return CutPart(kind=part.kind, piece=piece, seen=seen, share=total(work, part.units) / float(work.sum()))
+
+    return tuple(map(cut, parts)), crossing
+
+
+def _as_seen(universe: Universe, needed: UnitSet, passed: Sequence[UnitSet], parts: Sequence[Part]) -> Iterator[Part]:
+    """NPU parts with the makers of known values that were there when they were seen to compile.
+
+    Nothing needs these units, but with them it is the very piece that the compiler took. A part stays as it is where
+    it was not seen to compile, or its makers take what is not there yet.
+    """
+    there = 0
+    for part in parts:
+        units = part.units
+        if part.kind is Kind.NPU:
+            fitting = (
+                seen
+                for seen in passed
+                if seen & needed == units and not seen & there and not _takes(universe, seen) & ~(seen | there)
+            )
+            units = min(fitting, key=sort_key, default=units)
+        there |= units
+        yield replace(part, units=units)
+
+
+def _takes(universe: Universe, units: UnitSet) -> UnitSet:
+    return union(universe.predecessors[unit] for unit in members(units))

@@ -1,0 +1,140 @@
+#!/usr/bin/env python3
+"""Run the pieces of a split model one after another, in onnxruntime. Needs numpy and onnxruntime, nothing else.
+
+    python run.py                              # random inputs
+    python run.py inputs.npz                   # keys are the names of the model's inputs
+    python run.py image=image.npy --out y.npz  # one file for one input; the rest is random
+    python run.py --compare model.onnx         # runs the whole model, too: are the outputs the same, bit for bit?
+
+`manifest.json` beside this file lists the pieces and their tensors. To run the NPU's pieces on the NPU, replace
+`run_on_npu`.
+"""
+
+import argparse
+import json
+import sys
+import zipfile
+from functools import cache
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import onnxruntime
+
+
+def run_on_npu(file: Path, inputs: dict[str, Any]) -> dict[str, Any]:
+    """Replace this: run what your compiler made of `file`; arrays go in and out by the names in that file."""
+    return run_on_host(file, inputs)
+
+
+def run_on_host(file: Path, inputs: dict[str, Any]) -> dict[str, Any]:
+    """Run a piece in onnxruntime on the CPU."""
+    runtime = session(file)
+    names = [output.name for output in runtime.get_outputs()]
+    return dict(zip(names, runtime.run(names, inputs), strict=True))
+
+
+def run(folder: Path, inputs: dict[str, Any], *, told: bool = False) -> dict[str, Any]:
+    """Run all pieces in `folder` on inputs of the model; its outputs. `told`: print a line for each piece."""
+    manifest = read_manifest(folder)
+    values = dict(inputs)
+    for piece in manifest["pieces"]:
+        began = perf_counter()
+        taken = {it["name"]: values[it["tensor"]] for it in piece["inputs"]}
+        made = (run_on_npu if piece["kind"] == "npu" else run_on_host)(folder / piece["file"], taken)
+        values.update((it["tensor"], made[it["name"]]) for it in piece["outputs"])
+        if told:
+            print(f"{piece['file']}  {(perf_counter() - began) * 1000:.1f} ms")
+    return {it["name"]: values[it["name"]] for it in manifest["outputs"]}
+
+
+@cache
+def session(file: Path) -> Any:
+    """A piece in onnxruntime. Optimisation would fuse other nodes in a piece than in the whole: other last bits."""
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.add_session_config_entry("session.disable_prepacking", "1")
+    options.log_severity_level = 3
+    return onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """What `manifest.json` says."""
+    manifest: dict[str, Any] = json.loads((folder / "manifest.json").read_text("utf-8"))
+    return manifest
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two results are the same to the last bit."""
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    if one is None or other is None:
+        return one is other
+    one, other = np.asarray(one), np.asarray(other)
+    if one.dtype != other.dtype or one.shape != other.shape:
+        return False
+    return bool((one == other).all()) if one.dtype == object else one.tobytes() == other.tobytes()
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description="Runs the pieces of a split model one after another.")
+    parser.add_argument("inputs", nargs="*", metavar="FILE.npz|NAME=FILE.npy", help="inputs; missing ones are random")
+    parser.add_argument("--out", type=Path, metavar="FILE.npz", default=Path("outputs.npz"), help="for the outputs")
+    parser.add_argument("--seed", type=int, default=0, help="of random inputs")
+    parser.add_argument("--compare", type=Path, metavar="MODEL.onnx", help="the whole model, to compare outputs with")
+    given = parser.parse_args()
+    folder = Path(__file__).resolve().parent
+    inputs = _inputs(read_manifest(folder)["inputs"], given.inputs, np.random.default_rng(given.seed))
+    outputs = run(folder, inputs, told=True)
+    _save(given.out, outputs)
+    for name, value in outputs.items():
+        print(f"{name!r}: {getattr(value, 'dtype', type(value).__name__)} {getattr(value, 'shape', '')}")
+    print(f"The outputs are in {given.out}.")
+    if given.compare is not None:
+        whole = run_on_host(given.compare, inputs)
+        different = [name for name, value in outputs.items() if not same(value, whole[name])]
+        if different:
+            sys.exit(f"Other than of the whole model: {', '.join(map(repr, different))}.")
+        print("The whole model gives the same outputs, bit for bit.")
+
+
+def _inputs(declared: list[dict[str, Any]], files: list[str], random: np.random.Generator) -> dict[str, Any]:
+    given: dict[str, Any] = {}
+    for text in files:
+        name, _, path = text.rpartition("=")
+        loaded = np.load(path, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            given[name or declared[0]["name"]] = loaded
+        else:
+            given.update(loaded)
+    unknown = given.keys() - {it["name"] for it in declared}
+    if unknown:
+        sys.exit(f"The model has no input {min(unknown)!r}; it has {', '.join(repr(it['name']) for it in declared)}.")
+    return {it["name"]: given[it["name"]] if it["name"] in given else _random(it, random) for it in declared}
+
+
+def _random(declared: dict[str, Any], random: np.random.Generator) -> Any:
+    """Floats from a normal distribution; integers 0 and 1, which are valid where integers index something."""
+    shape = declared["shape"]
+    if shape is None or None in shape or declared["dtype"] == "string":
+        sys.exit(f"Give a value for the input {declared['name']!r}.")
+    dtype = np.dtype(declared["dtype"])
+    return (random.normal(size=shape) if dtype.kind == "f" else random.integers(0, 2, size=shape)).astype(dtype)
+
+
+def _save(path: Path, arrays: dict[str, Any]) -> None:
+    """As numpy.savez does, which cannot take some names, such as 'file'."""
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, value in arrays.items():
+            several = enumerate(value) if isinstance(value, list) else ()
+            for key, array in {f"{name}[{number}]": it for number, it in several}.items() or [(name, value)]:
+                content = np.asarray(array)
+                with archive.open(f"{key}.npy", "w", force_zip64=True) as file:
+                    plain = content.astype(str) if content.dtype == object else content
+                    np.lib.format.write_array(file, plain, allow_pickle=False)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""Units of two kinds, NPU and host, as few pieces that run one after another."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from onnxbisect.unitset import UnitSet, members, of
+from onnxbisect.universe import Universe
+
+
+class Kind(StrEnum):
+    """Where a piece runs."""
+
+    HOST = "host"
+    NPU = "npu"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """Units that run together, in one place."""
+
+    kind: Kind
+    units: UnitSet
+
+
+def schedule(universe: Universe, npu: UnitSet, host: UnitSet) -> tuple[Part, ...]:
+    """The units of `npu` and of `host` as parts of alternating kind, in an order in which they can run.
+
+    No other order has fewer NPU parts, and of those that have as many none has fewer parts. A part depends on earlier
+    parts only, so each is convex. Units in neither set are left out. Linear in units and edges.
+    """
+    found = (_scheduled(universe, npu, host, first) for first in (0, 1))
+    return min(found, key=lambda parts: (sum(part.kind is Kind.NPU for part in parts), len(parts)))
+
+
+def _scheduled(universe: Universe, npu: UnitSet, host: UnitSet, first: int) -> tuple[Part, ...]:
+    """Each unit at the earliest step that its producers allow: even steps run on the host, odd ones on the NPU.
+
+    The last step is then the longest alternation of kinds on any path, and no order has fewer steps after `first`.
+    """
+    steps: list[int | None] = [None] * len(universe)
+    for unit in members(npu | host):
+        before = [steps[producer] for producer in members(universe.predecessors[unit])]
+        step = max((first, *(it for it in before if it is not None)))
+        steps[unit] = step + (step % 2 != (npu >> unit & 1))
+    for part in reversed(_connected(universe, steps)):
+        _delay(universe, part, steps)
+    taken: dict[int, list[int]] = {}
+    for unit, at in enumerate(steps):
+        if at is not None:
+            taken.setdefault(at, []).append(unit)
+    return tuple(Part(kind=Kind.NPU if at % 2 else Kind.HOST, units=of(taken[at])) for at in sorted(taken))
+
+
+def _connected(universe: Universe, steps: Sequence[int | None]) -> list[list[int]]:
+    """The weakly connected parts of each step, earlier steps first."""
+    leader = list(range(len(steps)))
+
+    def find(unit: int) -> int:
+        while leader[unit] != unit:
+            leader[unit] = leader[leader[unit]]
+            unit = leader[unit]
+        return unit
+
+    for unit, step in enumerate(steps):
+        for consumer in () if step is None else members(universe.successors[unit]):
+            if steps[consumer] == step:
+                leader[find(consumer)] = find(unit)
+    groups: dict[int, list[int]] = {}
+    for unit, step in enumerate(steps):
+        if step is not None:
+            groups.setdefault(find(unit), []).append(unit)
+    return sorted(groups.values(), key=lambda part: (steps[part[0]], part[0]))
+
+
+def _delay(universe: Universe, part: Sequence[int], steps: list[int | None]) -> None:
+    """Move a part to the step of its first consumer where that runs in the same place: fewer tensors cross."""
+    own = set(part)
+    latest = min(_steps_of(_consumers(universe, part) - own, steps), default=None)
+    here = steps[part[0]]
+    if latest is not None and here is not None and latest % 2 == here % 2:
+        for unit in part:
+            steps[unit] = latest
+
+
+def _consumers(universe: Universe, units: Iterable[int]) -> set[int]:
+    return {consumer for unit in units for consumer in members(universe.successors[unit])}
+
+
+def _steps_of(units: Iterable[int], steps: Sequence[int | None]) -> list[int]:
+    return [step for step in (steps[unit] for unit in units) if step is not None]

@@ -1,0 +1,169 @@
+"""Splitting a model into files: what the compiler takes for the NPU, the rest for the host, and what runs them."""
+
+import hashlib
+import os
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import onnx
+from onnx import TensorProto, helper
+
+from onnxbisect.cut.grow import runtime_dtype
+from onnxbisect.cut.write import write
+from onnxbisect.dressing import Dressing
+from onnxbisect.errors import OptionError
+from onnxbisect.model.model import Model
+from onnxbisect.split.choose import SHARE
+from onnxbisect.split.crossing import Crossing
+from onnxbisect.split.manifest import DataFile, Entry, Made, Manifest, Proof, Shape, Source, Taken, Value
+from onnxbisect.split.pieces import CutPart, cut_parts
+from onnxbisect.split.prove import prove
+from onnxbisect.split.schedule import Kind
+from onnxbisect.unitset import UnitSet, members
+from onnxbisect.verdict import Verdict
+
+MANIFEST, RUNNER = "manifest.json", "run.py"
+
+#: Asks the compiler about the file of a piece for the NPU.
+Compile = Callable[[Path], Verdict]
+
+
+def split(
+    model: Model,
+    passed: Sequence[UnitSet],
+    folder: Path,
+    *,
+    share: float = SHARE,
+    dressing: Dressing | None = None,
+    target: Mapping[str, Any] | None = None,
+    compile_piece: Compile | None = None,
+) -> Manifest:
+    """Write the model to `folder` as pieces, a manifest and a script that runs them; prove that they are the model.
+
+    `passed` are the sets of units that were seen to compile. `share` is the part of the NPU's work that may move to the
+    host so that fewer pieces remain. `dressing` is how the target wants its files; what changes numbers is left out.
+    `target` is named in the manifest. `compile_piece` is asked about every piece for the NPU.
+    The folder appears whole or not at all. Raises OptionError where it is there and not empty, and CutError where
+    nothing was seen to compile.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise OptionError(f"{folder} is there already. Remove it, or name another folder.")
+    parts, crossing = cut_parts(model, passed, share, dressing or Dressing())
+    unfinished = folder.with_name(f".{folder.name}.{os.getpid()}.part")
+    unfinished.mkdir(parents=True)
+    try:
+        manifest = _write(model, parts, crossing, unfinished)
+        manifest = replace(manifest, target=target, proof=prove(model, unfinished))
+        if compile_piece is not None:
+            asked = tuple(_asked(entry, unfinished, compile_piece) for entry in manifest.pieces)
+            manifest = replace(manifest, pieces=asked)
+        _put(manifest, unfinished)
+        unfinished.rename(folder)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+    return manifest
+
+
+def _write(model: Model, parts: Sequence[CutPart], crossing: Mapping[str, Crossing], folder: Path) -> Manifest:
+    files = [f"{number:02d}_{part.kind}.onnx" for number, part in enumerate(parts)]
+    entries = []
+    for file, part in zip(files, parts, strict=True):
+        write(part.piece, model, folder / file)
+        entries.append(_entry(model, part, folder / file, files, crossing))
+    manifest = Manifest(
+        model=Source(name=model.path.name, sha256=model.sha256),
+        target=None,
+        pieces=tuple(entries),
+        inputs=tuple(map(_value, model.proto.graph.input)),
+        outputs=tuple(map(_value, model.proto.graph.output)),
+        proof=Proof(proven=False, samples=0, runtime="", reason="the pieces were not run yet"),
+    )
+    (folder / RUNNER).write_bytes(resources.files("onnxbisect.split").joinpath("runner.py").read_bytes())
+    _put(manifest, folder)
+    return manifest
+
+
+def _put(manifest: Manifest, folder: Path) -> None:
+    (folder / MANIFEST).write_text(manifest.to_json(), "utf-8")
+
+
+def _entry(model: Model, part: CutPart, path: Path, files: Sequence[str], crossing: Mapping[str, Crossing]) -> Entry:
+    data = path.with_suffix(".data")
+    piece, graph = part.piece, part.piece.proto.graph
+    nodes = model.proto.graph.node
+    return Entry(
+        file=path.name,
+        kind=part.kind,
+        sha256=_sha256(path),
+        data=DataFile(file=data.name, sha256=_sha256(data)) if data.exists() else None,
+        compiled=part.seen if part.kind is Kind.NPU else None,
+        note=_note(part),
+        share=round(part.share, 6),
+        nodes=tuple(nodes[model.units[unit].node].name for unit in members(piece.units)),
+        inputs=tuple(_taken(value, piece.original(value.name), files, crossing) for value in graph.input),
+        outputs=tuple(_made(value, piece.original(value.name), files, crossing) for value in graph.output),
+    )
+
+
+def _note(part: CutPart) -> str:
+    if part.kind is Kind.HOST:
+        return ""
+    if part.seen:
+        return "Exactly these nodes were seen to compile."
+    return "These nodes were seen to compile as part of a larger piece, not by themselves."
+
+
+def _asked(entry: Entry, folder: Path, compile_piece: Compile) -> Entry:
+    if entry.kind is Kind.HOST:
+        return entry
+    verdict = compile_piece(folder / entry.file)
+    if verdict.passed:
+        return replace(entry, compiled=True, note="This file was compiled.")
+    if verdict.failed:
+        return replace(entry, compiled=False, note=f"This file was refused: {verdict.message}")
+    return replace(entry, note=f"{entry.note} Asked about this file, the compiler gave no answer: {verdict.message}")
+
+
+def _taken(value: onnx.ValueInfoProto, tensor: str, files: Sequence[str], crossing: Mapping[str, Crossing]) -> Taken:
+    maker = crossing[tensor].maker
+    source = None if maker is None else files[maker]
+    return Taken(name=value.name, tensor=tensor, dtype=_dtype(value.type), shape=_shape(value.type), source=source)
+
+
+def _made(value: onnx.ValueInfoProto, tensor: str, files: Sequence[str], crossing: Mapping[str, Crossing]) -> Made:
+    to = crossing.get(tensor, Crossing(maker=None, takers=(), output=False))
+    return Made(
+        name=value.name,
+        tensor=tensor,
+        dtype=_dtype(value.type),
+        shape=_shape(value.type),
+        readers=tuple(files[taker] for taker in to.takers),
+        output=to.output,
+    )
+
+
+def _value(value: onnx.ValueInfoProto) -> Value:
+    return Value(name=value.name, dtype=_dtype(value.type), shape=_shape(value.type))
+
+
+def _dtype(kind: onnx.TypeProto) -> str:
+    """As numpy calls it."""
+    dtype = kind.tensor_type.elem_type
+    if not kind.HasField("tensor_type") or not dtype:
+        return runtime_dtype(kind)
+    return "string" if dtype == TensorProto.STRING else str(helper.tensor_dtype_to_np_dtype(dtype))
+
+
+def _shape(kind: onnx.TypeProto) -> Shape | None:
+    if not kind.HasField("tensor_type") or not kind.tensor_type.HasField("shape"):
+        return None
+    return tuple(dim.dim_value if dim.HasField("dim_value") else None for dim in kind.tensor_type.shape.dim)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
