@@ -1,7 +1,9 @@
 """The parts of a split, cut out of the model."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+
+import onnx
 
 from onnxbisect.cut.cutter import Cutter
 from onnxbisect.cut.frame import Wishes
@@ -52,6 +54,8 @@ def cut_parts(
         # what was seen to compile had all its ends; elsewhere an end that nobody takes is a transfer for nothing
         wishes = None if seen else Wishes(inputs=(), outputs=tuple(name for name in made if name in crossing))
         piece = cutter.cut(part.units, dressings[part.kind], wishes)
+        if part.kind is Kind.HOST:
+            _loosen(piece.proto.graph, model.data_dependent)
         return CutPart(kind=part.kind, piece=piece, seen=seen, share=total(work, part.units) / float(work.sum()))
 
     return tuple(map(cut, parts)), crossing
@@ -79,3 +83,11 @@ def _as_seen(universe: Universe, needed: UnitSet, passed: Sequence[UnitSet], par
 
 def _takes(universe: Universe, units: UnitSet) -> UnitSet:
     return union(universe.predecessors[unit] for unit in members(units))
+
+
+def _loosen(graph: onnx.GraphProto, tensors: Collection[str]) -> None:
+    """Leave dimensions open that depend on values, as behind NonZero: those of intake are of one run."""
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        if value.name in tensors:
+            for dim in value.type.tensor_type.shape.dim:
+                dim.Clear()
