@@ -152,6 +152,15 @@ def access(backend: Backend) -> Access:
     return found if isinstance(found, Access) else Access()
 
 
+def products(backend: Backend) -> tuple[str, ...]:
+    """Globs of the files that a pass leaves for the device, relative to the work directory (`Outcome.artifacts`).
+
+    What the backend's attribute `products` says; of one that has none, all files that it wrote.
+    """
+    found = getattr(backend, "products", ())
+    return tuple(found) if isinstance(found, tuple) and found else ("*",)
+
+
 class BackendFactory(Protocol):
     """Makes a backend from the user's `--option key=value` pairs; raises OptionError naming the nearest key."""
 

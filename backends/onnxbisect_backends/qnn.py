@@ -101,6 +101,7 @@ class QnnBackend:
 
     name = "qnn"
     isolated = True
+    products = ("context*",)
     Options = Options
 
     def __init__(self, options: dict[str, str]) -> None:

@@ -101,6 +101,7 @@ class RknnBackend:
 
     name = "rknn"
     isolated = True
+    products = ("out.rknn",)
     Options = Options
 
     def __init__(self, options: dict[str, str]) -> None:

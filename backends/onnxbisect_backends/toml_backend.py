@@ -89,6 +89,11 @@ class TomlBackend:
             programs=tuple(filter(None, found)), reads=(self._path.parent, *named, *listed(env)), network=it.network
         )
 
+    @property
+    def products(self) -> tuple[str, ...]:
+        """What a pass must leave, and what else the command wrote to `{out}`."""
+        return (*self._definition.success.files, "out*")
+
     def describe(self) -> Description:
         """Asks the tool for its version where the file says how; raises BackendUnusableError where it fails."""
         it = self._definition

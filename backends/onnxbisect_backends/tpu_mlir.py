@@ -124,6 +124,11 @@ class TpuMlirBackend:
         return Access(reads=(*named, *([self._home] if self._home else [])))
 
     @property
+    def products(self) -> tuple[str, ...]:
+        """What runs on the processor, or without one the MLIR file."""
+        return (self._result,)
+
+    @property
     def options(self) -> dict[str, Any]:
         """The effective options: those that change anything."""
         idle = {name for name, value in self._options.model_dump().items() if value == ""} - {"quantize"}

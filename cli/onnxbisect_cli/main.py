@@ -250,6 +250,67 @@ def compare_outputs_command(
     raise typer.Exit(output_comparison.run(request, form))
 
 
+@app.command("split", context_settings={"allow_interspersed_args": True})
+def split_command(
+    model: ModelPath,
+    report: Annotated[
+        Path, typer.Option("--report", "-r", metavar="REPORT.json", help="That of 'run --out DIR', or its folder.")
+    ],
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="-- COMMAND", show_default=False, help="The compiler, as for run: compiles the pieces."),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", metavar="DIR", help="Write DIR/split; the report's folder if not given."),
+    ] = None,
+    share: Annotated[
+        float | None,
+        typer.Option(
+            "--host-share",
+            min=0,
+            max=1,
+            metavar="SHARE",
+            help="How much of the NPU's work may move to the host so that fewer pieces remain; 0.1 if not given.",
+        ),
+    ] = None,
+    backend: Annotated[
+        str | None,
+        typer.Option(
+            "--backend", "-b", metavar="NAME|FILE.toml", help="The compiler of the report: compiles the NPU's pieces."
+        ),
+    ] = None,
+    option: Annotated[
+        list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="An option of the backend; repeatable.")
+    ] = None,
+    input_shape: InputShapes = None,
+    timeout: Annotated[
+        float | None, typer.Option("--timeout", min=0.001, metavar="SECONDS", help="Kill one compile after so long.")
+    ] = None,
+    calibration: Annotated[
+        Path | None, typer.Option("--calibration", metavar="PATH", help="Samples of the model's inputs, as for run.")
+    ] = None,
+) -> None:
+    """Write MODEL as pieces for the NPU and for the host, with a script that runs them, and prove that they compute
+    the same. Exit status: 0 proven, 1 not proven or a piece was refused, 2 bad input.
+    """
+    from onnxbisect_cli import split_model
+
+    request = split_model.Request(
+        model=model,
+        report=report,
+        out=out,
+        input_shapes=arguments.shapes(input_shape or ()),
+        share=share,
+        backend=backend,
+        command=tuple(command or ()),
+        options=arguments.key_values(option or (), "--option"),
+        seconds=timeout,
+        calibration=calibration,
+    )
+    raise typer.Exit(split_model.run(request))
+
+
 @app.command("report")
 def report_command(
     report: Annotated[Path, typer.Argument(metavar="REPORT.json", help="A report.json, or the folder it is in.")],

@@ -4,6 +4,7 @@ import hashlib
 import json
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -219,17 +220,18 @@ def test_only_exactly_what_was_seen_is_called_compiled(tmp_path: Path) -> None:
     first = of([0, 1])
     manifest = split(model, [rest, first], tmp_path / "split")
     assert [piece.compiled for piece in manifest.pieces] == [True, None, False]
-    assert not manifest.compiled
+    assert not manifest.refused
     assert "not by themselves" in manifest.pieces[2].note
     known = split(model, [rest, first, of([3, 4])], tmp_path / "known")
-    assert known.compiled
+    assert [piece.compiled for piece in known.pieces] == [True, None, True]
 
 
 def test_what_a_hook_says_of_the_pieces_is_on_record(tmp_path: Path) -> None:
     model = read(tmp_path, MIDDLE)
     asked: list[str] = []
 
-    def compile_piece(file: Path) -> Verdict:
+    def compile_piece(file: Path, renamed: Mapping[str, str]) -> Verdict:
+        assert not renamed
         onnx.checker.check_model(file)
         asked.append(file.name)
         if len(asked) == 1:
@@ -240,6 +242,7 @@ def test_what_a_hook_says_of_the_pieces_is_on_record(tmp_path: Path) -> None:
     manifest = split(model, without(model, "Sin"), folder, compile_piece=compile_piece)
     assert asked == ["00_npu.onnx", "02_npu.onnx"]
     assert [piece.compiled for piece in manifest.pieces] == [True, None, False]
+    assert manifest.refused
     assert json.loads((folder / "manifest.json").read_text())["pieces"][2]["note"].endswith("no Tanh today")
 
 
@@ -247,7 +250,7 @@ def test_a_hook_without_an_answer_changes_nothing(tmp_path: Path) -> None:
     model = read(tmp_path, MIDDLE)
     no_answer = Verdict(status=Status.UNRESOLVED, message="no licence")
     passed = [*without(model, "Sin"), of([0, 1])]
-    manifest = split(model, passed, tmp_path / "split", compile_piece=lambda _: no_answer)
+    manifest = split(model, passed, tmp_path / "split", compile_piece=lambda *_: no_answer)
     assert [piece.compiled for piece in manifest.pieces] == [True, None, False]
     assert all("no licence" in piece.note for piece in manifest.pieces if piece.compiled is not None)
 

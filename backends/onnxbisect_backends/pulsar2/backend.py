@@ -52,6 +52,7 @@ class Pulsar2Backend:
     """Axera's pulsar2 for AX650, AX620E, AX615, AX637, M76H and M57: quantises and compiles."""
 
     name = "pulsar2"
+    products = (str(_RESULT),)
 
     @staticmethod
     def known_options() -> tuple[OptionHelp, ...]:

@@ -58,7 +58,8 @@ class DataFile:
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """One piece. `compiled` is None for a piece of the host; `note` says how it is known, or why not.
+    """One piece. `compiled`: exactly this piece is known to compile; None for a piece of the host. `refused`: this
+    file was compiled, and failed. `note` says how either is known.
 
     `share` is the piece's part of the model's estimated work. `nodes` are without Constants.
     """
@@ -68,6 +69,7 @@ class Entry:
     sha256: str
     data: DataFile | None
     compiled: bool | None
+    refused: bool
     note: str
     share: float
     nodes: tuple[str, ...]
@@ -109,6 +111,6 @@ class Manifest:
         return json.dumps({"format": FORMAT, **asdict(self)}, indent=1) + "\n"
 
     @property
-    def compiled(self) -> bool:
-        """Whether every piece for the NPU is known to compile."""
-        return all(piece.compiled for piece in self.pieces if piece.kind is Kind.NPU)
+    def refused(self) -> bool:
+        """Whether a piece for the NPU was refused."""
+        return any(piece.refused for piece in self.pieces)

@@ -28,8 +28,8 @@ from onnxbisect.verdict import Verdict
 
 MANIFEST, RUNNER = "manifest.json", "run.py"
 
-#: Asks the compiler about the file of a piece for the NPU.
-Compile = Callable[[Path], Verdict]
+#: Asks the compiler about the file of a piece for the NPU, given the names in it that are not the model's.
+Compile = Callable[[Path, Mapping[str, str]], Verdict]
 
 
 def split(
@@ -101,6 +101,7 @@ def _entry(model: Model, part: CutPart, path: Path, files: Sequence[str], crossi
         sha256=_sha256(path),
         data=DataFile(file=data.name, sha256=_sha256(data)) if data.exists() else None,
         compiled=part.seen if part.kind is Kind.NPU else None,
+        refused=False,
         note=_note(part),
         share=round(part.share, 6),
         nodes=tuple(nodes[model.units[unit].node].name for unit in members(piece.units)),
@@ -120,11 +121,13 @@ def _note(part: CutPart) -> str:
 def _asked(entry: Entry, folder: Path, compile_piece: Compile) -> Entry:
     if entry.kind is Kind.HOST:
         return entry
-    verdict = compile_piece(folder / entry.file)
+    names = [*((it.name, it.tensor) for it in entry.inputs), *((it.name, it.tensor) for it in entry.outputs)]
+    renamed = {name: tensor for name, tensor in names if name != tensor}
+    verdict = compile_piece(folder / entry.file, renamed)
     if verdict.passed:
         return replace(entry, compiled=True, note="This file was compiled.")
     if verdict.failed:
-        return replace(entry, compiled=False, note=f"This file was refused: {verdict.message}")
+        return replace(entry, compiled=False, refused=True, note=f"This file was refused: {verdict.message}")
     return replace(entry, note=f"{entry.note} Asked about this file, the compiler gave no answer: {verdict.message}")
 
 

@@ -1,0 +1,165 @@
+"""`onnx-bisect split`: the model as pieces for the NPU and for the host, from a report that knows what compiles."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from onnxbisect.errors import BackendUnusableError, OptionError
+from onnxbisect.model import Model
+from onnxbisect.model.wording import some
+from onnxbisect.report import words
+from onnxbisect.report.ranges import chosen
+from onnxbisect.report.text import clean, plural
+from onnxbisect.split import RUNNER, SHARE, Entry, Kind, Manifest, split
+from onnxbisect.unitset import UnitSet, of
+from onnxbisect.verdict import Status
+from onnxbisect_backends import registry
+from onnxbisect_backends.command import CommandBackend
+from onnxbisect_backends.contract import Backend, Limits
+from onnxbisect_backends.probing.inquiry import Inquiry, inquire
+from onnxbisect_backends.probing.intake import Intake
+from onnxbisect_backends.probing.piece_compiler import COMPILED, PieceCompiler
+from onnxbisect_backends.working_folder import working_folder
+from onnxbisect_cli import reports, table
+
+#: The folder of a split, in that of `--out`.
+FOLDER = "split"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What the user asks for. `backend` or `command` compile the NPU's pieces; without, none is compiled."""
+
+    model: Path
+    report: Path
+    out: Path | None = None
+    input_shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    share: float | None = None
+    backend: str | None = None
+    command: Sequence[str] = ()
+    options: Mapping[str, str] = field(default_factory=dict)
+    seconds: float | None = None
+    calibration: Path | None = None
+
+
+def run(request: Request) -> int:
+    """Write the split and show it; exit status, 1 where it is not proven or the compiler refused a piece."""
+    report = reports.read(request.report)
+    backend = _backend(request, report)
+    intake = Intake(request.model, request.input_shapes)
+    passed = _passed(report, intake.model, request.report)
+    if intake.model.unbound:
+        raise OptionError(f"Bind the dynamic dimensions of {some(intake.model.unbound)} with --input-shape.")
+    folder = (request.out or (request.report if request.report.is_dir() else request.report.parent)) / FOLDER
+    inquiry = None if backend is None else inquire(intake, backend, request.calibration)
+    with working_folder() as scratch:
+        manifest = split(
+            intake.model,
+            passed,
+            folder,
+            share=SHARE if request.share is None else request.share,
+            dressing=None if inquiry is None else inquiry.description.dressing,
+            target=report["target"],
+            compile_piece=None
+            if backend is None or inquiry is None
+            else _compiler(backend, inquiry, scratch, request.seconds),
+        )
+    _show(manifest, folder, report, asked=backend is not None)
+    return 1 if manifest.refused or not manifest.proof.proven else 0
+
+
+def _backend(request: Request, report: Mapping[str, Any]) -> Backend | None:
+    """What compiles the pieces: the very target of the report."""
+    if request.command:
+        if request.backend is not None or request.options:
+            raise OptionError("A command after '--' is the backend itself: leave --backend and --option out.")
+        backend: Backend = CommandBackend(request.command)
+    elif request.backend is not None:
+        backend = registry.make(request.backend, dict(request.options))
+    elif request.options:
+        raise OptionError("--option is for a backend: name it with --backend.")
+    else:
+        return None
+    same = backend.name == report["target"]["backend"] and _plain(backend.options) == report["target"]["options"]
+    if not same:
+        raise OptionError(f"The report is of another target: {words.target(report)}. Name that one, or none.")
+    if complaint := backend.check():
+        raise BackendUnusableError(complaint)
+    return backend
+
+
+def _plain(options: Mapping[str, Any]) -> object:
+    """As a report has them once it is read from its file."""
+    return json.loads(json.dumps(options))
+
+
+def _compiler(backend: Backend, inquiry: Inquiry, scratch: Path, seconds: float | None) -> PieceCompiler:
+    return PieceCompiler(
+        backend=backend,
+        folder=scratch,
+        limits=Limits() if seconds is None else Limits(seconds=seconds),
+        samples=None if inquiry.samples is None else inquiry.samples.write,
+    )
+
+
+def _passed(report: Mapping[str, Any], model: Model, path: Path) -> list[UnitSet]:
+    """The sets of units that compiled whenever they were asked; OptionError where the report is of no use for this."""
+    about = report["model"]
+    if about["sha256"] != model.sha256:
+        raise OptionError(
+            f"{path} is the report of another model, {about['name']} ({about['sha256'][:12]}…); "
+            f"{model.path.name} is {model.sha256[:12]}…. Run the diagnosis of this one."
+        )
+    if report["verdict"] == Status.PASS:
+        raise OptionError(f"{about['name']} compiles as a whole: there is nothing to split.")
+    verdicts: dict[UnitSet, set[str]] = {}
+    for probe in report["probes"]:
+        units = of(chosen(probe["units"], len(model.units)))
+        verdicts.setdefault(units, set()).add(probe["verdict"])
+    return [units for units, seen in verdicts.items() if Status.PASS in seen and Status.FAIL not in seen]
+
+
+def _show(manifest: Manifest, folder: Path, report: Mapping[str, Any], *, asked: bool) -> None:
+    counts = [sum(piece.kind is kind for piece in manifest.pieces) for kind in (Kind.NPU, Kind.HOST)]
+    on_npu = sum(piece.share for piece in manifest.pieces if piece.kind is Kind.NPU)
+    print(clean(f"{manifest.model.name}, split for {words.target(report)}"))
+    print(
+        f"  {plural(counts[0], 'piece')} for the NPU with {on_npu:.1%} of the work, {counts[1]} for the host, "
+        f"{plural(len(manifest.pieces) - 1, 'transfer')}"
+    )
+    print(f"  {_proof(manifest)}")
+    print()
+    table.show(("file", "nodes", "work", "in", "out", "compiles"), map(_row, manifest.pieces))
+    print()
+    for sentence in _to_do(manifest, folder, asked=asked):
+        print(clean(sentence))
+
+
+def _proof(manifest: Manifest) -> str:
+    proof = manifest.proof
+    if not proof.proven:
+        return clean(f"not proven: {proof.reason}")
+    samples = plural(proof.samples, "sample")
+    return f"proven: one after the other they give the model's outputs, bit for bit ({samples}, {proof.runtime})"
+
+
+def _row(piece: Entry) -> tuple[str, ...]:
+    compiles = "" if piece.compiled is None else "no" if piece.refused else "yes" if piece.compiled else "not known"
+    size = (str(len(piece.nodes)), f"{piece.share:.1%}", str(len(piece.inputs)), str(len(piece.outputs)))
+    return (piece.file, *size, compiles)
+
+
+def _to_do(manifest: Manifest, folder: Path, *, asked: bool) -> Iterator[str]:
+    notes: dict[str, list[str]] = {}
+    for piece in manifest.pieces:
+        if piece.compiled is False:
+            notes.setdefault(piece.note, []).append(piece.file)
+    for note, files in notes.items():
+        yield f"{', '.join(files)}: {note}"
+    if notes and not asked:
+        yield "Name the compiler as for run (--backend, --option, or a command after '--') to compile each piece."
+    if (folder / COMPILED).is_dir():
+        yield f"What the compiler made of the pieces is in {folder / COMPILED}."
+    yield f"python {folder / RUNNER} runs them in onnxruntime; replace its function run_on_npu by your NPU's runtime."
