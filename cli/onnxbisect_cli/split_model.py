@@ -1,10 +1,11 @@
 """`onnx-bisect split`: the model as pieces for the NPU and for the host, from a report that knows what compiles."""
 
 import json
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from onnxbisect.errors import BackendUnusableError, OptionError
 from onnxbisect.model import Model
@@ -18,11 +19,13 @@ from onnxbisect.verdict import Status
 from onnxbisect_backends import registry
 from onnxbisect_backends.command import CommandBackend
 from onnxbisect_backends.contract import Backend, Limits
-from onnxbisect_backends.probing.inquiry import Inquiry, inquire
+from onnxbisect_backends.probing.inquiry import inquire
 from onnxbisect_backends.probing.intake import Intake
 from onnxbisect_backends.probing.piece_compiler import COMPILED, PieceCompiler
+from onnxbisect_backends.process import kill_running
 from onnxbisect_backends.working_folder import working_folder
 from onnxbisect_cli import reports, table
+from onnxbisect_cli.signals import stopping
 
 #: The folder of a split, in that of `--out`.
 FOLDER = "split"
@@ -53,21 +56,50 @@ def run(request: Request) -> int:
     if intake.model.unbound:
         raise OptionError(f"Bind the dynamic dimensions of {some(intake.model.unbound)} with --input-shape.")
     folder = (request.out or (request.report if request.report.is_dir() else request.report.parent)) / FOLDER
-    inquiry = None if backend is None else inquire(intake, backend, request.calibration)
+    with stopping(_stop) as interruption:
+        try:
+            manifest = _split(request, intake, passed, folder, backend, report)
+        except KeyboardInterrupt:
+            print("onnx-bisect: interrupted; nothing was written.", file=sys.stderr)
+            return interruption.exit_code
+    _show(manifest, folder, report, asked=backend is not None)
+    return 1 if manifest.refused or not manifest.proof.proven else 0
+
+
+def _stop() -> NoReturn:
+    kill_running()
+    raise KeyboardInterrupt
+
+
+def _split(
+    request: Request,
+    intake: Intake,
+    passed: Sequence[UnitSet],
+    folder: Path,
+    backend: Backend | None,
+    report: Mapping[str, Any],
+) -> Manifest:
+    share = SHARE if request.share is None else request.share
+    if backend is None:
+        return split(intake.model, passed, folder, share=share, target=report["target"])
+    inquiry = inquire(intake, backend, request.calibration)
     with working_folder() as scratch:
-        manifest = split(
+        compiler = PieceCompiler(
+            backend=backend,
+            folder=scratch,
+            limits=Limits() if request.seconds is None else Limits(seconds=request.seconds),
+            samples=None if inquiry.samples is None else inquiry.samples.write,
+        )
+        dressing = inquiry.description.dressing
+        return split(
             intake.model,
             passed,
             folder,
-            share=SHARE if request.share is None else request.share,
-            dressing=None if inquiry is None else inquiry.description.dressing,
+            share=share,
+            dressing=dressing,
             target=report["target"],
-            compile_piece=None
-            if backend is None or inquiry is None
-            else _compiler(backend, inquiry, scratch, request.seconds),
+            compile_piece=compiler,
         )
-    _show(manifest, folder, report, asked=backend is not None)
-    return 1 if manifest.refused or not manifest.proof.proven else 0
 
 
 def _backend(request: Request, report: Mapping[str, Any]) -> Backend | None:
@@ -95,15 +127,6 @@ def _plain(options: Mapping[str, Any]) -> object:
     return json.loads(json.dumps(options))
 
 
-def _compiler(backend: Backend, inquiry: Inquiry, scratch: Path, seconds: float | None) -> PieceCompiler:
-    return PieceCompiler(
-        backend=backend,
-        folder=scratch,
-        limits=Limits() if seconds is None else Limits(seconds=seconds),
-        samples=None if inquiry.samples is None else inquiry.samples.write,
-    )
-
-
 def _passed(report: Mapping[str, Any], model: Model, path: Path) -> list[UnitSet]:
     """The sets of units that compiled whenever they were asked; OptionError where the report is of no use for this."""
     about = report["model"]
@@ -114,10 +137,16 @@ def _passed(report: Mapping[str, Any], model: Model, path: Path) -> list[UnitSet
         )
     if report["verdict"] == Status.PASS:
         raise OptionError(f"{about['name']} compiles as a whole: there is nothing to split.")
+    names = [model.proto.graph.node[unit.node].name for unit in model.units]
     verdicts: dict[UnitSet, set[str]] = {}
-    for probe in report["probes"]:
-        units = of(chosen(probe["units"], len(model.units)))
-        verdicts.setdefault(units, set()).add(probe["verdict"])
+    try:
+        agrees = report["units"]["names"] == names
+        for probe in report["probes"]:
+            verdicts.setdefault(of(chosen(probe["units"], len(names))), set()).add(probe["verdict"])
+    except (AttributeError, KeyError, TypeError, ValueError):
+        agrees = False
+    if not agrees:
+        raise OptionError(f"{path} is damaged, or of another version of onnx-bisect. Run the diagnosis again.")
     return [units for units, seen in verdicts.items() if Status.PASS in seen and Status.FAIL not in seen]
 
 
