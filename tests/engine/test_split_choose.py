@@ -1,5 +1,7 @@
 """Which units are left to the NPU: what compiled together, and few pieces of it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -105,6 +107,20 @@ def test_a_model_of_which_nothing_compiles_is_refused():
         choose(universe, universe.everything, [], even(universe))
 
 
+def test_what_cannot_take_what_the_host_makes_is_on_the_host_too():
+    # 2 needs 1 beside it: the target takes no input of that dtype
+    universe = replace(line(6), needs={2: of([1])})
+    parts = choose(universe, universe.everything, without(universe, 1), even(universe), share=0)
+    assert told(parts) == [("npu", [0]), ("host", [1, 2]), ("npu", [3, 4, 5])]
+
+
+def test_what_was_seen_to_compile_needs_no_more():
+    universe = replace(line(6), needs={2: of([1])})
+    passed = [*without(universe, 1), of([2, 3, 4, 5])]
+    parts = choose(universe, universe.everything, passed, even(universe), share=0)
+    assert told(parts) == [("npu", [0]), ("host", [1]), ("npu", [2, 3, 4, 5])]
+
+
 @st.composite
 def situations(draw: st.DrawFn) -> tuple[Universe, list[UnitSet], Work, float]:
     universe, one = draw(graphs())
@@ -112,6 +128,21 @@ def situations(draw: st.DrawFn) -> tuple[Universe, list[UnitSet], Work, float]:
     others = draw(st.lists(st.integers(1, universe.everything), max_size=3))
     work = np.array(draw(st.lists(st.integers(1, 50), min_size=count, max_size=count)), np.float64)
     return universe, [one or 1, *others], work, draw(st.sampled_from([0.0, 0.1, 0.5, 1.0]))
+
+
+@given(situations(), st.data())
+def test_parts_have_what_they_need_or_were_seen_without(situation, data):
+    universe, passed, work, share = situation
+    makers = {unit: data.draw(st.integers(0, universe.predecessors[unit])) for unit in range(len(universe))}
+    needs = {unit: makers[unit] & universe.predecessors[unit] for unit in makers}
+    try:
+        parts = choose(replace(universe, needs=needs), universe.everything, passed, work, share)
+    except CutError:
+        return
+    demand_runnable(universe, parts)
+    for part in parts:
+        if part.kind is Kind.NPU and part.units not in passed:
+            assert is_subset(union(needs[unit] for unit in members(part.units)), part.units)
 
 
 @given(situations())

@@ -67,6 +67,16 @@ folded (float[2,3] x) => (float[2,3] y) {
   y = Mul(b, m)
 }"""
 
+#: A mask of booleans goes from Greater to Where.
+MASK = """<ir_version: 8, opset_import: ["": 17]>
+mask (float[2,3] x) => (float[2,3] y) {
+  a = Sigmoid(x)
+  m = Greater(a, x)
+  n = Not(m)
+  w = Where(n, a, x)
+  y = Tanh(w)
+}"""
+
 DATA_DEPENDENT = """<ir_version: 8, opset_import: ["": 17]>
 found (float[2,3] x) => (float[n] y) {
   p = Tanh(x)
@@ -338,6 +348,16 @@ def test_names_as_the_target_wants_them_and_the_models_beside(tmp_path: Path) ->
     assert [(it.name, it.tensor) for it in host.inputs] == [("/net:b", "/net:b")]
     assert manifest.proof.proven
     demand_same(model, tmp_path / "split")
+
+
+def test_the_npu_gets_no_dtypes_that_it_does_not_take(tmp_path: Path) -> None:
+    model = read(tmp_path, MASK)
+    floats = Dressing(input_dtypes=frozenset({"float"}))
+    for dressing, host in ((Dressing(), ["make_m"]), (floats, ["make_m", "make_n", "make_w"])):
+        folder = tmp_path / f"{len(host)}"
+        manifest = split(model, without(model, "Greater"), folder, share=0, dressing=dressing)
+        assert [list(piece.nodes) for piece in manifest.pieces if piece.kind == "host"] == [host]
+        demand_same(model, folder)
 
 
 def test_branches_and_functions_come_along(tmp_path: Path) -> None:

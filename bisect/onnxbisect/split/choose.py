@@ -1,12 +1,12 @@
 """Which units run on the NPU: what was seen to compile together, less what is cheaper to leave to the host."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 
 from onnxbisect.errors import CutError
 from onnxbisect.split.flow import ancestors, descendants
 from onnxbisect.split.schedule import Kind, Part, schedule
 from onnxbisect.split.work import Work, total
-from onnxbisect.unitset import UnitSet, is_subset, members, size, union
+from onnxbisect.unitset import UnitSet, is_subset, members, of, size, union
 from onnxbisect.universe import Universe
 
 #: How much of the NPU's work may move to the host so that fewer pieces remain.
@@ -20,22 +20,25 @@ def choose(
 ) -> tuple[Part, ...]:
     """The units of `needed` as parts of alternating kind, in an order in which they can run.
 
-    `passed` are the sets of units that were seen to compile; the NPU's units are all of one of them. Of the orders
-    found that leave the NPU all but `share` of the most work that it can have, this is one with the fewest NPU parts,
-    then the fewest parts, then the most NPU parts that were seen to compile as they are, then the most work on the NPU.
-    Raises CutError where nothing that is needed was seen to compile.
+    `passed` are the sets of units that were seen to compile; the NPU's units are all of one of them, and in one part
+    with what they need (`Universe.needs`) unless the part was seen to compile without. Of the orders found that leave
+    the NPU all but `share` of the most work that it can have, this is one with the fewest NPU parts, then the fewest
+    parts, then the most NPU parts that were seen to compile as they are, then the most work on the NPU. Raises CutError
+    where nothing that is needed was seen to compile.
     """
     probes = _largest(passed, needed)
-    if not probes:
+    seen = frozenset(units & needed for units in passed)
+    most = max((_weight(_settled(universe, needed, probe, seen), work) for probe in probes), default=0.0)
+    if not most:
         raise CutError("None of the nodes that the outputs need was seen to compile: there is nothing for the NPU.")
-    least = (1 - share) * max(total(work, probe) for probe in probes)
-    seen = {units & needed for units in passed}
+    least = (1 - share) * most
 
     def cost(parts: tuple[Part, ...]) -> tuple[float, ...]:
-        npu = [part.units for part in parts if part.kind is Kind.NPU]
-        return len(npu), len(parts), -sum(units in seen for units in npu), -total(work, union(npu))
+        npu = _on_npu(parts)
+        return len(npu), len(parts), -sum(units in seen for units in npu), -_weight(parts, work)
 
-    return min((parts for probe in probes for parts in _orders(universe, needed, probe, work, least)), key=cost)
+    orders = (parts for probe in probes for parts in _orders(universe, needed, probe, seen, work, least))
+    return min(orders, key=cost)
 
 
 def _largest(passed: Sequence[UnitSet], needed: UnitSet) -> list[UnitSet]:
@@ -47,18 +50,42 @@ def _largest(passed: Sequence[UnitSet], needed: UnitSet) -> list[UnitSet]:
     return found
 
 
-def _orders(universe: Universe, needed: UnitSet, npu: UnitSet, work: Work, least: float) -> Iterator[tuple[Part, ...]]:
+def _orders(
+    universe: Universe, needed: UnitSet, npu: UnitSet, seen: Container[UnitSet], work: Work, least: float
+) -> Iterator[tuple[Part, ...]]:
     """Orders in which the NPU has units of `npu` only, and at least so much work."""
-    host = needed & ~npu
-    for on_host in (host, *_ends(universe, needed, host, work)):
-        left = needed & ~on_host
-        while left and total(work, left) >= least:
-            parts = schedule(universe, left, needed & ~left)
+    for on_host in (0, *_ends(universe, needed, needed & ~npu, work)):
+        parts = _settled(universe, needed, npu & ~on_host, seen)
+        while (weight := _weight(parts, work)) and weight >= least:
             yield parts
-            spare = _smallest(parts, work, total(work, left) - least)
+            spare = _smallest(parts, work, weight - least)
             if not spare:
                 break
-            left &= ~spare
+            parts = _settled(universe, needed, union(_on_npu(parts)) & ~spare, seen)
+
+
+def _settled(universe: Universe, needed: UnitSet, npu: UnitSet, seen: Container[UnitSet]) -> tuple[Part, ...]:
+    """The schedule with units on the host whose NPU part would lack what they need."""
+    while True:
+        parts = schedule(universe, npu, needed & ~npu)
+        lacking = of(
+            unit
+            for part in _on_npu(parts)
+            if part not in seen
+            for unit in members(part)
+            if universe.needs.get(unit, 0) & ~part
+        )
+        if not lacking:
+            return parts
+        npu &= ~lacking
+
+
+def _on_npu(parts: Sequence[Part]) -> list[UnitSet]:
+    return [part.units for part in parts if part.kind is Kind.NPU]
+
+
+def _weight(parts: Sequence[Part], work: Work) -> float:
+    return total(work, union(_on_npu(parts)))
 
 
 def _ends(universe: Universe, needed: UnitSet, host: UnitSet, work: Work) -> tuple[UnitSet, ...]:
@@ -77,7 +104,7 @@ def _ends(universe: Universe, needed: UnitSet, host: UnitSet, work: Work) -> tup
 
 def _smallest(parts: Sequence[Part], work: Work, most: float) -> UnitSet:
     """The smallest NPU parts that have `most` work together, never the largest one."""
-    weighed = sorted((total(work, part.units), part.units) for part in parts if part.kind is Kind.NPU)
+    weighed = sorted((total(work, units), units) for units in _on_npu(parts))
     found = 0
     for weight, units in weighed[:-1]:
         most -= weight

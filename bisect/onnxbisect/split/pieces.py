@@ -7,6 +7,7 @@ import onnx
 
 from onnxbisect.cut.cutter import Cutter
 from onnxbisect.cut.frame import Wishes
+from onnxbisect.cut.grow import dtype_needs
 from onnxbisect.cut.piece import Piece
 from onnxbisect.cut.wiring import read_wiring
 from onnxbisect.dressing import Dressing
@@ -37,10 +38,11 @@ def cut_parts(
 ) -> tuple[tuple[CutPart, ...], Mapping[str, Crossing]]:
     """The parts in an order in which they run, and the tensors that cross between them; see `choose`.
 
-    Pieces for the NPU are as `dressing` says, less what changes outputs.
+    Pieces for the NPU are as `dressing` says, less what changes outputs. From other pieces they take tensors of the
+    dtypes that it allows, and others only where they were seen to compile with them.
     """
     wiring = read_wiring(model)
-    universe = flow(model, wiring)
+    universe = replace(flow(model, wiring), needs=dtype_needs(model, dressing))
     wanted = needed(model, wiring, universe)
     work = work_of(model)
     parts = tuple(_as_seen(universe, wanted, passed, choose(universe, wanted, passed, work, share)))
