@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from command_line import Shell
 from onnx import parser
+
+from support.cli.command_line import Shell
 
 MODEL = """<ir_version: 8, opset_import: ["": 17]>
 net (float[2,3] x) => (float[2,3] y) {

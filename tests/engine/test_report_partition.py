@@ -1,38 +1,11 @@
 """Pieces on random graphs: convex, in running order, complete, and few."""
 
 from hypothesis import given
-from hypothesis import strategies as st
 
 from onnxbisect.report.partition import pieces
 from onnxbisect.unitset import UnitSet, members, of
 from onnxbisect.universe import Universe
-
-
-def universe_of(successors: list[UnitSet]) -> Universe:
-    count = len(successors)
-    return Universe(
-        variant=tuple(range(count)),
-        solo=tuple(range(count)),
-        op=("Op",) * count,
-        names=tuple((f"n{i}",) for i in range(count)),
-        tensors=tuple((f"t{i}",) for i in range(count)),
-        successors=tuple(successors),
-    )
-
-
-@st.composite
-def graphs(draw: st.DrawFn) -> tuple[Universe, UnitSet]:
-    count = draw(st.integers(1, 14))
-    after = [of(j for j in range(i + 1, count) if draw(st.integers(0, 3)) == 0) for i in range(count)]
-    return universe_of(after), draw(st.integers(0, (1 << count) - 1))
-
-
-def reachable(universe: Universe, units: UnitSet) -> UnitSet:
-    found = 0
-    for unit in range(len(universe)):
-        if (units | found) >> unit & 1:
-            found |= universe.successors[unit]
-    return found
+from support.engine.small_graphs import graphs, reachable, universe_of
 
 
 def stages_needed(universe: Universe, inside: UnitSet) -> int:

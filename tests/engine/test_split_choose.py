@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_report_partition import graphs, universe_of
-from test_split_schedule import cost, demand_runnable
 
 from onnxbisect.errors import CutError
 from onnxbisect.split import Kind, Part
@@ -17,6 +15,7 @@ from onnxbisect.split.schedule import schedule
 from onnxbisect.split.work import Work, total
 from onnxbisect.unitset import UnitSet, is_subset, members, of, union
 from onnxbisect.universe import Universe
+from support.engine.small_graphs import cost, demand_runnable, graphs, universe_of
 
 
 def line(count: int) -> Universe:

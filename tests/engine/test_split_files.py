@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from cut_models import BRANCHES, FILES, bound, external, matmuls, read, same_bits, session
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
@@ -27,8 +26,9 @@ from onnxbisect.split.flow import flow, needed
 from onnxbisect.split.manifest import Proof
 from onnxbisect.unitset import of
 from onnxbisect.verdict import Kind, Status, Verdict
+from support import TESTS
+from support.engine.cut_models import BRANCHES, FILES, bound, external, matmuls, read, same_bits, session
 
-TESTS = Path(__file__).parents[1]
 DECODER = TESTS / "models" / "sam_part1_prompt__ts11.onnx"
 #: What `run.py` is given: nothing of the environment, none of the project.
 BARE = [sys.executable, "-I"]

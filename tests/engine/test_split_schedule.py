@@ -5,15 +5,11 @@ from itertools import pairwise, product
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_report_partition import graphs, reachable, universe_of
 
 from onnxbisect.split import Kind, Part, schedule
 from onnxbisect.unitset import UnitSet, members, of
 from onnxbisect.universe import Universe
-
-
-def cost(parts: tuple[Part, ...]) -> tuple[int, int]:
-    return sum(part.kind is Kind.NPU for part in parts), len(parts)
+from support.engine.small_graphs import cost, demand_runnable, graphs, universe_of
 
 
 def fewest(universe: Universe, npu: UnitSet) -> tuple[int, int]:
@@ -28,16 +24,6 @@ def fewest(universe: Universe, npu: UnitSet) -> tuple[int, int]:
             taken = set(steps)
             costs.append((sum(step % 2 for step in taken), len(taken)))
     return min(costs)
-
-
-def demand_runnable(universe: Universe, parts: tuple[Part, ...]) -> None:
-    done = 0
-    for part in parts:
-        assert part.units
-        assert not part.units & done
-        later = universe.everything & ~(done | part.units)
-        assert not reachable(universe, later) & (part.units | done), "a part takes what a later one makes"
-        done |= part.units
 
 
 @given(graphs())
