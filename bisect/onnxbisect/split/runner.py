@@ -12,6 +12,7 @@
 
 import argparse
 import json
+import os
 import sys
 import zipfile
 from functools import cache
@@ -20,6 +21,8 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
+
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # read on import: some builds report to their vendor
 import onnxruntime
 
 
