@@ -124,6 +124,20 @@ def test_circles_are_refused() -> None:
         layout(3, [(0, 1), (1, 2), (2, 1)])
 
 
+#: Its nodes with edges have numbers with gaps between them, and it has edges over several rows.
+GAPS: Graph = (14, [(0, 13), (1, 2), (2, 3), (0, 3), (0, 1), (0, 2), (0, 4)])
+
+
+def test_a_graph_has_one_picture() -> None:
+    holds(GAPS)
+    assert len({layout(*GAPS) for _ in range(400)}) == 1
+
+
+@given(graphs())
+def test_any_graph_has_one_picture(graph: Graph) -> None:
+    assert len({layout(*graph) for _ in range(5)}) == 1
+
+
 def test_it_is_the_same_in_every_process() -> None:
     code = (
         "import random, hashlib; from onnxbisect.report.layout import layout; r = random.Random(7);"

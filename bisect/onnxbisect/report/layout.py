@@ -90,9 +90,30 @@ def _columns(
     columns = dict.fromkeys(range(len(rows)), 0.0)
     paths: dict[Edge, list[float]] = {}
     right: dict[int, float] = {}
-    holds = holds_of(rows, groups, near)
-    found = from_edges(
-        [*near, *holds],
+    edges = [*near, *holds_of(rows, groups, near)]
+    component_of = groups_of(len(rows), edges)
+    components: dict[int, list[Edge]] = {}
+    for edge in edges:
+        components.setdefault(component_of[edge[0]], []).append(edge)
+    for first, component in components.items():
+        start = right.get(groups[first], 0.0)
+        found, passing = _connected(component)
+        columns |= {node: start + at for node, at in found.items()}
+        paths |= {edge: [start + at for at in path] for edge, path in passing.items()}
+        right[groups[first]] = start + 1 + max(*found.values(), *(at for path in passing.values() for at in path))
+    return columns, paths
+
+
+def _connected(edges: Sequence[Edge]) -> tuple[dict[int, float], dict[Edge, list[float]]]:
+    """As `_columns`, from 0, for one connected component.
+
+    `from_edges` numbers the vertices that it adds where an edge passes a row. Those numbers are others than the nodes'
+    only if the nodes are numbered without gaps and hang together: otherwise one number may be two vertices.
+    """
+    nodes = sorted({node for edge in edges for node in edge})
+    number_of = {node: number for number, node in enumerate(nodes)}
+    [(positions, _, _, links)] = from_edges(
+        [(number_of[source], number_of[target]) for source, target in edges],
         vertex_spacing=1,
         dummy_vertices=True,
         dummy_size=_PASSING,
@@ -100,23 +121,19 @@ def _columns(
         transpose=False,  # takes longer than all else, for few crossings less
         check_layout=False,
     )
-    placed = {node for edge in (*near, *holds) for node in edge}
-    for positions, _, _, links in found:
-        x = {int(vertex): float(place[0]) for vertex, place in positions}
-        group = groups[min(x)]
-        left = min(x.values())
-        shift = right.get(group, 0.0) - left
-        right[group] = max(x.values()) + shift + 1
-        columns |= {vertex: at + shift for vertex, at in x.items() if vertex in placed}
-        onward = {int(source): int(target) for source, target in links or () if source not in placed}
-        for source, target in links or ():
-            if source in placed and target not in placed:
-                path, at = [], int(target)
-                while at not in placed:
-                    path.append(x[at] + shift)
-                    at = onward[at]
-                paths[int(source), at] = path
-    return columns, paths
+    x = {int(vertex): float(place[0]) for vertex, place in positions}
+    steps = [(int(source), int(target)) for source, target in links or ()]
+    count = len(nodes)
+    onward = {source: target for source, target in steps if source >= count}
+    paths: dict[Edge, list[float]] = {}
+    for source, at in steps:
+        if source < count <= at:
+            path = []
+            while at >= count:
+                path.append(x[at])
+                at = onward[at]
+            paths[nodes[source], nodes[at]] = path
+    return {node: x[number] for number, node in enumerate(nodes)}, paths
 
 
 def _part(
