@@ -1,6 +1,7 @@
 """Nothing here is timed: a machine that does much else is slow, not wrong."""
 
 import os
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -11,6 +12,11 @@ from hypothesis import HealthCheck, settings
 
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
+
+# Under `nohup`, and in a script's background, SIGINT is ignored, which programs inherit: tests of Ctrl-C would wait for
+# an end that never comes. A signal that has a handler here has its default action in every program that is started.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 #: A disk of so many kilobytes, in an empty folder.
