@@ -1,4 +1,4 @@
-"""What can be said of the images and the compose file on a machine without Docker."""
+"""What the Dockerfiles and the compose file say, by their linter and schema; the workflow `test.yml` builds them."""
 
 import json
 import re
@@ -35,17 +35,6 @@ def test_a_dockerfile_is_clean(dockerfile: str) -> None:
     assert (linted.returncode, linted.stdout) == (0, "")
 
 
-@pytest.mark.parametrize("dockerfile", DOCKERFILES)
-def test_an_image_gets_every_package_and_is_not_roots(dockerfile: str) -> None:
-    text = (ROOT / dockerfile).read_text()
-    packages = re.findall(r'"(\w+)/onnxbisect\w*"', (ROOT / "pyproject.toml").read_text())
-    ignored = (ROOT / ".dockerignore").read_text().splitlines()
-    for folder in dict.fromkeys(packages):
-        assert f"\nCOPY {folder} {folder}\n" in text
-        assert f"!{folder}" in ignored
-    assert re.findall(r"^USER (.*)$", text, re.MULTILINE)[-1] == "10001"
-
-
 def test_the_compose_file_is_one(compose: dict[str, Any]) -> None:
     merged = json.loads(_interpolated(json.dumps({key: value for key, value in compose.items() if key[:2] != "x-"})))
     assert compose_spec.PyCompose.from_json(json.dumps(merged)).service_names() == list(compose["services"])
@@ -70,17 +59,3 @@ def test_every_service_is_watched_and_bounded(compose: dict[str, Any]) -> None:
         if name not in DATABASES:
             assert service["cap_drop"] == ["ALL"], name
             assert service["read_only"] is True, name
-
-
-def test_a_worker_outlives_the_soft_shutdown(compose: dict[str, Any]) -> None:
-    for name, service in compose["services"].items():
-        if name.startswith("worker-"):
-            assert service["stop_grace_period"] == "60s", name
-
-
-def test_vendors_images_go_by_argument_and_profile(compose: dict[str, Any]) -> None:
-    for vendor in ("pulsar2", "tpu-mlir"):
-        service = compose["services"][f"worker-{vendor}"]
-        assert service["profiles"] == [vendor]
-        assert "BASE" in service["build"]["args"]
-        assert service["command"] == ["worker", "--backend", vendor]
