@@ -1,19 +1,29 @@
 # Two commands do everything on a machine with Python >= 3.11, make and git: `make demo` and `make test`.
-# `make compilers` before it installs vendors' compilers, whose tests are skipped otherwise.
+# `make test-all` runs the slow tests too, and those of vendors' compilers that `make compilers` has installed.
 PYTHON ?= python3
 UV := .uv/bin/uv
 RUN := .venv/bin
 # 8 GB in the user's cache, each in an environment of its own; `make compilers COMPILERS="qnn rknn"` is less
 COMPILERS ?= --all
+# tests without a marker; pyproject.toml says what the markers are for
+QUICK := -m "not (browser or chaos or compiler or long)"
 
-.PHONY: demo test fuzz check setup compilers topology chaos bench rates bench-service bench-page screenshots audit clean
+.PHONY: demo test test-all slowest fuzz check setup compilers topology chaos bench rates bench-service bench-page screenshots audit clean
 # The decoder does not compile, which is exit status 1 and what the demo shows.
 demo: setup
 	$(RUN)/onnx-bisect run examples/sam_decoder.onnx --backend whitelist --option profile=edgesam --out out || { test $$? -eq 1 && test -f out/report.html; }
 
 # much of a test's time is spent waiting for processes: three at a time keep two cores busy
 test: setup check
+	$(RUN)/pytest -n 3 $(QUICK)
+
+# everything, with the reason for each test that is skipped
+test-all: setup check
 	$(RUN)/pytest -n 3 -rs
+
+# `make test` may take five minutes: these 20 tests take the most of it
+slowest: setup
+	$(RUN)/pytest -n 3 --durations=20 $(QUICK)
 
 # 20,000 hostile models, by field, bit and structure; what goes wrong is kept in fuzz-findings
 fuzz: setup

@@ -82,9 +82,9 @@ def component(inputs: Mapping[str, str]) -> dict[str, Any]:
     return job
 
 
-def test_the_action_is_clean() -> None:
+def test_the_action_and_the_workflow_are_clean() -> None:
     zizmor = Path(sys.executable).with_name("zizmor")
-    linted = subprocess.run([zizmor, "--offline", ACTION], capture_output=True, text=True, check=False)
+    linted = subprocess.run([zizmor, "--offline", ROOT / ".github"], capture_output=True, text=True, check=False)
     assert linted.returncode == 0, linted.stdout
 
 

@@ -14,6 +14,8 @@ from onnxbisect_backends.contract import Backend, Limits
 from onnxbisect_backends.registry import make
 from onnxbisect_backends.testing import BackendConformance, with_op
 
+pytestmark = pytest.mark.compiler
+
 
 def usable(name: str, **options: str) -> Backend:
     backend = make(name, options)

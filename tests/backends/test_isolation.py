@@ -413,6 +413,7 @@ class TestCommand(BackendConformance):
         return with_op("Sin")
 
 
+@pytest.mark.compiler
 class _Installed(BackendConformance):
     """Vendors' compilers, where they are."""
 

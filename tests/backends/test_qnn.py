@@ -30,6 +30,7 @@ def usable(**options: str) -> Backend:
     return backend
 
 
+@pytest.mark.compiler
 class TestConformance(BackendConformance):
     def backend(self) -> Backend:
         return usable()
@@ -38,6 +39,7 @@ class TestConformance(BackendConformance):
         return with_op("Det")
 
 
+@pytest.mark.compiler
 class TestConformanceWhereNothingIsSupported(BackendConformance):
     def backend(self) -> Backend:
         return usable(precision="fp32", optimization="1", vtcm_mb="4")
@@ -46,6 +48,7 @@ class TestConformanceWhereNothingIsSupported(BackendConformance):
         return model([node("Erf", "x", "y")])
 
 
+@pytest.mark.compiler
 class TestConformanceWhereQnnNamesNothing(BackendConformance):
     def backend(self) -> Backend:
         return usable(soc_model=OLD_CHIP)
@@ -113,6 +116,7 @@ def pixel_shuffle(*, sigmoid: bool) -> onnx.ModelProto:
     return model(nodes, (1, 16, 4, 4), IMAGE, constants)
 
 
+@pytest.mark.compiler
 @pytest.mark.parametrize("subject", [gelu(), pixel_shuffle(sigmoid=False)], ids=["GELU", "pixel shuffle"])
 def test_ops_that_it_lacks_pass_within_a_pattern_that_it_has(tmp_path: Path, subject: onnx.ModelProto) -> None:
     _, verdict = ask(subject, tmp_path)
@@ -152,6 +156,7 @@ REFUSED = [
 ]
 
 
+@pytest.mark.compiler
 @pytest.mark.parametrize(
     ("subject", "nodes", "ops", "words"), REFUSED, ids=["Erf alone", "rank 6 outside a pattern", "second output"]
 )
@@ -166,6 +171,7 @@ def test_all_refused_nodes_are_named_with_the_reason(
     assert words in verdict.message
 
 
+@pytest.mark.compiler
 def test_what_onnxruntime_has_inserted_is_neither_a_hint_nor_in_the_message(tmp_path: Path) -> None:
     subject = inserted()
 
@@ -178,6 +184,7 @@ def test_what_onnxruntime_has_inserted_is_neither_a_hint_nor_in_the_message(tmp_
     assert "Transpose" not in verdict.message
 
 
+@pytest.mark.compiler
 def test_the_words_about_memory_are_not_believed(tmp_path: Path) -> None:
     _, verdict = ask(model([node("HardSigmoid", "x", "y")]), tmp_path, soc_model=OLD_CHIP)
 
@@ -195,6 +202,7 @@ ODD_NAMES = [
 ]
 
 
+@pytest.mark.compiler
 @pytest.mark.parametrize("name", ODD_NAMES, ids=["list", "quotes", "forged line", "forged log", "as if inserted"])
 def test_names_that_look_like_its_log_mislead_nobody(tmp_path: Path, name: str) -> None:
     subject = model([node("Relu", "x", "a"), node("Erf", "a", "y", name)])
@@ -204,6 +212,7 @@ def test_names_that_look_like_its_log_mislead_nobody(tmp_path: Path, name: str) 
     assert (verdict.status, verdict.hints) == (Status.FAIL, Hints(ops=("Erf",), nodes=(name,)))
 
 
+@pytest.mark.compiler
 def test_an_op_that_onnxruntime_does_not_know_is_named(tmp_path: Path) -> None:
     _, verdict = ask(with_op("FancyAct", "vendor.npu"), tmp_path)
 
@@ -211,6 +220,7 @@ def test_an_op_that_onnxruntime_does_not_know_is_named(tmp_path: Path) -> None:
     assert verdict.hints.ops == ("vendor.npu::FancyAct",)
 
 
+@pytest.mark.compiler
 def test_what_stands_behind_a_refused_node_is_not_named(tmp_path: Path) -> None:
     sizes = [node("Loop", "count on x", "a", body=loop_body()), node("Relu", "a", "y")]
     constants = {"count": np.array(2), "on": np.array(True)}
@@ -229,6 +239,7 @@ def loop_body() -> onnx.GraphProto:
     return helper.make_graph(nodes, "body", [turn, goes, value[0]], [going, value[1]])
 
 
+@pytest.mark.compiler
 def test_a_probe_of_unknown_shape_is_no_failure(tmp_path: Path) -> None:
     _, verdict = ask(model([node("Relu", "x", "y")], ("n", 4), ("n", 4)), tmp_path)
 
@@ -236,6 +247,7 @@ def test_a_probe_of_unknown_shape_is_no_failure(tmp_path: Path) -> None:
     assert verdict.message == "QNN needs static shapes, and that of the input 'x' is not known."
 
 
+@pytest.mark.compiler
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -252,6 +264,7 @@ def test_a_target_that_there_is_not_gives_no_answer(tmp_path: Path, options: dic
     assert verdict.message.startswith(words)
 
 
+@pytest.mark.compiler
 @pytest.mark.parametrize("options", [{"soc_model": "69", "htp_arch": "79"}, {"soc_model": "88", "precision": "bf16"}])
 def test_other_chips_and_precisions_are_asked(tmp_path: Path, options: dict[str, str]) -> None:
     _, verdict = ask(model([node("Relu", "x", "y")]), tmp_path, **options)
@@ -263,6 +276,7 @@ def test_other_pins_make_another_target() -> None:
     assert QnnBackend({}).describe().environment == toolchain("qnn").digest
 
 
+@pytest.mark.compiler
 def test_it_reads_the_newest_format_that_it_is_said_to_read_and_no_newer(tmp_path: Path) -> None:
     description = usable().describe()
     opset, ir = description.newest_opset, description.newest_ir
@@ -277,6 +291,7 @@ def test_it_reads_the_newest_format_that_it_is_said_to_read_and_no_newer(tmp_pat
     assert answers == {"newest": Status.PASS, "opset": Status.FAIL, "ir": Status.FAIL}
 
 
+@pytest.mark.compiler
 def test_a_probe_that_is_not_there_is_unresolved(tmp_path: Path) -> None:
     backend = usable()
 

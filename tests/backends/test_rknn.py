@@ -42,6 +42,7 @@ def ask(backend: Backend, model: onnx.ModelProto, folder: Path, limits: Limits =
     return backend.judge(backend.compile(probe, workdir, limits))
 
 
+@pytest.mark.compiler
 class TestConformance(BackendConformance):
     def backend(self) -> Backend:
         return usable()
@@ -50,6 +51,7 @@ class TestConformance(BackendConformance):
         return with_op("Acos")
 
 
+@pytest.mark.compiler
 def test_what_it_leaves_out_is_refused_and_all_of_it_is_named(tmp_path: Path) -> None:
     """It ends with exit status 0 and a file; each node that has no code is a line of the log."""
     model = net("""
@@ -65,6 +67,7 @@ def test_what_it_leaves_out_is_refused_and_all_of_it_is_named(tmp_path: Path) ->
     assert (set(verdict.hints.nodes), set(verdict.hints.ops)) == ({"second", "third"}, {"Acos", "Det"})
 
 
+@pytest.mark.compiler
 def test_an_exception_names_its_node_and_speaks_plainly(tmp_path: Path) -> None:
     verdict = ask(usable(), net("g (float[8] x) => (float[k] y) { [lonely] y = Unique(x) }"), tmp_path)
 
@@ -73,6 +76,7 @@ def test_an_exception_names_its_node_and_speaks_plainly(tmp_path: Path) -> None:
     assert verdict.message.startswith("The input 0 of Unique('lonely') need to be constant!")
 
 
+@pytest.mark.compiler
 def test_death_by_a_signal_is_a_crash(tmp_path: Path) -> None:
     model = net("g (uint8[1,4,8,8] x) => (float[1,4,8,8] y) { [c] a = Cast<to = 1>(x) [r] y = Relu(a) }")
 
@@ -83,6 +87,7 @@ def test_death_by_a_signal_is_a_crash(tmp_path: Path) -> None:
     assert "Not Support Dtype: 2. please check precision!" in verdict.message
 
 
+@pytest.mark.compiler
 def test_a_silent_death_tells_the_pass_in_which_it_came(tmp_path: Path) -> None:
     model = net("g (int8[1,4,8,8] x) => (float[1,4,8,8] y) { [c] a = Cast<to = 1>(x) [r] y = Relu(a) }")
 
@@ -91,10 +96,12 @@ def test_a_silent_death_tells_the_pass_in_which_it_came(tmp_path: Path) -> None:
     assert verdict.message == "Killed by SIGSEGV. Its last words: start: OpEmit"
 
 
+@pytest.mark.compiler
 def test_inputs_of_dtypes_that_it_dies_of_are_not_asked() -> None:
     assert usable().describe().dressing.input_dtypes == {"float", "float16", "double", "int32", "int64", "bool"}
 
 
+@pytest.mark.compiler
 def test_a_hang_is_no_failure(tmp_path: Path) -> None:
     """A Transpose of rank 6 by itself never ends; between two Reshapes it compiles."""
     model = net("""
@@ -108,6 +115,7 @@ def test_a_hang_is_no_failure(tmp_path: Path) -> None:
     assert processes_in(tmp_path) == []
 
 
+@pytest.mark.compiler
 @pytest.mark.parametrize("target", ["rk3588", "rk3576"])
 def test_the_place_of_every_node_is_told(tmp_path: Path, target: str) -> None:
     """The table of the RK3576 has a column more."""
@@ -121,6 +129,7 @@ def test_the_place_of_every_node_is_told(tmp_path: Path, target: str) -> None:
     assert placed["the_op"] == ("Sin", "CPU")
 
 
+@pytest.mark.compiler
 def test_a_node_on_the_cpu_fails_where_that_is_forbidden(tmp_path: Path) -> None:
     verdict = ask(usable(fallback="forbid"), with_op("Sin"), tmp_path)
 
@@ -130,6 +139,7 @@ def test_a_node_on_the_cpu_fails_where_that_is_forbidden(tmp_path: Path) -> None
     assert any("CPU" in row for table in verdict.tables for row in table.rows)
 
 
+@pytest.mark.compiler
 def test_its_own_changes_of_layout_may_be_on_the_cpu(tmp_path: Path) -> None:
     constants = ", ".join(f"float[4] {name} = {{1.0, 1.0, 1.0, 1.0}}" for name in "sbmv")
     model = net(f"g (float[1,4] x) => (float[1,4] y) <{constants}> {{ [bn] y = BatchNormalization(x, s, b, m, v) }}")
@@ -145,6 +155,7 @@ def test_a_chip_of_integers_asks_for_quantisation() -> None:
         make("rknn", {"target": "rv1106"})
 
 
+@pytest.mark.compiler
 def test_quantised_models_are_calibrated_on_the_samples_beside_the_probe(tmp_path: Path) -> None:
     backend = usable(target="rv1106", quantize="true", calibration_size="2")
     assert backend.describe().samples == 2
@@ -162,6 +173,7 @@ def test_quantised_models_are_calibrated_on_the_samples_beside_the_probe(tmp_pat
     assert {row[table.columns.index("dtype")] for row in table.rows} == {"INT8"}
 
 
+@pytest.mark.compiler
 def test_without_samples_nothing_is_known_of_a_quantised_model(tmp_path: Path) -> None:
     verdict = ask(usable(quantize="true"), conv_net(), tmp_path)
 
@@ -203,6 +215,7 @@ def test_a_fusion_that_fails_is_told_with_its_rule_and_points_at_its_nodes() -> 
     assert "/blocks.0/attn/proj/MatMul_output_0" in verdict.hints.tensors
 
 
+@pytest.mark.compiler
 def test_rules_may_be_left_out(tmp_path: Path) -> None:
     """A toolkit that does not know an option of ours would refuse even this net."""
     backend = usable(disable_rules="convert_rs_add_rs_to_rs_gather_elements, unsqueeze_to_4d_exdataconvert")
@@ -213,6 +226,7 @@ def test_rules_may_be_left_out(tmp_path: Path) -> None:
     assert len(backend.options["disable_rules"]) == 2
 
 
+@pytest.mark.compiler
 def test_a_rule_that_the_toolkit_lacks_is_told_before_anything_is_asked() -> None:
     """The toolkit takes any name, and goes without nothing."""
     usable()
@@ -224,6 +238,7 @@ def test_a_rule_that_the_toolkit_lacks_is_told_before_anything_is_asked() -> Non
     assert "did you mean 'convert_rs_add_rs_to_rs_gather_elements'?" in complaint
 
 
+@pytest.mark.compiler
 def test_what_is_folded_to_nothing_is_refused_nowhere(tmp_path: Path) -> None:
     """The shape of a tensor, cut out, is a constant: the toolkit wants no model of that, and folds it in any other."""
     verdict = ask(usable(), net("g (float[1,4] x) => (int64[2] y) { [s] y = Shape(x) }"), tmp_path)
@@ -232,6 +247,7 @@ def test_what_is_folded_to_nothing_is_refused_nowhere(tmp_path: Path) -> None:
     assert "are constants" in verdict.message
 
 
+@pytest.mark.compiler
 def test_what_is_cut_out_behind_an_op_of_unknown_output_is_not_asked(tmp_path: Path) -> None:
     """The toolkit takes an input without a shape for a scalar, and refuses it: that is no word about the op."""
     model = net("g (float[1,4] n) => (float[1,4] y) { [r] y = Relu(n) }")

@@ -43,6 +43,7 @@ def ask(backend: Backend, model: onnx.ModelProto, folder: Path) -> Verdict:
     return backend.judge(backend.compile(probe, workdir, SECONDS))
 
 
+@pytest.mark.compiler
 class TestConformance(BackendConformance):
     limits = SECONDS
 
@@ -53,6 +54,7 @@ class TestConformance(BackendConformance):
         return with_op("Selu")
 
 
+@pytest.mark.compiler
 @pytest.mark.parametrize("version", [OLDEST, "1.30.2"])
 def test_every_op_type_that_it_lacks_is_named_at_once(tmp_path: Path, version: str) -> None:
     model = net("g (float[2,3] x) => (float[2,3] y) { a = Selu(x) b = Asinh(a) c = HardSwish(b) y = Relu(c) }")
@@ -63,6 +65,7 @@ def test_every_op_type_that_it_lacks_is_named_at_once(tmp_path: Path, version: s
     assert verdict.hints.ops == ("Asinh", "Selu")
 
 
+@pytest.mark.compiler
 def test_the_node_that_a_converter_gives_up_on_is_named_although_the_tool_does_not(tmp_path: Path) -> None:
     model = net("g (float[1,4] x) => (float[1,4] y) { a = Relu(x) b = Abs(x) c = Max(a, b) y = Max(a, c, x) }")
 
@@ -73,6 +76,7 @@ def test_the_node_that_a_converter_gives_up_on_is_named_although_the_tool_does_n
     assert verdict.message == "converting Max 'y': AssertionError: assert (len(onnx_node.inputs) == 2)"
 
 
+@pytest.mark.compiler
 def test_places_in_mlir_are_tensors_of_the_model(tmp_path: Path) -> None:
     model = net("""
         g (float[1,1,4,4] x) => (float[1,1,8,8] y) <float[4] s = {1, 1, 2, 2}> {
@@ -85,6 +89,7 @@ def test_places_in_mlir_are_tensors_of_the_model(tmp_path: Path) -> None:
     assert (verdict.status, verdict.hints.ops, verdict.hints.tensors) == (Status.FAIL, ("Resize",), ("y",))
 
 
+@pytest.mark.compiler
 def test_other_numbers_are_a_failure_of_their_own_kind(tmp_path: Path) -> None:
     """Where nobody writes them, its MaxPool has strides of its own."""
     model = net("g (float[1,2,9,9] x) => (float[1,2,8,8] y) { y = MaxPool<kernel_shape = [2, 2]>(x) }")
@@ -96,6 +101,7 @@ def test_other_numbers_are_a_failure_of_their_own_kind(tmp_path: Path) -> None:
     assert ask(usable(verify="false"), model, tmp_path / "blindly").passed
 
 
+@pytest.mark.compiler
 def test_of_wrong_numbers_it_says_which_tensors_are_wrong_and_which_are_right(tmp_path: Path) -> None:
     """What is computed from what MaxPool computes is wrong as well."""
     model = net("""
@@ -108,6 +114,7 @@ def test_of_wrong_numbers_it_says_which_tensors_are_wrong_and_which_are_right(tm
     assert (hints.ops, set(hints.tensors), set(hints.right)) == ((), {"b", "y"}, {"a", "z"})
 
 
+@pytest.mark.compiler
 def test_numbers_are_compared_on_the_samples_beside_the_probe(tmp_path: Path) -> None:
     """Without alpha its LeakyRelu is a Relu, which is as good where nothing is negative."""
     model = net("g (float[2,8] x, float[8] z) => (float[2,8] y) { a = LeakyRelu(x) y = Add(a, z) }")
@@ -122,6 +129,7 @@ def test_numbers_are_compared_on_the_samples_beside_the_probe(tmp_path: Path) ->
     assert not ask(usable(tolerance="0.9999,0.9999"), model, tmp_path / "of its own").passed
 
 
+@pytest.mark.compiler
 def test_what_cannot_be_compared_passes_and_is_said_to_be_unknown(tmp_path: Path) -> None:
     newer = ask(usable(), net("g (float[2] x) => (float[2] y) { y = Relu(x) }", ir_version=10), tmp_path / "newer")
     large = ask(
@@ -135,6 +143,7 @@ def test_what_cannot_be_compared_passes_and_is_said_to_be_unknown(tmp_path: Path
     ]
 
 
+@pytest.mark.compiler
 def test_a_comparison_that_its_runner_dies_in_is_said_to_be_none(tmp_path: Path) -> None:
     """Its MaxPool makes another shape, which Add does not take; the runner dies in the middle of a line."""
     verdict = ask(
@@ -152,6 +161,7 @@ def test_a_comparison_that_its_runner_dies_in_is_said_to_be_none(tmp_path: Path)
     ]
 
 
+@pytest.mark.compiler
 def test_constants_alone_are_no_question(tmp_path: Path) -> None:
     """Once they are folded there is nothing left to compile."""
     verdict = ask(usable(), net("g () => (float[2] y) <float[2] c = {1, 2}> { y = Relu(c) }"), tmp_path)
@@ -159,6 +169,7 @@ def test_constants_alone_are_no_question(tmp_path: Path) -> None:
     assert (verdict.status, verdict.kind) == (Status.UNRESOLVED, Kind.INVALID)
 
 
+@pytest.mark.compiler
 def test_a_constant_that_only_cutting_makes_an_output_is_no_question(tmp_path: Path) -> None:
     """It folds some ops itself in a file whose constants it leaves alone, and then has no output to return."""
     text = "g (float[2] x) => (float[2] y, float[2] c) <int64[2] w = {1, 2}> { y = Relu(x) c = Cast<to = 1>(w) }"
@@ -168,6 +179,7 @@ def test_a_constant_that_only_cutting_makes_an_output_is_no_question(tmp_path: P
     assert (verdict.status, verdict.kind) == (Status.UNRESOLVED, Kind.INVALID)
 
 
+@pytest.mark.compiler
 def test_probes_say_what_it_takes_for_granted(tmp_path: Path) -> None:
     """Attributes and constants in the forms that it fails at, and reads wrongly, when the file alone is asked."""
     model = net(
@@ -190,6 +202,7 @@ def test_probes_say_what_it_takes_for_granted(tmp_path: Path) -> None:
     assert ask(backend, piece.proto, tmp_path / "dressed").passed
 
 
+@pytest.mark.compiler
 @pytest.mark.parametrize(
     ("processor", "quantize", "result"), [("bm1684x", "INT8", "probe.bmodel"), ("cv181x", "", "probe.cvimodel")]
 )
@@ -205,6 +218,7 @@ def test_models_for_processors_are_made(tmp_path: Path, processor: str, quantize
     assert Path(result) in outcome.artifacts
 
 
+@pytest.mark.compiler
 def test_what_a_processor_lacks_is_named(tmp_path: Path) -> None:
     model = net("g (float[1,3,4,4] x) => (float[1,3,4,4] y) { a = Relu(x) y = Floor(a) }")
 
@@ -214,6 +228,7 @@ def test_what_a_processor_lacks_is_named(tmp_path: Path) -> None:
     assert (verdict.hints.ops, verdict.hints.tensors) == (("Floor",), ("y",))
 
 
+@pytest.mark.compiler
 def test_a_processor_that_the_wheel_has_nothing_for_is_no_fault_of_the_model(tmp_path: Path) -> None:
     verdict = ask(usable(processor="mars3", quantize="BF16"), conv_net(), tmp_path)
 
@@ -221,6 +236,7 @@ def test_a_processor_that_the_wheel_has_nothing_for_is_no_fault_of_the_model(tmp
     assert "can't find symbol" in verdict.message
 
 
+@pytest.mark.compiler
 def test_the_newest_version_compiles_and_compares(tmp_path: Path) -> None:
     verdict = ask(usable("1.30.2"), conv_net(), tmp_path)
 
@@ -228,12 +244,14 @@ def test_the_newest_version_compiles_and_compares(tmp_path: Path) -> None:
     assert {row[1] for row in verdict.tables[0].rows} >= {"MaxPool", "Relu"}
 
 
+@pytest.mark.compiler
 def test_an_input_may_have_the_name_of_numpys_own_argument(tmp_path: Path) -> None:
     verdict = ask(usable(), net("g (float[2,8] file) => (float[2,8] y) { y = Relu(file) }"), tmp_path)
 
     assert verdict.passed, verdict.message
 
 
+@pytest.mark.compiler
 def test_it_says_what_it_reads_and_what_it_supports() -> None:
     old, new = usable().describe(), usable("1.30.2").describe()
 

@@ -36,6 +36,7 @@ def refuses_an_op(backend: Backend, folder: Path) -> None:
     assert (verdict.status, verdict.kind, verdict.hints.ops) == (Status.FAIL, Kind.UNSUPPORTED, ("Selu",))
 
 
+@pytest.mark.compiler
 def test_an_sdk_is_asked_in_the_environment_that_it_sets_up(tmp_path: Path, programs: Path) -> None:
     home = tmp_path / "an sdk"
     home.mkdir()
@@ -47,6 +48,7 @@ def test_an_sdk_is_asked_in_the_environment_that_it_sets_up(tmp_path: Path, prog
     refuses_an_op(backend, tmp_path)
 
 
+@pytest.mark.compiler
 def test_a_tool_on_path_is_used_where_none_was_installed(
     tmp_path: Path, programs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

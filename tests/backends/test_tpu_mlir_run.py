@@ -10,6 +10,8 @@ from onnxbisect_backends.cache import cache_folder
 from onnxbisect_backends.toolchain import toolchain
 from support.cli.command_line import Shell, culprits
 
+pytestmark = pytest.mark.compiler
+
 VERSION = "1.8.1"
 TARGET = ("--backend", "tpu-mlir", "--option", f"version={VERSION}")
 

@@ -88,6 +88,7 @@ def test_the_profile_of_a_real_compiler_answers_as_the_compiler_does(shell: Shel
     assert [name for name, (said, simulated) in answers.items() if said != simulated] == []
 
 
+@pytest.mark.compiler
 @pytest.mark.parametrize(
     ("name", "backend", "options"),
     [

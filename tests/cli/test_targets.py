@@ -156,6 +156,7 @@ def test_a_target_that_needs_bound_dimensions_is_told_before_the_others_are_aske
     assert "--input-shape x=1,3" in done.sentence()
 
 
+@pytest.mark.compiler
 def test_the_readme_shows_what_is_printed(shell: Shell) -> None:
     """By the real compilers, whose environments are those of the user."""
     for name, version in (("qnn", {}), ("rknn", {}), ("tpu-mlir", {"version": "1.30.2"})):

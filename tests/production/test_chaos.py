@@ -8,6 +8,8 @@ from support.production.chaos_embedded import EmbeddedRun
 from support.production.chaos_orders import GOALS
 from support.production.chaos_run import Run
 
+pytestmark = pytest.mark.chaos
+
 
 @pytest.mark.timeout(600)
 def test_every_job_ends_right_whatever_is_killed_meanwhile(tmp_path: Path) -> None:
