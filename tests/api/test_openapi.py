@@ -27,6 +27,7 @@ class TestDescription:
         """Nobody is counted: every request is to be looked at."""
         return settings.model_copy(update={"requests": _OFTEN, "uploads": _OFTEN, "failures": _OFTEN})
 
+    @pytest.mark.long
     @pytest.mark.timeout(900)
     def test_every_operation_keeps_to_it(self, callers: Callers, service: Service, subtests: pytest.Subtests) -> None:
         authorized = {"Authorization": f"Bearer {callers.token(Scope.ADMIN)}"}

@@ -72,6 +72,7 @@ def test_what_good_compiles_print_is_no_complaint(name: str, case: dict[str, Any
     assert (reading.kind, reading.refused, bool(reading.hints)) == (None, False, False)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", sorted(FILES))
 @pytest.mark.parametrize(
     "log",

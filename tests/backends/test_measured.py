@@ -2,6 +2,7 @@
 
 import tomllib
 from dataclasses import replace
+from typing import Any
 
 import onnx
 import pytest
@@ -25,7 +26,7 @@ def fail(message: str = "refused") -> Verdict:
     return Verdict(status=Status.FAIL, kind=Kind.UNSUPPORTED, message=message)
 
 
-def node(op: str, *shapes: tuple[int, tuple[int, ...]], **attributes: object) -> onnx.ModelProto:
+def node(op: str, *shapes: tuple[int, tuple[int, ...]], **attributes: Any) -> onnx.ModelProto:
     names = [f"x{number}" for number in range(len(shapes))]
     infos = [
         helper.make_tensor_value_info(name, dtype, dims) for name, (dtype, dims) in zip(names, shapes, strict=True)

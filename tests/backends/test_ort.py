@@ -1,6 +1,7 @@
 """The onnxruntime backend: real sessions, real refusals."""
 
 from pathlib import Path
+from typing import Any
 
 import onnx
 import pytest
@@ -21,7 +22,7 @@ def ask(model: onnx.ModelProto, tmp_path: Path, **options: str) -> tuple[Outcome
     return outcome, backend.judge(outcome)
 
 
-def one_node(op: str, dtype: int, inputs: int = 1, **attributes: object) -> onnx.ModelProto:
+def one_node(op: str, dtype: int, inputs: int = 1, **attributes: Any) -> onnx.ModelProto:
     node = helper.make_node(op, ["x"] * inputs, ["y"], name="it's /a node", **attributes)
     value = [helper.make_tensor_value_info(name, dtype, (2, 2)) for name in "xy"]
     graph = helper.make_graph([node], "g", value[:1], value[1:])

@@ -3,6 +3,7 @@ known to do.
 """
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -57,7 +58,7 @@ class TestConformanceWhereQnnNamesNothing(BackendConformance):
         return with_op("HardSigmoid")
 
 
-def node(op: str, inputs: str, outputs: str, name: str | None = None, **attributes: object) -> onnx.NodeProto:
+def node(op: str, inputs: str, outputs: str, name: str | None = None, **attributes: Any) -> onnx.NodeProto:
     """A node with the tensors that stand in two strings, `-` for one that is left out, named as its op."""
     names = [[("" if tensor == "-" else tensor) for tensor in text.split()] for text in (inputs, outputs)]
     return helper.make_node(op, *names, name=op.lower() if name is None else name, **attributes)

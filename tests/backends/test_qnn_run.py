@@ -1,6 +1,7 @@
 """`onnx-bisect run` with Qualcomm's compiler, where it is installed: models whose truth is known, diagnosed whole."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -33,7 +34,7 @@ class Net:
         self._nodes: list[onnx.NodeProto] = []
         self._constants: dict[str, onnx.TensorProto] = {}
 
-    def add(self, op: str, *inputs: str | np.ndarray, **attributes: object) -> str:
+    def add(self, op: str, *inputs: str | np.ndarray, **attributes: Any) -> str:
         """Append a node; arrays become constants. Returns the name of its output."""
         name = f"{op.lower()}_{len(self._nodes)}"
         names = [given if isinstance(given, str) else self._constant(given) for given in inputs]

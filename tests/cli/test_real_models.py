@@ -55,6 +55,7 @@ def test_the_decoder_gives_the_list_that_its_team_found_by_hand(shell: Shell) ->
     assert report["stats"]["compiler_calls"] <= 2 + 3 * len(report["culprits"]) + 3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("profile", PROFILES)
 @pytest.mark.parametrize("path", REAL, ids=lambda path: path.stem)
 def test_every_refused_node_is_a_culprit_and_no_other(shell: Shell, path: Path, profile: str) -> None:
@@ -157,7 +158,7 @@ def transformer(layers: int, width: int = 16, tokens: int = 8) -> onnx.ModelProt
         graph.initializer.append(numpy_helper.from_array(chance.random(shape, np.float32), name))
         return name
 
-    def node(scope: str, op: str, *inputs: str, **attributes: object) -> str:
+    def node(scope: str, op: str, *inputs: str, **attributes: Any) -> str:
         name = f"{scope}/{op}_{len(graph.node)}"
         graph.node.append(helper.make_node(op, list(inputs), [f"{name}_output"], name, **attributes))
         return f"{name}_output"

@@ -53,6 +53,7 @@ os._exit(stuck)
 """
 
 
+@pytest.mark.long
 def test_no_child_stands_still(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'x.db'}"
     subprocess.run([sys.executable, "-W", "error", "-c", _FORKS, url], check=True, timeout=120)

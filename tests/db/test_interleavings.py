@@ -3,6 +3,7 @@
 from datetime import datetime, timedelta
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule, run_state_machine_as_test
@@ -117,6 +118,7 @@ class Workers(RuleBasedStateMachine):
         assert len(self.answers) == len(UNITS)
 
 
+@pytest.mark.long
 def test_any_interleaving_answers_each_probe_once(database: Database, clock: Clock) -> None:
     class OnThisDatabase(Workers):
         pass

@@ -70,6 +70,7 @@ def test_an_op_refused_in_every_block_is_confirmed_where_blocks_stand_at_the_end
     assert (union(culprit.occurrences), culprit.certainty) == (refused, Certainty.CONFIRMED)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("behaviour", [Behaviour.FUSION, Behaviour.EXCUSE])
 def test_the_number_of_workers_changes_no_culprit_of_a_compiler_that_is_not_monotone(behaviour):
     for seed in range(8):
@@ -165,6 +166,7 @@ def test_what_fuses_at_a_distance_of_three_is_innocent_in_every_layer():
     assert one.calls <= 16
 
 
+@pytest.mark.long
 def test_one_wrong_failure_confirms_no_interaction():
     """The context of an interaction may hold another one, which fails there anyway: it is no second witness."""
     edges = [(0, 1), (1, 2), (1, 3), (2, 3), (4, 6), (5, 6)]

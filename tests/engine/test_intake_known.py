@@ -270,6 +270,7 @@ def test_levels_err_on_the_side_of_dependence() -> None:
     assert levels.values == {"t", "ratio"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("path", sorted(MODELS.rglob("*.onnx")), ids=lambda path: path.stem)
 @pytest.mark.parametrize("fill", [0, 1])
 def test_no_input_changes_what_is_said_to_be_settled(path: Path, fill: int) -> None:

@@ -1,6 +1,7 @@
 """Quantised ops: scales, weights and biases make no question of its own; whether a zero point is zero does."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -35,7 +36,7 @@ class Graph:
         """A scale and its zero point."""
         return [self.constant(np.float32(scale)), self.constant(dtype(zero))]
 
-    def node(self, op: str, inputs: list[str], *, domain: str = MICROSOFT, **attributes: object) -> None:
+    def node(self, op: str, inputs: list[str], *, domain: str = MICROSOFT, **attributes: Any) -> None:
         name = f"{op}{len(self.nodes)}"
         self.nodes.append(helper.make_node(op, inputs, [f"t_{name}"], name, domain=domain, **attributes))
         self.last = f"t_{name}"

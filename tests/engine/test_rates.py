@@ -24,6 +24,7 @@ SEARCHES = [(behaviour, False) for behaviour in Behaviour] + [(Behaviour.FLAKY, 
 KEPT = (Behaviour.EXCUSE, Behaviour.CUT, Behaviour.WEAK, Behaviour.UNLESS)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("behaviour", KEPT)
 def test_false_facts_are_rare(behaviour):
     """The compiler says nothing; of one that names an op, less is asked.

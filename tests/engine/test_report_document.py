@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import jsonschema
 import onnx
@@ -23,7 +24,7 @@ from onnxbisect.verdict import Status
 from support.engine.report_factory import PASS, chain, culprit, job_of, refused, single
 
 
-def node(op: str, **attributes: object) -> onnx.NodeProto:
+def node(op: str, **attributes: Any) -> onnx.NodeProto:
     return helper.make_node(op, [], [], **attributes)
 
 

@@ -1,11 +1,14 @@
 """Two thousand hostile models: none is a fault, a hang, a crash or more memory than was allowed."""
 
+import pytest
+
 from support.fuzz.fuzzing import fuzz
 from support.fuzz.victim import outcome
 
 COUNT = 2000
 
 
+@pytest.mark.long
 def test_hostile_models_end_in_a_sentence_or_a_diagnosis() -> None:
     """`make fuzz` shows ten times as many to both commands."""
     counts = fuzz(range(COUNT), both=False)

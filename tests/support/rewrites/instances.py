@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import onnx
@@ -66,7 +67,7 @@ def node(
     domain: str = "",
     scale: np.ndarray | float | None = None,
     functions: Sequence[onnx.FunctionProto] = (),
-    **attributes: object,
+    **attributes: Any,
 ) -> Instance:
     """The model of one node: arrays are fed, Constants stored, None left out."""
     inputs = tuple(np.asarray(value) if isinstance(value, np.generic) else value for value in inputs)
