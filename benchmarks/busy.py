@@ -185,4 +185,4 @@ def _found(here: Installed, first: datetime, last: datetime) -> _Found:
 
 def within(spans: list[tuple[Any, Any]], first: datetime, last: datetime) -> float:
     """Seconds of all spans between two moments."""
-    return sum(max((min(end, last) - max(start, first)).total_seconds(), 0.0) for start, end in spans)
+    return sum((max((min(end, last) - max(start, first)).total_seconds(), 0.0) for start, end in spans), 0.0)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -116,7 +117,7 @@ def test_a_small_body_has_a_time_limit(callers: Callers, monkeypatch: pytest.Mon
 
 def test_a_proxy_brings_the_connections_of_many(tables: Path, tmp_path: Path) -> None:
     shutil.copy(tables, tmp_path / "onnx-bisect.sqlite")
-    limits = {"connections": 40, "address_connections": 5, "trusted_proxies": "127.0.0.2"}
+    limits: dict[str, Any] = {"connections": 40, "address_connections": 5, "trusted_proxies": "127.0.0.2"}
     with served(tmp_path, **limits) as server, ExitStack() as stack:
         for _ in range(10):
             busy = stack.enter_context(connected(server.port, "127.0.0.2"))

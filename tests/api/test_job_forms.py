@@ -120,7 +120,7 @@ def test_a_wrong_document_ends_the_upload() -> None:
 
     coming = ModelForm("multipart/form-data; boundary=b", never, Room(largest=1, left=1), JobDocument(never))
     with pytest.raises(RequestValidationError) as refused:
-        coming.write(b'--b\r\nContent-Disposition: form-data; name="job"\r\n\r\n{"targets": []}\r\n--b\r\n')
+        coming.write(memoryview(b'--b\r\nContent-Disposition: form-data; name="job"\r\n\r\n{"targets": []}\r\n--b\r\n'))
     assert refused.value.errors()[0]["loc"] == ("body", "job", "targets")
 
 

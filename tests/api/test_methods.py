@@ -23,7 +23,7 @@ def addresses(callers: Callers) -> Iterator[tuple[str, set[str]]]:
     for router in ROUTERS:
         for route in router.routes:
             if isinstance(route, APIRoute):
-                found.setdefault(route.path.replace(":path}", "}"), set()).update(route.methods)
+                found.setdefault(route.path.replace(":path}", "}"), set()).update(route.methods or ())
     for path, methods in found.items():
         yield re.sub(r"{sha256}", "0" * 64, re.sub(r"{(?!sha256)[^}]*}", new_id(), path)), methods
 

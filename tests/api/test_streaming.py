@@ -89,8 +89,10 @@ def send(
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=120)
     try:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
+        method, path = asks.split()
         connection.request(
-            *asks.split(),
+            method,
+            path,
             body=body,
             headers={"Authorization": f"Bearer {token}", **named},
             encode_chunked="Content-Length" not in named,
@@ -285,7 +287,7 @@ async def _asked(sink: Sink, *chunks: bytes, pause: float) -> None:
         await asyncio.sleep(pause)
         return {"type": "http.request", "body": left.pop(0), "more_body": bool(left)}
 
-    request = Request({"type": "http", "method": "PUT", "headers": []}, slow)  # type: ignore[arg-type]
+    request = Request({"type": "http", "method": "PUT", "headers": []}, slow)
     await receiving.receive(request, sink, lambda: sink.did.append("finished"))
 
 
@@ -322,7 +324,7 @@ def test_a_slow_disk_is_not_taken_for_a_client_that_is_gone(monkeypatch: pytest.
         return {"type": "http.request", "body": left.pop(), "more_body": bool(left)}
 
     sink = Slow()
-    request = Request({"type": "http", "method": "PUT", "headers": []}, quick)  # type: ignore[arg-type]
+    request = Request({"type": "http", "method": "PUT", "headers": []}, quick)
     _run(receiving.receive(request, sink, lambda: None))
     assert sink.did == ["wrote 2097152"] * 3 + ["abandoned"]
 
@@ -343,7 +345,7 @@ def test_a_request_that_is_cancelled_leaves_the_sink_to_nobody() -> None:
         return {"type": "http.request", "body": _BLOCK, "more_body": True}
 
     async def cancelled() -> None:
-        request = Request({"type": "http", "method": "PUT", "headers": []}, block)  # type: ignore[arg-type]
+        request = Request({"type": "http", "method": "PUT", "headers": []}, block)
         task = asyncio.create_task(receiving.receive(request, sink, lambda: None))
         await asyncio.to_thread(writing.wait, 60)
         task.cancel()

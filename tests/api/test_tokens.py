@@ -60,7 +60,7 @@ def test_a_token_that_cannot_be_is_refused(callers: Callers, wrong: dict[str, ob
 @pytest.mark.parametrize("authorization", [None, "", "Bearer", "Bearer ", "Basic abc", "Bearer obk_x_y", "Bearer é"])
 def test_without_a_token_there_is_nothing(callers: Callers, authorization: str | None) -> None:
     client = callers.nobody()
-    headers = {"Authorization": authorization.encode()} if authorization is not None else {}
+    headers = {b"Authorization": authorization.encode()} if authorization is not None else {}
     response = client.get("/v1/models", headers=headers)
     assert response.status_code == 401
     assert response.headers["www-authenticate"].startswith("Bearer")

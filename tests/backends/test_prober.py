@@ -19,9 +19,9 @@ from onnxbisect.errors import BackendUnusableError, CutError, ShortageError
 from onnxbisect.model import Model, load
 from onnxbisect.model.values import TensorValues
 from onnxbisect.unitset import UnitSet
-from onnxbisect.verdict import Hints, Kind, Status
+from onnxbisect.verdict import Hints, Kind, Status, Verdict
 from onnxbisect_backends.command import CommandBackend
-from onnxbisect_backends.contract import Limits
+from onnxbisect_backends.contract import Limits, Outcome
 from onnxbisect_backends.probing.prober import Objection, Prober, WriteSamples, file_digest
 from onnxbisect_backends.probing.validity import Validity
 from onnxbisect_backends.registry import make
@@ -153,7 +153,7 @@ def test_too_many_open_files_are_no_answer(model: Model, tmp_path: Path) -> None
     """With none left nothing can be written; with a few, the referees cannot open the file and call it invalid."""
     asking = prober(model, tmp_path / "work", python("exit(1)"), objection=Validity(model.path, 7).objection)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    answers = set()
+    answers: set[Status | str | None] = set()
     for spare in range(24):
         used = len(list(Path("/proc/self/fd").iterdir())) - 1
         resource.setrlimit(resource.RLIMIT_NOFILE, (used + spare, hard))
@@ -332,9 +332,7 @@ def test_nobody_is_asked_about_a_passing_piece(model: Model, tmp_path: Path) -> 
 
 def test_hints_come_back_in_the_model_s_names(tmp_path: Path, model: Model) -> None:
     class Talkative(CommandBackend):
-        def judge(self, outcome: object) -> object:  # type: ignore[override]
-            from onnxbisect.verdict import Verdict
-
+        def judge(self, outcome: Outcome) -> Verdict:
             return Verdict(status=Status.FAIL, hints=Hints(nodes=("first",), tensors=("safe_1",)))
 
     def cut(units: UnitSet, path: Path) -> Mapping[str, str]:
@@ -351,7 +349,7 @@ def test_a_backend_with_a_bug_costs_one_answer_and_an_unusable_one_the_run(tmp_p
     class Buggy(CommandBackend):
         error: Exception = ZeroDivisionError("division by zero")
 
-        def compile(self, *arguments: object) -> object:  # type: ignore[override]
+        def compile(self, probe: Path, workdir: Path, limits: Limits) -> Outcome:
             raise self.error
 
     def cut(units: UnitSet, path: Path) -> Mapping[str, str]:

@@ -100,7 +100,7 @@ def test_the_least_that_builds_is_what_is_written(tmp_path: Path) -> None:
 def test_every_sample_of_the_model_reaches_the_tool_with_its_partners(tmp_path: Path) -> None:
     onnx.save(model(), tmp_path / "whole.onnx")
     whole = load(tmp_path / "whole.onnx")
-    given = [
+    given: list[dict[str, np.ndarray]] = [
         {"images": np.full((1, 3, 4, 4), number, np.float32), "tokens": np.array([number, 4], np.int64)}
         for number in range(3)
     ]

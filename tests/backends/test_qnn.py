@@ -2,6 +2,7 @@
 known to do.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -61,14 +62,14 @@ class TestConformanceWhereQnnNamesNothing(BackendConformance):
 def node(op: str, inputs: str, outputs: str, name: str | None = None, **attributes: Any) -> onnx.NodeProto:
     """A node with the tensors that stand in two strings, `-` for one that is left out, named as its op."""
     names = [[("" if tensor == "-" else tensor) for tensor in text.split()] for text in (inputs, outputs)]
-    return helper.make_node(op, *names, name=op.lower() if name is None else name, **attributes)
+    return helper.make_node(op, names[0], names[1], name=op.lower() if name is None else name, **attributes)
 
 
 def model(
     nodes: list[onnx.NodeProto],
     shape_in: tuple[int | str, ...] = IMAGE,
     shape_out: tuple[int | str, ...] = IMAGE,
-    constants: dict[str, object] | None = None,
+    constants: Mapping[str, object] | None = None,
     **versions: int,
 ) -> onnx.ModelProto:
     """A model from `x` to `y`, both float."""

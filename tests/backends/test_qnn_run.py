@@ -62,8 +62,8 @@ def test_what_it_lacks_is_blamed_where_no_pattern_saves_it(shell: Shell) -> None
     net = Net()
     deep, image = np.array([1, 4, 2, 2, 4, 4], np.int64), np.array([1, 16, 4, 4], np.int64)
     order = [0, 1, 4, 2, 5, 3]
-    erf = net.add("Erf", net.add("Div", "x", np.float32(2**0.5)))
-    gelu = net.add("Mul", net.add("Mul", "x", net.add("Add", erf, np.float32(1))), np.float32(0.5))
+    erf = net.add("Erf", net.add("Div", "x", np.array(2**0.5, np.float32)))
+    gelu = net.add("Mul", net.add("Mul", "x", net.add("Add", erf, np.array(1, np.float32))), np.array(0.5, np.float32))
     shuffled = net.add("Reshape", net.add("Transpose", net.add("Reshape", gelu, deep), perm=order), image)
     bad = [net.add("Erf", net.add("Relu", shuffled))]
     bad.append(net.add("Reshape", bad[-1], deep))

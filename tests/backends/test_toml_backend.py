@@ -294,9 +294,9 @@ def test_the_description_is_what_the_file_says(tmp_path: Path) -> None:
 
     assert (it.tool, it.version, it.weights_matter, it.dynamic_shapes) == ("T", "1.2", True, True)
     assert (it.newest_ir, it.newest_opset, it.newer_unfolded) == (None, 15, True)
-    assert it.ops == {"Conv", "v::X"}
+    assert it.ops == frozenset({"Conv", "v::X"})
     assert (it.dressing.safe_names, it.dressing.folds) == (True, False)
-    assert it.dressing.input_dtypes == {"float"}
+    assert it.dressing.input_dtypes == frozenset({"float"})
     assert not it.dressing.self_contained
 
 

@@ -7,7 +7,7 @@ from onnxbisect_backends.profiles import Profile
 from onnxbisect_backends.simulate import Rules, refusals
 
 
-def reasons(constraint: dict, body: str, opset: int = 17) -> list[str]:
+def reasons(constraint: dict[str, object], body: str, opset: int = 17) -> list[str]:
     """Why a graph with inputs x (float[2,3]), k and i (int64 scalar and vector) is refused under one constraint."""
     proto = onnx.parser.parse_model(
         f'<ir_version: 8, opset_import: ["" : {opset}]>\n'
@@ -15,7 +15,7 @@ def reasons(constraint: dict, body: str, opset: int = 17) -> list[str]:
         f"<int64 zero = {{0}}, int64 one = {{1}}, float[1] two = {{2}}, float[2] pair = {{1, 2}}> {{ {body} }}"
     )
     op = proto.graph.node[-1].op_type
-    every = {node.op_type: {} for node in proto.graph.node}
+    every: dict[str, dict[str, object]] = {node.op_type: {} for node in proto.graph.node}
     ops = {**every, op: {"constraints": [constraint]}}
     profile = Profile.model_validate({"profile": "p", "tool": "t", "version": "1", "source": "s", "ops": ops})
     return [refusal.reason for refusal in refusals(proto, Rules(profile=profile))]

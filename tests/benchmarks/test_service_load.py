@@ -40,6 +40,8 @@ def test_only_what_lies_between_the_first_and_the_last_claim_counts(spans, secon
 
 def test_every_part_has_its_place_in_the_document():
     spec = importlib.util.spec_from_file_location("load_of_the_service", PROGRAM)
+    assert spec is not None
+    assert spec.loader is not None
     program = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(program)
     written = tables.fill((ROOT / "docs" / "service-load.md").read_text(), dict.fromkeys(program.PARTS, "measured"))
@@ -49,7 +51,7 @@ def test_every_part_has_its_place_in_the_document():
 def test_turns_are_measured_with_a_real_database():
     with redis_server.running():
         pass  # skipped where there is none
-    argv = [sys.executable, "-W", "error", PROGRAM, "--quick", "--only", "turns"]
+    argv = [sys.executable, "-W", "error", str(PROGRAM), "--quick", "--only", "turns"]
     done = subprocess.run(
         argv,
         capture_output=True,

@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 
@@ -107,7 +108,7 @@ def drive(
     planner: Callable[..., Plan] = each_unit,
     base: VerdictBase | None = None,
     key: Callable[[UnitSet], str] = str,
-    **options: object,
+    **options: Any,
 ) -> Ended:
     driver = Driver(
         universe=chain(count),
@@ -116,7 +117,7 @@ def drive(
         base=base or InMemoryVerdictBase(),
         key=key,
         observer=Silent(),
-        **options,  # type: ignore[arg-type] - each test names the fields that it is about
+        **options,
     )
     return driver.run()
 

@@ -145,6 +145,7 @@ def test_limits_are_those_that_the_compiler_has(shell: Shell) -> None:
     assert ("Resize", "mode", "not_in", ("cubic",)) in found
     ((_, name, rule, dtypes),) = [limit for limit in found if limit[0] == "Add"]
     assert (name, rule) == ("A", "dtype_not_in")
+    assert isinstance(dtypes, tuple)
     assert set(dtypes) == {"INT8", "INT16", "UINT8", "UINT16", "UINT32", "UINT64"}
     assert all(("MaxPool", "X", "rank_not_in", (rank,)) not in found for rank in (4,))
     assert not profile.ops["Relu"].constraints

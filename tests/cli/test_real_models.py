@@ -111,7 +111,7 @@ def test_a_repaired_model_asks_only_for_what_changed(shell: Shell, compiler: str
 
 def without_abs(model: onnx.ModelProto) -> None:
     """|x| = relu(x) + relu(0 - x), in ops that the profile lists."""
-    model.graph.initializer.append(numpy_helper.from_array(np.float32(0), "zero"))
+    model.graph.initializer.append(numpy_helper.from_array(np.array(0, np.float32), "zero"))
     nodes = []
     for node in model.graph.node:
         if node.op_type != "Abs":
@@ -163,9 +163,9 @@ def transformer(layers: int, width: int = 16, tokens: int = 8) -> onnx.ModelProt
         graph.node.append(helper.make_node(op, list(inputs), [f"{name}_output"], name, **attributes))
         return f"{name}_output"
 
-    graph.initializer.append(numpy_helper.from_array(np.float32(0.25), "scale"))
-    graph.initializer.append(numpy_helper.from_array(np.float32(1), "one"))
-    graph.initializer.append(numpy_helper.from_array(np.float32(1.41421356), "root"))
+    graph.initializer.append(numpy_helper.from_array(np.array(0.25, np.float32), "scale"))
+    graph.initializer.append(numpy_helper.from_array(np.array(1, np.float32), "one"))
+    graph.initializer.append(numpy_helper.from_array(np.array(1.41421356, np.float32), "root"))
     at = "x"
     for layer in range(layers):
         scope = f"/layers.{layer}"

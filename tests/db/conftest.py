@@ -80,5 +80,5 @@ def database(shared: tuple[Database, Clock]) -> Database:
 def _created(folder: str, template: str) -> str:
     name = f"test{next(_numbers)}"
     with psycopg.connect(host=folder, user="postgres", dbname="postgres", autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name} TEMPLATE {template}")  # type: ignore[arg-type]
+        connection.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
     return f"postgresql://postgres@/{name}?host={folder}"

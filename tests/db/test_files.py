@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import shutil
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -61,7 +62,7 @@ def test_what_is_not_there_is_said_to_be_missing(store: FileStore) -> None:
 def test_names_come_from_hashes_only(store: FileStore, name: str) -> None:
     for use in (store.open, store.size, store.touch, lambda sha256: store.discard(sha256, older_than=0)):
         with pytest.raises(ValueError, match="no SHA-256"):
-            use(name)  # type: ignore[operator]
+            use(name)
 
 
 def test_a_file_over_the_limit_is_refused_as_soon_as_that_is_known(store: FileStore) -> None:
@@ -102,7 +103,7 @@ def test_the_last_of_the_disk_stays_free(tmp_path: Path, monkeypatch: pytest.Mon
     def usage(folder: Path) -> SimpleNamespace:
         return SimpleNamespace(free=left[0])
 
-    monkeypatch.setattr(unfinished.shutil, "disk_usage", usage)
+    monkeypatch.setattr(shutil, "disk_usage", usage)
     monkeypatch.setattr(unfinished, "_LOOK_EVERY", 100)
     assert disk.put([b"x" * 500]).size == 500
 
@@ -124,7 +125,7 @@ def test_a_file_that_is_touched_while_it_is_discarded_stays(disk: Files, monkeyp
     def touched_right_after(path: Path) -> float:
         measure = next(ages, None)
         if measure is None:
-            return module.time.time() - path.stat().st_mtime
+            return time.time() - path.stat().st_mtime
         age = measure(path)
         disk.touch(SHA256)
         return age

@@ -5,7 +5,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event, Thread, Timer
 
 import pytest
 
@@ -77,7 +77,7 @@ def test_a_fork_waits_for_who_is_inside(database: Database) -> None:
 
     Thread(target=stay, daemon=True).start()
     assert inside.wait(60)
-    Thread(target=lambda: (time.sleep(0.3), leave.set()), daemon=True).start()
+    Timer(0.3, leave.set).start()
     child = os.fork()
     if child == 0:
         os._exit(0 if left.is_set() else 1)

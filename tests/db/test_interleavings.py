@@ -125,7 +125,7 @@ def test_any_interleaving_answers_each_probe_once(database: Database, clock: Clo
 
     OnThisDatabase.database = database
     OnThisDatabase.clock = clock
-    run_state_machine_as_test(  # type: ignore[no-untyped-call]
+    run_state_machine_as_test(
         OnThisDatabase,
         settings=settings(
             max_examples=20,

@@ -22,8 +22,9 @@ def many(database: Database, count: int, tenant: str, *backends: str) -> list[Jo
 
 
 def tenants(database: Database, *names: str) -> None:
-    for name in names:
-        database.run(lambda session, name=name: tokens.issue(session, tenant=name, name="t", scopes=[Scope.SUBMIT]))
+    with database.transaction() as session:
+        for name in names:
+            tokens.issue(session, tenant=name, name="t", scopes=[Scope.SUBMIT])
 
 
 def heard(database: Database, bell: SearchBell, taker: Taker = FOUR) -> Taken | None:
@@ -98,7 +99,8 @@ def test_searches_that_ask_are_coordinated_in_turn(database: Database, clock: Cl
         turn = rung(database, made[0], ONE, Stage.SEARCH)
         assert turn is not None
         served.append(turn.job_id)
-        database.run(lambda session, turn=turn: searches.release(session, turn))
+        with database.transaction() as session:
+            searches.release(session, turn)
     assert sorted(served) == sorted(job.id for job in made)
     assert served.index(made[3].id) < 2
     assert rung(database, made[0], ONE, Stage.SEARCH) is None  # nothing has changed since

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -50,10 +51,9 @@ def weight(model: onnx.ModelProto) -> TensorProto:
     return model.graph.initializer[0]
 
 
-def filled(tensor: TensorProto, **fields: object) -> None:
-    """Replace what a tensor holds, but for its name."""
-    name = tensor.name
-    tensor.CopyFrom(TensorProto(name=name, **fields))
+def filled(tensor: TensorProto, **fields: Any) -> None:
+    """Replace what a tensor holds, but for its name where none is given."""
+    tensor.CopyFrom(TensorProto(**{"name": tensor.name, **fields}))
 
 
 def constant(model: onnx.ModelProto) -> onnx.NodeProto:
@@ -163,7 +163,7 @@ SPOILED: dict[str, tuple[Spoil, str]] = {
     "functions that multiply": (lambda m: chain(m, 15, calls=2), "65,536 nodes where they are called"),
     "an endless equation": (equation, "an equation of 30,000 characters"),
     "a name to forge a log with": (
-        lambda m: filled(weight(m), data_type=99) or setattr(weight(m), "name", "\x1b[2J" + "n" * 1000),
+        lambda m: filled(weight(m), data_type=99, name="\x1b[2J" + "n" * 1000),
         r"Tensor '\x1b[2Jnnn",
     ),
 }

@@ -28,11 +28,11 @@ def node(op: str, **attributes: Any) -> onnx.NodeProto:
     return helper.make_node(op, [], [], **attributes)
 
 
-def row(report: dict, op: str) -> dict:
+def row(report: dict[str, Any], op: str) -> dict[str, Any]:
     return next(entry for entry in report["op_table"] if entry["op"] == op)
 
 
-def probe(report: dict, name: str) -> dict:
+def probe(report: dict[str, Any], name: str) -> dict[str, Any]:
     return next(entry for entry in report["probes"] if entry["id"] == name)
 
 

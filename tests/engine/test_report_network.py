@@ -3,6 +3,7 @@
 import io
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -155,7 +156,8 @@ def test_hostile_and_endless_names_are_shown_safely() -> None:
 
 
 def test_a_node_of_a_thousand_attributes_has_the_rest_counted() -> None:
-    node = helper.make_node("Odd", [], [], **{f"a{number}": number for number in range(1000)})
+    attributes: dict[str, Any] = {f"a{number}": number for number in range(1000)}
+    node = helper.make_node("Odd", [], [], **attributes)
     facts = network_of(chain([node])).unit(0)["facts"]
     assert len(facts) == 201
     assert facts["…"] == "801 more"

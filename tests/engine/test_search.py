@@ -333,7 +333,7 @@ def test_too_much_of_it_is_called_capacity_and_a_real_culprit_beside_it_is_still
     step = World(graph, lambda units: size(units) > 60 or bool(units >> 100 & 1)).diagnose(most=60)
     kinds = {culprit.kind: culprit for culprit in step.diagnosis.culprits}
     assert kinds[CulpritKind.SINGLE].units == 1 << 100
-    assert size(kinds[CulpritKind.CAPACITY].largest_passing) > 40
+    assert size(kinds[CulpritKind.CAPACITY].largest_passing or 0) > 40
     assert step.diagnosis.certificate.status is CertificateStatus.BOUNDED
 
 
@@ -386,6 +386,10 @@ def reference(count: int, kinds: int, bad: int, seed: int) -> tuple[Universe, se
     return graph, set(chance.sample(range(len(numbers)), bad))
 
 
+def _hits(truth):
+    return lambda units: bool(units & truth)
+
+
 @pytest.mark.parametrize(("count", "kinds", "bad"), [(1000, 60, 4), (1000, 60, 10), (3000, 200, 6)])
 @pytest.mark.parametrize("hinted", [False, True])
 def test_calls_stay_near_what_information_theory_asks_for(count, kinds, bad, hinted):
@@ -394,7 +398,7 @@ def test_calls_stay_near_what_information_theory_asks_for(count, kinds, bad, hin
         graph, culprits = reference(count, kinds, bad, seed)
         truth = of(unit for unit, variant in enumerate(graph.variant) if variant in culprits)
         log = first_offender(graph, culprits) if hinted else silent
-        world = World(graph, lambda units, truth=truth: bool(units & truth), log, fingerprints=hinted)
+        world = World(graph, _hits(truth), log, fingerprints=hinted)
         step = world.diagnose()
         assert all_found(step) == {1 << unit for unit in members(truth)}
         assert step.diagnosis.certificate.status is CertificateStatus.PROVEN
@@ -514,6 +518,7 @@ def test_what_only_needs_its_context_is_named_with_the_group_that_passes():
     step = World(graph, rule, lambda _: Hints(ops=(graph.op[2],))).diagnose()
     assert all_found(step) == {1 << 6}
     [artefact] = step.diagnosis.needs_context
+    assert artefact.passes_with is not None
     assert not rule(artefact.passes_with)
     assert artefact.units & artefact.passes_with
     assert size(artefact.passes_with) < 8

@@ -145,7 +145,8 @@ external_data (float[1,4] x) => (float[1,4] y) {
 
 def quantized() -> onnx.ModelProto:
     """Weights behind DequantizeLinear, the same convolution twice, and a quantization annotation."""
-    scale, zero = numpy_helper.from_array(np.float32(0.1), "scale"), numpy_helper.from_array(np.int8(0), "zero")
+    scale = numpy_helper.from_array(np.array(0.1, np.float32), "scale")
+    zero = numpy_helper.from_array(np.array(0, np.int8), "zero")
     graph = helper.make_graph(
         [], "quantized", [helper.make_tensor_value_info("t0", 1, [1, 3, 8, 8])], [], [scale, zero]
     )
@@ -153,7 +154,7 @@ def quantized() -> onnx.ModelProto:
     for number in range(2):
         weight = random.integers(-128, 128, (3, 3, 3, 3)).astype(np.int8)
         graph.initializer.append(numpy_helper.from_array(weight, f"w{number}"))
-        graph.initializer.append(numpy_helper.from_array(np.float32(0.01 + number / 100), f"w_scale{number}"))
+        graph.initializer.append(numpy_helper.from_array(np.array(0.01 + number / 100, np.float32), f"w_scale{number}"))
         bias = random.standard_normal(3).astype(np.float32)
         graph.initializer.append(numpy_helper.from_array(bias, f"bias{number}"))
         graph.node.extend(

@@ -127,7 +127,7 @@ def test_cancelling_kills_the_compiler_within_two_seconds(service: Topology) -> 
 
 
 def test_a_worker_of_a_container_says_that_it_is_alive(service: Topology) -> None:
-    argv = [PROGRAM, "worker", "--alive"]
+    argv = [str(PROGRAM), "worker", "--alive"]
     assert subprocess.run(argv, env=dict(service.environment), check=False).returncode == 0
 
 

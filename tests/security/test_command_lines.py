@@ -15,7 +15,8 @@ from onnxbisect.errors import OnnxBisectError, OptionError
 from onnxbisect_backends import process, registry, remote
 from onnxbisect_backends.contract import Limits
 from onnxbisect_backends.registry import LoadedBackend
-from onnxbisect_backends.testing import conv_net, write_whole
+from onnxbisect_backends.testing import conv_net
+from onnxbisect_backends.trial import write_whole
 
 BACKENDS = {name: it for name, it in registry.available().items() if isinstance(it, LoadedBackend)}
 #: Those that want to know more.
@@ -74,7 +75,7 @@ def commands(name: str, model: onnx.ModelProto, folder: Path, orders: list[dict[
 def test_9_a_model_has_no_say_in_what_is_started(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, started: list[dict[str, Any]]
 ) -> None:
-    told = []
+    told: list[str] = []
     for model in (conv_net(), hostile_net()):
         folder = tmp_path / str(len(told))
         folder.mkdir()

@@ -55,7 +55,7 @@ def test_18_nothing_is_known_against_what_is_locked() -> None:
     uv = ROOT / ".uv" / "bin" / "uv"
     if not uv.exists():
         pytest.skip("uv is not where make puts it")
-    asked = [uv, "audit", "--preview-features", "audit", "--locked", "--no-dev", "--project", ROOT]
+    asked = [str(uv), "audit", "--preview-features", "audit", "--locked", "--no-dev", "--project", str(ROOT)]
     done = subprocess.run(asked, capture_output=True, text=True, env={**os.environ, "UV_HTTP_RETRIES": "0"})
     if done.returncode == 2:
         pytest.skip(f"osv.dev cannot be asked: {done.stderr.strip().splitlines()[-1].strip()}")

@@ -45,10 +45,10 @@ def test_another_site_cannot_use_the_cookie_to_change_anything(installation: Ins
         client.headers.pop("authorization")
         client.post("/login", data={"token": installation.token}, headers={"origin": installation.url})
         assert client.get("/v1/tokens").status_code == 200
-        made = {"json": {"name": "ci", "scopes": ["read"]}}
+        made = {"name": "ci", "scopes": ["read"]}
         for headers in ({}, {"origin": "https://evil.example"}, {"sec-fetch-site": "cross-site"}):
-            assert client.post("/v1/tokens", **made, headers=headers).status_code == 403
-        assert client.post("/v1/tokens", **made, headers={"origin": installation.url}).status_code == 201
+            assert client.post("/v1/tokens", json=made, headers=headers).status_code == 403
+        assert client.post("/v1/tokens", json=made, headers={"origin": installation.url}).status_code == 201
 
 
 def test_a_login_leads_nowhere_else(callers: Callers) -> None:

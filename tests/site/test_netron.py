@@ -4,10 +4,12 @@ from datetime import datetime, timedelta
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from sqlalchemy.orm import Session
 from starlette.testclient import TestClient
 
 from onnxbisect_api import tickets
 from onnxbisect_db import tokens
+from onnxbisect_db.database import now
 from onnxbisect_db.states import Scope
 from onnxbisect_db.tables import Job
 from onnxbisect_worker.service import Service
@@ -81,9 +83,9 @@ def test_nobody_makes_a_ticket_last_longer(callers: Callers, job: Job) -> None:
 def test_a_ticket_ends_after_an_hour(callers: Callers, job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     address = shared(callers.reader(), job)
     after = tickets.GOOD_FOR + timedelta(seconds=1)
-    real = tickets.now
+    real = now
 
-    def late(session: tokens.Session) -> datetime:
+    def late(session: Session) -> datetime:
         return real(session) + after
 
     monkeypatch.setattr(tickets, "now", late)

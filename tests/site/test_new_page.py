@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from playwright.sync_api import Locator, Page
+from playwright.sync_api import FilePayload, Locator, Page
 from starlette.testclient import TestClient
 
 from onnxbisect_api.site.new_fields import FieldsError, Typed, terms
@@ -267,7 +267,7 @@ def test_an_upload_is_cancelled_and_a_wrong_choice_is_said(look: Look) -> None:
 
 def test_a_wrong_option_is_said_beside_its_field_and_the_upload_stays(look: Look) -> None:
     page = look("/new", width=375, refused=422)
-    model = {"name": "kept.onnx", "mimeType": "", "buffer": model_bytes.model(b"kept")}
+    model: FilePayload = {"name": "kept.onnx", "mimeType": "", "buffer": model_bytes.model(b"kept")}
     page.get_by_label("ONNX file").set_input_files(model)
     page.get_by_text("kept.onnx is uploaded.").wait_for(state="attached")
     options = tick(page, "whitelist")
@@ -283,7 +283,7 @@ def test_a_wrong_option_is_said_beside_its_field_and_the_upload_stays(look: Look
     said = page.locator(f"[id='{field.get_attribute('aria-describedby')}']")
     assert "cannot be 'many'" in (said.text_content() or "")
     assert "kept.onnx" in (
-        page.get_by_label("or one that was uploaded before").locator("option:checked").text_content()
+        page.get_by_label("or one that was uploaded before").locator("option:checked").text_content() or ""
     )
 
 

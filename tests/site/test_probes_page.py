@@ -195,7 +195,9 @@ def test_on_a_phone_the_tree_leads_to_a_probe_and_back(look: Look, scene: Scene)
     page = look(f"/jobs/{scene.done}/probes", width=375)
     assert page.evaluate("document.documentElement.scrollWidth") == 375
     first = page.locator("table.probes tbody tr").first
-    assert first.locator("svg.reach path").bounding_box()["width"] > 100  # the whole model
+    reach = first.locator("svg.reach path").bounding_box()
+    assert reach is not None
+    assert reach["width"] > 100  # the whole model
     assert "of 44 units" in first.inner_text()
     name = first.get_attribute("id")
     page.locator("svg.lane a").first.click()

@@ -27,7 +27,7 @@ def new_postgres_url(postgres_url: str) -> str:
     name = f"own{next(_numbers)}"
     folder = postgres_url.partition("?host=")[2]
     with psycopg.connect(host=folder, user="postgres", dbname="postgres", autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name} TEMPLATE template0")  # type: ignore[arg-type]
+        connection.execute(f"CREATE DATABASE {name} TEMPLATE template0")
     return f"postgresql://postgres@/{name}?host={folder}"
 
 

@@ -50,7 +50,7 @@ def test_a_job_is_done_and_its_culprits_are_those_of_run(it: Installation, tmp_p
         it.ended(again)
     options = [part for name, value in DENY.items() for part in ("--option", f"{name}={value}")]
     out, program = tmp_path / "run", Path(sys.executable).with_name("onnx-bisect")
-    argv = [program, "run", MODEL, "--backend", "whitelist", *options, "--no-cache", "--out", out]
+    argv = [str(program), "run", str(MODEL), "--backend", "whitelist", *options, "--no-cache", "--out", str(out)]
     run = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert run.returncode == 1, run.stderr
     local = json.loads((out / "report.json").read_text())

@@ -138,7 +138,7 @@ def test_a_host_draws_its_model(tmp_path: Path) -> None:
     with place.hosts() as hosts, hosts.lent(place.case(relus(3))) as host:
         host.prepare()
         drawn = network_file.network(BytesIO(host.draw()))
-    assert (drawn.ops, drawn.links) == (["Relu"] * 3, [[0, 1, 0], [1, 2, 1]])
+    assert ([*drawn.ops], [[*link] for link in drawn.links]) == (["Relu"] * 3, [[0, 1, 0], [1, 2, 1]])
 
 
 def test_a_model_of_too_many_nodes_inside_of_bodies_is_refused(tmp_path: Path) -> None:

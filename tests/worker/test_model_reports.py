@@ -6,6 +6,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -77,7 +78,7 @@ def compared(folder: Path, model: Path, backend: str, options: dict[str, str], o
         stored = place.files.put([prepared.to_bytes()]).sha256
         with hosts.lent(replace(case, prepared=stored, model_name="as uploaded.onnx")) as other:
             written = other.report(found.answers, found.stats, found.logs, folder / "written")
-    document = json.loads(json.dumps(written.document))
+    document: dict[str, Any] = json.loads(json.dumps(written.document))
     validate(document, schema())
     assert json.dumps(document["culprits"]) == json.dumps(expected["culprits"])
     for part in ("verdict", "needs_context", "certificate", "op_table", "partition", "preflight", "units"):

@@ -1,6 +1,6 @@
 """What a worker tells of its tools: what they say themselves, and what its hands have found since."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -33,8 +33,14 @@ def says(it: Installation, backend: str) -> str | None:
 
 def test_a_tool_that_failed_is_asked_again(it: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(presence, "_TELL_EVERY", 0.05)
-    asked, ask = [], Attendance._said
-    monkeypatch.setattr(Attendance, "_said", lambda self, backends: asked.append(backends) or ask(self, backends))
+    asked: list[Sequence[str]] = []
+    ask = Attendance._said
+
+    def noted(self: Attendance, backends: Sequence[str]) -> Mapping[str, tuple[bool, str, str]]:
+        asked.append(backends)
+        return ask(self, backends)
+
+    monkeypatch.setattr(Attendance, "_said", noted)
 
     def works() -> bool:
         worker = told(it)

@@ -41,7 +41,7 @@ from onnxbisect_worker.asking import probe, probes_in_turn
 from onnxbisect_worker.bell import SilentBell
 from onnxbisect_worker.coordinating import advance
 from onnxbisect_worker.held_folders import temporary
-from onnxbisect_worker.hosting import Case, Host, HostLostError, ToolBrokenError
+from onnxbisect_worker.hosting import Case, HostLostError, ToolBrokenError
 from onnxbisect_worker.order import Order
 from onnxbisect_worker.place import Place
 from onnxbisect_worker.preparing import prepare
@@ -409,7 +409,7 @@ class NoLicence(HiddenRuleHosts):
         self._at = at
 
     @contextmanager
-    def lent(self, case: Case, *, new: bool = False) -> Iterator[Host]:
+    def lent(self, case: Case, *, new: bool = False) -> Iterator[HiddenRuleHost]:
         def refuse(*_: object, **__: object) -> NoReturn:
             raise ToolBrokenError("The licence has run out.")
 

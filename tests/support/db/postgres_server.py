@@ -35,9 +35,9 @@ def running(*, durable: bool = False) -> Iterator[str]:
         shutil.chown(folder, user)
     try:
         initdb = [
-            programs / "initdb",
+            str(programs / "initdb"),
             "-D",
-            folder / "data",
+            str(folder / "data"),
             "-U",
             "postgres",
             "-A",

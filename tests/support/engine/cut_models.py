@@ -149,7 +149,7 @@ def same_bits(one: Any, other: Any) -> bool:
     one, other = np.asarray(one), np.asarray(other)
     if one.dtype != other.dtype or one.shape != other.shape:
         return False
-    return one.tolist() == other.tolist() if one.dtype == object else one.tobytes() == other.tobytes()
+    return bool(one.tolist() == other.tolist() if one.dtype == object else one.tobytes() == other.tobytes())
 
 
 def assert_same_results(

@@ -128,6 +128,7 @@ def _draw(chance: random.Random, behaviour: Behaviour, seed: int) -> RuleWorld |
 
 
 def _planted(chance: random.Random, behaviour: Behaviour, model: Universe) -> tuple[UnitSet, ...]:
+    sizes: tuple[int, ...]
     match behaviour:
         case Behaviour.MONOTONE:
             many, sizes = chance.choice([1, 1, 2, 2, 3, 4]), (1, 1, 1, 2, 2, 2, 3, 4)

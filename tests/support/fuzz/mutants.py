@@ -7,6 +7,7 @@ or the graph is put together in another way.
 import random
 from collections.abc import Callable, Iterator
 from functools import cache
+from typing import Any
 
 import onnx
 from google.protobuf.descriptor import FieldDescriptor
@@ -141,8 +142,8 @@ def _change_field(rng: random.Random, model: onnx.ModelProto) -> None:
     every = list(_messages(model))
     message = rng.choice(every)
     # mostly what is there, now and then what is not
-    present = [field for field, _ in message.ListFields()]
-    field = rng.choice(present if present and rng.random() < 0.8 else list(message.DESCRIPTOR.fields))
+    present: list[Any] = [field for field, _ in message.ListFields()]
+    field: Any = rng.choice(present if present and rng.random() < 0.8 else list(message.DESCRIPTOR.fields))
     if field.is_repeated:
         _change_repeated(rng, getattr(message, field.name), field, every)
     elif rng.random() < 0.15:
@@ -182,9 +183,11 @@ def _change_repeated(rng: random.Random, values: object, field: FieldDescriptor,
 
 def _scalar(rng: random.Random, field: FieldDescriptor, every: list[Message]) -> object:
     if field.type == FieldDescriptor.TYPE_ENUM:
+        assert field.enum_type is not None
         return rng.choice(field.enum_type.values).number
     if field.type == FieldDescriptor.TYPE_STRING:
-        names = [str(message.name) for message in every if "name" in message.DESCRIPTOR.fields_by_name]
+        named = [message for message in every if "name" in message.DESCRIPTOR.fields_by_name]
+        names = [str(message.name) for message in named]  # type: ignore[attr-defined]  # which these have
         return rng.choice(names if names and rng.random() < 0.6 else _TEXTS)
     if field.type == FieldDescriptor.TYPE_BYTES:
         return rng.choice((b"", b"\xff\xfe", b"sum", b"\0" * 8, rng.randbytes(rng.randrange(20))))

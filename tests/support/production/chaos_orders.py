@@ -98,7 +98,7 @@ def _run(goal: Goal) -> str:
     told = [word for name, value in goal.options.items() for word in ("--option", f"{name}={value}")]
     environment = {**os.environ, "PYTHONPATH": str(PLUGIN)}
     with tempfile.TemporaryDirectory(prefix="onnx-bisect-run-") as folder:
-        argv = [PROGRAM, "run", "--no-cache", goal.model, "--backend", goal.backend, *told, "--out", folder]
+        argv = [str(PROGRAM), "run", "--no-cache", str(goal.model), "--backend", goal.backend, *told, "--out", folder]
         done = subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
         if done.returncode not in (0, 1):
             raise RuntimeError(done.stderr)

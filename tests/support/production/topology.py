@@ -107,7 +107,7 @@ class Topology:
 
     def token(self, tenant: str = "", scope: str = "admin") -> str:
         """A new token, made as the operator makes one."""
-        argv = [PROGRAM, "token", "create", "topology", "--scope", scope, "--tenant", tenant]
+        argv = [str(PROGRAM), "token", "create", "topology", "--scope", scope, "--tenant", tenant]
         done = subprocess.run(argv, env=dict(self.environment), capture_output=True, text=True, check=True)
         return done.stdout.strip()
 

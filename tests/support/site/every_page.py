@@ -27,7 +27,8 @@ def routes() -> set[str]:
     for module in pkgutil.iter_modules(site.__path__, f"{site.__name__}."):
         router = getattr(importlib.import_module(module.name), "router", None)
         if isinstance(router, APIRouter):
-            found |= {route.path for route in router.routes if isinstance(route, APIRoute) and "GET" in route.methods}
+            pages = [route for route in router.routes if isinstance(route, APIRoute)]
+            found |= {page.path for page in pages if "GET" in (page.methods or ())}
     return found
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import onnx
 
@@ -62,7 +63,7 @@ class Place:
         return Case(**{**known, **fields})  # type: ignore[arg-type]
 
     @contextmanager
-    def hosts(self, **bounds: int) -> Iterator[ModelHosts]:
+    def hosts(self, **bounds: Any) -> Iterator[ModelHosts]:
         made = ModelHosts(self.settings, self.files, **bounds)
         try:
             yield made
