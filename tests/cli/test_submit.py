@@ -239,6 +239,7 @@ def test_a_mistake_is_one_sentence(server: Server, arguments: tuple[str | Path, 
     assert done.stdout == ""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("targets", [EDGESAM, SEVERAL])
 def test_what_is_wrong_with_the_model_is_a_mistake_as_in_run(
     server: Server, tmp_path: Path, targets: tuple[str, ...]
@@ -272,6 +273,7 @@ def test_ctrl_c_cancels_the_job(server: Server, tmp_path: Path) -> None:
     assert job["state"] == "cancelled"
 
 
+@pytest.mark.long
 def test_it_goes_on_where_it_was_killed(tmp_path: Path) -> None:
     first = serve(tmp_path / "data")
     slow = (*EDGESAM, "--option", "delay=0.3", "--no-wait")
@@ -306,6 +308,7 @@ def test_the_token_is_for_its_owner_only(server: Server) -> None:
     database.close()
 
 
+@pytest.mark.long
 def test_who_listens_is_let_go_when_the_server_ends(tmp_path: Path) -> None:
     server = serve(tmp_path / "data")
     url = server.submit(SAM, *EDGESAM, "--option", "delay=100", "--no-wait").stdout.strip()

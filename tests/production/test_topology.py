@@ -16,6 +16,8 @@ from support.production import topology
 from support.production.topology import PROGRAM, Part, Topology
 from support.worker.webhook_receiver import Receiver
 
+pytestmark = pytest.mark.long
+
 CASES = TESTS / "cases"
 SAM = TESTS / "models" / "sam_part1_prompt__ts11.onnx"
 

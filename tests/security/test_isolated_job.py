@@ -51,6 +51,7 @@ def readers(pid: int) -> list[int]:
     return found
 
 
+@pytest.mark.long
 def test_10_a_real_compiler_s_job_ends_with_its_culprits_and_their_files(root: Path) -> None:
     with (
         redis_server.running() as redis,

@@ -62,6 +62,7 @@ def model(folder: Path, name: str, text: str) -> Path:
     return path
 
 
+@pytest.mark.long
 def test_a_dozen_slow_models_of_one_tenant_keep_no_other_one_waiting(it: Installation, tmp_path: Path) -> None:
     """Before, the small job began when all but the last few of the others had been read."""
     deny = {"deny": "Atan"}

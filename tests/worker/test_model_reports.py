@@ -123,6 +123,7 @@ def pulsar2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("pulsar2")
 def test_the_samples_of_the_order_are_given_to_the_compiler(tmp_path: Path) -> None:
     samples = tmp_path / "samples"

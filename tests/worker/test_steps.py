@@ -113,6 +113,7 @@ def found_locally(compiler: Compiler) -> list[list[str]]:
     return culprits_of(driver.run().diagnosis)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(12))
 def test_culprits_are_those_of_the_local_driver(crank: NewCrank, seed: int) -> None:
     compiler = world(seed)
@@ -419,6 +420,7 @@ class NoLicence(HiddenRuleHosts):
             yield host
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("at", [["ask"], ["prepare", "ask"]], ids=len)
 @pytest.mark.parametrize("seed", range(3))
 def test_a_worker_whose_compiler_does_not_work_leaves_all_to_the_others(

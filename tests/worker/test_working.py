@@ -47,6 +47,7 @@ def it(request: pytest.FixtureRequest, redis: RedisServer, tmp_path: Path) -> It
         yield made
 
 
+@pytest.mark.long
 def test_a_job_is_done_however_often_and_seldom_it_is_rung_for(it: Installation, redis: RedisServer) -> None:
     rings = 0
 
@@ -84,6 +85,7 @@ def test_a_worker_that_is_told_to_stop_gives_back_what_it_has(it: Installation) 
     assert it.read(job).state == JobState.RUNNING
 
 
+@pytest.mark.long
 def test_a_worker_that_is_killed_leaves_nobody_behind(it: Installation) -> None:
     with it.worker() as worker:
         job = it.submit(MODEL, SLOW)
@@ -95,6 +97,7 @@ def test_a_worker_that_is_killed_leaves_nobody_behind(it: Installation) -> None:
     assert len(it.report(job)["culprits"]) == 3
 
 
+@pytest.mark.long
 def test_a_process_of_a_worker_that_is_killed_costs_one_probe_a_lease(it: Installation) -> None:
     with it.worker() as worker:
         job = it.submit(MODEL, {**SLOW, "delay": "0.5"})
