@@ -72,18 +72,23 @@ def crash() -> Established:
     return nothing()
 
 
+def children() -> str:
+    """Those of this process, and those that have ended and were not waited for."""
+    return Path(f"/proc/self/task/{os.getpid()}/children").read_text()
+
+
 @pytest.mark.parametrize(
     ("work", "how"),
     [(hang, "took more than 1 s"), (fill, "took more than 1024 MB of memory"), (crash, "was killed by SIGSEGV")],
 )
 def test_work_that_does_not_end_well(work: Callable[[], Established], how: str) -> None:
+    before = children()  # servers of other tests
     began = time.monotonic()
     with pytest.raises(ExceededError) as caught:
         forked(work, ALLOWED)
     assert str(caught.value) == how
     assert time.monotonic() - began < 10
-    with pytest.raises(ChildProcessError):
-        os.waitpid(-1, os.WNOHANG)
+    assert children() == before
 
 
 def test_work_that_waits_for_a_processor_is_waited_for() -> None:
@@ -121,7 +126,8 @@ def test_a_loop_is_left_out_and_the_rest_is_known(
     monkeypatch.setattr(allowance, "_MEMORY", 768 << 20)
     began = time.monotonic()
     model = taken(tmp_path, LOOP.format(count=count, trips=trips, body=body))
-    assert time.monotonic() - began < 20
+    # its own seconds count, and five times as many of the clock where the machine is busy
+    assert time.monotonic() - began < 5 * 8 + 20
     assert f"onnxruntime does not run 'Loop' {why}" in " ".join(model.notes)
     assert [dim.dim_value for dim in model.types["z"].tensor_type.shape.dim] == [6]
     assert model.known["s"].tolist() == [6]
