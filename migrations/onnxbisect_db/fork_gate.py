@@ -23,7 +23,8 @@ class ForkGate:
         self._let_go = let_go
         self._mine = threading.local()
         self._begin()
-        _gates.add(self)
+        with _listing:
+            _gates.add(self)
 
     @contextmanager
     def passed(self) -> Iterator[None]:
@@ -67,16 +68,26 @@ class ForkGate:
 
 
 _gates: "WeakSet[ForkGate]" = WeakSet()
+#: Held while a gate is listed, and from before a fork until after it: one that is made meanwhile would not be shut.
+_listing = threading.Lock()
 
 
-def _all(what: Callable[[ForkGate], None]) -> Callable[[], None]:
-    def do() -> None:
-        for gate in list(_gates):
-            what(gate)
-
-    return do
+def _before() -> None:
+    _listing.acquire()
+    for gate in list(_gates):
+        gate.shut()
 
 
-os.register_at_fork(
-    before=_all(ForkGate.shut), after_in_parent=_all(ForkGate.open), after_in_child=_all(ForkGate.begin_again)
-)
+def _after_in_parent() -> None:
+    for gate in list(_gates):
+        gate.open()
+    _listing.release()
+
+
+def _after_in_child() -> None:
+    for gate in list(_gates):
+        gate.begin_again()
+    _listing.release()
+
+
+os.register_at_fork(before=_before, after_in_parent=_after_in_parent, after_in_child=_after_in_child)

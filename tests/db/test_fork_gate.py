@@ -95,3 +95,38 @@ def test_who_forks_inside_a_transaction_waits_for_nobody(database: Database) -> 
         with database.session() as session:  # and may go on
             assert session.is_active
     assert database.run(lambda session: leases.take(session, "x", "me", seconds=10))
+
+
+_GATES_IN_THREADS = """
+import os, sys, threading
+from onnxbisect_db.fork_gate import ForkGate
+
+sys.setswitchinterval(1e-6)
+ours = ForkGate(lambda: None)
+
+def make():
+    while True:
+        kept = [ForkGate(lambda: None) for _ in range(100)]
+
+for _ in range(3):
+    threading.Thread(target=make, daemon=True).start()
+for _ in range(80):
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+    passed = threading.Event()
+    def go():
+        with ours.passed():
+            passed.set()
+    threading.Thread(target=go, daemon=True).start()
+    if not passed.wait(5):
+        print("the gate stays shut", flush=True)
+        os._exit(1)
+os._exit(0)
+"""
+
+
+def test_a_fork_while_gates_are_made_shuts_none_for_good() -> None:
+    done = subprocess.run([sys.executable, "-c", _GATES_IN_THREADS], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
