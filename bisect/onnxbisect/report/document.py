@@ -7,6 +7,7 @@ from typing import Any
 from onnxbisect.diagnosis import Certainty
 from onnxbisect.job import Job, ProbeRecord
 from onnxbisect.report import words
+from onnxbisect.report.causes import cause_entries
 from onnxbisect.report.culprits import Entries
 from onnxbisect.report.names import op_name
 from onnxbisect.report.optable import op_table
@@ -43,6 +44,7 @@ def document(job: Job) -> dict[str, Any]:
             "options": dict(job.target.options),
         },
         "verdict": job.diagnosis.verdict.value,
+        "causes": cause_entries(job, records, entries, identities),
         "culprits": [
             entries.culprit(number, culprit, identity)
             for number, (culprit, identity) in enumerate(zip(job.diagnosis.culprits, identities, strict=True), 1)

@@ -1,0 +1,56 @@
+"""What the search for causes concludes: values only."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from onnxbisect.causes.condition import Condition
+from onnxbisect.unitset import UnitSet
+
+
+class CauseState(StrEnum):
+    """How well it is established that this is why."""
+
+    #: Variants made for the question, with only that changed, passed.
+    CONFIRMED = "confirmed"
+    #: Units of the same ops that do not meet the conditions passed in this model.
+    OBSERVED = "observed"
+    #: Nothing of these ops passed, so there is nothing to compare with: the ops themselves are refused, it seems.
+    NO_CONTRAST = "no_contrast"
+    #: No condition on single units tells these culprits from what passed.
+    UNEXPLAINED = "unexplained"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contrast:
+    """Units that passed and that meet all conditions of a cause but `condition`; `passes` says what they are."""
+
+    condition: Condition
+    passes: str
+    units: UnitSet
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cause:
+    """What some culprits have in common and nothing that passed has.
+
+    `culprits` are places in `Diagnosis.culprits`; each is explained by one cause. `conditions` all hold for the units
+    of `refused`, and for those of `unknown`, which neither passed nor belong to a culprit; there are none in an
+    unexplained cause, whose culprits are merely alike. `established` is whether one of the culprits is confirmed:
+    where none is, the cause is as doubtful as they are. `fits_too` are other conditions that tell the same culprits
+    from what passed: the record does not decide between them.
+    """
+
+    state: CauseState
+    text: str
+    culprits: tuple[int, ...]
+    established: bool
+    conditions: tuple[Condition, ...] = ()
+    refused: UnitSet = 0
+    unknown: UnitSet = 0
+    contrast: tuple[Contrast, ...] = ()
+    fits_too: tuple[str, ...] = ()
+
+    @property
+    def telling(self) -> bool:
+        """Whether it says more than which ops are refused."""
+        return self.state in (CauseState.CONFIRMED, CauseState.OBSERVED)

@@ -1,0 +1,160 @@
+"""From a diagnosis to its causes."""
+
+from collections.abc import Mapping, Sequence
+
+from onnxbisect.causes.cause import Cause, CauseState, Contrast
+from onnxbisect.causes.condition import Condition
+from onnxbisect.causes.cover import cheapest_cover
+from onnxbisect.causes.features import Aspect, Features, Row
+from onnxbisect.causes.separate import Explanation, explanations
+from onnxbisect.causes.table import completed, entries, meets
+from onnxbisect.causes.wording import other_ops_text, passing_text, text_of, unexplained
+from onnxbisect.diagnosis import Certainty, Culprit, CulpritKind, Diagnosis
+from onnxbisect.model.model import Model
+from onnxbisect.unitset import UnitSet, lowest, members, of, size, union
+
+_OTHERS = 3
+#: An explanation that costs so much more than the chosen one is not worth a word.
+_DEARER = 2
+_STATES = (CauseState.CONFIRMED, CauseState.OBSERVED, CauseState.NO_CONTRAST, CauseState.UNEXPLAINED)
+
+
+def causes(model: Model, diagnosis: Diagnosis, passed: UnitSet) -> tuple[Cause, ...]:
+    """Why the culprits are refused, as far as the record tells; `passed` are the units of all passing probes.
+
+    Each culprit is in one cause. Culprits of several units are not explained: a condition on single units says nothing
+    of what fails in combination. The causes that tell most come first.
+    """
+    culprits = diagnosis.culprits
+    singles = [number for number, culprit in enumerate(culprits) if culprit.kind is CulpritKind.SINGLE]
+    found = _Explaining(model, culprits, singles, passed).causes() if singles else []
+    covered = {number for cause in found for number in cause.culprits}
+    found += _alike(model, culprits, [number for number in range(len(culprits)) if number not in covered])
+    return tuple(
+        sorted(found, key=lambda cause: (_STATES.index(cause.state), -size(cause.refused), min(cause.culprits)))
+    )
+
+
+class _Explaining:
+    """One model's rows of features, and the causes of its culprits of one unit."""
+
+    def __init__(self, model: Model, culprits: Sequence[Culprit], explained: Sequence[int], passed: UnitSet) -> None:
+        self._universe = model.universe
+        self._culprits = culprits
+        self._explained = explained
+        self._places = [union(culprits[number].places) for number in explained]
+        self._refused = union(self._places)
+        self._passed = passed
+        solos: dict[int, list[int]] = {}
+        for unit, solo in enumerate(self._universe.solo):
+            solos.setdefault(solo, []).append(unit)
+        self._units = {solo: of(units) for solo, units in solos.items()}
+        features = Features(model)
+        self._rows: Mapping[int, Row] = completed({solo: features.of(units[0]) for solo, units in solos.items()})
+
+    def causes(self) -> list[Cause]:
+        ops = [self._universe.op[lowest(places)] for places in self._places]
+        passing = [row for solo, row in self._rows.items() if self._units[solo] & self._passed]
+        refused = [[self._rows[solo] for solo in self._solos(places)] for places in self._places]
+        passed_ops = frozenset(self._ops(self._passed))
+        possible = explanations(entries(refused, passing), ops, passed_ops)
+        chosen = cheapest_cover(possible)
+        mine: dict[int, list[int]] = {}
+        for number in range(len(self._places)):
+            fitting = [place for place, one in enumerate(chosen) if one.refused >> number & 1]
+            if fitting:
+                first = min(fitting, key=lambda place: (-size(chosen[place].refused), chosen[place].order))
+                mine.setdefault(first, []).append(number)
+        return [self._cause(chosen[place], numbers, possible) for place, numbers in sorted(mine.items())]
+
+    def _cause(self, chosen: Explanation, numbers: Sequence[int], possible: Sequence[Explanation]) -> Cause:
+        units = self._meeting(chosen.conditions)
+        contrast = tuple(self._contrasts(chosen.conditions))
+        explained = tuple(self._explained[number] for number in numbers)
+        return Cause(
+            state=CauseState.OBSERVED if contrast else CauseState.NO_CONTRAST,
+            text=text_of(chosen.conditions),
+            culprits=explained,
+            established=any(self._culprits[number].certainty is Certainty.CONFIRMED for number in explained),
+            conditions=chosen.conditions,
+            refused=units & self._refused,
+            unknown=units & ~self._refused & ~self._passed,
+            contrast=contrast,
+            fits_too=tuple(_fits_too(chosen, possible)) if contrast else (),
+        )
+
+    def _contrasts(self, conditions: Sequence[Condition]) -> list[Contrast]:
+        """For each condition the units that passed and miss just this one."""
+        ops = set(self._ops(self._meeting(conditions) & self._refused))
+        found = []
+        for condition in conditions:
+            others = [other for other in conditions if other != condition]
+            units = self._meeting(others) & self._passed
+            if condition.subject.aspect in (Aspect.OP, Aspect.DOMAIN):
+                if units and others:
+                    passes = other_ops_text(conditions, sorted(set(self._ops(units))))
+                    found.append(Contrast(condition=condition, passes=passes, units=units))
+                continue
+            units = of(unit for unit in members(units) if self._universe.op[unit] in ops)
+            values = [value for solo in self._solos(units) for value in self._rows[solo].get(condition.subject, ())]
+            if units:
+                instead = condition.instead({value for value in values if value is not None})
+                passes = passing_text(conditions, condition, instead)
+                found.append(Contrast(condition=condition, passes=passes, units=units))
+        return found
+
+    def _meeting(self, conditions: Sequence[Condition]) -> UnitSet:
+        """The units that meet all of these."""
+        return union(
+            self._units[solo]
+            for solo, row in self._rows.items()
+            if all(meets(row, condition) for condition in conditions)
+        )
+
+    def _solos(self, units: UnitSet) -> list[int]:
+        return list(dict.fromkeys(self._universe.solo[unit] for unit in members(units)))
+
+    def _ops(self, units: UnitSet) -> list[str]:
+        return [self._universe.op[unit] for unit in members(units)]
+
+
+def _fits_too(chosen: Explanation, possible: Sequence[Explanation]) -> list[str]:
+    """What else tells the same culprits from what passed, each sort of feature once."""
+    seen = {_sort(chosen)}
+    found = []
+    for one in possible:
+        if one.refused == chosen.refused and one.cost <= chosen.cost + _DEARER and _sort(one) not in seen:
+            seen.add(_sort(one))
+            found.append(text_of(one.conditions))
+    return found[:_OTHERS]
+
+
+def _sort(explanation: Explanation) -> frozenset[tuple[Aspect, str]]:
+    """What an explanation is about. Ranks of several tensors are one matter, for they go together; so are sizes."""
+    matters: set[tuple[Aspect, str]] = set()
+    for condition in explanation.conditions:
+        aspect, name = condition.subject.aspect, condition.subject.name
+        if aspect in (Aspect.RANK, Aspect.DTYPE, Aspect.ELEMENTS, Aspect.DIMENSION):
+            matters.add((Aspect.ELEMENTS if aspect is Aspect.DIMENSION else aspect, ""))
+        elif aspect is not Aspect.OP:
+            matters.add((aspect, name))
+    return frozenset(matters)
+
+
+def _alike(model: Model, culprits: Sequence[Culprit], numbers: Sequence[int]) -> list[Cause]:
+    """Culprits without an explanation, those of the same kind and ops together."""
+    groups: dict[tuple[CulpritKind, Certainty, tuple[str, ...]], list[int]] = {}
+    for number in numbers:
+        culprit = culprits[number]
+        ops = tuple(model.universe.op[unit] for unit in members(culprit.units))
+        groups.setdefault((culprit.kind, culprit.certainty, ops), []).append(number)
+    return [
+        Cause(
+            state=CauseState.UNEXPLAINED,
+            text=unexplained(kind, certainty, ops),
+            culprits=tuple(those),
+            established=certainty is Certainty.CONFIRMED,
+            refused=union(place for number in those for place in culprits[number].places),
+        )
+        for (kind, certainty, ops), those in groups.items()
+    ]

@@ -1,0 +1,173 @@
+"""What one unit is made of, as far as a compiler may mind: op, ranks, dtypes, constants, attributes, sizes."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from math import prod
+
+import numpy as np
+import onnx
+
+from onnxbisect.causes.spelling import array_text, attribute_numbers, attribute_text, dtype_name
+from onnxbisect.model.model import Model
+from onnxbisect.model.quantized import ZERO_POINT_SLOTS
+from onnxbisect.model.scopes import domain_of, qualified
+from onnxbisect.rewrites.facts import Facts
+
+#: Constants of more elements are weights: their values are no features.
+_SMALL = 8
+
+
+class Aspect(StrEnum):
+    """What a feature is about. The order is that of reports, the telling ones first."""
+
+    OP = "op"
+    #: Of the op, where it is not ONNX's own. A model has one opset for each domain, so the opset tells no units apart.
+    DOMAIN = "domain"
+    RANK = "rank"
+    DTYPE = "dtype"
+    #: `dynamic` or `empty`.
+    SHAPE = "shape"
+    #: Whether an input is computed, a constant, computed from constants, or omitted.
+    SOURCE = "source"
+    ATTRIBUTE = "attribute"
+    #: The largest number of an attribute of integers.
+    LARGEST = "largest"
+    #: The value of a small constant input.
+    VALUE = "value"
+    #: `negative` where a small constant input has a negative number.
+    SIGN = "sign"
+    INPUTS = "inputs"
+    OUTPUTS = "outputs"
+    DIMENSION = "dimension"
+    ELEMENTS = "elements"
+
+
+@dataclass(frozen=True, order=True)
+class Subject:
+    """What can be asked of a unit: the rank of any input, or, of units of one `op` only, that of its `indices`."""
+
+    aspect: Aspect
+    name: str = ""
+    op: str = ""
+
+
+#: The values that a unit has for each subject; None among them is one that is not known.
+Row = Mapping[Subject, frozenset[int | str | None]]
+
+TENSOR, INPUT, OUTPUT = "tensor", "input", "output"
+CONSTANT, FOLDED, COMPUTED, OMITTED = "constant", "computed from constants", "computed", "omitted"
+DYNAMIC, EMPTY, NEGATIVE = "dynamic", "empty", "negative"
+
+
+class Features:
+    """Reads the features of one model's units."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self._facts = Facts.of(model)
+
+    def of(self, unit: int) -> Row:
+        """The unit's values for every subject that its op and its tensors have."""
+        found: dict[Subject, set[int | str | None]] = {}
+        for subject, value in self._found(self._model.proto.graph.node[self._model.units[unit].node]):
+            found.setdefault(subject, set()).add(value)
+        return {subject: frozenset(values) for subject, values in found.items()}
+
+    def _found(self, node: onnx.NodeProto) -> Iterator[tuple[Subject, int | str | None]]:
+        op, domain = qualified(node), domain_of(node)
+        yield Subject(Aspect.OP, op=op), op
+        if domain:
+            yield Subject(Aspect.DOMAIN), domain
+        yield Subject(Aspect.INPUTS, op=op), len(node.input)
+        yield Subject(Aspect.OUTPUTS, op=op), sum(map(bool, node.output))
+        for attribute in node.attribute:
+            yield Subject(Aspect.ATTRIBUTE, attribute.name, op), attribute_text(attribute)
+            if numbers := attribute_numbers(attribute):
+                yield Subject(Aspect.LARGEST, attribute.name, op), max(numbers)
+        formal = _formal(node.op_type, self._facts.opsets.get(domain, 0), domain)
+        for slot, tensor in enumerate(node.input):
+            name, floats = _slot(formal[0], slot, INPUT)
+            yield from self._anywhere(tensor, INPUT, floats=floats)
+            yield from self._input(tensor, name, op, telling=(domain, node.op_type) not in ZERO_POINT_SLOTS)
+        for name in {_slot(formal[0], slot, INPUT)[0] for slot in range(len(node.input), len(formal[0]))}:
+            yield Subject(Aspect.SOURCE, name, op), OMITTED
+        for slot, tensor in enumerate(node.output):
+            yield from self._anywhere(tensor, OUTPUT, floats=_slot(formal[1], slot, OUTPUT)[1])
+
+    def _anywhere(self, tensor: str, side: str, *, floats: bool) -> Iterator[tuple[Subject, int | str | None]]:
+        """Features by which units of different ops can be alike.
+
+        The dtype of a slot that takes no floats, such as indices, says nothing beyond the op.
+        """
+        if not tensor:
+            return
+        shape = self._facts.shape(tensor)
+        for place in (TENSOR, side):
+            yield Subject(Aspect.RANK, place), None if shape is None else len(shape)
+            if floats:
+                yield Subject(Aspect.DTYPE, place), self._dtype(tensor)
+        if shape is None or None in shape:
+            yield Subject(Aspect.SHAPE, TENSOR), DYNAMIC
+        elif 0 in shape:
+            yield Subject(Aspect.SHAPE, TENSOR), EMPTY
+
+    def _input(self, tensor: str, name: str, op: str, *, telling: bool) -> Iterator[tuple[Subject, int | str | None]]:
+        """Features that only units of this op can share."""
+        yield Subject(Aspect.SOURCE, name, op), self._source(tensor)
+        if not tensor:
+            return
+        shape = self._facts.shape(tensor)
+        yield Subject(Aspect.RANK, name, op), None if shape is None else len(shape)
+        yield Subject(Aspect.DTYPE, name, op), self._dtype(tensor)
+        sizes = None if shape is None or None in shape else [size or 0 for size in shape]
+        yield Subject(Aspect.ELEMENTS, name, op), None if sizes is None else prod(sizes)
+        if sizes != []:
+            yield Subject(Aspect.DIMENSION, name, op), None if sizes is None else max(sizes)
+        if telling and self._facts.is_constant(tensor) and sizes is not None and prod(sizes) <= _SMALL:
+            array = self._facts.value(tensor)
+            # As in `model.variants`: small weights and biases are no part of the question.
+            if array is not None and (array.dtype.kind in "iub" or array.size == 1):
+                yield Subject(Aspect.VALUE, name, op), array_text(array)
+                if array.dtype.kind == "i" and np.any(array < 0):
+                    yield Subject(Aspect.SIGN, name, op), NEGATIVE
+
+    def _source(self, tensor: str) -> str:
+        if not tensor:
+            return OMITTED
+        if tensor in self._model.known:
+            return FOLDED
+        return CONSTANT if self._facts.is_constant(tensor) else COMPUTED
+
+    def _dtype(self, tensor: str) -> str | None:
+        kind = self._facts.type(tensor)
+        return None if kind is None else dtype_name(kind)
+
+
+#: For each formal parameter: its name, whether it takes floats, whether it stands for all that follow.
+_Formals = tuple[tuple[str, bool, bool], ...]
+
+
+@cache
+def _formal(op: str, version: int, domain: str) -> tuple[_Formals, _Formals]:
+    """The formal inputs and outputs of an op; none where it has no schema."""
+    try:
+        schema = onnx.defs.get_schema(op, version, domain)
+    except onnx.defs.SchemaError:
+        return (), ()
+    return _parameters(schema.inputs), _parameters(schema.outputs)
+
+
+def _parameters(formals: Iterable[onnx.defs.OpSchema.FormalParameter]) -> _Formals:
+    variadic = onnx.defs.OpSchema.FormalParameterOption.Variadic
+    return tuple((formal.name, "tensor(float)" in formal.types, formal.option == variadic) for formal in formals)
+
+
+def _slot(formals: _Formals, slot: int, side: str) -> tuple[str, bool]:
+    """Name of a slot, and whether it takes floats, which is not known without a schema."""
+    if slot < len(formals):
+        return formals[slot][:2]
+    if formals and formals[-1][2]:
+        return formals[-1][:2]
+    return f"{side} {slot}", False

@@ -1,0 +1,94 @@
+"""The shortest combinations of conditions that some refused units meet and no unit that passed."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain, combinations, product
+
+from onnxbisect.causes.condition import Condition
+from onnxbisect.causes.features import Aspect
+from onnxbisect.causes.table import Entry
+
+#: What it costs to state a cause at all, and to name its op.
+_CAUSE, _OP = 1, 2
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Conditions that together hold for these culprits (a bit set of their numbers), and for nothing that passed."""
+
+    conditions: tuple[Condition, ...]
+    refused: int
+
+    @property
+    def op(self) -> str:
+        """The op whose units it speaks of; empty for units of any op."""
+        return next((condition.subject.op for condition in self.conditions if condition.subject.op), "")
+
+    @cached_property
+    def cost(self) -> int:
+        """How much there is to say."""
+        return _CAUSE + (_OP if self.op else 0) + sum(condition.cost for condition in self.conditions)
+
+    @property
+    def order(self) -> tuple[int, int, list[tuple[int, str, str, str, str, str]]]:
+        """The cheapest first."""
+        return self.cost, len(self.conditions), [_order(condition) for condition in self.conditions]
+
+
+def explanations(entries: Iterable[Entry], ops: Sequence[str], passed_ops: frozenset[str]) -> list[Explanation]:
+    """All of one or two conditions of which none is too many, the cheapest first; the op beside them is free.
+
+    `ops` has the op of each culprit, `passed_ops` are those of the units that passed. What holds for units of any op
+    is taken for a cause only where it holds for culprits of several ops, of which one passed where it does not hold:
+    that several ops are refused wherever they stand, and have something rare in common, may be chance.
+    """
+    alike: dict[tuple[int, int, str], list[Entry]] = {}
+    for entry in entries:
+        alike.setdefault((entry.refused, entry.passing, entry.condition.subject.op), []).append(entry)
+    found: list[Explanation] = []
+    left: dict[str, list[Entry]] = {}
+    for same in alike.values():
+        single = [] if same[0].passing else [Explanation((entry.condition,), entry.refused) for entry in same]
+        sound = [one for one in single if _sound(one, ops, passed_ops)]
+        found += sound
+        if not sound:
+            cheapest = min(same, key=lambda entry: _order(entry.condition))
+            left.setdefault(cheapest.condition.subject.op, []).append(cheapest)
+    anywhere = left.pop("", [])
+    found += _pairs(combinations(anywhere, 2), ops, passed_ops)
+    for within in left.values():
+        found += _pairs(chain(combinations(within, 2), product(within, anywhere)), ops, passed_ops)
+    return sorted(found, key=lambda one: one.order)
+
+
+def _pairs(pairs: Iterable[tuple[Entry, Entry]], ops: Sequence[str], passed_ops: frozenset[str]) -> list[Explanation]:
+    found = []
+    for first, second in pairs:
+        both = first.refused & second.refused
+        if not both or first.passing & second.passing:
+            continue
+        # Where one is enough among the units of an op, the op is all that has to be said besides.
+        enough = not (first.passing and second.passing)
+        if not enough or Aspect.OP in (first.condition.subject.aspect, second.condition.subject.aspect):
+            conditions = sorted((first.condition, second.condition), key=_order)
+            pair = Explanation(tuple(conditions), both)
+            if _sound(pair, ops, passed_ops):
+                found.append(pair)
+    return found
+
+
+def _order(condition: Condition) -> tuple[int, str, str, str, str, str]:
+    """A total order that depends on nothing but the conditions."""
+    subject = condition.subject
+    return condition.cost, subject.op, subject.aspect, subject.name, condition.relation, str(condition.value)
+
+
+def _sound(explanation: Explanation, ops: Sequence[str], passed_ops: frozenset[str]) -> bool:
+    if explanation.op:
+        return True
+    covered = {op for number, op in enumerate(ops) if explanation.refused >> number & 1}
+    if len(covered) < 2:
+        return False
+    domain = all(condition.subject.aspect is Aspect.DOMAIN for condition in explanation.conditions)
+    return domain or bool(covered & passed_ops)
