@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 from xml.etree import ElementTree
 
-from onnxbisect.report import words
+from onnxbisect.report import cause_words, words
 from onnxbisect.report.text import clean, plural
 
 
@@ -41,7 +41,8 @@ def _whole(suite: ElementTree.Element, document: Mapping[str, Any]) -> None:
     outcome = {"fail": "failure", "unresolved": "error"}.get(document["verdict"])
     if outcome:
         body = ElementTree.SubElement(case, outcome, message=clean(document["headline"]))
-        body.text = clean(document["certificate"]["sentence"])
+        causes = [f"cause: {clean(cause_words.sentence(cause))}" for cause in cause_words.telling(document)]
+        body.text = "\n".join([clean(document["certificate"]["sentence"]), *causes])
 
 
 def _culprit(suite: ElementTree.Element, document: Mapping[str, Any], culprit: Mapping[str, Any]) -> None:
@@ -53,6 +54,9 @@ def _culprit(suite: ElementTree.Element, document: Mapping[str, Any], culprit: M
         case, "failure", type=clean(culprit["failure"]), message=clean(words.failure(culprit))
     )
     lines = [f"{number}. {clean(', '.join(nodes))}" for number, nodes in enumerate(culprit["occurrences"], 1)]
+    if cause := cause_words.of_culprit(document, culprit["id"]):
+        lines.append(f"cause: {clean(cause_words.sentence(cause))}")
+        lines += [f"compiles: {clean(cause_words.compiles(contrast))}" for contrast in cause["contrast"]]
     lines += [f"from {clean(words.where(origin))}" for origin in words.sources(culprit)]
     if culprit["repro"]:
         lines.append(f"reproduce: {clean(words.command(document, culprit['repro']))}")

@@ -1,12 +1,12 @@
 """The report as GitHub-flavoured Markdown, for a pull request or an issue."""
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from onnxbisect.report import words
+from onnxbisect.report import cause_words, words
+from onnxbisect.report.markdown_text import code, fence, plain, table
 from onnxbisect.report.tables import summary
-from onnxbisect.report.text import clean, clip, duration, plural
+from onnxbisect.report.text import clip, duration, plural
 
 _LISTED = 20
 _ROWS = 100
@@ -18,9 +18,10 @@ def markdown(document: Mapping[str, Any]) -> str:
     blocks = [
         f"# {_verdict(document)} · {code(model['name'])}",
         f"Target: {code(words.target(document))}" + (f", {code(words.tool(document))}" if words.tool(document) else ""),
-        f"**{_plain(document['certificate']['sentence'])}**",
+        f"**{plain(document['certificate']['sentence'])}**",
         *([f"**{words.doubt(document)}**"] if words.doubt(document) else []),
         *_certificate(document),
+        *_causes(document),
         *_culprits(document),
         *_needs_context(document),
         "## Ops",
@@ -52,7 +53,8 @@ def markdown(document: Mapping[str, Any]) -> str:
 def culprit_readme(document: Mapping[str, Any], number: int) -> str:
     """What stands beside the file that reproduces culprit `number` (the first is 1)."""
     culprit = document["culprits"][number - 1]
-    more = ["## What passes instead", *_instead(culprit)] if culprit["passes_instead"] else []
+    instead = _instead(document, culprit)
+    more = ["## What passes instead", *instead] if instead else []
     title = f"# {' + '.join(code(op) for op in culprit['ops'][:8])} does not compile"
     name, target = code(document["model"]["name"]), code(words.target(document))
     blocks = [
@@ -80,45 +82,38 @@ def _reproduce(document: Mapping[str, Any], name: str, target: str) -> list[str]
     ]
 
 
-def code(text: str, *, cell: bool = False) -> str:
-    """A code span that nothing in `text` can leave; for table cells, pipes are escaped as GFM asks there."""
-    shown = clip(text, 500)
-    if not shown:
-        return ""
-    ticks = "`" * (max((len(run) for run in re.findall(r"`+", shown)), default=0) + 1)
-    padded = f" {shown} " if shown[0] in "` " or shown[-1] in "` " else shown
-    return ticks + (padded.replace("|", "\\|") if cell else padded) + ticks
-
-
-def fence(text: str) -> str:
-    """A code block that nothing in `text` can close."""
-    shown = clean(text)
-    ticks = "`" * max(3, max((len(run) for run in re.findall(r"`+", shown)), default=0) + 1)
-    return f"{ticks}sh\n{shown}\n{ticks}"
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table; cells are Markdown already."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
 def _verdict(document: Mapping[str, Any]) -> str:
     return {"pass": "Compiles", "fail": "Does not compile"}.get(document["verdict"], "Unresolved")
 
 
-def _plain(text: str) -> str:
-    """Our own sentences, which may still quote something."""
-    return re.sub(r"([\\`*_\[\]<>|#])", r"\\\1", clean(text))
-
-
 def _certificate(document: Mapping[str, Any]) -> list[str]:
     certificate = document["certificate"]
-    items = [f"- unknown: {_plain(text)}" for text in certificate["unknown"]]
-    items += [f"- assuming that {_plain(text)}" for text in certificate["assumes"]]
+    items = [f"- unknown: {plain(text)}" for text in certificate["unknown"]]
+    items += [f"- assuming that {plain(text)}" for text in certificate["assumes"]]
     if certificate["probes"]:
         items.append(f"- proof: {', '.join(certificate['probes'])}")
     return ["\n".join(items)] if items else []
+
+
+def _causes(document: Mapping[str, Any]) -> list[str]:
+    causes = cause_words.leading(document)
+    if not causes:
+        return []
+    numbers = {culprit["id"]: str(number) for number, culprit in enumerate(document["culprits"], 1)}
+    rows = (
+        (
+            code(cause_words.sentence(cause), cell=True),
+            ", ".join(numbers[identity] for identity in cause["culprits"] if identity in numbers),
+            ", ".join(code(cause_words.compiles(one), cell=True) for one in cause["contrast"]),
+            ", ".join(code(text, cell=True) for text in cause["fits_too"]),
+        )
+        for cause in causes
+    )
+    return [
+        "## Causes",
+        f"**{plain(cause_words.count(document))}**",
+        table(("refused", "culprits", "compiles", "or it is"), rows),
+    ]
 
 
 def _culprits(document: Mapping[str, Any]) -> list[str]:
@@ -143,8 +138,8 @@ def _culprits(document: Mapping[str, Any]) -> list[str]:
     ]
     for number, culprit in enumerate(culprits, 1):
         blocks += [f"### {number}. {' + '.join(code(op) for op in culprit['ops'][:8])}", *_findings(document, culprit)]
-        if culprit["passes_instead"]:
-            blocks += ["What passes instead:", *_instead(culprit)]
+        if instead := _instead(document, culprit):
+            blocks += ["What passes instead:", *instead]
         if culprit["repro"]:
             blocks.append(f"Reproduce: {code(words.command(document, culprit['repro']))}")
     return blocks
@@ -154,12 +149,16 @@ def _findings(document: Mapping[str, Any], culprit: Mapping[str, Any]) -> list[s
     evidence = culprit["evidence"]
     items = [f"The compiler says: {code(words.failure(culprit))}"]
     if doubt := words.certainty(culprit):
-        items.append(f"**{_plain(doubt)}**")
+        items.append(f"**{plain(doubt)}**")
+    if cause := cause_words.of_culprit(document, culprit["id"]):
+        items.append(f"Cause: {code(cause_words.sentence(cause))}")
+        if cause["fits_too"]:
+            items.append(f"What passed differs in this, too: {', '.join(map(code, cause['fits_too']))}")
     if sentence := words.inferred(culprit):
         items.append(f"{sentence[0].upper()}{sentence[1:]}.")
     if limit := words.at_most(culprit):
         items.append(f"What is wrong is their number: {limit}.")
-    items += [f"{_plain(sentence)}" for sentence in words.proof(evidence, culprit["kind"])]
+    items += [f"{plain(sentence)}" for sentence in words.proof(evidence, culprit["kind"])]
     if culprit["largest_passing"]:
         items.append(f"The largest piece that compiles has {plural(culprit['largest_passing']['size'], 'unit')}.")
     items += [f"From {code(words.where(origin))}" for origin in words.sources(culprit)[:5]]
@@ -172,13 +171,19 @@ def _findings(document: Mapping[str, Any], culprit: Mapping[str, Any]) -> list[s
     return ["\n".join(f"- {item}" for item in items)]
 
 
-def _instead(culprit: Mapping[str, Any]) -> list[str]:
+def _instead(document: Mapping[str, Any], culprit: Mapping[str, Any]) -> list[str]:
+    """What passed that misses the cause; without a cause every variant that passed, and all in which it differs."""
     items = []
+    if cause := cause_words.of_culprit(document, culprit["id"]):
+        for one in cause["contrast"]:
+            nodes = f"{plural(one['places'], 'place')}, such as {code(one['nodes'][0])}, {one['probe']}"
+            items.append(f"- {code(one['passes'])} ({nodes})")
+        return ["\n".join(items)]
     for variant in culprit["passes_instead"]:
         differences = "; ".join(words.difference(entry) for entry in variant["differs"][:4])
         count = f"{plural(variant['count'], 'node')}, {variant['probe']}"
         items.append(f"- {code(variant['nodes'][0])} ({count}): {code(differences)}")
-    return ["\n".join(items)]
+    return ["\n".join(items)] if items else []
 
 
 def _needs_context(document: Mapping[str, Any]) -> list[str]:
@@ -223,9 +228,9 @@ def _tables(document: Mapping[str, Any]) -> list[str]:
         rows = ([code(cell, cell=True) for cell in row] for row in found["rows"][:_ROWS])
         left = len(found["rows"]) - _ROWS
         blocks += [
-            f"## {_plain(found['title'])}",
-            f"{_plain(summary(found))} ({found['probe']})",
-            table([_plain(column) for column in found["columns"]], rows),
+            f"## {plain(found['title'])}",
+            f"{plain(summary(found))} ({found['probe']})",
+            table([plain(column) for column in found["columns"]], rows),
             *([f"and {left} more rows (see `report.json`)"] if left > 0 else []),
         ]
     return blocks

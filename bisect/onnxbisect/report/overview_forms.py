@@ -3,11 +3,11 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from onnxbisect.report.markdown import code, table
+from onnxbisect.report.grid import aligned
+from onnxbisect.report.markdown_text import code, table
 from onnxbisect.report.overview_lines import Line, asked, headline, rows, state_name, summary
 from onnxbisect.report.overview_page import overview_page
 from onnxbisect.report.rendering import environment
-from onnxbisect.report.terminal import aligned
 from onnxbisect.report.text import clean, clip, plural
 
 _NARROW = 60

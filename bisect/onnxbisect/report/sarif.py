@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from onnxbisect.report import words
+from onnxbisect.report import cause_words, words
 from onnxbisect.report.text import clean, plural
 
 _SCHEMA = "https://raw.githubusercontent.com/oasis-tcs/sarif-spec/master/Schemata/sarif-schema-2.1.0.json"
@@ -40,6 +40,7 @@ def sarif(document: Mapping[str, Any]) -> str:
             "target": clean(words.target(document)),
             "verdict": document["verdict"],
             "certificate": document["certificate"]["status"],
+            "causes": [clean(cause_words.sentence(cause)) for cause in cause_words.telling(document)],
         },
     }
     return json.dumps({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}, indent=1) + "\n"
@@ -50,6 +51,9 @@ def _result(document: Mapping[str, Any], culprit: Mapping[str, Any], rule: int) 
         f"{' + '.join(culprit['ops'][:8])}: {words.failure(culprit)} "
         f"({plural(len(culprit['occurrences']), 'place')} in {document['model']['name']})"
     )
+    cause = cause_words.of_culprit(document, culprit["id"])
+    if cause is not None:
+        text += f". Cause: {cause_words.sentence(cause)}"
     traced = next((origin for origin in culprit["origin"] if origin["file"] is not None), None)
     related = [_location(document, nodes, None, number) for number, nodes in enumerate(culprit["occurrences"][1:], 1)]
     result: dict[str, Any] = {

@@ -1,11 +1,13 @@
 """The report as plain lines: what a user sees first. No colours: the command line may add them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from onnxbisect.report import words
+from onnxbisect.report.culprit_lines import cause_lines, culprit_lines, first_node, instead_lines, ops_of
+from onnxbisect.report.grid import aligned, wrapped
 from onnxbisect.report.tables import summary
-from onnxbisect.report.text import clean, clip, clip_left, duration, plural
+from onnxbisect.report.text import clean, clip, duration, plural
 
 _NARROW = 60
 _CERTIFICATE_LINES = 6
@@ -26,8 +28,9 @@ def lines(document: Mapping[str, Any], *, width: int = 100, files: str = "") -> 
     if doubt := words.doubt(document):
         shown.append(f"  {doubt}")
     for block in (
-        _culprits(document, width),
-        _instead(document, width),
+        cause_lines(document, width),
+        culprit_lines(document, width),
+        instead_lines(document, width),
         _needs_context(document, width),
         _ops(document, width),
         _partition(document, width),
@@ -51,72 +54,6 @@ def _certificate(document: Mapping[str, Any]) -> list[str]:
     return shown
 
 
-def _culprits(document: Mapping[str, Any], width: int) -> list[str]:
-    groups = _alike(document)
-    if not groups:
-        return []
-    traced = any(_source(culprit) for group in groups for _, culprit in group)
-    rows = [("#", "op", "places", "first node", "where") if traced else ("#", "op", "places", "first node")]
-    for group in groups:
-        number, culprit = group[0]
-        places = sum(len(culprit["occurrences"]) for _, culprit in group)
-        row = (str(number), _ops_of(culprit), str(places), clean(_first(culprit)))
-        rows.append((*row, clean(_source(culprit))) if traced else row)
-    room = width - 2 - 8
-    limits = [3, min(34, room * 2 // 5), 6]
-    room -= sum(min(limit, max(len(row[i]) for row in rows)) for i, limit in enumerate(limits))
-    limits += [room - min(34, room // 2), min(34, room // 2)] if traced else [room]
-    grid = aligned(rows, limits, right=(0, 2), keep_end=(3,))
-    shown = [_count(document), grid[0]]
-    for group, line in zip(groups, grid[1:], strict=True):
-        _, culprit = group[0]
-        shown += [line, clip(f"       {words.failure(culprit)}", width)]
-        if len(group) > 1:
-            numbers = ", ".join(str(number) for number, _ in group)
-            shown.append(clip(f"       in {len(group)} variants: culprits {numbers}", width))
-        if doubt := words.certainty(culprit):
-            shown.append(f"       {clean(doubt)}")
-        if len(group) == 1 and (sentence := words.inferred(culprit)):
-            shown.append(f"       {sentence}")
-        if limit := words.at_most(culprit):
-            shown.append(f"       {limit}")
-        if culprit["largest_passing"]:
-            shown.append(f"       the largest piece that compiles has {culprit['largest_passing']['size']} units")
-    return shown
-
-
-def _alike(document: Mapping[str, Any]) -> list[list[tuple[int, Mapping[str, Any]]]]:
-    """Culprits with their numbers, those of which a reader sees no difference together: variants of one op."""
-    groups: dict[tuple[str, ...], list[tuple[int, Mapping[str, Any]]]] = {}
-    for number, culprit in enumerate(document["culprits"], 1):
-        said = culprit["fingerprint"] or words.failure(culprit)
-        seen = (culprit["kind"], _ops_of(culprit), said, words.certainty(culprit))
-        groups.setdefault(seen, []).append((number, culprit))
-    return list(groups.values())
-
-
-def _count(document: Mapping[str, Any]) -> str:
-    culprits = document["culprits"]
-    units = {name for culprit in culprits for nodes in culprit["occurrences"] for name in nodes}
-    total = document["model"]["units"]
-    return f"{plural(len(culprits), 'culprit').capitalize()}, {plural(len(units), 'unit')} of {total}"
-
-
-def _instead(document: Mapping[str, Any], width: int) -> list[str]:
-    shown = []
-    for number, culprit in enumerate(document["culprits"], 1):
-        # The more a variant differs, the less it tells; the files have them all.
-        close = sorted((one for one in culprit["passes_instead"] if len(one["differs"]) <= 2), key=_differences)
-        for variant in close[:1]:
-            differences = "; ".join(words.difference(entry) for entry in variant["differs"])
-            shown.append(clip(f"{number:>3}  {variant['op']} with {differences}", width))
-    return ["Passes instead", *shown] if shown else []
-
-
-def _differences(variant: Mapping[str, Any]) -> int:
-    return len(variant["differs"])
-
-
 def _needs_context(document: Mapping[str, Any], width: int) -> list[str]:
     groups = document["needs_context"]
     if not groups:
@@ -125,7 +62,7 @@ def _needs_context(document: Mapping[str, Any], width: int) -> list[str]:
     for group in groups:
         around = group["passes_with"]
         within = f"within {plural(around['size'], 'unit')}" if around else "within the remainder"
-        rows.append((_ops_of(group), plural(len(group["occurrences"]), "place"), f"passes {within}", _first(group)))
+        rows.append((ops_of(group), plural(len(group["occurrences"]), "place"), f"passes {within}", first_node(group)))
     grid = aligned(rows, [34, 12, 24, max(12, width - 80)], indent=5, keep_end=(3,))
     return ["Needs context: fails only where it is cut out, nothing is wrong with it in the model", *grid]
 
@@ -137,7 +74,7 @@ def _ops(document: Mapping[str, Any], width: int) -> list[str]:
     labels = max((len(verdict) for verdict in groups), default=0)
     shown = []
     for verdict, items in groups.items():
-        shown += _wrap(f"  {verdict:<{labels}}  ", items, width, at_most=3 if verdict == "compiles" else 8)
+        shown += wrapped(f"  {verdict:<{labels}}  ", items, width, at_most=3 if verdict == "compiles" else 8)
     return ["Ops", *shown] if shown else []
 
 
@@ -157,7 +94,7 @@ def _partition(document: Mapping[str, Any], width: int) -> list[str]:
     if len(pieces) > _PIECES:
         largest = sorted((piece["size"] for piece in pieces), reverse=True)[:_PIECES]
         return [f"{label}{', '.join(map(str, largest))} and fewer units"]
-    return _wrap(label, sizes, width - len(" units"), at_most=2, end=" units")
+    return wrapped(label, sizes, width - len(" units"), at_most=2, end=" units")
 
 
 def _tables(document: Mapping[str, Any], width: int) -> list[str]:
@@ -190,51 +127,3 @@ def _cost(document: Mapping[str, Any]) -> str:
         f"{plural(stats['compiler_calls'], 'compiler call')}{cached} in {plural(stats['rounds'], 'round')}, "
         f"{duration(stats['wall_seconds'])} ({duration(stats['compile_seconds'])} compiling)"
     )
-
-
-def _ops_of(entry: Mapping[str, Any]) -> str:
-    ops = entry["ops"]
-    return clean(" + ".join(ops[:4]) + (f" + {len(ops) - 4} more" if len(ops) > 4 else ""))
-
-
-def _first(entry: Mapping[str, Any]) -> str:
-    return str(entry["nodes"][0]) if entry["nodes"] else ""
-
-
-def _source(culprit: Mapping[str, Any]) -> str:
-    return next((words.where(origin) for origin in words.sources(culprit)), "")
-
-
-def aligned(
-    rows: Sequence[Sequence[str]],
-    limits: Sequence[int],
-    *,
-    indent: int = 2,
-    right: Sequence[int] = (),
-    keep_end: Sequence[int] = (),
-) -> list[str]:
-    """Rows in aligned columns, each at most as wide as its limit; `keep_end` columns lose their start instead."""
-    widths = [min(limit, max(len(row[i]) for row in rows)) for i, limit in enumerate(limits)]
-    shown = []
-    for row in rows:
-        cells = []
-        for i, cell in enumerate(row):
-            text = clip_left(cell, widths[i]) if i in keep_end else clip(cell, widths[i])
-            cells.append(text.rjust(widths[i]) if i in right else text.ljust(widths[i]))
-        shown.append(" " * indent + "  ".join(cells))
-    return shown
-
-
-def _wrap(label: str, items: Sequence[str], width: int, *, at_most: int, end: str = "") -> list[str]:
-    """Items separated by commas in lines under `label`, at most so many lines; the rest is counted."""
-    shown = [label]
-    for index, item in enumerate(items):
-        piece = item + ("," if index < len(items) - 1 else end)
-        if len(shown[-1]) + len(piece) > width and shown[-1].strip():
-            if len(shown) == at_most:
-                # Room for the count was not kept free: it may stick out by some columns.
-                shown[-1] += f" and {len(items) - index} more{end}"
-                return shown
-            shown.append(" " * len(label))
-        shown[-1] += ("" if shown[-1].endswith(" ") else " ") + piece
-    return shown

@@ -1,0 +1,78 @@
+"""The sentences about causes that every form of the report shares."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from onnxbisect.report.text import plural
+
+_Numbered = tuple[int, Mapping[str, Any]]
+
+
+def telling(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The causes that say more than which ops are refused; reports of earlier versions have none."""
+    return [cause for cause in document.get("causes", []) if cause["telling"]]
+
+
+def leading(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The same where one of them explains several culprits; else each says no more than its culprit does."""
+    causes = telling(document)
+    return causes if any(len(cause["culprits"]) > 1 for cause in causes) else []
+
+
+def sentence(cause: Mapping[str, Any]) -> str:
+    """`tensors of rank 6 or more (39 of 39 places refused; nothing of rank 6 passed)`."""
+    refused, unknown = cause["places"]["refused"], cause["places"]["unknown"]
+    seen = f"{refused} of {plural(refused + unknown, 'place')} refused"
+    if not cause["established"]:
+        seen = f"suspected at {plural(refused, 'place')}"
+    return f"{cause['text']} ({seen}; {cause['nothing_passed']})"
+
+
+def compiles(contrast: Mapping[str, Any]) -> str:
+    """`Gather with indices of rank 1 (12 places)`."""
+    return f"{contrast['passes']} ({plural(contrast['places'], 'place')})"
+
+
+def count(document: Mapping[str, Any]) -> str:
+    """`2 causes explain 13 of 15 culprits`; empty where each culprit has its own."""
+    causes = leading(document)
+    if not causes:
+        return ""
+    explained, culprits = sum(len(cause["culprits"]) for cause in causes), len(document["culprits"])
+    whom = plural(culprits, "culprit") if explained == culprits else f"{explained} of {plural(culprits, 'culprit')}"
+    return f"{plural(len(causes), 'cause')} {'explains' if len(causes) == 1 else 'explain'} {whom}"
+
+
+def summary(document: Mapping[str, Any]) -> str:
+    """The same, and a single cause in full: `1 cause explains 13 culprits: tensors of rank 6 or more (…)`."""
+    causes = leading(document)
+    return f"{count(document)}: {sentence(causes[0])}" if len(causes) == 1 else count(document)
+
+
+def instead(contrast: Mapping[str, Any]) -> str:
+    """`Gather with indices of rank 1 instead of scalar indices (12 places)`."""
+    return f"{contrast['passes']} instead of {contrast['condition']} ({plural(contrast['places'], 'place')})"
+
+
+def of_culprit(document: Mapping[str, Any], identity: str) -> Mapping[str, Any] | None:
+    """The cause that explains a culprit, where that says more than which op is refused."""
+    return next((cause for cause in telling(document) if identity in cause["culprits"]), None)
+
+
+def grouped(document: Mapping[str, Any]) -> list[tuple[str, list[_Numbered]]]:
+    """Culprits with their numbers below their causes, each group with a heading.
+
+    Where each culprit has its own cause, all are in one group whose heading is empty.
+    """
+    left = {culprit["id"]: (number, culprit) for number, culprit in enumerate(document["culprits"], 1)}
+    causes = leading(document)
+    groups = [(str(cause["text"]), _taken(left, [cause])) for cause in causes]
+    alone = [cause for cause in document.get("causes", []) if causes and cause["state"] == "no_contrast"]
+    groups.append(("ops of which nothing passed", _taken(left, alone)))
+    groups.append(("not explained by one condition" if causes else "", list(left.values())))
+    return [(heading, culprits) for heading, culprits in groups if culprits]
+
+
+def _taken(left: dict[str, _Numbered], causes: Sequence[Mapping[str, Any]]) -> list[_Numbered]:
+    identities = [identity for cause in causes for identity in cause["culprits"]]
+    return sorted((left.pop(identity) for identity in identities if identity in left), key=lambda entry: entry[0])

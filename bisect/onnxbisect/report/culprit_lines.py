@@ -1,0 +1,128 @@
+"""Causes and culprits as plain lines."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from onnxbisect.report import cause_words, words
+from onnxbisect.report.grid import aligned
+from onnxbisect.report.text import clean, clip, plural
+
+#: A sentence about a cause is read whole, unless the model's names make it absurdly long.
+_SENTENCE = 400
+_Numbered = tuple[int, Mapping[str, Any]]
+
+
+def cause_lines(document: Mapping[str, Any], width: int) -> list[str]:
+    """The causes that say more than which ops are refused, and what compiles beside each."""
+    causes = cause_words.leading(document)
+    if not causes:
+        return []
+    shown = [clip(cause_words.summary(document), _SENTENCE)]
+    for cause in causes:
+        if len(causes) > 1:
+            shown.append(clip(f"  {cause_words.sentence(cause)}", _SENTENCE))
+        shown += [clip(f"    compiles: {cause_words.compiles(one)}", width) for one in cause["contrast"]]
+        if cause["fits_too"]:
+            shown.append(clip(f"    or it is: {'; '.join(cause['fits_too'])}", width))
+    return shown
+
+
+def culprit_lines(document: Mapping[str, Any], width: int) -> list[str]:
+    """A table of the culprits, below their causes."""
+    sections = [(heading, _alike(numbered)) for heading, numbered in cause_words.grouped(document)]
+    groups = [group for _, alike in sections for group in alike]
+    if not groups:
+        return []
+    traced = any(_source(culprit) for group in groups for _, culprit in group)
+    rows = [("#", "op", "places", "first node", "where") if traced else ("#", "op", "places", "first node")]
+    for group in groups:
+        number, culprit = group[0]
+        places = sum(len(culprit["occurrences"]) for _, culprit in group)
+        row = (str(number), ops_of(culprit), str(places), clean(first_node(culprit)))
+        rows.append((*row, clean(_source(culprit))) if traced else row)
+    room = width - 2 - 8
+    limits = [3, min(34, room * 2 // 5), 6]
+    room -= sum(min(limit, max(len(row[i]) for row in rows)) for i, limit in enumerate(limits))
+    limits += [room - min(34, room // 2), min(34, room // 2)] if traced else [room]
+    head, *grid = aligned(rows, limits, right=(0, 2), keep_end=(3,))
+    shown = [_count(document), head]
+    for heading, alike in sections:
+        if heading and len(sections) > 1:
+            shown.append(clip(heading, width))
+        for group in alike:
+            shown += [grid.pop(0), *_about(group, width)]
+    return shown
+
+
+def _about(group: Sequence[_Numbered], width: int) -> list[str]:
+    """What is said below the row of culprits that look alike."""
+    _, culprit = group[0]
+    shown = [clip(f"       {words.failure(culprit)}", width)]
+    if len(group) > 1:
+        numbers = ", ".join(str(number) for number, _ in group)
+        shown.append(clip(f"       in {len(group)} variants: culprits {numbers}", width))
+    if doubt := words.certainty(culprit):
+        shown.append(f"       {clean(doubt)}")
+    if len(group) == 1 and (sentence := words.inferred(culprit)):
+        shown.append(f"       {sentence}")
+    if limit := words.at_most(culprit):
+        shown.append(f"       {limit}")
+    if culprit["largest_passing"]:
+        shown.append(f"       the largest piece that compiles has {culprit['largest_passing']['size']} units")
+    return shown
+
+
+def _alike(culprits: Sequence[_Numbered]) -> list[list[_Numbered]]:
+    """Culprits with their numbers, those of which a reader sees no difference together: variants of one op."""
+    groups: dict[tuple[str, ...], list[_Numbered]] = {}
+    for number, culprit in culprits:
+        said = culprit["fingerprint"] or words.failure(culprit)
+        seen = (culprit["kind"], ops_of(culprit), said, words.certainty(culprit))
+        groups.setdefault(seen, []).append((number, culprit))
+    return list(groups.values())
+
+
+def _count(document: Mapping[str, Any]) -> str:
+    culprits = document["culprits"]
+    units = {name for culprit in culprits for nodes in culprit["occurrences"] for name in nodes}
+    total = document["model"]["units"]
+    return f"{plural(len(culprits), 'culprit').capitalize()}, {plural(len(units), 'unit')} of {total}"
+
+
+def instead_lines(document: Mapping[str, Any], width: int) -> list[str]:
+    """What passes instead of each culprit, unless the causes that lead the report say it."""
+    if cause_words.leading(document):
+        return []
+    shown = []
+    for number, culprit in enumerate(document["culprits"], 1):
+        cause = cause_words.of_culprit(document, culprit["id"])
+        if cause is not None:
+            shown.append(clip(f"{number:>3}  {cause_words.instead(cause['contrast'][0])}", width))
+            if cause["fits_too"]:
+                shown.append(clip(f"     or not {'; '.join(cause['fits_too'])}", width))
+            continue
+        # The more a variant differs, the less it tells; the files have them all.
+        close = sorted((one for one in culprit["passes_instead"] if len(one["differs"]) <= 2), key=_differences)
+        for variant in close[:1]:
+            differences = "; ".join(words.difference(entry) for entry in variant["differs"])
+            shown.append(clip(f"{number:>3}  {variant['op']} with {differences}", width))
+    return ["Passes instead", *shown] if shown else []
+
+
+def _differences(variant: Mapping[str, Any]) -> int:
+    return len(variant["differs"])
+
+
+def ops_of(entry: Mapping[str, Any]) -> str:
+    """`ReduceMean + BatchNormalization`."""
+    ops = entry["ops"]
+    return clean(" + ".join(ops[:4]) + (f" + {len(ops) - 4} more" if len(ops) > 4 else ""))
+
+
+def first_node(entry: Mapping[str, Any]) -> str:
+    """The name of the first node; empty where there is none."""
+    return str(entry["nodes"][0]) if entry["nodes"] else ""
+
+
+def _source(culprit: Mapping[str, Any]) -> str:
+    return next((words.where(origin) for origin in words.sources(culprit)), "")

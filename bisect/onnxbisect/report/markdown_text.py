@@ -1,0 +1,34 @@
+"""Text as Markdown that shows it as it is, whatever it says."""
+
+import re
+from collections.abc import Iterable, Sequence
+
+from onnxbisect.report.text import clean, clip
+
+
+def code(text: str, *, cell: bool = False) -> str:
+    """A code span that nothing in `text` can leave; for table cells, pipes are escaped as GFM asks there."""
+    shown = clip(text, 500)
+    if not shown:
+        return ""
+    ticks = "`" * (max((len(run) for run in re.findall(r"`+", shown)), default=0) + 1)
+    padded = f" {shown} " if shown[0] in "` " or shown[-1] in "` " else shown
+    return ticks + (padded.replace("|", "\\|") if cell else padded) + ticks
+
+
+def fence(text: str) -> str:
+    """A code block that nothing in `text` can close."""
+    shown = clean(text)
+    ticks = "`" * max(3, max((len(run) for run in re.findall(r"`+", shown)), default=0) + 1)
+    return f"{ticks}sh\n{shown}\n{ticks}"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table; cells are Markdown already."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def plain(text: str) -> str:
+    """Our own sentences, which may still quote something."""
+    return re.sub(r"([\\`*_\[\]<>|#])", r"\\\1", clean(text))
