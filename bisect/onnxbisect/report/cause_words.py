@@ -54,9 +54,19 @@ def instead(contrast: Mapping[str, Any]) -> str:
     return f"{contrast['passes']} instead of {contrast['condition']} ({plural(contrast['places'], 'place')})"
 
 
-def of_culprit(document: Mapping[str, Any], identity: str) -> Mapping[str, Any] | None:
+def of_culprit(document: Mapping[str, Any], culprit: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """The cause that explains a culprit, where that says more than which op is refused."""
-    return next((cause for cause in telling(document) if identity in cause["culprits"]), None)
+    place = culprit.get("cause")  # reports of earlier versions do not have it
+    causes = document.get("causes", [])
+    if place is None or place >= len(causes):
+        return None
+    cause: Mapping[str, Any] = causes[place]
+    return cause if cause["telling"] else None
+
+
+def numbers(document: Mapping[str, Any]) -> dict[str, int]:
+    """The number of each culprit, counted from 1, by its id."""
+    return {culprit["id"]: number for number, culprit in enumerate(document["culprits"], 1)}
 
 
 def grouped(document: Mapping[str, Any]) -> list[tuple[str, list[_Numbered]]]:

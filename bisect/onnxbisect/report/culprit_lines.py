@@ -95,7 +95,7 @@ def instead_lines(document: Mapping[str, Any], width: int) -> list[str]:
         return []
     shown = []
     for number, culprit in enumerate(document["culprits"], 1):
-        cause = cause_words.of_culprit(document, culprit["id"])
+        cause = cause_words.of_culprit(document, culprit)
         if cause is not None:
             shown.append(clip(f"{number:>3}  {cause_words.instead(cause['contrast'][0])}", width))
             if cause["fits_too"]:

@@ -33,6 +33,8 @@ def document(job: Job) -> dict[str, Any]:
     entries = Entries(job, records)
     known = states(job.model.universe, job.diagnosis, records)
     identities = entries.identities()
+    causes = cause_entries(job, records, entries, identities)
+    cause_of = {identity: place for place, cause in enumerate(causes) for identity in cause["culprits"]}
     result: dict[str, Any] = {
         "format": FORMAT,
         "headline": "",
@@ -44,9 +46,9 @@ def document(job: Job) -> dict[str, Any]:
             "options": dict(job.target.options),
         },
         "verdict": job.diagnosis.verdict.value,
-        "causes": cause_entries(job, records, entries, identities),
+        "causes": causes,
         "culprits": [
-            entries.culprit(number, culprit, identity)
+            entries.culprit(number, culprit, identity) | {"cause": cause_of[identity]}
             for number, (culprit, identity) in enumerate(zip(job.diagnosis.culprits, identities, strict=True), 1)
         ],
         "needs_context": [entries.needs_context(group) for group in job.diagnosis.needs_context],

@@ -36,6 +36,8 @@ def _cited(document: Mapping[str, Any]) -> Iterator[str | None]:
         evidence = culprit["evidence"]
         yield from (evidence["fails"], evidence["context"], evidence["blame"], *evidence["subsets"])
         yield from (variant["probe"] for variant in culprit["passes_instead"])
+    for cause in document.get("causes", [])[:CULPRITS]:
+        yield from (contrast["probe"] for contrast in cause["contrast"])
     for group in document["needs_context"][:ROWS]:
         yield group["passes_with"]["probe"] if group["passes_with"] else None
     for row in document["op_table"]:

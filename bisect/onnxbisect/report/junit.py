@@ -54,7 +54,7 @@ def _culprit(suite: ElementTree.Element, document: Mapping[str, Any], culprit: M
         case, "failure", type=clean(culprit["failure"]), message=clean(words.failure(culprit))
     )
     lines = [f"{number}. {clean(', '.join(nodes))}" for number, nodes in enumerate(culprit["occurrences"], 1)]
-    if cause := cause_words.of_culprit(document, culprit["id"]):
+    if cause := cause_words.of_culprit(document, culprit):
         lines.append(f"cause: {clean(cause_words.sentence(cause))}")
         lines += [f"compiles: {clean(cause_words.compiles(contrast))}" for contrast in cause["contrast"]]
     lines += [f"from {clean(words.where(origin))}" for origin in words.sources(culprit)]

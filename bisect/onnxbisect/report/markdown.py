@@ -150,7 +150,7 @@ def _findings(document: Mapping[str, Any], culprit: Mapping[str, Any]) -> list[s
     items = [f"The compiler says: {code(words.failure(culprit))}"]
     if doubt := words.certainty(culprit):
         items.append(f"**{plain(doubt)}**")
-    if cause := cause_words.of_culprit(document, culprit["id"]):
+    if cause := cause_words.of_culprit(document, culprit):
         items.append(f"Cause: {code(cause_words.sentence(cause))}")
         if cause["fits_too"]:
             items.append(f"What passed differs in this, too: {', '.join(map(code, cause['fits_too']))}")
@@ -174,7 +174,7 @@ def _findings(document: Mapping[str, Any], culprit: Mapping[str, Any]) -> list[s
 def _instead(document: Mapping[str, Any], culprit: Mapping[str, Any]) -> list[str]:
     """What passed that misses the cause; without a cause every variant that passed, and all in which it differs."""
     items = []
-    if cause := cause_words.of_culprit(document, culprit["id"]):
+    if cause := cause_words.of_culprit(document, culprit):
         for one in cause["contrast"]:
             nodes = f"{plural(one['places'], 'place')}, such as {code(one['nodes'][0])}, {one['probe']}"
             items.append(f"- {code(one['passes'])} ({nodes})")

@@ -51,7 +51,7 @@ def _result(document: Mapping[str, Any], culprit: Mapping[str, Any], rule: int) 
         f"{' + '.join(culprit['ops'][:8])}: {words.failure(culprit)} "
         f"({plural(len(culprit['occurrences']), 'place')} in {document['model']['name']})"
     )
-    cause = cause_words.of_culprit(document, culprit["id"])
+    cause = cause_words.of_culprit(document, culprit)
     if cause is not None:
         text += f". Cause: {cause_words.sentence(cause)}"
     traced = next((origin for origin in culprit["origin"] if origin["file"] is not None), None)
