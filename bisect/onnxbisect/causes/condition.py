@@ -17,6 +17,7 @@ from onnxbisect.causes.features import (
 #: The value of an attribute that a node does not have and other nodes of its op do.
 ABSENT = "absent"
 _LISTED = 3
+_HIGH_RANK = 5
 
 
 class Relation(StrEnum):
@@ -50,8 +51,15 @@ class Condition:
             cost += 1 if self.subject.name == "tensor" else 2
         if aspect is Aspect.LARGEST or relation is Relation.OTHER:
             cost += 1
-        # `rank 4` holds for less than `rank 4 or more` does, so the latter is tried first.
-        return cost + (1 if aspect is Aspect.RANK and relation is Relation.IS else 0)
+        return cost + (self._rank_cost if aspect is Aspect.RANK else 0)
+
+    @property
+    def _rank_cost(self) -> int:
+        """Scalars and tensors of rank 5 and more are what compilers mind; a range says more than one rank does."""
+        if self.value == 0 and self.relation is Relation.AT_MOST:
+            return 0
+        unusual = self.relation is Relation.AT_LEAST and isinstance(self.value, int) and self.value >= _HIGH_RANK
+        return (0 if unusual else 1) + (1 if self.relation is Relation.IS else 0)
 
     @property
     def phrase(self) -> str:
@@ -62,7 +70,7 @@ class Condition:
         """The same of units that do not meet the condition and have these values; empty where they have too many."""
         if not values or self.subject.aspect is Aspect.SIGN:
             return ""
-        numbers = [value for value in values if isinstance(value, int)]
+        numbers = [value for value in values if isinstance(value, int)] if len(values) > 1 else []
         if numbers and self.relation is Relation.AT_LEAST:
             return phrase(self.subject, Relation.AT_MOST, (max(numbers),))
         if numbers and self.relation is Relation.AT_MOST:
@@ -82,6 +90,7 @@ def phrase(subject: Subject, relation: Relation, values: Sequence[int | str]) ->
     name = subject.name
     value = " or ".join(map(str, values))
     bound = value + {Relation.AT_LEAST: " or more", Relation.AT_MOST: " or less"}.get(relation, "")
+    counted = bound.replace("less", "fewer")
     other = f"other than {value}" if relation is Relation.OTHER else f"= {value}"
     match subject.aspect:
         case Aspect.OP:
@@ -109,11 +118,11 @@ def phrase(subject: Subject, relation: Relation, values: Sequence[int | str]) ->
         case Aspect.SIGN:
             return f"negative {name}"
         case Aspect.INPUTS | Aspect.OUTPUTS:
-            return f"{bound} {subject.aspect.value}" if value != "1" else f"{bound} {subject.aspect.value[:-1]}"
+            return f"{counted} {subject.aspect.value}" if value != "1" else f"{counted} {subject.aspect.value[:-1]}"
         case Aspect.DIMENSION:
             return f"a dimension of {name} of {bound}"
         case Aspect.ELEMENTS:
-            return f"{bound} elements in {name}"
+            return f"{counted} elements in {name}"
 
 
 def _source(name: str, relation: Relation, values: Sequence[int | str]) -> str:

@@ -7,15 +7,15 @@ from onnxbisect.causes.condition import Condition
 from onnxbisect.causes.cover import cheapest_cover
 from onnxbisect.causes.features import Aspect, Features, Row
 from onnxbisect.causes.separate import Explanation, explanations
-from onnxbisect.causes.table import completed, entries, meets
+from onnxbisect.causes.table import Table, completed, entries
 from onnxbisect.causes.wording import other_ops_text, passing_text, text_of, unexplained
 from onnxbisect.diagnosis import Certainty, Culprit, CulpritKind, Diagnosis
 from onnxbisect.model.model import Model
-from onnxbisect.unitset import UnitSet, lowest, members, of, size, union
+from onnxbisect.unitset import UnitSet, full, lowest, members, of, size, union
 
 _OTHERS = 3
 #: An explanation that costs so much more than the chosen one is not worth a word.
-_DEARER = 2
+_DEARER = 1
 _STATES = (CauseState.CONFIRMED, CauseState.OBSERVED, CauseState.NO_CONTRAST, CauseState.UNEXPLAINED)
 
 
@@ -51,6 +51,12 @@ class _Explaining:
         self._units = {solo: of(units) for solo, units in solos.items()}
         features = Features(model)
         self._rows: Mapping[int, Row] = completed({solo: features.of(units[0]) for solo, units in solos.items()})
+        self._table = Table(list(self._rows.values()))
+        self._row_units = list(self._units.values())
+        by_op: dict[str, list[int]] = {}
+        for unit, op in enumerate(self._universe.op):
+            by_op.setdefault(op, []).append(unit)
+        self._by_op = {op: of(units) for op, units in by_op.items()}
 
     def causes(self) -> list[Cause]:
         ops = [self._universe.op[lowest(places)] for places in self._places]
@@ -85,17 +91,17 @@ class _Explaining:
 
     def _contrasts(self, conditions: Sequence[Condition]) -> list[Contrast]:
         """For each condition the units that passed and miss just this one."""
-        ops = set(self._ops(self._meeting(conditions) & self._refused))
+        ops = self._ops(self._meeting(conditions) & self._refused)
         found = []
         for condition in conditions:
             others = [other for other in conditions if other != condition]
             units = self._meeting(others) & self._passed
             if condition.subject.aspect in (Aspect.OP, Aspect.DOMAIN):
                 if units and others:
-                    passes = other_ops_text(conditions, sorted(set(self._ops(units))))
+                    passes = other_ops_text(conditions, sorted(self._ops(units)))
                     found.append(Contrast(condition=condition, passes=passes, units=units))
                 continue
-            units = of(unit for unit in members(units) if self._universe.op[unit] in ops)
+            units &= union(self._by_op[op] for op in ops)
             values = [value for solo in self._solos(units) for value in self._rows[solo].get(condition.subject, ())]
             if units:
                 instead = condition.instead({value for value in values if value is not None})
@@ -105,40 +111,41 @@ class _Explaining:
 
     def _meeting(self, conditions: Sequence[Condition]) -> UnitSet:
         """The units that meet all of these."""
-        return union(
-            self._units[solo]
-            for solo, row in self._rows.items()
-            if all(meets(row, condition) for condition in conditions)
-        )
+        rows = full(len(self._row_units))
+        for condition in conditions:
+            rows &= self._table.meeting(condition)
+        return union(self._row_units[row] for row in members(rows))
 
     def _solos(self, units: UnitSet) -> list[int]:
         return list(dict.fromkeys(self._universe.solo[unit] for unit in members(units)))
 
     def _ops(self, units: UnitSet) -> list[str]:
-        return [self._universe.op[unit] for unit in members(units)]
+        return [op for op, those in self._by_op.items() if those & units]
 
 
 def _fits_too(chosen: Explanation, possible: Sequence[Explanation]) -> list[str]:
-    """What else tells the same culprits from what passed, each sort of feature once."""
-    seen = {_sort(chosen)}
+    """What else tells the same culprits from what passed, each matter once."""
+    seen = {_matters(chosen)}
     found = []
     for one in possible:
-        if one.refused == chosen.refused and one.cost <= chosen.cost + _DEARER and _sort(one) not in seen:
-            seen.add(_sort(one))
+        if one.refused != chosen.refused or one.cost > chosen.cost + _DEARER or one.op != chosen.op:
+            continue
+        # That some tensor of an op's units is of rank 6 is said better of its input.
+        unnamed = one.op and any(not condition.subject.op for condition in one.conditions)
+        if not unnamed and _matters(one) not in seen:
+            seen.add(_matters(one))
             found.append(text_of(one.conditions))
     return found[:_OTHERS]
 
 
-def _sort(explanation: Explanation) -> frozenset[tuple[Aspect, str]]:
-    """What an explanation is about. Ranks of several tensors are one matter, for they go together; so are sizes."""
-    matters: set[tuple[Aspect, str]] = set()
-    for condition in explanation.conditions:
-        aspect, name = condition.subject.aspect, condition.subject.name
-        if aspect in (Aspect.RANK, Aspect.DTYPE, Aspect.ELEMENTS, Aspect.DIMENSION):
-            matters.add((Aspect.ELEMENTS if aspect is Aspect.DIMENSION else aspect, ""))
-        elif aspect is not Aspect.OP:
-            matters.add((aspect, name))
-    return frozenset(matters)
+def _matters(explanation: Explanation) -> frozenset[tuple[Aspect, str]]:
+    """What an explanation is about. Sizes are one matter, and so are ranks of any tensors: they go together."""
+    return frozenset(
+        (Aspect.ELEMENTS, "")
+        if condition.subject.aspect is Aspect.DIMENSION
+        else (condition.subject.aspect, condition.subject.name if explanation.op else "")
+        for condition in explanation.conditions
+    )
 
 
 def _alike(model: Model, culprits: Sequence[Culprit], numbers: Sequence[int]) -> list[Cause]:

@@ -1,10 +1,10 @@
 """What one unit is made of, as far as a compiler may mind: op, ranks, dtypes, constants, attributes, sizes."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 import onnx
@@ -44,9 +44,11 @@ class Aspect(StrEnum):
     ELEMENTS = "elements"
 
 
-@dataclass(frozen=True, order=True)
-class Subject:
-    """What can be asked of a unit: the rank of any input, or, of units of one `op` only, that of its `indices`."""
+class Subject(NamedTuple):
+    """What can be asked of a unit: the rank of any input, or, of units of one `op` only, that of its `indices`.
+
+    A tuple because it is a key: hundreds of thousands are looked up for a model.
+    """
 
     aspect: Aspect
     name: str = ""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from onnxbisect.causes.condition import ABSENT, Condition, Relation
 from onnxbisect.causes.features import CONSTANT, OMITTED, Aspect, Row, Subject
-from onnxbisect.unitset import is_subset, members, of
+from onnxbisect.unitset import is_subset, members, of, union
 
 _Value = int | str
 #: The relations that conditions on an aspect have.
@@ -34,21 +34,55 @@ class Entry:
     passing: int
 
 
+class Table:
+    """Units by what they have: the rows of a model, as bit sets of their places in it."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self._masks: dict[Subject, dict[_Value | None, int]] = defaultdict(lambda: defaultdict(int))
+        for number, row in enumerate(rows):
+            for subject, values in row.items():
+                masks = self._masks[subject]
+                for value in values:
+                    masks[value] |= 1 << number
+
+    @property
+    def subjects(self) -> Iterable[Subject]:
+        """Every subject that some row has."""
+        return self._masks
+
+    def values(self, subject: Subject) -> list[_Value]:
+        """The known values of all rows."""
+        known = [value for value in self._masks.get(subject, ()) if value is not None]
+        return sorted(known, key=lambda value: (isinstance(value, str), value))
+
+    def meeting(self, condition: Condition) -> int:
+        """The rows that are known to meet the condition."""
+        masks, value = self._masks.get(condition.subject, {}), condition.value
+        if condition.relation is Relation.IS:
+            return masks.get(value, 0)
+        return union(
+            mask for other, mask in masks.items() if other is not None and _related(condition.relation, other, value)
+        )
+
+    def unknown(self, subject: Subject) -> int:
+        """The rows that have a value which is not known."""
+        return self._masks.get(subject, {}).get(None, 0)
+
+
 def entries(culprits: Sequence[Sequence[Row]], passing: Sequence[Row]) -> list[Entry]:
     """Every condition that some culprit meets; `culprits` has the rows of each culprit's places."""
     owner = [number for number, places in enumerate(culprits) for _ in places]
     own = [0] * len(culprits)
     for row, number in enumerate(owner):
         own[number] |= 1 << row
-    passed_by = _by_subject(passing)
+    refused, passed = Table([row for places in culprits for row in places]), Table(passing)
     found = []
-    for subject, refused in _by_subject([row for places in culprits for row in places]).items():
-        passed = passed_by.get(subject, {})
+    for subject in refused.subjects:
         for condition in _conditions(subject, refused, passed):
-            holds = _meeting(condition, refused)
+            holds = refused.meeting(condition)
             meets = of(number for number in {owner[row] for row in members(holds)} if is_subset(own[number], holds))
             if meets:
-                fits = _meeting(condition, passed) | passed.get(None, 0)
+                fits = passed.meeting(condition) | passed.unknown(subject)
                 found.append(Entry(condition=condition, refused=meets, passing=fits))
     return found
 
@@ -64,37 +98,17 @@ def completed(rows: Mapping[int, Row]) -> dict[int, Row]:
     return {number: {**dict.fromkeys(attributes.get(_op(row), ()), absent), **row} for number, row in rows.items()}
 
 
-def meets(row: Row, condition: Condition) -> bool:
-    """Whether the unit of this row is known to meet the condition."""
-    values = row.get(condition.subject, frozenset())
-    return any(_related(condition.relation, value, condition.value) for value in values if value is not None)
-
-
 def _op(row: Row) -> str:
     return next(subject.op for subject in row if subject.aspect is Aspect.OP)
 
 
-_Masks = dict[_Value | None, int]
-
-
-def _by_subject(rows: Sequence[Row]) -> dict[Subject, _Masks]:
-    found: dict[Subject, _Masks] = defaultdict(lambda: defaultdict(int))
-    for number, row in enumerate(rows):
-        for subject, values in row.items():
-            masks = found[subject]
-            for value in values:
-                masks[value] |= 1 << number
-    return found
-
-
-def _conditions(subject: Subject, refused: _Masks, passed: _Masks) -> Iterator[Condition]:
-    values = _sorted(refused)
+def _conditions(subject: Subject, refused: Table, passed: Table) -> Iterator[Condition]:
     for relation in _relations(subject):
         if relation is Relation.OTHER:
-            for value in _others(subject, passed):
+            for value in _others(subject, passed.values(subject)):
                 yield Condition(subject, relation, value)
         else:
-            for value in values:
+            for value in refused.values(subject):
                 if not (value == 0 and relation is Relation.AT_LEAST):
                     yield Condition(subject, relation, value)
 
@@ -105,32 +119,14 @@ def _relations(subject: Subject) -> tuple[Relation, ...]:
     return _RELATIONS.get(subject.aspect, (Relation.IS,))
 
 
-def _others(subject: Subject, passed: _Masks) -> Iterable[_Value]:
+def _others(subject: Subject, passed: Sequence[_Value]) -> Sequence[_Value]:
     """What refused units have something other than: the one value that passed."""
     if subject.aspect is Aspect.SOURCE:
         return [value for value in (CONSTANT, OMITTED) if value in passed]
-    values = _sorted(passed)
-    return values if len(values) == 1 else ()
-
-
-def _sorted(masks: _Masks) -> list[_Value]:
-    return sorted((value for value in masks if value is not None), key=lambda value: (isinstance(value, str), value))
-
-
-def _meeting(condition: Condition, masks: _Masks) -> int:
-    """The rows that are known to meet it."""
-    value, found = condition.value, 0
-    if condition.relation is Relation.IS:
-        return masks.get(value, 0)
-    for other, mask in masks.items():
-        if other is not None and _related(condition.relation, other, value):
-            found |= mask
-    return found
+    return passed if len(passed) == 1 else ()
 
 
 def _related(relation: Relation, mine: _Value, value: _Value) -> bool:
-    if relation is Relation.IS:
-        return mine == value
     if relation is Relation.OTHER:
         return mine != value
     if isinstance(mine, str) or isinstance(value, str):

@@ -1,0 +1,236 @@
+"""Why culprits are refused: what is said, and what is not said without evidence."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import jsonschema
+import onnx
+import pytest
+
+from onnxbisect.causes.cause import Cause, CauseState
+from onnxbisect.causes.explain import causes
+from onnxbisect.diagnosis import Certainty, CulpritKind
+from onnxbisect.job import Job
+from onnxbisect.model import Model
+from onnxbisect.report.document import document, schema
+from onnxbisect.report.records import Records
+from onnxbisect.unitset import members, of, size
+from support.engine.refusals import and_also, model_of, node, rank, refusing
+from support.engine.report_factory import culprit
+
+#: Windows as in Hiera and Swin: of rank 6 in between, at three sizes, and the same ops at rank 4.
+WINDOWS = """(float[1,8,8,4] x) => (float[1,8,8,4] y) {
+    s0 = Constant<value_ints = [1,2,4,2,4,4]>() s1 = Constant<value_ints = [1,4,2,4,2,4]>()
+    s2 = Constant<value_ints = [1,1,8,1,8,4]>() back = Constant<value_ints = [1,8,8,4]>()
+    flat = Constant<value_ints = [64,4]>() part = Constant<value_ints = [8,8,4]>()
+    row = Constant<value_ints = [1,64,4]>()
+    a0 = Reshape(x, s0) a1 = Transpose<perm = [0,1,3,2,4,5]>(a0) a2 = Relu(a1) a3 = Reshape(a2, part)
+    b0 = Reshape(a3, s1) b1 = Transpose<perm = [0,1,3,2,5,4]>(b0) b2 = Neg(b1) b3 = Reshape(b2, row)
+    c0 = Reshape(b3, s2) c1 = Transpose<perm = [0,3,1,2,4,5]>(c0) c2 = Exp(c1) c3 = Abs(c2) c4 = Reshape(c3, back)
+    d0 = Transpose<perm = [0,2,1,3]>(c4) d1 = Relu(d0) d2 = Reshape(d1, flat) d3 = Exp(d2) y = Reshape(d3, back)
+}"""
+
+GATHERS = """(float[4,4,8] x) => (float[4,2] y) {
+    i0 = Constant<value_int = 0>() i1 = Constant<value_int = 1>() i2 = Constant<value_int = 2>()
+    i3 = Constant<value_int = 3>() list = Constant<value_ints = [1, 0]>()
+    a = Gather<axis = 1>(x, i0) b = Gather<axis = 1>(x, i1) c = Gather<axis = 1>(x, i2) d = Gather<axis = 1>(x, i3)
+    e = Add(a, b) f = Add(c, d) g = Add(e, f) h = Gather<axis = 1>(g, list) y = Neg(h)
+}"""
+
+
+def found(job: Job) -> tuple[Cause, ...]:
+    return causes(job.model, job.diagnosis, Records(job.probes).passed)
+
+
+def wide(model: Model, least: int = 6) -> Job:
+    return refusing(model, lambda it: any(rank(model, name) >= least for name in [*it.input, *it.output]))
+
+
+def scalar_indices(it: onnx.NodeProto) -> bool:
+    return it.op_type == "Gather" and it.input[1] != "list"
+
+
+def test_thirteen_culprits_that_share_a_rank_have_one_cause(tmp_path: Path) -> None:
+    job = wide(model_of(tmp_path, WINDOWS))
+    assert len(job.diagnosis.culprits) == 13
+    (cause,) = found(job)
+    assert cause.text == "tensors of rank 6 or more"
+    assert cause.state is CauseState.OBSERVED
+    assert sorted(cause.culprits) == list(range(13))
+    assert (size(cause.refused), size(cause.unknown)) == (13, 0)
+    (contrast,) = cause.contrast
+    assert contrast.passes == "the same ops with a tensor of rank 4 or less"
+    ops = {job.model.universe.op[unit] for unit in members(contrast.units)}
+    assert ops == {"Reshape", "Transpose", "Relu", "Exp"}
+
+
+def test_gathers_that_differ_in_a_constant_index_have_one_cause(tmp_path: Path) -> None:
+    model = model_of(tmp_path, GATHERS)
+    job = refusing(model, scalar_indices)
+    assert len(job.diagnosis.culprits) == 4
+    (cause,) = found(job)
+    assert cause.text == "Gather with scalar indices"
+    assert cause.fits_too == ("Gather with data of rank 3 or more",)
+    assert [contrast.passes for contrast in cause.contrast] == ["Gather with indices of rank 1"]
+    assert size(cause.contrast[0].units) == 1
+
+
+def test_ops_that_never_passed_are_refused_themselves_and_nothing_is_made_up(tmp_path: Path) -> None:
+    """Both read what nothing else reads, which may be chance."""
+    model = model_of(
+        tmp_path, "(float[2,3] x, double[2,3] u) => (float[2,3] y, double[2,3] v) { y = Relu(x) t = Sin(u) v = Cos(t) }"
+    )
+    job = refusing(model, lambda it: it.op_type in ("Sin", "Cos"))
+    assert [(cause.text, cause.state) for cause in found(job)] == [
+        ("Sin", CauseState.NO_CONTRAST),
+        ("Cos", CauseState.NO_CONTRAST),
+    ]
+
+
+def test_what_several_ops_share_is_a_cause_where_one_of_them_passed_without_it(tmp_path: Path) -> None:
+    model = model_of(
+        tmp_path,
+        "(float[2,3] x, double[2,3] u) => (float[2,3] y, double[2,3] v) { y = Sin(x) t = Sin(u) v = Cos(t) }",
+    )
+    job = refusing(model, lambda it: it.input[0] in ("u", "t"))
+    (cause,) = found(job)
+    assert cause.text == "double tensors"
+    assert cause.contrast[0].passes == "the same ops with a float tensor"
+
+
+def test_all_ops_of_another_domain(tmp_path: Path) -> None:
+    model = model_of(
+        tmp_path, "(float[2,3] x) => (float[2,3] y) { a = Relu(x) b = acme.One(a) c = acme.Two(b) y = Relu(c) }"
+    )
+    (cause,) = found(refusing(model, lambda it: it.domain == "acme"))
+    assert (cause.text, cause.state) == ("ops of acme", CauseState.NO_CONTRAST)
+
+
+@pytest.mark.parametrize(
+    ("body", "refused", "text", "passes"),
+    [
+        (
+            "a = Softmax<axis = 0>(x) b = Softmax<axis = 1>(a) y = Softmax<axis = 1>(b)",
+            "a",
+            "Softmax with axis = 0",
+            "Softmax with axis = 1",
+        ),
+        (
+            "z = Constant<value = float[1,6] {1,2,3,4,5,6}>() a = Mul(x, z) y = Mul(a, x)",
+            "a",
+            "Mul with constant B",
+            "Mul with computed B",
+        ),
+        (
+            "i = Constant<value_ints = [-1]>() j = Constant<value_ints = [0]>() k = Constant<value_ints = [1]>() "
+            "l = Constant<value_ints = [-2]>() a = Gather<axis = 1>(x, i) b = Gather<axis = 1>(x, j) "
+            "c = Gather<axis = 1>(x, k) d = Gather<axis = 1>(x, l) y = Concat<axis = 1>(a, b, c, d)",
+            "a d",
+            "Gather with negative indices",
+            "Gather without negative indices",
+        ),
+        (
+            "a = Concat<axis = 1>(x, x, x, x, x, x) b = Concat<axis = 1>(a, a) y = Concat<axis = 1>(b, x)",
+            "a",
+            "Concat with 6 or more inputs",
+            "Concat with 2 inputs",
+        ),
+    ],
+)
+def test_a_cause_says_what_the_refused_ones_have_and_what_passes_instead(
+    tmp_path: Path, body: str, refused: str, text: str, passes: str
+) -> None:
+    model = model_of(tmp_path, f"(float[2,6] x) => (y) {{ {body} }}")
+    (cause,) = found(refusing(model, lambda it: it.output[0] in refused.split()))
+    assert cause.text == text
+    assert cause.contrast[0].passes == passes
+
+
+def test_the_only_difference_that_is_left_is_the_size(tmp_path: Path) -> None:
+    model = model_of(
+        tmp_path,
+        "(float[2,3] x, float[64,3] u) => (y, v) { a = Relu(x) y = Relu(a) b = Relu(u) v = Relu(b) }",
+    )
+    job = refusing(model, lambda it: it.input[0] in ("u", "b"))
+    # a culprit is a variant, and shapes are no part of that: its places are those that were refused
+    (cause,) = found(job)
+    assert cause.text == "Relu with 192 or more elements in X"
+    assert cause.contrast[0].passes == "Relu with 6 elements in X"
+
+
+def test_what_also_fits_is_said(tmp_path: Path) -> None:
+    """One refused Softmax, one that passed, two differences: the record does not decide."""
+    model = model_of(
+        tmp_path,
+        "(float[2,6] x) => (y) { s = Constant<value_ints = [2,2,3]>() a = Softmax<axis = 1>(x) b = Reshape(a, s) "
+        "y = Softmax<axis = 0>(b) }",
+    )
+    (cause,) = found(refusing(model, lambda it: it.output[0] == "y"))
+    assert {cause.text, *cause.fits_too} == {"Softmax with axis = 0", "Softmax with input of rank 3 or more"}
+
+
+def test_where_the_same_passed_elsewhere_nothing_explains_it(tmp_path: Path) -> None:
+    model = model_of(tmp_path, "(float[2,6] x) => (y) { a = Sigmoid(x) b = Mul(a, x) c = Sigmoid(b) y = Relu(c) }")
+    (cause,) = found(refusing(model, lambda it: it.output[0] == "c"))
+    assert (cause.state, cause.conditions, cause.text) == (CauseState.UNEXPLAINED, (), "Sigmoid")
+
+
+def test_a_tensor_of_unknown_rank_that_passed_is_none_of_lower_rank(tmp_path: Path) -> None:
+    """What an op of another domain makes has no known rank, so nobody may say that nothing of rank 3 passed."""
+    model = model_of(
+        tmp_path,
+        """(float[2,6] x, float[2,2,3] u) => (y, v, w, q) {
+            a = acme.Op(x) y = Relu(a) v = Relu(u) w = Neg(u) q = Neg(x)
+        }""",
+    )
+    assert [cause.text for cause in found(refusing(model, lambda it: "u" in it.input))] == ["tensors of rank 3 or more"]
+    unknown = replace(model, types={name: kind for name, kind in model.types.items() if name not in ("a", "y")})
+    texts = [cause.text for cause in found(refusing(unknown, lambda it: "u" in it.input))]
+    assert sorted(texts) == ["Neg with X of rank 3 or more", "Relu"]
+
+
+def test_units_that_neither_passed_nor_failed_are_counted_as_unknown(tmp_path: Path) -> None:
+    model = model_of(tmp_path, WINDOWS)
+    job = refusing(model, lambda it: it.op_type != "Transpose" and any(rank(model, t) >= 6 for t in it.output))
+    unasked = of(unit for unit in range(len(model.units)) if rank(model, node(model, unit).output[0]) >= 6)
+    probes = tuple(
+        replace(probe, units=probe.units & ~unasked) if probe.verdict.passed else probe for probe in job.probes
+    )
+    (cause,) = found(replace(job, probes=probes))
+    assert cause.text == "outputs of rank 6 or more"
+    assert (size(cause.refused), size(cause.unknown)) == (7, 3)
+
+
+def test_culprits_of_several_nodes_are_listed_by_their_ops_and_not_explained(tmp_path: Path) -> None:
+    model = model_of(tmp_path, WINDOWS)
+    names = {node(model, unit).output[0]: unit for unit in range(len(model.units))}
+    pairs = [of([names[a], names[b]]) for a, b in (("a1", "a2"), ("d0", "d1"))]
+    both = [culprit(model, [pair], CulpritKind.INTERACTION, "together") for pair in pairs]
+    whole = culprit(model, [model.universe.everything], CulpritKind.CAPACITY, "too large")
+    job = and_also(refusing(model, lambda it: it.op_type == "Neg"), [*both, whole])
+    told = {cause.text: (cause.state, cause.culprits) for cause in found(job)}
+    assert told == {
+        "Neg": (CauseState.NO_CONTRAST, (0,)),
+        "Transpose + Relu, only together": (CauseState.UNEXPLAINED, (1, 2)),
+        "too much at once": (CauseState.UNEXPLAINED, (3,)),
+    }
+
+
+def test_a_cause_of_suspected_culprits_is_suspected(tmp_path: Path) -> None:
+    model = model_of(tmp_path, GATHERS)
+    (cause,) = found(refusing(model, scalar_indices, certainty=Certainty.SUSPECTED))
+    assert (cause.text, cause.established) == ("Gather with scalar indices", False)
+
+
+def test_the_document_has_each_culprit_in_one_cause(tmp_path: Path) -> None:
+    model = model_of(tmp_path, WINDOWS)
+    report = document(refusing(model, lambda it: it.op_type == "Neg" or rank(model, it.output[0]) >= 6))
+    jsonschema.validate(report, schema())
+    listed = [identity for cause in report["causes"] for identity in cause["culprits"]]
+    assert sorted(listed) == sorted(entry["id"] for entry in report["culprits"])
+    for entry in report["culprits"]:
+        assert entry["id"] in report["causes"][entry["cause"]]["culprits"]
+    names = {probe["id"]: probe for probe in report["probes"]}
+    for cause in report["causes"]:
+        for contrast in cause["contrast"]:
+            assert names[contrast["probe"]]["verdict"] == "pass"
