@@ -4,50 +4,21 @@ from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
-import onnx
 import pytest
 
 from onnxbisect.causes.cause import Cause, CauseState
 from onnxbisect.causes.explain import causes
 from onnxbisect.diagnosis import Certainty, CulpritKind
 from onnxbisect.job import Job
-from onnxbisect.model import Model
 from onnxbisect.report.document import document, schema
 from onnxbisect.report.records import Records
 from onnxbisect.unitset import members, of, size
-from support.engine.refusals import and_also, model_of, node, rank, refusing
+from support.engine.refusals import GATHERS, WINDOWS, and_also, model_of, node, rank, refusing, scalar_indices, wide
 from support.engine.report_factory import culprit
-
-#: Windows as in Hiera and Swin: of rank 6 in between, at three sizes, and the same ops at rank 4.
-WINDOWS = """(float[1,8,8,4] x) => (float[1,8,8,4] y) {
-    s0 = Constant<value_ints = [1,2,4,2,4,4]>() s1 = Constant<value_ints = [1,4,2,4,2,4]>()
-    s2 = Constant<value_ints = [1,1,8,1,8,4]>() back = Constant<value_ints = [1,8,8,4]>()
-    flat = Constant<value_ints = [64,4]>() part = Constant<value_ints = [8,8,4]>()
-    row = Constant<value_ints = [1,64,4]>()
-    a0 = Reshape(x, s0) a1 = Transpose<perm = [0,1,3,2,4,5]>(a0) a2 = Relu(a1) a3 = Reshape(a2, part)
-    b0 = Reshape(a3, s1) b1 = Transpose<perm = [0,1,3,2,5,4]>(b0) b2 = Neg(b1) b3 = Reshape(b2, row)
-    c0 = Reshape(b3, s2) c1 = Transpose<perm = [0,3,1,2,4,5]>(c0) c2 = Exp(c1) c3 = Abs(c2) c4 = Reshape(c3, back)
-    d0 = Transpose<perm = [0,2,1,3]>(c4) d1 = Relu(d0) d2 = Reshape(d1, flat) d3 = Exp(d2) y = Reshape(d3, back)
-}"""
-
-GATHERS = """(float[4,4,8] x) => (float[4,2] y) {
-    i0 = Constant<value_int = 0>() i1 = Constant<value_int = 1>() i2 = Constant<value_int = 2>()
-    i3 = Constant<value_int = 3>() list = Constant<value_ints = [1, 0]>()
-    a = Gather<axis = 1>(x, i0) b = Gather<axis = 1>(x, i1) c = Gather<axis = 1>(x, i2) d = Gather<axis = 1>(x, i3)
-    e = Add(a, b) f = Add(c, d) g = Add(e, f) h = Gather<axis = 1>(g, list) y = Neg(h)
-}"""
 
 
 def found(job: Job) -> tuple[Cause, ...]:
     return causes(job.model, job.diagnosis, Records(job.probes).passed)
-
-
-def wide(model: Model, least: int = 6) -> Job:
-    return refusing(model, lambda it: any(rank(model, name) >= least for name in [*it.input, *it.output]))
-
-
-def scalar_indices(it: onnx.NodeProto) -> bool:
-    return it.op_type == "Gather" and it.input[1] != "list"
 
 
 def test_thirteen_culprits_that_share_a_rank_have_one_cause(tmp_path: Path) -> None:

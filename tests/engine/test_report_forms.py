@@ -222,7 +222,7 @@ def test_markdown_carries_the_facts():
     text = markdown(plain_report())
     assert "# Does not compile · `decoder.onnx`" in text
     assert "| 1 | `Softmax` | 2 | `Softmax: axis 0 is not supported` | `net.py:7 in forward` |" in text
-    assert "attribute axis: 1 instead of 0" in text
+    assert "- `Softmax with axis = 1` (1 place, such as `/net/block.2/Softmax`, p" in text
     assert "onnx-bisect run culprits/01-Softmax/model.onnx --backend whitelist --option profile=edgesam" in text
 
 
@@ -352,7 +352,7 @@ def test_terminal_says_first_what_matters():
     assert "2 culprits, 4 units of 7" in text
     assert "  together  Exp 1/1, Tanh 1/1" in shown
     assert re.search(r"1  Softmax +2  /net/block\.0/Softmax +net\.py:7 in forward\n +Softmax: axis 0 is not", text)
-    assert "1  Softmax with attribute axis: 1 instead of 0" in text
+    assert "1  Softmax with axis = 1 instead of axis = 0 (1 place)" in text
     assert "the compiler crashes" in text
     assert "On the NPU: 2 pieces of 2, 1 units" not in text
     assert shown[-1] == "Report: out"

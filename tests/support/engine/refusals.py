@@ -13,6 +13,25 @@ from onnxbisect.model import Model, load
 from onnxbisect.unitset import members
 from support.engine.report_factory import job_of, single
 
+#: Windows as in Hiera and Swin: of rank 6 in between, at three sizes, and the same ops at rank 4.
+WINDOWS = """(float[1,8,8,4] x) => (float[1,8,8,4] y) {
+    s0 = Constant<value_ints = [1,2,4,2,4,4]>() s1 = Constant<value_ints = [1,4,2,4,2,4]>()
+    s2 = Constant<value_ints = [1,1,8,1,8,4]>() back = Constant<value_ints = [1,8,8,4]>()
+    flat = Constant<value_ints = [64,4]>() part = Constant<value_ints = [8,8,4]>()
+    row = Constant<value_ints = [1,64,4]>()
+    a0 = Reshape(x, s0) a1 = Transpose<perm = [0,1,3,2,4,5]>(a0) a2 = Relu(a1) a3 = Reshape(a2, part)
+    b0 = Reshape(a3, s1) b1 = Transpose<perm = [0,1,3,2,5,4]>(b0) b2 = Neg(b1) b3 = Reshape(b2, row)
+    c0 = Reshape(b3, s2) c1 = Transpose<perm = [0,3,1,2,4,5]>(c0) c2 = Exp(c1) c3 = Abs(c2) c4 = Reshape(c3, back)
+    d0 = Transpose<perm = [0,2,1,3]>(c4) d1 = Relu(d0) d2 = Reshape(d1, flat) d3 = Exp(d2) y = Reshape(d3, back)
+}"""
+
+GATHERS = """(float[4,4,8] x) => (float[4,2] y) {
+    i0 = Constant<value_int = 0>() i1 = Constant<value_int = 1>() i2 = Constant<value_int = 2>()
+    i3 = Constant<value_int = 3>() list = Constant<value_ints = [1, 0]>()
+    a = Gather<axis = 1>(x, i0) b = Gather<axis = 1>(x, i1) c = Gather<axis = 1>(x, i2) d = Gather<axis = 1>(x, i3)
+    e = Add(a, b) f = Add(c, d) g = Add(e, f) h = Gather<axis = 1>(g, list) y = Neg(h)
+}"""
+
 
 def model_of(folder: Path, body: str) -> Model:
     """A model in ONNX's text form, without its header."""
@@ -57,3 +76,13 @@ def and_also(job: Job, culprits: Iterable[Culprit]) -> Job:
     )
     diagnosis = replace(job.diagnosis, culprits=(*job.diagnosis.culprits, *more))
     return replace(job, diagnosis=diagnosis, probes=probes)
+
+
+def wide(model: Model) -> Job:
+    """What is to be said when the compiler takes no tensors of rank 6."""
+    return refusing(model, lambda it: any(rank(model, name) >= 6 for name in [*it.input, *it.output]))
+
+
+def scalar_indices(it: onnx.NodeProto) -> bool:
+    """What a compiler refuses that takes lists of indices only."""
+    return it.op_type == "Gather" and it.input[1] != "list"
