@@ -193,6 +193,15 @@ def test_a_cause_of_suspected_culprits_is_suspected(tmp_path: Path) -> None:
     assert (cause.text, cause.established) == ("Gather with scalar indices", False)
 
 
+def test_places_of_suspected_culprits_are_not_counted_as_refused(tmp_path: Path) -> None:
+    job = wide(model_of(tmp_path, WINDOWS))
+    first, *others = job.diagnosis.culprits
+    doubted = replace(first, certainty=Certainty.SUSPECTED)
+    (cause,) = found(replace(job, diagnosis=replace(job.diagnosis, culprits=(doubted, *others))))
+    assert (len(cause.culprits), cause.established) == (13, True)
+    assert (size(cause.refused), size(cause.unknown)) == (12, 1)
+
+
 def test_the_document_has_each_culprit_in_one_cause(tmp_path: Path) -> None:
     model = model_of(tmp_path, WINDOWS)
     report = document(refusing(model, lambda it: it.op_type == "Neg" or rank(model, it.output[0]) >= 6))

@@ -34,10 +34,10 @@ class Cause:
     """What some culprits have in common and nothing that passed has.
 
     `culprits` are places in `Diagnosis.culprits`; each is explained by one cause. `conditions` all hold for the units
-    of `refused`, and for those of `unknown`, which neither passed nor belong to a culprit; there are none in an
-    unexplained cause, whose culprits are merely alike. `established` is whether one of the culprits is confirmed:
-    where none is, the cause is as doubtful as they are. `fits_too` are other conditions that tell the same culprits
-    from what passed: the record does not decide between them.
+    of `refused`, which belong to confirmed culprits, and for those of `unknown`, which neither do nor passed; there are
+    none in an unexplained cause, whose culprits are merely alike. `established` is whether one of the culprits is
+    confirmed: where none is, the cause is as doubtful as they are, and `refused` has their units. `fits_too` are other
+    conditions that tell the same culprits from what passed: the record does not decide between them.
     """
 
     state: CauseState

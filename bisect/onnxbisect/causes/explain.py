@@ -44,6 +44,8 @@ class _Explaining:
         self._explained = explained
         self._places = [union(culprits[number].places) for number in explained]
         self._refused = union(self._places)
+        confirmed = [culprits[number] for number in explained if culprits[number].certainty is Certainty.CONFIRMED]
+        self._confirmed = union(place for culprit in confirmed for place in culprit.places)
         self._passed = passed
         solos: dict[int, list[int]] = {}
         for unit, solo in enumerate(self._universe.solo):
@@ -77,14 +79,16 @@ class _Explaining:
         units = self._meeting(chosen.conditions)
         contrast = tuple(self._contrasts(chosen.conditions))
         explained = tuple(self._explained[number] for number in numbers)
+        established = any(self._culprits[number].certainty is Certainty.CONFIRMED for number in explained)
+        refused = units & (self._confirmed if established else self._refused)
         return Cause(
             state=CauseState.OBSERVED if contrast else CauseState.NO_CONTRAST,
             text=text_of(chosen.conditions),
             culprits=explained,
-            established=any(self._culprits[number].certainty is Certainty.CONFIRMED for number in explained),
+            established=established,
             conditions=chosen.conditions,
-            refused=units & self._refused,
-            unknown=units & ~self._refused & ~self._passed,
+            refused=refused,
+            unknown=units & ~refused & ~self._passed,
             contrast=contrast,
             fits_too=tuple(_fits_too(chosen, possible)) if contrast else (),
         )
@@ -95,7 +99,7 @@ class _Explaining:
         found = []
         for condition in conditions:
             others = [other for other in conditions if other != condition]
-            units = self._meeting(others) & self._passed
+            units = self._meeting(others) & self._passed & ~self._units_of(self._table.unknown(condition.subject))
             if condition.subject.aspect in (Aspect.OP, Aspect.DOMAIN):
                 if units and others:
                     passes = other_ops_text(conditions, sorted(self._ops(units)))
@@ -114,6 +118,9 @@ class _Explaining:
         rows = full(len(self._row_units))
         for condition in conditions:
             rows &= self._table.meeting(condition)
+        return self._units_of(rows)
+
+    def _units_of(self, rows: int) -> UnitSet:
         return union(self._row_units[row] for row in members(rows))
 
     def _solos(self, units: UnitSet) -> list[int]:
