@@ -5,6 +5,7 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+from onnx import TensorProto, helper
 
 from onnxbisect.causes.cause import Cause, CauseState
 from onnxbisect.causes.explain import causes
@@ -19,6 +20,13 @@ from support.engine.report_factory import culprit
 
 def found(job: Job) -> tuple[Cause, ...]:
     return causes(job.model, job.diagnosis, Records(job.probes).passed)
+
+
+def external(name: str) -> TensorProto:
+    """A scalar that is in no file."""
+    tensor = TensorProto(name=name, data_type=TensorProto.INT64, data_location=TensorProto.EXTERNAL)
+    tensor.external_data.add(key="location", value="gone")
+    return tensor
 
 
 def test_thirteen_culprits_that_share_a_rank_have_one_cause(tmp_path: Path) -> None:
@@ -138,6 +146,23 @@ def test_what_also_fits_is_said(tmp_path: Path) -> None:
     )
     (cause,) = found(refusing(model, lambda it: it.output[0] == "y"))
     assert {cause.text, *cause.fits_too} == {"Softmax with axis = 0", "Softmax with input of rank 3 or more"}
+
+
+def test_an_opset_that_no_schema_can_have_is_taken_for_a_later_one(tmp_path: Path) -> None:
+    model = model_of(tmp_path, "(float[2,6] x) => (y) { a = acme.One(x) b = Softmax<axis = 0>(a) y = Softmax(b) }")
+    for entry in model.proto.opset_import:
+        entry.version = 1 << 40
+    texts = [cause.text for cause in found(refusing(model, lambda it: it.output[0] in "ab"))]
+    assert sorted(texts) == ["Softmax with axis = 0", "acme::One"]
+
+
+def test_the_value_of_a_constant_in_a_file_that_is_gone_is_no_feature(tmp_path: Path) -> None:
+    model = model_of(tmp_path, GATHERS)
+    for it in model.proto.graph.node:
+        if it.op_type == "Constant" and it.output[0] == "i0":
+            it.attribute[0].CopyFrom(helper.make_attribute("value", external("i0")))
+    (cause,) = found(refusing(model, scalar_indices))
+    assert cause.text == "Gather with scalar indices"
 
 
 def test_where_the_same_passed_elsewhere_nothing_explains_it(tmp_path: Path) -> None:

@@ -17,6 +17,8 @@ from onnxbisect.rewrites.facts import Facts
 
 #: Constants of more elements are weights: their values are no features.
 _SMALL = 8
+#: The largest version that can be asked for a schema: a file may claim any, and gets the newest schema.
+_LATEST = (1 << 31) - 1
 
 
 class Aspect(StrEnum):
@@ -127,13 +129,20 @@ class Features:
         yield Subject(Aspect.ELEMENTS, name, op), None if sizes is None else prod(sizes)
         if sizes != []:
             yield Subject(Aspect.DIMENSION, name, op), None if sizes is None else max(sizes)
-        if telling and self._facts.is_constant(tensor) and sizes is not None and prod(sizes) <= _SMALL:
+        if telling and self._is_at_hand(tensor) and sizes is not None and prod(sizes) <= _SMALL:
             array = self._facts.value(tensor)
             # As in `model.variants`: small weights and biases are no part of the question.
             if array is not None and (array.dtype.kind in "iub" or array.size == 1):
                 yield Subject(Aspect.VALUE, name, op), array_text(array)
                 if array.dtype.kind == "i" and np.any(array < 0):
                     yield Subject(Aspect.SIGN, name, op), NEGATIVE
+
+    def _is_at_hand(self, tensor: str) -> bool:
+        """Whether the tensor is constant, and not in a file of its own, which may be gone."""
+        held = self._facts.stored(tensor)
+        if isinstance(held, onnx.TensorProto) and held.data_location == onnx.TensorProto.EXTERNAL:
+            return False
+        return self._facts.is_constant(tensor)
 
     def _source(self, tensor: str) -> str:
         if not tensor:
@@ -155,7 +164,7 @@ _Formals = tuple[tuple[str, bool, bool], ...]
 def _formal(op: str, version: int, domain: str) -> tuple[_Formals, _Formals]:
     """The formal inputs and outputs of an op; none where it has no schema."""
     try:
-        schema = onnx.defs.get_schema(op, version, domain)
+        schema = onnx.defs.get_schema(op, min(version, _LATEST), domain)
     except onnx.defs.SchemaError:
         return (), ()
     return _parameters(schema.inputs), _parameters(schema.outputs)
