@@ -49,7 +49,9 @@ def op_of(places: list[Row]) -> str:
 
 def meets(row: Row, condition: Condition) -> bool:
     """Whether one of the row's known values is as the condition says, written out once more."""
-    for value in row.get(condition.subject, frozenset()) - {None}:
+    for value in row.get(condition.subject, frozenset()):
+        if value is None:
+            continue
         match condition.relation:
             case Relation.IS:
                 held = value == condition.value

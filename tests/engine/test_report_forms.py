@@ -19,7 +19,8 @@ from onnxbisect.report.document import document, schema
 from onnxbisect.report.gitlab import gitlab
 from onnxbisect.report.html import html
 from onnxbisect.report.junit import junit
-from onnxbisect.report.markdown import code, culprit_readme, fence, markdown
+from onnxbisect.report.markdown import culprit_readme, markdown
+from onnxbisect.report.markdown_text import code, fence
 from onnxbisect.report.sarif import sarif
 from onnxbisect.report.terminal import lines
 from onnxbisect.report.text import clean
