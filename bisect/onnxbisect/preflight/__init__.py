@@ -1,12 +1,17 @@
 """What can be said of a model before any compiler is called."""
 
 from onnxbisect.preflight.finding import Finding, Severity
+from onnxbisect.preflight.header import NEWEST_IR_IN_GENERAL, NEWEST_OPSET_IN_GENERAL
 from onnxbisect.preflight.run import Check, checks, preflight
+from onnxbisect.preflight.structure import contradict
 from onnxbisect.preflight.summary import Inspection, OpCount, Tensor, inspect
-from onnxbisect.preflight.target import NEWER_THAN_TOOL, Reader
+from onnxbisect.preflight.target import NEWER_THAN_TOOL, Reader, settled_by
+from onnxbisect.preflight.typetext import type_text
 
 __all__ = [
     "NEWER_THAN_TOOL",
+    "NEWEST_IR_IN_GENERAL",
+    "NEWEST_OPSET_IN_GENERAL",
     "Check",
     "Finding",
     "Inspection",
@@ -15,6 +20,9 @@ __all__ = [
     "Severity",
     "Tensor",
     "checks",
+    "contradict",
     "inspect",
     "preflight",
+    "settled_by",
+    "type_text",
 ]

@@ -17,7 +17,10 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """A preflight finding. `nodes` and `tensors` are names, in model order; `detail` says what exactly was seen."""
+    """A preflight finding. `nodes` and `tensors` are names, in model order; `detail` says what exactly was seen.
+
+    `remedy` is the id of the file remedy that does what `fix` advises, empty where none does.
+    """
 
     id: str
     severity: Severity
@@ -26,3 +29,4 @@ class Finding:
     detail: str
     why: str
     fix: str
+    remedy: str = ""

@@ -5,8 +5,10 @@ from collections import Counter
 
 from onnxbisect.preflight.subject import Seen, Subject, count, some, unique
 
-#: The oldest opset that pulsar2 documents; the newest that the onnx inside RKNN and TPU-MLIR knows, and its IR.
-_OLDEST, _NEWEST, _NEWEST_IR = 11, 19, 9
+#: The oldest opset that pulsar2 documents.
+_OLDEST = 11
+#: The newest opset and IR version that the onnx inside RKNN and TPU-MLIR knows.
+NEWEST_OPSET_IN_GENERAL, NEWEST_IR_IN_GENERAL = 19, 9
 _PLAIN = re.compile(r"[A-Za-z0-9_.-]+")
 
 
@@ -19,13 +21,13 @@ def opset_too_old(subject: Subject) -> Seen | None:
 def opset_too_new(subject: Subject) -> Seen | None:
     """A default-domain opset above 19."""
     version = subject.opset
-    return Seen(detail=f"opset {version}") if version is not None and version > _NEWEST else None
+    return Seen(detail=f"opset {version}") if version is not None and version > NEWEST_OPSET_IN_GENERAL else None
 
 
 def ir_version_too_new(subject: Subject) -> Seen | None:
     """An IR version above 9."""
     version = subject.filed.ir_version
-    return Seen(detail=f"IR version {version}") if version > _NEWEST_IR else None
+    return Seen(detail=f"IR version {version}") if version > NEWEST_IR_IN_GENERAL else None
 
 
 def missing_default_domain(subject: Subject) -> Seen | None:

@@ -4,8 +4,8 @@ from functools import lru_cache
 
 import numpy as np
 import onnx
-from onnx import numpy_helper
 
+from onnxbisect.model.copying import is_copy
 from onnxbisect.model.scopes import domain_of, is_constant, qualified
 from onnxbisect.model.shapeops import RANDOM
 from onnxbisect.preflight.subject import Seen, Subject, count, some, unique
@@ -143,6 +143,15 @@ def isnan_guard(subject: Subject) -> Seen | None:
     return Seen(nodes=nodes, detail=f"{count(len(nodes), 'guard')} against NaN") if nodes else None
 
 
+def no_op_node(subject: Subject) -> Seen | None:
+    """Identity and Dropout that copy a tensor which something in the graph reads."""
+    read = set(subject.consumers) | {value.name for value in subject.graph.output}
+    nodes = [node for node in subject.nodes if is_copy(node, subject.opset or 0, read, subject.value)]
+    ops = unique(node.op_type for node in nodes)
+    names = tuple(node.name for node in nodes)
+    return Seen(nodes=names, detail=f"{count(len(names), 'copy')} by {some(ops)}") if nodes else None
+
+
 def postprocess_tail(subject: Subject) -> Seen | None:
     """NonMaxSuppression, TopK and NonZero with no heavy computation behind them."""
     leads_on: set[str] = set()
@@ -166,9 +175,7 @@ def _training(subject: Subject, *ops: str) -> tuple[str, ...]:
 def _trains(subject: Subject, node: onnx.NodeProto) -> bool:
     if node.op_type == "BatchNormalization":
         return any(a.name == "training_mode" and a.i for a in node.attribute)
-    name = node.input[2] if len(node.input) > 2 else ""
-    stored = subject.stored(name)
-    value = subject.model.known.get(name) if stored is None else numpy_helper.to_array(stored)
+    value = subject.value(node.input[2]) if len(node.input) > 2 else None
     return value is not None and bool(np.any(value))
 
 
@@ -216,5 +223,6 @@ CHECKS = {
     "empty-input-name": empty_input_name,
     "non-constant-weights": non_constant_weights,
     "isnan-guard": isnan_guard,
+    "no-op-node": no_op_node,
     "postprocess-tail": postprocess_tail,
 }

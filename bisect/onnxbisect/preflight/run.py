@@ -6,9 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
 
-import onnx
-from google.protobuf.message import DecodeError
-
+from onnxbisect.model.filed import filed
 from onnxbisect.model.model import Model
 from onnxbisect.preflight import header, ops, shapes, structure, types
 from onnxbisect.preflight.finding import Finding, Severity
@@ -18,13 +16,17 @@ from onnxbisect.preflight.target import Reader, told_of
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """One thing that compilers are known to mind. `seen` quotes them, empty where no words are on record."""
+    """One thing that compilers are known to mind. `seen` quotes them, empty where no words are on record.
+
+    `remedy` is as in `Finding`.
+    """
 
     id: str
     severity: Severity
     why: str
     fix: str
     seen: str
+    remedy: str
     find: Callable[[Subject], Seen | None]
 
 
@@ -46,6 +48,7 @@ def checks() -> tuple[Check, ...]:
             why=texts["why"],
             fix=texts["fix"],
             seen=texts.get("seen", ""),
+            remedy=texts.get("remedy", ""),
             find=find[id_],
         )
         for id_, texts in data.items()
@@ -59,7 +62,7 @@ def preflight(model: Model, reader: Reader | None = None) -> tuple[Finding, ...]
     intake has put in order. What intake refuses (cycles, missing data, a tensor produced twice) never comes this far.
     Where the `reader` is known, the findings are those that concern it.
     """
-    subject = Subject(model, _filed(model))
+    subject = Subject(model, filed(model))
     found = [
         Finding(
             id=check.id,
@@ -69,6 +72,7 @@ def preflight(model: Model, reader: Reader | None = None) -> tuple[Finding, ...]
             detail=seen.detail,
             why=check.why + (f" Seen: {check.seen}" if check.seen else ""),
             fix=check.fix,
+            remedy=check.remedy,
         )
         for check in checks()
         if (seen := check.find(subject)) is not None
@@ -77,11 +81,3 @@ def preflight(model: Model, reader: Reader | None = None) -> tuple[Finding, ...]
         found = told_of(reader, found, subject)
     order = list(Severity)
     return tuple(sorted(found, key=lambda finding: order.index(finding.severity)))
-
-
-def _filed(model: Model) -> onnx.ModelProto:
-    """The file as it was given; what intake made of it where it is no longer there."""
-    try:
-        return onnx.load(model.path, load_external_data=False)
-    except (OSError, DecodeError):
-        return model.proto

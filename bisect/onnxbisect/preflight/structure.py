@@ -112,7 +112,7 @@ def invalid_model(subject: Subject) -> Seen | None:
     return Seen(detail=refused) if refused else None
 
 
-def shape_contradiction(subject: Subject) -> Seen | None:
+def shapecontradiction(subject: Subject) -> Seen | None:
     """Types that the file declares and that a run, or inference, does not agree with."""
     boundary = {value.name for value in subject.filed.graph.input}
     wrong = {
@@ -120,7 +120,7 @@ def shape_contradiction(subject: Subject) -> Seen | None:
         for value in (*subject.filed.graph.value_info, *subject.filed.graph.output)
         if value.name not in boundary
         and (real := subject.model.types.get(value.name)) is not None
-        and _contradict(value.type, real)
+        and contradict(value.type, real)
     }
     return Seen(tensors=tuple(wrong), detail=some(tuple(wrong.values()), 3)) if wrong else None
 
@@ -156,7 +156,8 @@ def _behind_identities(subject: Subject, name: str) -> str:
     return name
 
 
-def _contradict(declared: onnx.TypeProto, real: onnx.TypeProto) -> bool:
+def contradict(declared: onnx.TypeProto, real: onnx.TypeProto) -> bool:
+    """Whether a declared type and the one that was found say different things."""
     if declared.WhichOneof("value") is None:
         return False
     if declared.WhichOneof("value") != real.WhichOneof("value"):
@@ -188,7 +189,7 @@ CHECKS = {
     "sparse-initializer": sparse_initializer,
     "model-over-2gb": model_over_2gb,
     "invalid-model": invalid_model,
-    "shape-contradiction": shape_contradiction,
+    "shape-contradiction": shapecontradiction,
     "not-topologically-sorted": not_topologically_sorted,
     "shape-subgraph-not-folded": shape_subgraph_not_folded,
 }

@@ -4,8 +4,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
 import onnx
-from onnx import TensorProto
+from onnx import TensorProto, numpy_helper
 
 from onnxbisect.model.model import Model
 from onnxbisect.model.scopes import domain_of, is_constant, reads, walk
@@ -114,6 +115,13 @@ class Subject:
     def stored(self, name: str) -> TensorProto | None:
         """The initializer or Constant node's tensor of this name; None for everything computed."""
         return self._stored.get(name)
+
+    def value(self, name: str) -> np.ndarray | None:
+        """The value of a tensor that no input changes; None for any other."""
+        stored = self.stored(name)
+        if stored is None:
+            return self.model.known.get(name)
+        return numpy_helper.to_array(stored, str(self.model.path.parent))
 
     def dtype(self, name: str) -> int:
         """The tensor's element type as TensorProto numbers it, 0 where it has none or none is known."""

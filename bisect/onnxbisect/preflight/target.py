@@ -1,5 +1,7 @@
 """What can be said of a model once it is known which tool will read it."""
 
+import json
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -36,7 +38,7 @@ class Reader:
 
 def told_of(reader: Reader, found: Sequence[Finding], subject: Subject) -> list[Finding]:
     """The findings as they concern this tool: what it reads, and what its probes hide, stands first."""
-    settled = _settled(reader.dressing)
+    settled = settled_by(reader.dressing)
     others = [
         replace(finding, severity=Severity.ERROR, why=f"{finding.why} {_HIDDEN}") if finding.id in settled else finding
         for finding in found
@@ -45,8 +47,8 @@ def told_of(reader: Reader, found: Sequence[Finding], subject: Subject) -> list[
     return [*_newer(reader, subject), *others]
 
 
-def _settled(dressing: Dressing) -> set[str]:
-    """Ids of the findings whose cause is gone from every probe."""
+def settled_by(dressing: Dressing) -> set[str]:
+    """Ids of the findings whose cause is gone from every probe that is dressed so."""
     reduction = {"ScatterND.reduction", "ScatterElements.reduction"} <= set(dressing.unwritten_defaults)
     return {
         id_
@@ -68,16 +70,19 @@ def _newer(reader: Reader, subject: Subject) -> list[Finding]:
     ir, opset = subject.filed.ir_version, subject.opset
     if reader.newest_opset is not None and opset is not None and opset > reader.newest_opset:
         detail = f"opset {opset}, {reader.tool} reads up to {reader.newest_opset}"
-        fix = (
-            f"Export again at opset {reader.newest_opset} or below, or convert: onnx.version_converter.convert_version."
-        )
-        found.append(_finding("opset-newer-than-tool", detail, fix))
+        fix = f"Write it for opset {reader.newest_opset}, or export again at that opset or below."
+        found.append(_finding("opset-newer-than-tool", detail, fix, "lower-opset"))
     if reader.newest_ir is not None and ir > reader.newest_ir:
         detail = f"IR version {ir}, {reader.tool} reads up to {reader.newest_ir}"
-        code = f"import onnx; m = onnx.load('m.onnx'); m.ir_version = {reader.newest_ir}; onnx.save(m, 'm.onnx')"
-        found.append(_finding("ir-newer-than-tool", detail, f'Lower it, the ops do not change: python -c "{code}".'))
+        name = json.dumps(subject.model.path.name)
+        code = f"import onnx; m = onnx.load({name}, load_external_data=False); m.ir_version = {reader.newest_ir}; "
+        command = shlex.join(["python", "-c", f"{code}onnx.save(m, {name})"])
+        fix = f"Lower it, the ops do not change: {command}"
+        found.append(_finding("ir-newer-than-tool", detail, fix, "lower-ir-version"))
     return found
 
 
-def _finding(id_: str, detail: str, fix: str) -> Finding:
-    return Finding(id=id_, severity=Severity.ERROR, nodes=(), tensors=(), detail=detail, why=_WHY, fix=fix)
+def _finding(id_: str, detail: str, fix: str, remedy: str) -> Finding:
+    return Finding(
+        id=id_, severity=Severity.ERROR, nodes=(), tensors=(), detail=detail, why=_WHY, fix=fix, remedy=remedy
+    )

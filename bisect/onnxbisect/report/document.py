@@ -65,6 +65,7 @@ def document(job: Job) -> dict[str, Any]:
                 "detail": finding.detail,
                 "why": finding.why,
                 "fix": finding.fix,
+                "remedy": finding.remedy,
             }
             for finding in job.preflight
         ],

@@ -40,7 +40,7 @@ class Facts:
     @classmethod
     def of(cls, model: Model) -> "Facts":
         """What intake established, without the dimensions that depend on input values: it has those of one run."""
-        types = {**model.types, **{name: _unfixed(model.types[name]) for name in model.data_dependent}}
+        types = {**model.types, **{name: unfixed(model.types[name]) for name in model.data_dependent}}
         return cls(model.proto, types, model.known, model.path.parent)
 
     @classmethod
@@ -101,7 +101,7 @@ class Facts:
         return stored(self._proto)
 
 
-def _unfixed(kind: onnx.TypeProto) -> onnx.TypeProto:
+def unfixed(kind: onnx.TypeProto) -> onnx.TypeProto:
     """The type without the sizes of its dimensions."""
     copy = onnx.TypeProto()
     copy.CopyFrom(kind)

@@ -1,0 +1,30 @@
+"""Changes of a whole model file that make a tool take it: a lower version, folded constants, inlined functions.
+
+A file remedy answers a finding of the preflight. It gives a changed copy, in which everything that it does not mean is
+the same bytes as before, and a sentence that says what was changed.
+"""
+
+from onnxbisect.file_remedies.candidates import (
+    MOST_CANDIDATES,
+    Applied,
+    Candidate,
+    Declined,
+    candidates,
+    repaired,
+)
+from onnxbisect.file_remedies.file import File
+from onnxbisect.file_remedies.registry import REMEDIES
+from onnxbisect.file_remedies.remedy import Change, FileRemedy
+
+__all__ = [
+    "MOST_CANDIDATES",
+    "REMEDIES",
+    "Applied",
+    "Candidate",
+    "Change",
+    "Declined",
+    "File",
+    "FileRemedy",
+    "candidates",
+    "repaired",
+]

@@ -1,0 +1,129 @@
+"""Which changed files to try for a model that a tool refuses, the one that changes least first."""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+import onnx
+
+from onnxbisect.errors import ModelError
+from onnxbisect.file_remedies.file import File
+from onnxbisect.file_remedies.registry import REMEDIES
+from onnxbisect.file_remedies.remedy import Change, FileRemedy
+from onnxbisect.model import Model
+from onnxbisect.model.allowance import Bounded, directly
+from onnxbisect.model.structure import complaint
+from onnxbisect.preflight import Finding, Reader, Severity, settled_by
+from onnxbisect.rewrites import Exactness, NotApplicable
+
+#: Each costs a compile of the whole model.
+MOST_CANDIDATES = 4
+#: How often a remedy is applied that may uncover more of the same, such as a branch within a branch.
+_ROUNDS = 8
+#: What every candidate needs, whatever else it is: intake has done it to the model that the tool was asked about.
+_BASE = ("sort-nodes", "weights-no-inputs", "bind-dimensions")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Applied:
+    """A remedy that was applied, with what it did, and for which values that holds where it does not for all."""
+
+    remedy: str
+    sentence: str
+    exactness: Exactness
+    domain: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Declined:
+    """A remedy that answers a finding and could not be applied, with the reason."""
+
+    remedy: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Candidate:
+    """A changed copy of the file. It refers to external data as the file does, so it must be written beside it."""
+
+    proto: onnx.ModelProto
+    applied: tuple[Applied, ...]
+    declined: tuple[Declined, ...] = ()
+
+    @property
+    def sentence(self) -> str:
+        """What was changed."""
+        return "; ".join(applied.sentence for applied in self.applied)
+
+    @property
+    def exactness(self) -> Exactness:
+        """The worst of all that was applied."""
+        return max((applied.exactness for applied in self.applied), key=list(Exactness).index)
+
+
+def candidates(
+    model: Model, findings: Iterable[Finding], reader: Reader, bounded: Bounded = directly
+) -> list[Candidate]:
+    """Up to four files to try, in this order: each remedy of an error alone, those of all errors, all exact ones,
+    those as well that are not.
+
+    `findings` are those that concern the tool. Remedies may run parts of the model: `bounded` is as in `model.load`.
+    """
+    file, found = File.of(model), list(findings)
+    settled = settled_by(reader.dressing)
+    errors = [it.id for it in found if it.severity is Severity.ERROR and it.id not in settled]
+    every = _answering(finding.id for finding in found)
+    exact = [remedy for remedy in every if remedy.exactness is Exactness.EXACT]
+    of_errors = [remedy for error in errors for remedy in exact if error in remedy.answers]
+    together = [_ids(of_errors), _ids(exact), _ids(every)]
+    alone = [_ids([remedy]) for remedy in of_errors]
+    base = {*_BASE, *_ids(_answering(settled.intersection(finding.id for finding in found)))}
+    made: dict[tuple[str, ...], Candidate] = {}
+    for wanted in dict.fromkeys([*alone[: MOST_CANDIDATES - len(together)], *together]):
+        candidate = repaired(file, base.union(wanted), reader, bounded)
+        done = tuple(dict.fromkeys(applied.remedy for applied in candidate.applied))
+        if not base.issuperset(done):
+            made.setdefault(done, candidate)
+    return list(made.values())
+
+
+def repaired(file: File, remedies: Collection[str], reader: Reader, bounded: Bounded = directly) -> Candidate:
+    """The file after these remedies, given by their ids, as far as they can be applied."""
+    applied: list[Applied] = []
+    declined: list[Declined] = []
+    for remedy in REMEDIES:
+        if remedy.id not in remedies:
+            continue
+        for number in range(_ROUNDS):
+            try:
+                change = _applied(remedy, file, reader)
+            except (NotApplicable, ModelError) as reason:
+                if not number:
+                    declined.append(Declined(remedy=remedy.id, reason=str(reason)))
+                break
+            exactness = change.exactness or remedy.exactness
+            applied.append(
+                Applied(remedy=remedy.id, sentence=change.sentence, exactness=exactness, domain=remedy.domain)
+            )
+            file = file.after(change.proto, change.types)
+            if not change.structure:
+                break
+            file = file.examined(bounded)
+    return Candidate(proto=file.proto, applied=tuple(applied), declined=tuple(declined))
+
+
+def _applied(remedy: FileRemedy, file: File, reader: Reader) -> Change:
+    """The change, of which onnx.checker says no more than of the file."""
+    change = remedy.apply(file, reader)
+    refused = complaint(change.proto)
+    if refused and not complaint(file.proto):
+        raise NotApplicable(f"onnx refuses the result: {refused}")
+    return change
+
+
+def _answering(findings: Iterable[str]) -> list[FileRemedy]:
+    ids = set(findings)
+    return [remedy for remedy in REMEDIES if not ids.isdisjoint(remedy.answers)]
+
+
+def _ids(remedies: Sequence[FileRemedy]) -> tuple[str, ...]:
+    return tuple(remedy.id for remedy in remedies)

@@ -1,0 +1,47 @@
+"""Control flow that is decided before the model runs."""
+
+from collections import Counter
+
+import onnx
+
+from onnxbisect.file_remedies.editing import drop_unread
+from onnxbisect.file_remedies.file import File
+from onnxbisect.file_remedies.remedy import Change, file_remedy
+from onnxbisect.file_remedies.unrolling import loop_unroll
+from onnxbisect.model.names import make_unique
+from onnxbisect.model.scopes import domain_of, reads
+from onnxbisect.preflight import Reader
+from onnxbisect.rewrites import NotApplicable, Rule, apply, rewrite
+from onnxbisect.rewrites.families.bodies import if_constant
+
+_RULES = {"If": if_constant, "Loop": loop_unroll}
+_DONE = {"If": "If replaced by the branch that it takes", "Loop": "Loop written out"}
+
+
+@file_remedy("resolve-control-flow", answers="control-flow control-flow-constant-condition outer-scope-capture")
+def resolve_control_flow(file: File, reader: Reader) -> Change:
+    """If with a constant condition becomes its branch, Loop with a constant number of rounds its rounds."""
+    named = [onnx.NodeProto.FromString(node.SerializeToString()) for node in file.proto.graph.node]
+    make_unique(named)
+    changes: dict[str, Rule] = {}
+    read: set[str] = set()
+    done: Counter[str] = Counter()
+    reason = "the main graph has no If and no Loop"
+    for node in named:
+        rule = None if domain_of(node) else _RULES.get(node.op_type)
+        if rule is None:
+            continue
+        try:
+            rewrite(rule, node, file.facts)
+        except NotApplicable as why:
+            reason = f"{node.op_type} {node.name}: {why}"
+            continue
+        changes[node.name] = rule
+        read.update(reads(node))
+        done[node.op_type] += 1
+    if not changes:
+        raise NotApplicable(reason)
+    result = apply(file.proto, changes, file.facts)
+    drop_unread(result.graph, read)
+    sentence = ", ".join(f"{number} {_DONE[op]}" for op, number in sorted(done.items()))
+    return Change(proto=result, sentence=sentence, structure=True)

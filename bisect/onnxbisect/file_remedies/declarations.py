@@ -1,0 +1,92 @@
+"""What a file declares: its inputs, the types of its tensors, the order of its nodes."""
+
+import onnx
+
+from onnxbisect.file_remedies.editing import copied, set_nodes
+from onnxbisect.file_remedies.file import File
+from onnxbisect.file_remedies.remedy import Change, file_remedy
+from onnxbisect.model.binding import is_unbound
+from onnxbisect.model.order import depth_first
+from onnxbisect.model.scopes import constant_names, reads
+from onnxbisect.preflight import Reader, contradict, type_text
+from onnxbisect.preflight.subject import count, some
+from onnxbisect.rewrites import NotApplicable
+
+#: Up to this IR version an initializer must be an input.
+_INITIALIZERS_ARE_INPUTS = 3
+
+
+@file_remedy("sort-nodes", answers="not-topologically-sorted")
+def sort_nodes(file: File, reader: Reader) -> Change:
+    """Nodes behind those whose results they read."""
+    graph = file.proto.graph
+    position = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
+    if all(position.get(name, -1) < index for index, node in enumerate(graph.node) for name in reads(node)):
+        raise NotApplicable("the nodes are sorted")
+    result = copied(file.proto)
+    set_nodes(result.graph, [graph.node[index] for index in depth_first(graph)])
+    return Change(proto=result, sentence="nodes sorted")
+
+
+@file_remedy("weights-no-inputs", answers="initializer-as-input")
+def weights_no_inputs(file: File, reader: Reader) -> Change:
+    """Initializers taken off the list of inputs, so that their values are fixed."""
+    weights = constant_names(file.proto.graph)
+    listed = [index for index, value in enumerate(file.proto.graph.input) if value.name in weights]
+    if not listed:
+        raise NotApplicable("no initializer is an input")
+    result = copied(file.proto)
+    for index in reversed(listed):
+        del result.graph.input[index]
+    result.ir_version = max(result.ir_version, _INITIALIZERS_ARE_INPUTS + 1)
+    return Change(proto=result, sentence=f"{count(len(listed), 'initializer')} taken off the list of inputs")
+
+
+@file_remedy("bind-dimensions", answers="dynamic-input-dim")
+def bind_dimensions(file: File, reader: Reader) -> Change:
+    """Dimensions of the inputs as they were given with --input-shape."""
+    unbound = {
+        value.name: index
+        for index, value in enumerate(file.proto.graph.input)
+        if is_unbound(value.type) and value.name in file.inputs and not is_unbound(file.inputs[value.name])
+    }
+    if not unbound:
+        raise NotApplicable("no shape was given for an input with an open dimension")
+    result = copied(file.proto)
+    for name, index in unbound.items():
+        result.graph.input[index].type.CopyFrom(file.inputs[name])
+    for value in result.graph.output:
+        _bind(value, file)
+    for index in reversed(range(len(result.graph.value_info))):
+        value = result.graph.value_info[index]
+        if is_unbound(value.type) and not _bind(value, file):
+            del result.graph.value_info[index]
+    texts = tuple(f"{name} {type_text(file.inputs[name])}" for name in unbound)
+    return Change(proto=result, sentence=f"dimensions bound: {some(texts)}")
+
+
+def _bind(value: onnx.ValueInfoProto, file: File) -> bool:
+    """Write what is known of a tensor with an open dimension; False where nothing is."""
+    known = file.types.get(value.name)
+    if known is None or not is_unbound(value.type):
+        return False
+    value.type.CopyFrom(known)
+    return True
+
+
+@file_remedy("correct-declared-types", answers="shape-contradiction")
+def correct_declared_types(file: File, reader: Reader) -> Change:
+    """Declared types that are wrong, replaced by those that running the model gave."""
+    graph = file.proto.graph
+    wrong = {
+        value.name
+        for value in (*graph.value_info, *graph.output)
+        if value.name in file.types and contradict(value.type, file.types[value.name])
+    }
+    if not wrong:
+        raise NotApplicable("no declared type is known to be wrong")
+    result = copied(file.proto)
+    for value in (*result.graph.value_info, *result.graph.output):
+        if value.name in wrong:
+            value.type.CopyFrom(file.types[value.name])
+    return Change(proto=result, sentence=f"{count(len(wrong), 'declared type')} corrected")

@@ -1,0 +1,155 @@
+"""Calls of the model's own functions, replaced by what the functions do.
+
+onnx.inliner does the same and leaves the nodes without names, and their tensors with numbers for a scope.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import onnx
+
+from onnxbisect.cut.functions import Call, call_of
+from onnxbisect.cut.rename import rename_tensors, tensor_names
+from onnxbisect.file_remedies.editing import copied, every_name, node_copy, set_nodes, trace, unused_prefix
+from onnxbisect.file_remedies.file import File
+from onnxbisect.file_remedies.remedy import Change, file_remedy
+from onnxbisect.model.counting import demand_inlinable, written_out
+from onnxbisect.model.scopes import bodies, domain_of, walk
+from onnxbisect.preflight import Reader
+from onnxbisect.preflight.subject import count
+from onnxbisect.rewrites import NotApplicable
+
+
+@file_remedy("inline-functions", answers="local-functions")
+def inline_functions(file: File, reader: Reader) -> Change:
+    """Calls of local functions replaced by their nodes, whose names begin with that of the call."""
+    proto = file.proto
+    if not proto.functions:
+        raise NotApplicable("the model has no functions")
+    demand_inlinable(written_out(proto))
+    result = copied(proto)
+    inliner = _Inliner(proto)
+    inliner.inline(result.graph)
+    del result.functions[:]
+    _import(result, inliner)
+    sentence = f"{count(inliner.calls, 'call')} of {count(len(proto.functions), 'local function')} inlined"
+    return Change(proto=result, sentence=sentence, structure=True)
+
+
+def _import(result: onnx.ModelProto, inliner: "_Inliner") -> None:
+    used = {domain_of(node) for node in walk(result.graph)} | {""}
+    for index in reversed(range(len(result.opset_import))):
+        domain = result.opset_import[index].domain
+        if domain in inliner.domains and domain not in used:
+            del result.opset_import[index]
+    there = {_domain(entry) for entry in result.opset_import}
+    for domain, version in inliner.opsets.items():
+        if domain in used and domain not in there:
+            result.opset_import.append(onnx.helper.make_opsetid(domain, version))
+
+
+class _Inliner:
+    """Inlines the functions of one model. `domains` are theirs, `opsets` what they import; `calls` counts."""
+
+    def __init__(self, proto: onnx.ModelProto) -> None:
+        self._functions: Mapping[Call, onnx.FunctionProto] = {
+            (domain_of(function), function.name, function.overload): function for function in proto.functions
+        }
+        self.domains = {function.domain for function in proto.functions}
+        self.opsets = {_domain(entry): entry.version for entry in proto.opset_import}
+        self.calls = 0
+        self._taken = every_name(proto.graph)
+        for function in proto.functions:
+            for entry in function.opset_import:
+                version = self.opsets.setdefault(_domain(entry), entry.version)
+                if version != entry.version and any(domain_of(node) == _domain(entry) for node in walk(function)):
+                    raise NotApplicable(
+                        f"function {function.name} is written for operator set {entry.version}, the model for {version}"
+                    )
+
+    def inline(self, graph: onnx.GraphProto) -> None:
+        """Replace the calls in a graph and in the bodies of its nodes."""
+        nodes: list[onnx.NodeProto] = []
+        for node in graph.node:
+            nodes += self._inlined(node)
+        set_nodes(graph, nodes)
+
+    def _inlined(self, node: onnx.NodeProto) -> Sequence[onnx.NodeProto]:
+        function = self._functions.get(call_of(node))
+        if function is not None:
+            self.calls += 1
+            return [inner for own in self._body(node, function) for inner in self._inlined(own)]
+        for body in bodies(node):
+            self.inline(body)
+        return [node]
+
+    def _body(self, call: onnx.NodeProto, function: onnx.FunctionProto) -> list[onnx.NodeProto]:
+        scope = unused_prefix(call.name or f"{call.op_type}_{next(filter(None, call.output))}", self._taken)
+        names = _names(call, function, scope)
+        attributes = {attribute.name: attribute for attribute in function.attribute_proto}
+        attributes |= {attribute.name: attribute for attribute in call.attribute}
+        made = []
+        for number, inner in enumerate(function.node):
+            node = node_copy(inner)
+            node.name = f"{scope}{inner.name or f'{inner.op_type}_{number}'}"
+            _fill_in(node, attributes)
+            node.input[:] = [names.get(name, "") for name in node.input]
+            node.output[:] = [names.get(name, "") for name in node.output]
+            for body in bodies(node):
+                _scope(body, names, scope)
+            trace(call, node)
+            made.append(node)
+            self._taken.update((node.name, *node.output))
+        return [*made, *_copies(call, function, names, scope)]
+
+
+def _names(call: onnx.NodeProto, function: onnx.FunctionProto, scope: str) -> dict[str, str]:
+    """For each tensor of the function its name at the call; empty for inputs that the call leaves out."""
+    given = dict.fromkeys(function.input, "") | dict(zip(function.input, call.input, strict=False))
+    names = {name: f"{scope}{name}" for node in function.node for name in (*node.input, *node.output) if name}
+    outputs = {formal: actual for formal, actual in zip(function.output, call.output, strict=False) if actual}
+    return names | outputs | given
+
+
+def _copies(
+    call: onnx.NodeProto, function: onnx.FunctionProto, names: Mapping[str, str], scope: str
+) -> list[onnx.NodeProto]:
+    """Outputs of the call that the function's nodes do not make under that name: its inputs, or one tensor twice."""
+    copies = []
+    for formal, actual in zip(function.output, call.output, strict=False):
+        if actual and names[formal] != actual:
+            name = f"{scope}Identity_{actual}"
+            copies.append(onnx.helper.make_node("Identity", [names[formal]], [actual], name=name))
+            trace(call, copies[-1])
+    return copies
+
+
+def _fill_in(node: onnx.NodeProto, attributes: Mapping[str, onnx.AttributeProto]) -> None:
+    """Replace references to attributes of the function by what the call, or else the function, says."""
+    kept = []
+    for attribute in node.attribute:
+        filled = onnx.AttributeProto()
+        filled.CopyFrom(attribute)
+        if attribute.ref_attr_name:
+            if attribute.ref_attr_name not in attributes:
+                continue
+            filled.CopyFrom(attributes[attribute.ref_attr_name])
+            filled.name = attribute.name
+        kept.append(filled)
+    del node.attribute[:]
+    node.attribute.extend(kept)
+    for body in bodies(node):
+        for inner in body.node:
+            _fill_in(inner, attributes)
+
+
+def _scope(body: onnx.GraphProto, names: Mapping[str, str], scope: str) -> None:
+    """Rename what a body reads of the function, and give its own tensors and nodes the scope."""
+    own = {name: f"{scope}{name}" for name in tensor_names(body) if name}
+    rename_tensors(body, own | {name: new for name, new in names.items() if name})
+    for node in walk(body):
+        if node.name:
+            node.name = f"{scope}{node.name}"
+
+
+def _domain(entry: onnx.OperatorSetIdProto) -> str:
+    return "" if entry.domain == "ai.onnx" else entry.domain

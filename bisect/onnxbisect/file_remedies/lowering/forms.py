@@ -1,0 +1,187 @@
+"""Operators that were written in another form in older operator sets: axes as attributes, fewer inputs."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from onnx import helper
+
+from onnxbisect.rewrites import Site
+from onnxbisect.rewrites.forms import transpose
+
+#: Writes a node in the form of `at.opset`; None where the form that it has will do there.
+Write = Callable[[Site], "str | tuple[str, ...] | None"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Form:
+    """`until` is the operator set from which the operator has its present form."""
+
+    until: int
+    write: Write
+
+
+def _reduction(at: Site) -> str | None:
+    """Axes as an attribute."""
+    axes = at.value(1).ravel().tolist() if at.has(1) else []
+    if not axes and at.attribute("noop_with_empty_axes", 0):
+        return at.op("Identity", at.input(0))
+    return at.like(at.input(0), axes=axes or None, noop_with_empty_axes=None)
+
+
+def _axes_attribute(at: Site) -> str:
+    """Squeeze and Unsqueeze with axes as an attribute."""
+    axes = [int(axis) for axis in at.value(1).ravel()] if at.has(1) else None
+    return at.like(at.input(0), axes=axes)
+
+
+def _split(at: Site) -> tuple[str, ...] | None:
+    """The sizes as an input, or an attribute before 13, in place of a number of outputs."""
+    sizes = at.value(1).ravel().tolist() if at.has(1) else None
+    if sizes is None and not at.has_attribute("num_outputs") and at.opset >= 13:
+        return None
+    if sizes is None and at.has_attribute("num_outputs"):
+        parts = at.attribute("num_outputs", 1)
+        shape = at.facts.shape(at.input(0))
+        dim = at.known(shape, "the rank of input 0 is not known")[at.attribute("axis", 0)]
+        whole = at.known(dim, "the dimension that is split is not fixed")
+        size = -(-whole // parts)
+        sizes = [size] * (parts - 1) + [whole - size * (parts - 1)]
+        at.demand(sizes[-1] >= 0, "the last part would be less than empty")
+    axis, parts = at.attribute("axis", 0), len(at.node.output)
+    if sizes is None:
+        return at.ops("Split", [at.input(0)], parts, axis=axis)
+    if at.opset >= 13:
+        return at.ops("Split", [at.input(0), at.integers(sizes)], parts, axis=axis)
+    return at.ops("Split", [at.input(0)], parts, axis=axis, split=sizes)
+
+
+def _pad(at: Site) -> str | None:
+    """Pads for every axis."""
+    if not at.has(3):
+        return None
+    rank = at.rank(0)
+    axes = [int(axis) % rank for axis in at.value(3).ravel()]
+    pads = at.value(1).ravel().tolist()
+    whole = [0] * (2 * rank)
+    for place, axis in enumerate(axes):
+        whole[axis], whole[axis + rank] = pads[place], pads[place + len(axes)]
+    value = [at.input(2)] if at.has(2) else []
+    return at.like(at.input(0), at.integers(whole), *value)
+
+
+def _resize(at: Site) -> str | None:
+    """Scales or sizes for every axis; before 13, all inputs there."""
+    axes = at.attribute("axes", [0]) if at.has_attribute("axes") else None
+    if axes is None and at.opset >= 13:
+        return None
+    at.demand(at.attribute("keep_aspect_ratio_policy", "stretch") == "stretch", "it keeps the aspect ratio")
+    scales, sizes = (at.value(slot) if at.has(slot) and at.value(slot).size else None for slot in (2, 3))
+    if axes is not None:
+        at.demand(not at.has(1) or not at.value(1).size, "it has a region of interest for some axes")
+        shape = at.shape(0)
+        places = [int(axis) % len(shape) for axis in axes]
+        if scales is not None:
+            scales = _spread(np.ones(len(shape), np.float32), places, scales)
+        if sizes is not None:
+            sizes = _spread(np.array(shape, np.int64), places, sizes)
+    nothing = at.constant(np.zeros(0, np.float32)) if not at.has(1) or scales is None else ""
+    roi = at.input(1) if at.has(1) else nothing
+    last = [] if sizes is None else [at.constant(sizes)]
+    return at.like(at.input(0), roi, nothing if scales is None else at.constant(scales), *last, axes=None)
+
+
+def _spread(whole: np.ndarray, places: list[int], values: np.ndarray) -> np.ndarray:
+    whole[places] = values
+    return whole
+
+
+def _softmax(at: Site) -> str:
+    """Over the last axis, which means the same in all operator sets."""
+    axis = at.attribute("axis", -1)
+    if axis == -1:
+        return at.like(at.input(0), axis=-1)
+    rank = at.rank(0)
+    if axis % rank == rank - 1:
+        return at.like(at.input(0), axis=rank - 1)
+    perm = list(range(rank))
+    perm[axis % rank], perm[-1] = rank - 1, axis % rank
+    return transpose(at, at.like(transpose(at, at.input(0), perm), axis=rank - 1), perm)
+
+
+def _dropout(at: Site) -> tuple[str, ...]:
+    """The ratio as an attribute, outside of training."""
+    at.demand(not at.has(2) or not at.value(2).any(), "it is in training mode")
+    ratio = float(at.value(1).item()) if at.has(1) else 0.5
+    return at.ops("Dropout", [at.input(0)], len(at.node.output), ratio=ratio)
+
+
+def _shape(at: Site) -> str | None:
+    """A part of the shape, by Slice."""
+    if not at.has_attribute("start") and not at.has_attribute("end"):
+        return None
+    start = at.integers([at.attribute("start", 0)])
+    end = at.integers([at.attribute("end", np.iinfo(np.int64).max)])
+    return at.op("Slice", at.op("Shape", at.input(0)), start, end, at.integers([0]))
+
+
+def _gridsample(at: Site) -> str:
+    """The older names of the modes."""
+    at.demand(at.rank(0) == 4, "it samples more than images")
+    mode = at.attribute("mode", "linear")
+    return at.like(at.input(0), at.input(1), mode={"linear": "bilinear", "cubic": "bicubic"}.get(mode, mode))
+
+
+def _reshape(at: Site) -> str | None:
+    """Without allowzero, where the shape has no zero."""
+    if not at.attribute("allowzero", 0):
+        return None
+    at.demand(bool(at.value(1).all()), "a dimension of 0 stands for itself")
+    return at.like(at.input(0), at.input(1), allowzero=None)
+
+
+def _roialign(at: Site) -> str:
+    """With the corners as older operator sets have them."""
+    mode = at.attribute("coordinate_transformation_mode", "half_pixel")
+    at.demand(mode == "output_half_pixel", "older operator sets place the corners elsewhere")
+    return at.like(*at.inputs(), coordinate_transformation_mode=None)
+
+
+def _constant(at: Site) -> str | None:
+    """Numbers as a tensor."""
+    for name, dtype in (("value_float", np.float32), ("value_int", np.int64)):
+        for key in (name, name + "s"):
+            if at.has_attribute(key):
+                array = np.array(at.attribute(key, [0]), dtype)
+                return at.op("Constant", value=helper.make_tensor("", _DTYPE[dtype], array.shape, array.ravel()))
+    return None
+
+
+_DTYPE = {np.float32: 1, np.int64: 7}
+_REDUCTION = Form(until=18, write=_reduction)
+FORMS: dict[str, Form] = {
+    "ReduceL1": _REDUCTION,
+    "ReduceL2": _REDUCTION,
+    "ReduceLogSum": _REDUCTION,
+    "ReduceLogSumExp": _REDUCTION,
+    "ReduceMax": _REDUCTION,
+    "ReduceMean": _REDUCTION,
+    "ReduceMin": _REDUCTION,
+    "ReduceProd": _REDUCTION,
+    "ReduceSumSquare": _REDUCTION,
+    "ReduceSum": Form(until=13, write=_reduction),
+    "Squeeze": Form(until=13, write=_axes_attribute),
+    "Unsqueeze": Form(until=13, write=_axes_attribute),
+    "Split": Form(until=18, write=_split),
+    "Pad": Form(until=18, write=_pad),
+    "Resize": Form(until=18, write=_resize),
+    "Softmax": Form(until=13, write=_softmax),
+    "LogSoftmax": Form(until=13, write=_softmax),
+    "Hardmax": Form(until=13, write=_softmax),
+    "Dropout": Form(until=12, write=_dropout),
+    "Shape": Form(until=15, write=_shape),
+    "GridSample": Form(until=20, write=_gridsample),
+    "Reshape": Form(until=14, write=_reshape),
+    "RoiAlign": Form(until=16, write=_roialign),
+    "Constant": Form(until=12, write=_constant),
+}

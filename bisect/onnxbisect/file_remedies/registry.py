@@ -1,0 +1,36 @@
+"""All file remedies, in the order in which several of them are applied to one file."""
+
+from onnxbisect.file_remedies.control_flow import resolve_control_flow
+from onnxbisect.file_remedies.copies import remove_copies
+from onnxbisect.file_remedies.declarations import (
+    bind_dimensions,
+    correct_declared_types,
+    sort_nodes,
+    weights_no_inputs,
+)
+from onnxbisect.file_remedies.folding import fold_constants
+from onnxbisect.file_remedies.inlining import inline_functions
+from onnxbisect.file_remedies.ir_version import lower_ir_version
+from onnxbisect.file_remedies.lowering import lower_opset
+from onnxbisect.file_remedies.nan_guards import remove_nan_guards
+from onnxbisect.file_remedies.remedy import FileRemedy
+from onnxbisect.file_remedies.writing_out import constants_to_initializers, densify, omit_reduction, write_defaults
+
+#: What the others take for granted comes first, what depends on the operator set and the IR version last.
+REMEDIES: tuple[FileRemedy, ...] = (
+    sort_nodes,
+    weights_no_inputs,
+    bind_dimensions,
+    inline_functions,
+    resolve_control_flow,
+    remove_nan_guards,
+    remove_copies,
+    fold_constants,
+    densify,
+    constants_to_initializers,
+    correct_declared_types,
+    lower_opset,
+    write_defaults,
+    omit_reduction,
+    lower_ir_version,
+)
