@@ -20,7 +20,7 @@ MOST_CANDIDATES = 4
 #: How often a remedy is applied that may uncover more of the same, such as a branch within a branch.
 _ROUNDS = 8
 #: What every candidate needs, whatever else it is: intake has done it to the model that the tool was asked about.
-_BASE = ("sort-nodes", "weights-no-inputs", "bind-dimensions")
+_BASE = ("name-nodes", "sort-nodes", "weights-no-inputs", "bind-dimensions")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +76,7 @@ def candidates(
     of_errors = [remedy for error in errors for remedy in exact if error in remedy.answers]
     together = [_ids(of_errors), _ids(exact), _ids(every)]
     alone = [_ids([remedy]) for remedy in of_errors]
-    base = {*_BASE, *_ids(_answering(settled.intersection(finding.id for finding in found)))}
+    base = _ids(_answering(it.id for it in found if it.id in settled)).union(_BASE)
     made: dict[tuple[str, ...], Candidate] = {}
     for wanted in dict.fromkeys([*alone[: MOST_CANDIDATES - len(together)], *together]):
         candidate = repaired(file, base.union(wanted), reader, bounded)
@@ -125,5 +125,5 @@ def _answering(findings: Iterable[str]) -> list[FileRemedy]:
     return [remedy for remedy in REMEDIES if not ids.isdisjoint(remedy.answers)]
 
 
-def _ids(remedies: Sequence[FileRemedy]) -> tuple[str, ...]:
-    return tuple(remedy.id for remedy in remedies)
+def _ids(remedies: Sequence[FileRemedy]) -> frozenset[str]:
+    return frozenset(remedy.id for remedy in remedies)

@@ -6,6 +6,7 @@ from onnxbisect.file_remedies.editing import copied, set_nodes
 from onnxbisect.file_remedies.file import File
 from onnxbisect.file_remedies.remedy import Change, file_remedy
 from onnxbisect.model.binding import is_unbound
+from onnxbisect.model.names import make_unique
 from onnxbisect.model.order import depth_first
 from onnxbisect.model.scopes import constant_names, reads
 from onnxbisect.preflight import Reader, contradict, type_text
@@ -26,6 +27,16 @@ def sort_nodes(file: File, reader: Reader) -> Change:
     result = copied(file.proto)
     set_nodes(result.graph, [graph.node[index] for index in depth_first(graph)])
     return Change(proto=result, sentence="nodes sorted")
+
+
+@file_remedy("name-nodes", answers="duplicate-node-name")
+def name_nodes(file: File, reader: Reader) -> Change:
+    """A name of its own for every node of the main graph."""
+    result = copied(file.proto)
+    given = make_unique(result.graph.node)
+    if not given:
+        raise NotApplicable("every node has a name of its own")
+    return Change(proto=result, sentence=f"{count(len(given), 'node')} named")
 
 
 @file_remedy("weights-no-inputs", answers="initializer-as-input")

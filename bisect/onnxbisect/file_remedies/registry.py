@@ -5,6 +5,7 @@ from onnxbisect.file_remedies.copies import remove_copies
 from onnxbisect.file_remedies.declarations import (
     bind_dimensions,
     correct_declared_types,
+    name_nodes,
     sort_nodes,
     weights_no_inputs,
 )
@@ -18,6 +19,7 @@ from onnxbisect.file_remedies.writing_out import constants_to_initializers, dens
 
 #: What the others take for granted comes first, what depends on the operator set and the IR version last.
 REMEDIES: tuple[FileRemedy, ...] = (
+    name_nodes,
     sort_nodes,
     weights_no_inputs,
     bind_dimensions,

@@ -109,11 +109,11 @@ def _softmax(at: Site) -> str:
     return transpose(at, at.like(transpose(at, at.input(0), perm), axis=rank - 1), perm)
 
 
-def _dropout(at: Site) -> tuple[str, ...]:
+def _dropout(at: Site) -> str:
     """The ratio as an attribute, outside of training."""
     at.demand(not at.has(2) or not at.value(2).any(), "it is in training mode")
-    ratio = float(at.value(1).item()) if at.has(1) else 0.5
-    return at.ops("Dropout", [at.input(0)], len(at.node.output), ratio=ratio)
+    at.demand(len(at.node.output) == 1, "its mask, which was another, is an output")
+    return at.op("Dropout", at.input(0), ratio=float(at.value(1).item()) if at.has(1) else 0.5)
 
 
 def _shape(at: Site) -> str | None:
@@ -145,6 +145,16 @@ def _roialign(at: Site) -> str:
     mode = at.attribute("coordinate_transformation_mode", "half_pixel")
     at.demand(mode == "output_half_pixel", "older operator sets place the corners elsewhere")
     return at.like(*at.inputs(), coordinate_transformation_mode=None)
+
+
+def _castlike(at: Site) -> str:
+    """Cast to the type of the other input."""
+    return at.op("Cast", at.input(0), to=at.dtype(1))
+
+
+def _quantiser(at: Site) -> None:
+    """One scale for the whole tensor, which is all that there was."""
+    at.demand(at.facts.shape(at.input(1)) in ((), (1,)), "it has a scale for each channel")
 
 
 def _constant(at: Site) -> str | None:
@@ -183,5 +193,8 @@ FORMS: dict[str, Form] = {
     "GridSample": Form(until=20, write=_gridsample),
     "Reshape": Form(until=14, write=_reshape),
     "RoiAlign": Form(until=16, write=_roialign),
+    "CastLike": Form(until=15, write=_castlike),
     "Constant": Form(until=12, write=_constant),
+    "QuantizeLinear": Form(until=13, write=_quantiser),
+    "DequantizeLinear": Form(until=13, write=_quantiser),
 }

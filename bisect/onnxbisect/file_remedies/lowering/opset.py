@@ -7,7 +7,7 @@ else by the parts that a rewrite rule knows. What cannot be written at all stops
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -22,12 +22,25 @@ from onnxbisect.file_remedies.remedy import Change, file_remedy
 from onnxbisect.model.scopes import bodies, domain_of, reads
 from onnxbisect.preflight import NEWEST_OPSET_IN_GENERAL, Reader
 from onnxbisect.preflight.subject import some
-from onnxbisect.rewrites import Exactness, Facts, NotApplicable, Replacement, Rewrite, Site, candidates, installed
+from onnxbisect.rewrites import (
+    ANY_OP,
+    Exactness,
+    Facts,
+    NotApplicable,
+    Refusal,
+    Replacement,
+    Rewrite,
+    Site,
+    installed,
+    judged,
+)
 
 #: Below it nothing is lowered.
 OLDEST = 11
 #: Rules that are applied to what a rule has put in place of a node.
 _DEEPEST = 3
+#: Of what is said of a node that cannot be written.
+_MOST_REASONS = 3
 #: Elements of a constant of the outer graph that nodes in a body are shown.
 _SMALL = 1024
 
@@ -69,12 +82,9 @@ class _Lowering:
     def __init__(self, file: File, now: int, to: int) -> None:
         self._file, self._now, self._to = file, now, to
         self._taken = every_name(file.proto.graph)
-        #: Of rules for one operator the exact ones come first, whatever their ranks.
         self._rules = [
-            replace(rule, rank=rank)
-            for rank, exactness in enumerate((Exactness.EXACT, Exactness.ROUNDING))
-            for rule in installed().rules
-            if rule.exactness is exactness
+            [rule for rule in installed().rules if rule.exactness is exactness]
+            for exactness in (Exactness.EXACT, Exactness.ROUNDING)
         ]
         self.exactness = Exactness.EXACT
         self.rewritten: Counter[str] = Counter()
@@ -145,17 +155,21 @@ class _Lowering:
 
     def _as_parts(self, node: onnx.NodeProto, scope: _Scope, depth: int) -> Replacement:
         """The node in the older operator set: as it is, in another form, or by its parts."""
+        named = _named(node)
         try:
             return self._in_older_form(node, scope)
         except NotApplicable as error:
-            reason = error
-        for found in candidates(scope.facts, self._named(node), self._rules):
-            if depth < _DEEPEST and all(new.op_type != node.op_type for new in found.replacement.nodes):
+            reasons = [str(error)]
+        for found in (it for rules in self._rules for it in judged(scope.facts, named, rules)):
+            if isinstance(found, Refusal):
+                if ANY_OP not in found.rule.takes:
+                    reasons.append(f"{found.rule.id}: {found.reason}")
+            elif depth < _DEEPEST and all(new.op_type != node.op_type for new in found.replacement.nodes):
                 try:
                     return self._of_rule(found, scope, depth)
-                except NotApplicable:
-                    continue
-        raise NotApplicable(f"{node.op_type} {node.name}: {reason}")
+                except NotApplicable as error:
+                    reasons.append(f"{found.rule.id}: {error}")
+        raise NotApplicable(f"{node.op_type} {named.name}: {'; '.join(reasons[:_MOST_REASONS])}")
 
     def _in_older_form(self, node: onnx.NodeProto, scope: _Scope) -> Replacement:
         form = FORMS.get(node.op_type)
@@ -186,14 +200,16 @@ class _Lowering:
         )
 
     def _prefix(self, node: onnx.NodeProto) -> str:
-        return unused_prefix(f"{self._named(node).name}/opset{self._to}", self._taken)
+        return unused_prefix(f"{_named(node).name}/opset{self._to}", self._taken)
 
-    def _named(self, node: onnx.NodeProto) -> onnx.NodeProto:
-        if node.name:
-            return node
-        named = node_copy(node)
-        named.name = f"{node.op_type}_{next(filter(None, node.output))}"
-        return named
+
+def _named(node: onnx.NodeProto) -> onnx.NodeProto:
+    """The node, which gets a name if it has none."""
+    if node.name:
+        return node
+    named = node_copy(node)
+    named.name = f"{node.op_type}_{next(filter(None, node.output))}"
+    return named
 
 
 def _free(body: onnx.GraphProto) -> list[str]:
