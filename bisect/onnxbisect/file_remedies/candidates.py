@@ -12,7 +12,7 @@ from onnxbisect.file_remedies.remedy import Change, FileRemedy
 from onnxbisect.model import Model
 from onnxbisect.model.allowance import Bounded, directly
 from onnxbisect.model.structure import complaint
-from onnxbisect.preflight import Finding, Reader, Severity, settled_by
+from onnxbisect.preflight import NEWER_THAN_TOOL, Finding, Reader, Severity, settled_by
 from onnxbisect.rewrites import Exactness, NotApplicable
 
 #: Each costs a compile of the whole model.
@@ -20,7 +20,7 @@ MOST_CANDIDATES = 4
 #: How often a remedy is applied that may uncover more of the same, such as a branch within a branch.
 _ROUNDS = 8
 #: What every candidate needs, whatever else it is: intake has done it to the model that the tool was asked about.
-_BASE = ("name-nodes", "sort-nodes", "weights-no-inputs", "bind-dimensions")
+_BASE = ("sort-nodes", "weights-no-inputs", "bind-dimensions")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,8 +63,8 @@ class Candidate:
 def candidates(
     model: Model, findings: Iterable[Finding], reader: Reader, bounded: Bounded = directly
 ) -> list[Candidate]:
-    """Up to four files to try, in this order: each remedy of an error alone, those of all errors, all exact ones,
-    those as well that are not.
+    """Up to four files to try, in this order: the remedy of the first error alone, those of all errors, all exact
+    ones, those as well that are not.
 
     `findings` are those that concern the tool. Remedies may run parts of the model: `bounded` is as in `model.load`.
     """
@@ -74,10 +74,13 @@ def candidates(
     every = _answering(finding.id for finding in found)
     exact = [remedy for remedy in every if remedy.exactness is Exactness.EXACT]
     of_errors = [remedy for error in errors for remedy in exact if error in remedy.answers]
+    newer = [remedy for remedy in of_errors if not set(NEWER_THAN_TOOL).isdisjoint(remedy.answers)]
     together = [_ids(of_errors), _ids(exact), _ids(every)]
-    alone = [_ids([remedy]) for remedy in of_errors]
+    # a file that is newer in both ways is refused for either
+    alone = [_ids(newer), *(_ids([remedy]) for remedy in of_errors if remedy not in newer)]
     base = _ids(_answering(it.id for it in found if it.id in settled)).union(_BASE)
     made: dict[tuple[str, ...], Candidate] = {}
+    alone = [wanted for wanted in alone if wanted]
     for wanted in dict.fromkeys([*alone[: MOST_CANDIDATES - len(together)], *together]):
         candidate = repaired(file, base.union(wanted), reader, bounded)
         done = tuple(dict.fromkeys(applied.remedy for applied in candidate.applied))
@@ -97,7 +100,7 @@ def repaired(file: File, remedies: Collection[str], reader: Reader, bounded: Bou
             try:
                 change = _applied(remedy, file, reader)
             except (NotApplicable, ModelError) as reason:
-                if not number:
+                if not number and remedy.id not in _BASE:
                     declined.append(Declined(remedy=remedy.id, reason=str(reason)))
                 break
             exactness = change.exactness or remedy.exactness

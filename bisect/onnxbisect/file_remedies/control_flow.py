@@ -7,26 +7,26 @@ import onnx
 from onnxbisect.file_remedies.editing import drop_unread
 from onnxbisect.file_remedies.file import File
 from onnxbisect.file_remedies.remedy import Change, file_remedy
-from onnxbisect.file_remedies.unrolling import loop_unroll
+from onnxbisect.file_remedies.unrolling import loop_unroll, scan_unroll
 from onnxbisect.model.names import make_unique
 from onnxbisect.model.scopes import domain_of, reads
 from onnxbisect.preflight import Reader
 from onnxbisect.rewrites import NotApplicable, Rule, apply, rewrite
 from onnxbisect.rewrites.families.bodies import if_constant
 
-_RULES = {"If": if_constant, "Loop": loop_unroll}
-_DONE = {"If": "If replaced by the branch that it takes", "Loop": "Loop written out"}
+_RULES = {"If": if_constant, "Loop": loop_unroll, "Scan": scan_unroll}
+_DONE = {"If": "If replaced by the branch that it takes", "Loop": "Loop written out", "Scan": "Scan written out"}
 
 
 @file_remedy("resolve-control-flow", answers="control-flow control-flow-constant-condition outer-scope-capture")
 def resolve_control_flow(file: File, reader: Reader) -> Change:
-    """If with a constant condition becomes its branch, Loop with a constant number of rounds its rounds."""
+    """If with a constant condition becomes its branch; Loop and Scan with a constant number of rounds, the rounds."""
     named = [onnx.NodeProto.FromString(node.SerializeToString()) for node in file.proto.graph.node]
     make_unique(named)
     changes: dict[str, Rule] = {}
     read: set[str] = set()
     done: Counter[str] = Counter()
-    reason = "the main graph has no If and no Loop"
+    reason = "the main graph has no If, Loop or Scan"
     for node in named:
         rule = None if domain_of(node) else _RULES.get(node.op_type)
         if rule is None:

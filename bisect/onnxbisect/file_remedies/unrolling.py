@@ -1,4 +1,4 @@
-"""A Loop whose number of rounds is constant, written out round by round."""
+"""Loop and Scan whose number of rounds is constant, written out round by round."""
 
 from collections.abc import Mapping, Sequence
 
@@ -7,9 +7,9 @@ import onnx
 
 from onnxbisect.cut.rename import rename_tensors
 from onnxbisect.model.constants import constant_tensor
-from onnxbisect.model.scopes import constant_names, is_constant, walk
+from onnxbisect.model.scopes import is_constant, walk
 from onnxbisect.rewrites import ANY_OP, Exactness, Site, rule
-from onnxbisect.rewrites.forms import concat
+from onnxbisect.rewrites.forms import concat, slice_axis
 
 #: Nodes that a loop is written out as.
 _MOST_NODES = 512
@@ -30,20 +30,63 @@ def loop_unroll(at: Site) -> tuple[str, ...]:
     """The nodes of the body, as often as a constant number of rounds says."""
     body = at.known(next((it.g for it in at.node.attribute if it.name == "body"), None), "it has no body")
     rounds = _rounds(at, body)
-    at.demand(not body.sparse_initializer, "the body has a sparse constant")
-    size = sum(1 for _ in walk(body)) * rounds
-    at.demand(size <= _MOST_NODES, f"it comes to {size} nodes, and up to {_MOST_NODES} are written out")
+    _demand_small(at, body, rounds)
     state = list(at.node.input[2:])
     carried = len(state)
     collected: list[list[str]] = [[] for _ in body.output[carried + 1 :]]
     at.demand(rounds > 0 or not collected, "it does no round and collects results")
     constants = _constants(at, body)
     for number in range(rounds):
-        outputs = _round(at, body, number, state, constants)
+        outputs = _round(at, body, number, constants | _given(at, body, number, state))
         state = outputs[1 : carried + 1]
         for results, output in zip(collected, outputs[carried + 1 :], strict=True):
             results.append(output)
     return (*state, *(_stacked(at, results) for results in collected))
+
+
+@rule(
+    "scan-unroll",
+    takes="Scan",
+    gives=ANY_OP,
+    exactness=Exactness.EXACT,
+    rank=14,
+    source="https://onnx.ai/onnx/operators/onnx__Scan.html",
+    pytorch="a loop over the slices of a tensor of fixed length",
+)
+def scan_unroll(at: Site) -> tuple[str, ...]:
+    """The nodes of the body, once for each slice of inputs of fixed length."""
+    body = at.known(next((it.g for it in at.node.attribute if it.name == "body"), None), "it has no body")
+    scanned = int(at.attribute("num_scan_inputs", 0))
+    carried = len(at.node.input) - scanned
+    for name in ("scan_input_axes", "scan_input_directions", "scan_output_axes", "scan_output_directions"):
+        at.demand(not any(at.attribute(name, [0])), f"it has {name}")
+    lengths = {at.shape(slot)[0] for slot in range(carried, len(at.node.input))}
+    at.demand(len(lengths) == 1, "its inputs have different lengths")
+    rounds = lengths.pop()
+    _demand_small(at, body, rounds)
+    at.demand(rounds > 0, "its inputs are empty")
+    state = list(at.node.input[:carried])
+    collected: list[list[str]] = [[] for _ in body.output[carried:]]
+    constants = _constants(at, body)
+    for number in range(rounds):
+        slices = [_slice(at, name, number) for name in at.node.input[carried:]]
+        formal = [value.name for value in body.input]
+        outputs = _round(at, body, number, constants | dict(zip(formal, [*state, *slices], strict=True)))
+        state = outputs[:carried]
+        for results, output in zip(collected, outputs[carried:], strict=True):
+            results.append(output)
+    return (*state, *(_stacked(at, results) for results in collected))
+
+
+def _demand_small(at: Site, body: onnx.GraphProto, rounds: int) -> None:
+    at.demand(not body.sparse_initializer, "the body has a sparse constant")
+    size = sum(1 for _ in walk(body)) * rounds
+    at.demand(size <= _MOST_NODES, f"it comes to {size} nodes, and up to {_MOST_NODES} are written out")
+
+
+def _slice(at: Site, name: str, place: int) -> str:
+    part = slice_axis(at, name, 0, place, place + 1)
+    return at.op("Squeeze", part, at.integers([0])) if at.opset >= _AXES_INPUT else at.op("Squeeze", part, axes=[0])
 
 
 def _rounds(at: Site, body: onnx.GraphProto) -> int:
@@ -83,23 +126,25 @@ def _constants(at: Site, body: onnx.GraphProto) -> dict[str, str]:
     return names
 
 
-def _round(
-    at: Site, body: onnx.GraphProto, number: int, state: Sequence[str], constants: Mapping[str, str]
-) -> list[str]:
-    """One round's nodes; returns what its outputs are called."""
+def _given(at: Site, body: onnx.GraphProto, number: int, state: Sequence[str]) -> dict[str, str]:
+    """What a round of a Loop is given: its number, that it goes on, and what the round before made."""
+    counter, condition, *carried = (value.name for value in body.input)
+    names = dict(zip(carried, state, strict=True))
+    ranks = [len(value.type.tensor_type.shape.dim) for value in body.input[:2]]
+    read = {name for node in walk(body) for name in node.input} | {value.name for value in body.output}
+    if counter in read:
+        names[counter] = at.constant(np.full([1] * ranks[0], number, np.int64))
+    if condition in read:
+        names[condition] = at.constant(np.full([1] * ranks[1], True))
+    return names
+
+
+def _round(at: Site, body: onnx.GraphProto, number: int, given: Mapping[str, str]) -> list[str]:
+    """One round's nodes, for which `given` are the body's inputs and constants; returns what its outputs are called."""
     graph = onnx.GraphProto()
     graph.CopyFrom(body)
-    counter, condition, *carried = (value.name for value in graph.input)
-    made = {name for node in graph.node for name in node.output if name} - constant_names(graph)
-    names = {name: at.fresh(f"{number}/{name}") for name in made} | dict(constants)
-    names |= dict(zip(carried, state, strict=True))
-    rank = len(graph.input[0].type.tensor_type.shape.dim)
-    read = {name for node in walk(graph) for name in node.input} | {value.name for value in graph.output}
-    if counter in read:
-        names[counter] = at.constant(np.full([1] * rank, number, np.int64))
-    if condition in read:
-        names[condition] = at.constant(np.full([1] * len(graph.input[1].type.tensor_type.shape.dim), True))
-    rename_tensors(graph, names)
+    made = {name for node in graph.node for name in node.output if name}
+    rename_tensors(graph, {name: at.fresh(f"{number}/{name}") for name in made} | dict(given))
     for place, node in enumerate(graph.node):
         node.name = at.fresh(f"{number}/{node.name or f'{node.op_type}_{place}'}")
         at.add(node)
