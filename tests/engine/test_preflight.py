@@ -1,5 +1,6 @@
 """Every preflight check: one small model that triggers it, and one that nearly does."""
 
+import shlex
 import subprocess
 import sys
 from dataclasses import replace
@@ -216,6 +217,10 @@ CASES = {
         plain("n = IsNaN(x)  z = Constant <value = float {0}> ()  y = Where(n, z, x)"),
         plain("y = IsNaN(x)", out="bool[2,3]"),
     ),
+    "no-op-node": (
+        plain("a = Relu(x)  b = Identity(a)  y = Sin(b)"),
+        plain("a, mask = Dropout(x)  b = Cast <to = 1> (mask)  y = Add(a, b)"),
+    ),
     "postprocess-tail": (
         parse("g (float[2,3] x) => (float[2,1] v, int64[2,1] i) <int64[1] k = {1}> { v, i = TopK(x, k) }"),
         parse(
@@ -334,8 +339,9 @@ def test_a_file_newer_than_the_tool_reads_is_the_first_thing_said_of_it(tmp_path
 def test_what_is_advised_for_a_file_that_is_too_new_makes_it_old_enough(tmp_path: Path) -> None:
     found = concerning(Reader(tool="Chipper", newest_ir=9), parse(PLAIN, ir_version=10), tmp_path)
     (newer,) = [f for f in found if f.id == "ir-newer-than-tool"]
-    command = newer.fix.partition('python -c "')[2].rpartition('"')[0]
-    subprocess.run([sys.executable, "-c", command], cwd=tmp_path, check=True)
+    python, *arguments = shlex.split(newer.fix.partition(": ")[2].removesuffix("."))
+    assert python == "python"
+    subprocess.run([sys.executable, *arguments], cwd=tmp_path, check=True)
     assert onnx.load(tmp_path / "m.onnx").ir_version == 9
 
 

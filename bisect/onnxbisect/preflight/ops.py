@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 
 from onnxbisect.model.copying import is_copy
-from onnxbisect.model.scopes import domain_of, is_constant, qualified
+from onnxbisect.model.scopes import domain_of, is_constant, qualified, walk
 from onnxbisect.model.shapeops import RANDOM
 from onnxbisect.preflight.subject import Seen, Subject, count, some, unique
 
@@ -88,13 +88,12 @@ def missing_default_attr(subject: Subject) -> Seen | None:
 
 
 def constant_node_not_tensor_value(subject: Subject) -> Seen | None:
-    """Constant nodes that say their value in another attribute than `value`."""
-    nodes = tuple(
-        node.name
-        for node in subject.graph.node
-        if is_constant(node) and "value" not in {a.name for a in node.attribute}
-    )
-    return Seen(nodes=nodes, detail=count(len(nodes), "Constant node")) if nodes else None
+    """Constant nodes that say their value in another attribute than `value`; `nodes` are those of the main graph."""
+    outer = tuple(node.name for node in subject.graph.node if _is_other_constant(node))
+    nodes = [*walk(subject.graph), *(node for function in subject.model.proto.functions for node in walk(function))]
+    total = sum(map(_is_other_constant, nodes))
+    inner = f", {total - len(outer)} of them in bodies and functions" if total > len(outer) else ""
+    return Seen(nodes=outer, detail=f"{count(total, 'Constant node')}{inner}") if total else None
 
 
 def explicit_reduction_none(subject: Subject) -> Seen | None:
@@ -177,6 +176,10 @@ def _trains(subject: Subject, node: onnx.NodeProto) -> bool:
         return any(a.name == "training_mode" and a.i for a in node.attribute)
     value = subject.value(node.input[2]) if len(node.input) > 2 else None
     return value is not None and bool(np.any(value))
+
+
+def _is_other_constant(node: onnx.NodeProto) -> bool:
+    return is_constant(node) and "value" not in {attribute.name for attribute in node.attribute}
 
 
 def _without_tail(node: onnx.NodeProto) -> list[str]:

@@ -77,7 +77,7 @@ def _newer(reader: Reader, subject: Subject) -> list[Finding]:
         name = json.dumps(subject.model.path.name)
         code = f"import onnx; m = onnx.load({name}, load_external_data=False); m.ir_version = {reader.newest_ir}; "
         command = shlex.join(["python", "-c", f"{code}onnx.save(m, {name})"])
-        fix = f"Lower it, the ops do not change: {command}"
+        fix = f"Lower it, the ops do not change: {command}."
         found.append(_finding("ir-newer-than-tool", detail, fix, "lower-ir-version"))
     return found
 

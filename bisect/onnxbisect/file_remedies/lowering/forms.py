@@ -21,10 +21,15 @@ class Form:
     write: Write
 
 
+#: Reductions that give an element itself where they reduce nothing.
+_UNCHANGING = ("ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum")
+
+
 def _reduction(at: Site) -> str | None:
     """Axes as an attribute."""
     axes = at.value(1).ravel().tolist() if at.has(1) else []
     if not axes and at.attribute("noop_with_empty_axes", 0):
+        at.demand(at.node.op_type in _UNCHANGING, "without axes it still computes something of each element")
         return at.op("Identity", at.input(0))
     return at.like(at.input(0), axes=axes or None, noop_with_empty_axes=None)
 
@@ -47,7 +52,7 @@ def _split(at: Site) -> tuple[str, ...] | None:
         whole = at.known(dim, "the dimension that is split is not fixed")
         size = -(-whole // parts)
         sizes = [size] * (parts - 1) + [whole - size * (parts - 1)]
-        at.demand(sizes[-1] >= 0, "the last part would be less than empty")
+        at.demand(sizes[-1] > 0, "a part would be empty")
     axis, parts = at.attribute("axis", 0), len(at.node.output)
     if sizes is None:
         return at.ops("Split", [at.input(0)], parts, axis=axis)
