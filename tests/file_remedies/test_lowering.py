@@ -231,7 +231,8 @@ def test_nodes_that_mean_the_same_are_the_same_bytes(save, repair, same) -> None
 
 def test_newer_operators_are_written_by_their_parts(save, repair, same) -> None:
     path = save(
-        "g (float[2,4] x, float[4] w) => (float[2,4] y) { a = LayerNormalization(x, w)  b = Gelu(a)  y = HardSwish(b) }",
+        "g (float[2,4] x, float[4] w) => (float[2,4] y) "
+        "{ a = LayerNormalization(x, w)  b = Gelu(a)  y = HardSwish(b) }",
         opset=20,
     )
     candidate = repair(path, "lower-opset", reader=Reader(tool="Chipper", newest_opset=13))

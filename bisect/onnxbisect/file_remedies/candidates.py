@@ -1,6 +1,6 @@
 """Which changed files to try for a model that a tool refuses, the one that changes least first."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 import onnx
@@ -19,8 +19,11 @@ from onnxbisect.rewrites import Exactness, NotApplicable
 MOST_CANDIDATES = 4
 #: How often a remedy is applied that may uncover more of the same, such as a branch within a branch.
 _ROUNDS = 8
-#: What every candidate needs, whatever else it is: intake has done it to the model that the tool was asked about.
-_BASE = ("sort-nodes", "weights-no-inputs", "bind-dimensions")
+#: What put nodes in, and what these may call for, though the preflight did not see them.
+_EXPANDING = {"inline-functions", "resolve-control-flow"}
+_FOLLOWING = {"remove-copies", "fold-constants", "constants-to-initializers"}
+#: What is done to every candidate and makes none by itself: intake did it to the model that the tool was asked about.
+_BASE = ("name-nodes", "sort-nodes", "weights-no-inputs", "bind-dimensions", "correct-declared-types")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +74,7 @@ def candidates(
     file, found = File.of(model), list(findings)
     settled = settled_by(reader.dressing)
     errors = [it.id for it in found if it.severity is Severity.ERROR and it.id not in settled]
-    every = _answering(finding.id for finding in found)
+    every = _with_following(_answering(finding.id for finding in found))
     exact = [remedy for remedy in every if remedy.exactness is Exactness.EXACT]
     of_errors = [remedy for error in errors for remedy in exact if error in remedy.answers]
     newer = [remedy for remedy in of_errors if not set(NEWER_THAN_TOOL).isdisjoint(remedy.answers)]
@@ -128,5 +131,11 @@ def _answering(findings: Iterable[str]) -> list[FileRemedy]:
     return [remedy for remedy in REMEDIES if not ids.isdisjoint(remedy.answers)]
 
 
-def _ids(remedies: Sequence[FileRemedy]) -> frozenset[str]:
+def _with_following(remedies: Iterable[FileRemedy]) -> list[FileRemedy]:
+    ids = _ids(remedies)
+    wanted = ids | _FOLLOWING if ids & _EXPANDING else ids
+    return [remedy for remedy in REMEDIES if remedy.id in wanted]
+
+
+def _ids(remedies: Iterable[FileRemedy]) -> frozenset[str]:
     return frozenset(remedy.id for remedy in remedies)

@@ -59,6 +59,8 @@ class _Inliner:
         self.calls = 0
         self._taken = every_name(proto.graph)
         for function in proto.functions:
+            if len({*function.input, *function.output}) < len(function.input) + len(function.output):
+                raise NotApplicable(f"function {function.name} gives one tensor out twice, or an input")
             for entry in function.opset_import:
                 version = self.opsets.setdefault(_domain(entry), entry.version)
                 if version != entry.version and any(domain_of(node) == _domain(entry) for node in walk(function)):
@@ -99,7 +101,7 @@ class _Inliner:
             trace(call, node)
             made.append(node)
             self._taken.update((node.name, *node.output))
-        return [*made, *_copies(call, function, names, scope)]
+        return made
 
 
 def _names(call: onnx.NodeProto, function: onnx.FunctionProto, scope: str) -> dict[str, str]:
@@ -108,19 +110,6 @@ def _names(call: onnx.NodeProto, function: onnx.FunctionProto, scope: str) -> di
     names = {name: f"{scope}{name}" for node in function.node for name in (*node.input, *node.output) if name}
     outputs = {formal: actual for formal, actual in zip(function.output, call.output, strict=False) if actual}
     return names | outputs | given
-
-
-def _copies(
-    call: onnx.NodeProto, function: onnx.FunctionProto, names: Mapping[str, str], scope: str
-) -> list[onnx.NodeProto]:
-    """Outputs of the call that the function's nodes do not make under that name: its inputs, or one tensor twice."""
-    copies = []
-    for formal, actual in zip(function.output, call.output, strict=False):
-        if actual and names[formal] != actual:
-            name = f"{scope}Identity_{actual}"
-            copies.append(onnx.helper.make_node("Identity", [names[formal]], [actual], name=name))
-            trace(call, copies[-1])
-    return copies
 
 
 def _fill_in(node: onnx.NodeProto, attributes: Mapping[str, onnx.AttributeProto]) -> None:

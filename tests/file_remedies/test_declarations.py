@@ -1,0 +1,103 @@
+"""What a file declares and how it spells things, put right."""
+
+from pathlib import Path
+
+import onnx
+from onnx import TensorProto, helper
+
+from onnxbisect.file_remedies import Candidate
+
+MODELS = Path(__file__).parents[1] / "models"
+
+
+def done(candidate: Candidate) -> str:
+    assert candidate.applied, candidate.declined
+    return candidate.sentence
+
+
+def test_nodes_are_sorted(repair, same) -> None:
+    path = MODELS / "unsorted_nodes.onnx"
+    candidate = repair(path, "sort-nodes")
+    assert done(candidate) == "nodes sorted"
+    before = onnx.load(path).graph.node
+    assert sorted(map(str, candidate.proto.graph.node)) == sorted(map(str, before))
+    same(path, candidate.proto)
+
+
+def test_nodes_get_names_of_their_own(repair, same) -> None:
+    path = MODELS / "duplicate_names.onnx"
+    candidate = repair(path, "name-nodes")
+    names = [node.name for node in candidate.proto.graph.node]
+    assert len(set(names)) == len(names)
+    assert names[0] == "same"
+    same(path, candidate.proto)
+
+
+def test_initializers_leave_the_list_of_inputs(repair, same) -> None:
+    path = MODELS / "initializers_as_inputs.onnx"
+    candidate = repair(path, "weights-no-inputs")
+    assert [value.name for value in candidate.proto.graph.input] == ["x"]
+    assert candidate.proto.ir_version == 4
+    same(path, candidate.proto)
+
+
+def test_wrong_types_are_corrected_and_right_ones_left(save, repair, same) -> None:
+    path = save("g (float[2,3] x) => (float[2,3] y) { a = Relu(x)  b = Sin(a)  y = Cos(b) }")
+    proto = onnx.load(path)
+    right = helper.make_tensor_value_info("b", TensorProto.FLOAT, ["batch", 3])
+    proto.graph.value_info.extend([helper.make_tensor_value_info("a", TensorProto.FLOAT, [9, 9]), right])
+    onnx.save(proto, path)
+
+    candidate = repair(path, "correct-declared-types")
+
+    assert done(candidate) == "1 declared type corrected"
+    a, b = candidate.proto.graph.value_info
+    assert [dim.dim_value for dim in a.type.tensor_type.shape.dim] == [2, 3]
+    assert b == right
+    same(path, candidate.proto)
+
+
+def test_dimensions_that_depend_on_values_are_not_written_as_numbers(save, repair) -> None:
+    path = save("g (float[n,3] x) => (float[m,k] y) { a = Relu(x)  i = NonZero(a)  y = Cast <to = 1> (i) }")
+    candidate = repair(path, "bind-dimensions", x=[2, 3])
+    assert done(candidate) == "dimensions bound: x float32[2,3]"
+    _, count = candidate.proto.graph.output[0].type.tensor_type.shape.dim
+    assert not count.HasField("dim_value")
+
+
+def test_sparse_weights_are_made_dense(repair, same) -> None:
+    path = MODELS / "sparse_initializer.onnx"
+    candidate = repair(path, "densify")
+    assert not candidate.proto.graph.sparse_initializer
+    same(path, candidate.proto)
+
+
+def test_constants_become_initializers(repair, same) -> None:
+    path = MODELS / "constants_everywhere.onnx"
+    candidate = repair(path, "constants-to-initializers")
+    assert "Constant" not in {node.op_type for node in candidate.proto.graph.node}
+    same(path, candidate.proto)
+
+
+SCATTER = """g (float[4] x) => (float[4] y) <int64[2,1] i = {0, 2}, float[2] u = {7, 8}> {
+    a = LeakyRelu(x)  y = ScatterND <reduction = "none"> (a, i, u)
+}"""
+
+
+def test_defaults_are_written_out_but_for_those_that_must_not_be(save, repair, same) -> None:
+    path = save(SCATTER)
+    candidate = repair(path, "write-defaults")
+    leaky, scatter = candidate.proto.graph.node
+    assert [(it.name, round(it.f, 3)) for it in leaky.attribute] == [("alpha", 0.01)]
+    assert not scatter.attribute
+    same(path, candidate.proto)
+
+
+def test_a_reduction_that_is_none_is_left_out(save, repair, same) -> None:
+    path = save(SCATTER)
+    candidate = repair(path, "omit-reduction")
+    assert candidate.proto.graph.node[0] == onnx.load(path).graph.node[0]
+    assert not candidate.proto.graph.node[1].attribute
+    same(path, candidate.proto)
+    added = save(SCATTER.replace('"none"', '"add"'))
+    assert not repair(added, "omit-reduction").applied

@@ -1,0 +1,147 @@
+"""Functions inlined, control flow resolved: names tell where a node came from, the rest is the same bytes."""
+
+from pathlib import Path
+
+import onnx
+import pytest
+
+MODELS = Path(__file__).parents[1] / "models"
+
+NESTED = """g (float[3] x, bool c) => (float[3] y, float[3] z) {
+    [call] a, same = my.Outer <slope = 0.5> (x)
+    y = If (c) < then_branch = t () => (float[3] p) { [inner] p = my.Act(a) },
+                 else_branch = e () => (float[3] q) { q = Relu(a) } >
+    z = Add(same, x)
+}
+<domain: "my", opset_import: ["" : 17, "my" : 1]>
+Outer <slope> (v) => (w, k) { [copy] k = Identity(v)
+    [act] u = my.Act <alpha : float = @slope> (v)  [sum] w = Add(u, v) }
+<domain: "my", opset_import: ["" : 17]>
+Act <alpha : float = 0.25> (a) => (b) { [leaky] b = LeakyRelu <alpha : float = @alpha> (a) }
+"""
+
+
+def test_nested_calls_attributes_and_branches(save, repair, same) -> None:
+    path = save(NESTED, domains=', "my" : 1')
+    candidate = repair(path, "inline-functions")
+
+    assert candidate.sentence == "3 calls of 2 local functions inlined"
+    names = {node.name: node for node in candidate.proto.graph.node}
+    assert {"call/act/leaky", "call/sum", "call/copy"} <= set(names)
+    assert names["call/act/leaky"].attribute[0].f == 0.5
+    (branch,) = [a.g for n in candidate.proto.graph.node for a in n.attribute if a.name == "then_branch"]
+    assert branch.node[0].name == "inner/leaky"
+    assert branch.node[0].attribute[0].f == 0.25
+    assert not candidate.proto.functions
+    assert [entry.domain for entry in candidate.proto.opset_import] == [""]
+    same(path, candidate.proto)
+
+
+def test_functions_of_an_exporter(repair, same) -> None:
+    path = MODELS / "local_functions.onnx"
+    before = onnx.load(path)
+    candidate = repair(path, "inline-functions")
+    own = {node.name: node for node in before.graph.node if not node.domain}
+    assert own
+    for node in candidate.proto.graph.node:
+        if node.name in own:
+            assert node == own[node.name]
+        else:
+            assert node.name.partition("/")[0] in {call.name for call in before.graph.node}
+    assert list(candidate.proto.graph.initializer) == list(before.graph.initializer)
+    same(path, candidate.proto)
+
+
+def test_metadata_of_the_call_and_of_the_function_are_kept(save, repair) -> None:
+    path = save(NESTED, domains=', "my" : 1', ir_version=10)
+    proto = onnx.load(path)
+    proto.graph.node[0].metadata_props.add(key="namespace", value="net: outer")
+    proto.functions[0].node[2].metadata_props.add(key="stack", value="line 7")
+    onnx.save(proto, path)
+    nodes = {node.name: node for node in repair(path, "inline-functions").proto.graph.node}
+    kept = {entry.key: entry.value for entry in nodes["call/sum"].metadata_props}
+    assert kept == {"stack": "line 7", "namespace": "net: outer"}
+
+
+def test_overloads_in_branches(repair, same) -> None:
+    path = MODELS / "overload_in_branch.onnx"
+    candidate = repair(path, "inline-functions")
+    ops = [
+        node.op_type
+        for outer in candidate.proto.graph.node
+        for attribute in outer.attribute
+        for node in attribute.g.node
+    ]
+    assert ops == ["Tanh", "Sigmoid"]
+    same(path, candidate.proto)
+
+
+def test_a_function_of_another_operator_set_is_refused(save, repair) -> None:
+    path = save(
+        """g (float[3] x) => (float[3] y) { y = my.Act(x) }
+        <domain: "my", opset_import: ["" : 13]> Act (a) => (b) { b = Tanh(a) }""",
+        domains=', "my" : 1',
+    )
+    assert "written for operator set 13" in repair(path, "inline-functions").declined[0].reason
+
+
+def test_the_branch_that_is_taken_takes_the_place_of_an_if_in_an_if(save, repair, same) -> None:
+    path = save(
+        """g (float[2,3] x) => (float[2,3] y) <int64 two = {2}, int64 zero = {0}> {
+            s = Shape(x)  d = Gather(s, zero)  c = Equal(d, two)
+            [outer] a = If (c) <
+                then_branch = t () => (float[2,3] p) {
+                    r = Shape(x)  i = Gather(r, zero)  k = Greater(i, two)
+                    [nested] p = If (k) < then_branch = tt () => (float[2,3] o) { o = Neg(x) },
+                                          else_branch = te () => (float[2,3] o2) { [taken] o2 = Sin(x) } >
+                },
+                else_branch = e () => (float[2,3] q) { q = Abs(x) }
+            >
+            [last] y = Relu(a)
+        }"""
+    )
+    candidate = repair(path, "resolve-control-flow")
+    assert [node.op_type for node in candidate.proto.graph.node if node.op_type in ("If", "Neg", "Sin", "Abs")] == [
+        "Sin"
+    ]
+    assert candidate.proto.graph.node[-1] == onnx.load(path).graph.node[-1]
+    same(path, candidate.proto)
+
+
+LOOP = """g (float[2] x) => (float[2] y, float[a,b] all) <int64 n = {3}, bool go = {1}, float step = {0.5}> {
+    [loop] y, all = Loop (n, go, x) <body = b (int64 i, bool cond, float[2] v) => (bool out, float[2] w, float[2] s) {
+        CONDITION
+        f = Cast <to = 1> (i)  t = Mul(f, step)  [add] w = Add(v, t)  s = Relu(w)
+    }>
+}"""
+GOES_ON = LOOP.replace("CONDITION", "out = Identity(cond)")
+
+
+def test_a_loop_is_written_out(save, repair, same) -> None:
+    path = save(GOES_ON)
+    candidate = repair(path, "resolve-control-flow")
+    assert candidate.sentence == "1 Loop written out"
+    ops = [node.op_type for node in candidate.proto.graph.node]
+    assert (ops.count("Add"), ops.count("Loop"), ops.count("Concat")) == (3, 0, 1)
+    same(path, candidate.proto)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (LOOP.replace("CONDITION", "l = Constant <value = int64 {1}> ()  out = Less(i, l)"), "is computed"),
+        (GOES_ON.replace("n = {3}", "n = {900}"), "4500 nodes"),
+        (GOES_ON.replace("n = {3}", "n = {0}"), "no round"),
+    ],
+)
+def test_loops_that_stay(text, reason, save, repair) -> None:
+    candidate = repair(save(text), "resolve-control-flow")
+    assert not candidate.applied
+    assert reason in candidate.declined[0].reason
+
+
+def test_loop_and_scan_of_a_file_with_captures(repair, same) -> None:
+    path = MODELS / "control_captures.onnx"
+    candidate = repair(path, "resolve-control-flow")
+    assert {node.op_type for node in candidate.proto.graph.node}.isdisjoint(("Loop", "Scan"))
+    same(path, candidate.proto)
