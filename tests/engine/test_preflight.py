@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from onnxbisect.dressing import Dressing
 from onnxbisect.model import load
-from onnxbisect.preflight import Finding, Reader, Severity, checks, preflight
+from onnxbisect.preflight import Finding, Reader, Severity, after_pass, checks, preflight
 
 PLAIN = "g (float[2,3] x) => (float[2,3] y) { y = Relu(x) }"
 
@@ -363,3 +363,12 @@ def test_what_the_dressing_of_probes_hides_is_said_of_the_file(tmp_path: Path) -
     assert plain["missing-default-attr"].severity is Severity.WARNING
     assert dressed["missing-default-attr"].severity is Severity.ERROR
     assert "Probes are written without it" in dressed["missing-default-attr"].why
+
+
+def test_an_error_is_none_to_a_tool_that_takes_the_model(tmp_path: Path) -> None:
+    reader = Reader(tool="Chipper", newest_ir=9, dressing=Dressing(explicit_defaults=True))
+    proto = parse("g (float[2,3] x) => (float[2,3] y) { y = LeakyRelu(x) }", ir_version=10)
+    found = {finding.id: finding for finding in after_pass(reader, concerning(reader, proto, tmp_path))}
+    assert found["ir-newer-than-tool"].severity is Severity.WARNING
+    # what probes were spared may still be an error of the file
+    assert found["missing-default-attr"].severity is Severity.ERROR

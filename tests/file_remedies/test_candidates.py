@@ -24,7 +24,7 @@ SHAPES = {
 
 def of(path: Path, reader: Reader, **shapes: list[int]) -> list[Candidate]:
     model = load(path, input_shapes=shapes)
-    return candidates(model, preflight(model, reader), reader)
+    return list(candidates(model, preflight(model, reader), reader))
 
 
 def applied(found: list[Candidate]) -> list[list[str]]:
@@ -145,7 +145,7 @@ def test_real_models_compute_the_same(path) -> None:
     shapes = SHAPES.get(path.stem, {})
     model = load(path, input_shapes=shapes)
     reader = Reader(tool="Chipper", newest_ir=7, newest_opset=13)
-    found = candidates(model, preflight(model, reader), reader)
+    found = list(candidates(model, preflight(model, reader), reader))
     assert found
     for candidate in found:
         assert not complaint(candidate.proto)

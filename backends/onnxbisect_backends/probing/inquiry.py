@@ -10,9 +10,10 @@ from onnxbisect.diagnosis import Diagnosis
 from onnxbisect.job import Job, ProbeRecord, Stats, Target
 from onnxbisect.key import Keyer
 from onnxbisect.model.model import Model
-from onnxbisect.preflight import Finding, Reader, preflight
+from onnxbisect.preflight import Finding, Reader, after_pass, preflight
 from onnxbisect.unitset import UnitSet
 from onnxbisect.universe import Universe
+from onnxbisect.verdict import Status
 from onnxbisect_backends.contract import Backend, Description, Limits
 from onnxbisect_backends.probing.culprit_files import CulpritFiles
 from onnxbisect_backends.probing.identity import target_identity
@@ -40,16 +41,20 @@ class Inquiry:
         """What this target's verdicts are kept under."""
         return target_identity(self.target, self.description.dressing, self.description.environment)
 
-    @cached_property
-    def findings(self) -> tuple[Finding, ...]:
-        """What can be said of the model before any compile."""
-        reader = Reader(
+    @property
+    def reader(self) -> Reader:
+        """The tool as the preflight and the file remedies see it."""
+        return Reader(
             tool=self.description.tool,
             newest_ir=self.description.newest_ir,
             newest_opset=self.description.newest_opset,
             dressing=self.description.dressing,
         )
-        return tuple(preflight(self.intake.model, reader))
+
+    @cached_property
+    def findings(self) -> tuple[Finding, ...]:
+        """What can be said of the model before any compile."""
+        return tuple(preflight(self.intake.model, self.reader))
 
     def key(self, units: UnitSet) -> str:
         """The canonical structure of a probe: equal for equal questions."""
@@ -77,12 +82,13 @@ class Inquiry:
     def job(self, diagnosis: Diagnosis, probes: Sequence[ProbeRecord], stats: Stats) -> Job:
         """All that a report is made from."""
         model, samples = self.intake.model, self.samples
+        passed = diagnosis.verdict is Status.PASS
         return Job(
             model=model if samples is None else replace(model, notes=(*model.notes, *samples.notes)),
             target=self.target,
             diagnosis=diagnosis,
             probes=tuple(probes),
-            preflight=self.findings,
+            preflight=after_pass(self.reader, self.findings) if passed else self.findings,
             stats=stats,
         )
 

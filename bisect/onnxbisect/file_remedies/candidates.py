@@ -1,6 +1,6 @@
 """Which changed files to try for a model that a tool refuses, the one that changes least first."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 import onnx
@@ -65,11 +65,12 @@ class Candidate:
 
 def candidates(
     model: Model, findings: Iterable[Finding], reader: Reader, bounded: Bounded = directly
-) -> list[Candidate]:
+) -> Iterator[Candidate]:
     """Up to four files to try, in this order: the remedy of the first error alone, those of all errors, all exact
     ones, those as well that are not.
 
-    `findings` are those that concern the tool. Remedies may run parts of the model: `bounded` is as in `model.load`.
+    `findings` are those that concern the tool. Each file is made when it is asked for. Where functions or control flow
+    are replaced, that runs the model once more: `bounded` is as in `model.load`.
     """
     file, found = File.of(model), list(findings)
     settled = settled_by(reader.dressing)
@@ -82,14 +83,14 @@ def candidates(
     # a file that is newer in both ways is refused for either
     alone = [_ids(newer), *(_ids([remedy]) for remedy in of_errors if remedy not in newer)]
     base = _ids(_answering(it.id for it in found if it.id in settled)).union(_BASE)
-    made: dict[tuple[str, ...], Candidate] = {}
+    made: set[tuple[str, ...]] = set()
     alone = [wanted for wanted in alone if wanted]
     for wanted in dict.fromkeys([*alone[: MOST_CANDIDATES - len(together)], *together]):
         candidate = repaired(file, base.union(wanted), reader, bounded)
         done = tuple(dict.fromkeys(applied.remedy for applied in candidate.applied))
-        if not base.issuperset(done):
-            made.setdefault(done, candidate)
-    return list(made.values())
+        if done not in made and not base.issuperset(done):
+            made.add(done)
+            yield candidate
 
 
 def repaired(file: File, remedies: Collection[str], reader: Reader, bounded: Bounded = directly) -> Candidate:

@@ -5,7 +5,7 @@ from onnxbisect.preflight.header import NEWEST_IR_IN_GENERAL, NEWEST_OPSET_IN_GE
 from onnxbisect.preflight.run import Check, checks, preflight
 from onnxbisect.preflight.structure import contradict
 from onnxbisect.preflight.summary import Inspection, OpCount, Tensor, inspect
-from onnxbisect.preflight.target import NEWER_THAN_TOOL, Reader, settled_by
+from onnxbisect.preflight.target import NEWER_THAN_TOOL, Reader, after_pass, settled_by
 from onnxbisect.preflight.typetext import type_text
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "Reader",
     "Severity",
     "Tensor",
+    "after_pass",
     "checks",
     "contradict",
     "inspect",

@@ -148,7 +148,7 @@ def no_op_node(subject: Subject) -> Seen | None:
     nodes = [node for node in subject.nodes if is_copy(node, subject.opset or 0, read, subject.value)]
     ops = unique(node.op_type for node in nodes)
     names = tuple(node.name for node in nodes)
-    return Seen(nodes=names, detail=f"{count(len(names), 'copy')} by {some(ops)}") if nodes else None
+    return Seen(nodes=names, detail=f"{count(len(names), 'node')}: {some(ops)}") if nodes else None
 
 
 def postprocess_tail(subject: Subject) -> Seen | None:

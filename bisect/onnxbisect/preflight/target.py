@@ -47,6 +47,17 @@ def told_of(reader: Reader, found: Sequence[Finding], subject: Subject) -> list[
     return [*_newer(reader, subject), *others]
 
 
+def after_pass(reader: Reader, found: Sequence[Finding]) -> tuple[Finding, ...]:
+    """The findings once this tool has taken the model: an error is none to it, unless its probes do without the cause."""
+    settled = settled_by(reader.dressing)
+    return tuple(
+        replace(finding, severity=Severity.WARNING)
+        if finding.severity is Severity.ERROR and finding.id not in settled
+        else finding
+        for finding in found
+    )
+
+
 def settled_by(dressing: Dressing) -> set[str]:
     """Ids of the findings whose cause is gone from every probe that is dressed so."""
     reduction = {"ScatterND.reduction", "ScatterElements.reduction"} <= set(dressing.unwritten_defaults)
