@@ -283,3 +283,30 @@ def test_what_older_operator_sets_cannot_say_is_refused_with_the_reason(body, re
 def test_computed_axes_are_refused(save, repair) -> None:
     path = save("g (float[2,3] x, int64[1] a) => (float[m,n] y) { y = ReduceMean(x, a) }", opset=18)
     assert "not a constant" in repair(path, "lower-opset").declined[0].reason
+
+
+def test_nodes_that_share_a_name_bring_in_tensors_of_different_ones(save, repair, same) -> None:
+    path = save(
+        "g (float[2,3] x) => (float[2,3] y, int64[n] s, int64[m] t) "
+        "{ [n] s = Shape <start = 1> (x)  [n] t = Shape <end = 1> (x)  [m] a = Gelu(x)  [m] y = Gelu(a) }",
+        opset=20,
+    )
+    candidate = repair(path, "lower-opset", reader=Reader(tool="Chipper", newest_opset=13))
+    onnx.checker.check_model(candidate.proto)
+    for node in candidate.proto.graph.node:  # the file's own, of which onnxruntime wants each once
+        node.ClearField("name")
+    same(path, candidate.proto, tolerance=1e-6, edges=False)
+
+
+def test_parts_in_a_branch_know_what_the_branch_stores(save, repair, same) -> None:
+    path = save(
+        """g (float[2,4] x, bool c) => (float[2,4] y) <float[4] w = {1, 2, 3, 4}> {
+            y = If (c) <
+                then_branch = t () => (float[2,4] p) <float[4] b = {4, 3, 2, 1}> { p = LayerNormalization(x, w, b) },
+                else_branch = e () => (float[2,4] q) { q = HardSwish(x) }
+            >
+        }"""
+    )
+    candidate = repair(path, "lower-opset", reader=Reader(tool="Chipper", newest_opset=13))
+    assert candidate.exactness is Exactness.ROUNDING
+    same(path, candidate.proto, tolerance=1e-5, edges=False)

@@ -1,7 +1,7 @@
 """Which changed files to try for a model that a tool refuses, the one that changes least first."""
 
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import onnx
 
@@ -83,10 +83,12 @@ def candidates(
     # a file that is newer in both ways is refused for either
     alone = [_ids(newer), *(_ids([remedy]) for remedy in of_errors if remedy not in newer)]
     base = _ids(_answering(it.id for it in found if it.id in settled)).union(_BASE)
+    asked = _ids(_answering(finding.id for finding in found))
     made: set[tuple[str, ...]] = set()
     alone = [wanted for wanted in alone if wanted]
     for wanted in dict.fromkeys([*alone[: MOST_CANDIDATES - len(together)], *together]):
         candidate = repaired(file, base.union(wanted), reader, bounded)
+        candidate = replace(candidate, declined=tuple(it for it in candidate.declined if it.remedy in asked))
         done = tuple(dict.fromkeys(applied.remedy for applied in candidate.applied))
         if done not in made and not base.issuperset(done):
             made.add(done)

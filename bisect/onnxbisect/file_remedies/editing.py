@@ -42,12 +42,18 @@ def every_name(graph: onnx.GraphProto) -> set[str]:
     return tensor_names(graph) | {node.name for node in walk(graph)}
 
 
-def unused_prefix(wanted: str, taken: Collection[str]) -> str:
-    """A beginning of names that no name has yet, ending in a slash."""
+def beginnings(names: Iterable[str]) -> set[str]:
+    """What the names begin with, up to any of their slashes."""
+    return {name[: place + 1] for name in names for place, sign in enumerate(name) if sign == "/"}
+
+
+def unused_prefix(wanted: str, taken: set[str]) -> str:
+    """A beginning of names that is none of `taken`, to which it is added; it ends in a slash."""
     prefix, count = f"{wanted}/", 1
-    while any(name.startswith(prefix) for name in taken):
+    while prefix in taken:
         count += 1
         prefix = f"{wanted}_{count}/"
+    taken.add(prefix)
     return prefix
 
 

@@ -9,7 +9,7 @@ import onnx
 
 from onnxbisect.cut.functions import Call, call_of
 from onnxbisect.cut.rename import rename_tensors, tensor_names
-from onnxbisect.file_remedies.editing import copied, every_name, node_copy, set_nodes, trace, unused_prefix
+from onnxbisect.file_remedies.editing import beginnings, copied, every_name, node_copy, set_nodes, trace, unused_prefix
 from onnxbisect.file_remedies.file import File
 from onnxbisect.file_remedies.remedy import Change, file_remedy
 from onnxbisect.model.counting import demand_inlinable, written_out
@@ -57,7 +57,7 @@ class _Inliner:
         self.domains = {function.domain for function in proto.functions}
         self.opsets = {_domain(entry): entry.version for entry in proto.opset_import}
         self.calls = 0
-        self._taken = every_name(proto.graph)
+        self._taken = beginnings(every_name(proto.graph))
         for function in proto.functions:
             if len({*function.input, *function.output}) < len(function.input) + len(function.output):
                 raise NotApplicable(f"function {function.name} gives one tensor out twice, or an input")
@@ -100,7 +100,6 @@ class _Inliner:
                 _scope(body, names, scope)
             trace(call, node)
             made.append(node)
-            self._taken.update((node.name, *node.output))
         return made
 
 

@@ -48,7 +48,7 @@ def told_of(reader: Reader, found: Sequence[Finding], subject: Subject) -> list[
 
 
 def after_pass(reader: Reader, found: Sequence[Finding]) -> tuple[Finding, ...]:
-    """The findings once this tool has taken the model: an error is none to it, unless its probes do without the cause."""
+    """The findings once this tool has taken the model: an error is none to it, unless probes do without its cause."""
     settled = settled_by(reader.dressing)
     return tuple(
         replace(finding, severity=Severity.WARNING)

@@ -6,18 +6,23 @@ else by the parts that a rewrite rule knows. What cannot be written at all stops
 """
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
-from math import prod
 
-import numpy as np
 import onnx
-from onnx import numpy_helper
 
-from onnxbisect.file_remedies.editing import copied, drop_unread, every_name, node_copy, set_nodes, trace, unused_prefix
+from onnxbisect.file_remedies.editing import (
+    beginnings,
+    copied,
+    drop_unread,
+    every_name,
+    node_copy,
+    set_nodes,
+    trace,
+    unused_prefix,
+)
 from onnxbisect.file_remedies.file import File
 from onnxbisect.file_remedies.lowering.forms import FORMS
 from onnxbisect.file_remedies.lowering.schemas import fitted
+from onnxbisect.file_remedies.lowering.scope import Scope
 from onnxbisect.file_remedies.remedy import Change, file_remedy
 from onnxbisect.model.scopes import bodies, domain_of, reads
 from onnxbisect.preflight import NEWEST_OPSET_IN_GENERAL, Reader
@@ -25,7 +30,6 @@ from onnxbisect.preflight.subject import some
 from onnxbisect.rewrites import (
     ANY_OP,
     Exactness,
-    Facts,
     NotApplicable,
     Refusal,
     Replacement,
@@ -43,8 +47,6 @@ _DEEPEST = 3
 _OTHER_KERNELS = {"AveragePool": 19}
 #: Of what is said of a node that cannot be written.
 _MOST_REASONS = 3
-#: Elements of a constant of the outer graph that nodes in a body are shown.
-_SMALL = 1024
 
 
 @file_remedy("lower-opset", answers="opset-newer-than-tool opset-too-new")
@@ -70,20 +72,14 @@ def lower_opset(file: File, reader: Reader) -> Change:
     return Change(proto=result, sentence=sentence, exactness=lowering.exactness, types=lowering.types)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Scope:
-    """Nodes that see the same tensors. `facts` are of the operator set that they are in, `older` of the other."""
-
-    facts: Facts
-    older: Facts
-
-
 class _Lowering:
     """Lowers the nodes of one file. `exactness` is the worst of what was done, `rewritten` counts by op."""
 
     def __init__(self, file: File, now: int, to: int) -> None:
-        self._file, self._now, self._to = file, now, to
-        self._taken = every_name(file.proto.graph)
+        self._now, self._to = now, to
+        self._scope = Scope(proto=file.proto, types=file.types, known=file.known, folder=file.folder, to=to)
+        self._taken = beginnings(every_name(file.proto.graph))
+        self._names: set[str] = set()
         self._rules = [
             [rule for rule in installed().rules if rule.exactness is exactness]
             for exactness in (Exactness.EXACT, Exactness.ROUNDING)
@@ -95,17 +91,14 @@ class _Lowering:
 
     def graph(self, graph: onnx.GraphProto) -> None:
         """Lower the main graph in place."""
-        scope = self._scope(self._file.proto, self._file.types, self._file.known)
-        self._lower_graph(graph, scope)
+        self._lower_graph(graph, self._scope)
 
     def function(self, function: onnx.FunctionProto) -> None:
-        """Lower a function in place. Its tensors have no types, and its constants are nodes."""
+        """Lower a function in place."""
         versions = {_domain(entry): entry.version for entry in function.opset_import}
         if versions.get("", self._now) != self._now:
             raise NotApplicable(f"function {function.name} is of another operator set than the model")
-        alone = onnx.ModelProto(ir_version=3, opset_import=self._file.proto.opset_import)
-        alone.graph.node.extend(function.node)
-        scope = self._scope(alone, {value.name: value.type for value in function.value_info}, {})
+        scope = self._scope.of_function(function)
         nodes: list[onnx.NodeProto] = []
         for node in function.node:
             lowered = self._lower(node, scope)
@@ -114,14 +107,7 @@ class _Lowering:
             nodes += lowered.nodes
         set_nodes(function, nodes)
 
-    def _scope(
-        self, proto: onnx.ModelProto, types: Mapping[str, onnx.TypeProto], known: Mapping[str, np.ndarray]
-    ) -> _Scope:
-        facts, older = (Facts(proto, types, known, self._file.folder) for _ in range(2))
-        older.opsets = {**facts.opsets, "": self._to}
-        return _Scope(facts=facts, older=older)
-
-    def _lower_graph(self, graph: onnx.GraphProto, scope: _Scope) -> None:
+    def _lower_graph(self, graph: onnx.GraphProto, scope: Scope) -> None:
         nodes: list[onnx.NodeProto] = []
         for node in graph.node:
             lowered = self._lower(node, scope)
@@ -129,7 +115,7 @@ class _Lowering:
             graph.initializer.extend(lowered.initializers)
         set_nodes(graph, nodes)
 
-    def _lower(self, node: onnx.NodeProto, scope: _Scope) -> Replacement:
+    def _lower(self, node: onnx.NodeProto, scope: Scope) -> Replacement:
         if domain_of(node):
             return Replacement(nodes=(self._with_lowered_bodies(node, scope),))
         node = self._with_lowered_bodies(node, scope)
@@ -143,25 +129,19 @@ class _Lowering:
                 trace(node, new)
         return replacement
 
-    def _with_lowered_bodies(self, node: onnx.NodeProto, scope: _Scope) -> onnx.NodeProto:
+    def _with_lowered_bodies(self, node: onnx.NodeProto, scope: Scope) -> onnx.NodeProto:
         if not bodies(node):
             return node
         copy = node_copy(node)
         for body in bodies(copy):
-            alone = onnx.ModelProto(ir_version=10, opset_import=self._file.proto.opset_import)
-            alone.graph.CopyFrom(body)
-            declared = {value.name: value.type for value in (*body.input, *body.output, *body.value_info)}
-            outer = {name: scope.facts.value(name) for name in _free(body) if _is_small(scope.facts, name)}
-            types = {name: kind for name in _free(body) if (kind := scope.facts.type(name)) is not None}
-            known = {name: value for name, value in outer.items() if value is not None}
-            self._lower_graph(body, self._scope(alone, types | declared, known))
+            self._lower_graph(body, scope.of_body(node, body))
         return copy
 
-    def _as_parts(self, node: onnx.NodeProto, scope: _Scope, depth: int) -> Replacement:
+    def _as_parts(self, node: onnx.NodeProto, scope: Scope, depth: int) -> Replacement:
         """The node in the older operator set: as it is, in another form, or by its parts."""
-        named = _named(node)
+        named = self._named(node)
         try:
-            return self._in_older_form(node, scope)
+            return self._in_older_form(node, scope, named.name)
         except NotApplicable as error:
             reasons = [str(error)]
         for found in (it for rules in self._rules for it in judged(scope.facts, named, rules)):
@@ -175,11 +155,11 @@ class _Lowering:
                     reasons.append(f"{found.rule.id}: {error}")
         raise NotApplicable(f"{node.op_type} {named.name}: {'; '.join(reasons[:_MOST_REASONS])}")
 
-    def _in_older_form(self, node: onnx.NodeProto, scope: _Scope) -> Replacement:
+    def _in_older_form(self, node: onnx.NodeProto, scope: Scope, name: str) -> Replacement:
         form = FORMS.get(node.op_type)
         if form is None or not self._to < form.until <= self._now:
             return Replacement(nodes=(fitted(node, scope.facts, self._now, self._to),))
-        site = Site(node, scope.older, self._prefix(node))
+        site = Site(node, scope.older, unused_prefix(f"{name}/opset{self._to}", self._taken))
         outputs = form.write(site)
         if outputs is None:
             return Replacement(nodes=(fitted(node, scope.facts, self._now, self._to),))
@@ -190,11 +170,9 @@ class _Lowering:
         nodes = tuple(fitted(new, scope.older, self._now, self._to) for new in written.nodes)
         return Replacement(nodes=nodes, initializers=written.initializers)
 
-    def _of_rule(self, found: Rewrite, scope: _Scope, depth: int) -> Replacement:
+    def _of_rule(self, found: Rewrite, scope: Scope, depth: int) -> Replacement:
         made = found.replacement
-        known = {tensor.name: numpy_helper.to_array(tensor) for tensor in made.initializers}
-        inner = self._scope(self._file.proto, {**self._file.types, **found.types}, {**self._file.known, **known})
-        parts = [self._as_parts(node, inner, depth + 1) for node in made.nodes]
+        parts = [self._as_parts(node, scope.beside(found), depth + 1) for node in made.nodes]
         self.types |= found.types
         if found.rule.exactness is not Exactness.EXACT:
             self.exactness = Exactness.ROUNDING
@@ -203,29 +181,19 @@ class _Lowering:
             initializers=(*made.initializers, *(tensor for part in parts for tensor in part.initializers)),
         )
 
-    def _prefix(self, node: onnx.NodeProto) -> str:
-        return unused_prefix(f"{_named(node).name}/opset{self._to}", self._taken)
-
-
-def _named(node: onnx.NodeProto) -> onnx.NodeProto:
-    """The node, which gets a name if it has none."""
-    if node.name:
-        return node
-    named = node_copy(node)
-    named.name = f"{node.op_type}_{next(filter(None, node.output))}"
-    return named
-
-
-def _free(body: onnx.GraphProto) -> list[str]:
-    holder = onnx.NodeProto(attribute=[onnx.helper.make_attribute("body", body)])
-    return reads(holder)
-
-
-def _is_small(facts: Facts, name: str) -> bool:
-    shape = facts.shape(name)
-    return (
-        facts.is_constant(name) and shape is not None and prod(_SMALL + 1 if d is None else d for d in shape) <= _SMALL
-    )
+    def _named(self, node: onnx.NodeProto) -> onnx.NodeProto:
+        """The node under a name that no other is lowered under, with which the names of its parts begin."""
+        base = name = node.name or f"{node.op_type}_{next(filter(None, node.output))}"
+        number = 1
+        while name in self._names:
+            number += 1
+            name = f"{base}_{number}"
+        self._names.add(name)
+        if name == node.name:
+            return node
+        named = node_copy(node)
+        named.name = name
+        return named
 
 
 def _domain(entry: onnx.OperatorSetIdProto) -> str:
