@@ -122,7 +122,12 @@ def repaired(file: File, remedies: Collection[str], reader: Reader, bounded: Bou
 
 def _applied(remedy: FileRemedy, file: File, reader: Reader) -> Change:
     """The change, of which onnx.checker says no more than of the file."""
-    change = remedy.apply(file, reader)
+    try:
+        change = remedy.apply(file, reader)
+    except (NotApplicable, ModelError):
+        raise
+    except Exception as error:  # a file with nodes that are not what their ops demand may raise anything
+        raise NotApplicable(f"the remedy failed: {type(error).__name__}: {error}") from error
     refused = complaint(change.proto)
     if refused and not complaint(file.proto):
         raise NotApplicable(f"onnx refuses the result: {refused}")

@@ -9,12 +9,14 @@ from onnxbisect.file_remedies.file import File
 from onnxbisect.file_remedies.remedy import Change, file_remedy
 from onnxbisect.file_remedies.unrolling import loop_unroll, scan_unroll
 from onnxbisect.model.names import make_unique
-from onnxbisect.model.scopes import domain_of, reads
+from onnxbisect.model.scopes import domain_of, reads, walk
 from onnxbisect.preflight import Reader
 from onnxbisect.rewrites import NotApplicable, Rule, apply, rewrite
 from onnxbisect.rewrites.families.bodies import if_constant
 
 _RULES = {"If": if_constant, "Loop": loop_unroll, "Scan": scan_unroll}
+#: Nodes that are put in at a time: loops in loops multiply.
+_MOST_NODES = 10_000
 _DONE = {"If": "If replaced by the branch that it takes", "Loop": "Loop written out", "Scan": "Scan written out"}
 
 
@@ -26,16 +28,21 @@ def resolve_control_flow(file: File, reader: Reader) -> Change:
     changes: dict[str, Rule] = {}
     read: set[str] = set()
     done: Counter[str] = Counter()
+    left = _MOST_NODES
     reason = "the main graph has no If, Loop or Scan"
     for node in named:
         rule = None if domain_of(node) else _RULES.get(node.op_type)
         if rule is None:
             continue
         try:
-            rewrite(rule, node, file.facts)
+            made = sum(1 for _ in walk(list(rewrite(rule, node, file.facts).replacement.nodes)))
         except NotApplicable as why:
             reason = f"{node.op_type} {node.name}: {why}"
             continue
+        if made > left:
+            reason = f"{node.op_type} {node.name}: more than {_MOST_NODES:,} nodes would be put in"
+            continue
+        left -= made
         changes[node.name] = rule
         read.update(reads(node))
         done[node.op_type] += 1
