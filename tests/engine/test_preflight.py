@@ -217,6 +217,10 @@ CASES = {
         plain("n = IsNaN(x)  z = Constant <value = float {0}> ()  y = Where(n, z, x)"),
         plain("y = IsNaN(x)", out="bool[2,3]"),
     ),
+    "reduction-axes-input": (
+        parse("g (float[2,3] x) => (float[2,1] y) <int64[1] a = {1}> { y = ReduceMean(x, a) }", opset=18),
+        parse("g (float[2,3] x) => (float[2,1] y) <int64[1] a = {1}> { y = ReduceSum(x, a) }", opset=18),
+    ),
     "no-op-node": (
         plain("a = Relu(x)  b = Identity(a)  y = Sin(b)"),
         plain("a, mask = Dropout(x)  b = Cast <to = 1> (mask)  y = Add(a, b)"),

@@ -57,6 +57,14 @@ def test_a_file_that_is_newer_in_both_ways_is_lowered_in_both_at_once(save) -> N
     assert applied(found)[0] == ["lower-opset", "lower-ir-version"]
 
 
+def test_reductions_that_a_tool_may_not_read_are_written_as_before(save, same) -> None:
+    path = save("g (float[2,3] x) => (float[2,1] y) <int64[1] a = {1}> { y = ReduceMean(x, a) }", opset=18)
+    (candidate,) = of(path, Reader(tool="Chipper", newest_ir=9, newest_opset=19))
+    assert applied([candidate]) == [["axes-to-attributes"]]
+    assert [attribute.name for attribute in candidate.proto.graph.node[0].attribute] == ["axes"]
+    same(path, candidate.proto)
+
+
 def test_there_are_never_more_than_four(save) -> None:
     proto = onnx.parser.parse_model(
         '<ir_version: 10, opset_import: ["" : 20]> g (float[2,3] x) => (float[2,3] y) <float zero = {0}> '

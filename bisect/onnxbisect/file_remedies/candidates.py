@@ -18,7 +18,7 @@ from onnxbisect.rewrites import Exactness, NotApplicable
 #: Each costs a compile of the whole model.
 MOST_CANDIDATES = 4
 #: How often a remedy is applied that may uncover more of the same, such as a branch within a branch.
-_ROUNDS = 8
+_ROUNDS = 4
 #: What put nodes in, and what these may call for, though the preflight did not see them.
 _EXPANDING = {"inline-functions", "resolve-control-flow"}
 _FOLLOWING = {"remove-copies", "fold-constants", "constants-to-initializers"}

@@ -16,7 +16,7 @@ from onnxbisect.rewrites.families.bodies import if_constant
 
 _RULES = {"If": if_constant, "Loop": loop_unroll, "Scan": scan_unroll}
 #: Nodes that are put in at a time: loops in loops multiply.
-_MOST_NODES = 10_000
+_MOST_NODES = 2_000
 _DONE = {"If": "If replaced by the branch that it takes", "Loop": "Loop written out", "Scan": "Scan written out"}
 
 
@@ -41,7 +41,7 @@ def resolve_control_flow(file: File, reader: Reader) -> Change:
             continue
         if made > left:
             reason = f"{node.op_type} {node.name}: more than {_MOST_NODES:,} nodes would be put in"
-            continue
+            break
         left -= made
         changes[node.name] = rule
         read.update(reads(node))

@@ -12,7 +12,7 @@ from onnxbisect.file_remedies.declarations import (
 from onnxbisect.file_remedies.folding import fold_constants
 from onnxbisect.file_remedies.inlining import inline_functions
 from onnxbisect.file_remedies.ir_version import lower_ir_version
-from onnxbisect.file_remedies.lowering import lower_opset
+from onnxbisect.file_remedies.lowering import axes_to_attributes, lower_opset
 from onnxbisect.file_remedies.nan_guards import remove_nan_guards
 from onnxbisect.file_remedies.remedy import FileRemedy
 from onnxbisect.file_remedies.writing_out import constants_to_initializers, densify, omit_reduction, write_defaults
@@ -32,6 +32,7 @@ REMEDIES: tuple[FileRemedy, ...] = (
     constants_to_initializers,
     correct_declared_types,
     lower_opset,
+    axes_to_attributes,
     write_defaults,
     omit_reduction,
     lower_ir_version,

@@ -2,6 +2,7 @@
 
 from onnxbisect.preflight.finding import Finding, Severity
 from onnxbisect.preflight.header import NEWEST_IR_IN_GENERAL, NEWEST_OPSET_IN_GENERAL
+from onnxbisect.preflight.ops import LAST_WITH_AXES_ATTRIBUTES
 from onnxbisect.preflight.run import Check, checks, preflight
 from onnxbisect.preflight.structure import contradict
 from onnxbisect.preflight.summary import Inspection, OpCount, Tensor, inspect
@@ -9,6 +10,7 @@ from onnxbisect.preflight.target import NEWER_THAN_TOOL, Reader, after_pass, set
 from onnxbisect.preflight.typetext import type_text
 
 __all__ = [
+    "LAST_WITH_AXES_ATTRIBUTES",
     "NEWER_THAN_TOOL",
     "NEWEST_IR_IN_GENERAL",
     "NEWEST_OPSET_IN_GENERAL",

@@ -30,6 +30,16 @@ _READ_BLINDLY = {
     "Split": ("axis",),
     "TopK": ("largest", "sorted"),
 }
+#: The last operator set in which the axes of these reductions are an attribute.
+LAST_WITH_AXES_ATTRIBUTES = 17
+# fmt: off
+_REDUCTIONS = frozenset(
+    {
+        "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd",
+        "ReduceSumSquare",
+    }
+)
+# fmt: on
 _POSTPROCESS = frozenset({"NonMaxSuppression", "TopK", "NonZero"})
 _HEAVY = frozenset({"Conv", "ConvTranspose", "MatMul", "Gemm", "LSTM", "GRU", "Einsum"})
 
@@ -104,6 +114,19 @@ def explicit_reduction_none(subject: Subject) -> Seen | None:
         if s.node.op_type in ("ScatterND", "ScatterElements") and "reduction" in {a.name for a in s.node.attribute}
     ]
     return Seen(nodes=subject.holders(sites), detail=count(len(sites), "node")) if sites else None
+
+
+def reduction_axes_input(subject: Subject) -> Seen | None:
+    """Reductions that take their axes as an input, as all but ReduceSum do from opset 18 on."""
+    if (subject.opset or 0) <= LAST_WITH_AXES_ATTRIBUTES:
+        return None
+    sites = [
+        s
+        for s in subject.sites
+        if s.node.op_type in _REDUCTIONS and not domain_of(s.node) and len(s.node.input) > 1 and s.node.input[1]
+    ]
+    ops = unique(s.node.op_type for s in sites)
+    return Seen(nodes=subject.holders(sites), detail=some(ops)) if sites else None
 
 
 def empty_input_name(subject: Subject) -> Seen | None:
@@ -223,6 +246,7 @@ CHECKS = {
     "missing-default-attr": missing_default_attr,
     "constant-node-not-tensor-value": constant_node_not_tensor_value,
     "explicit-reduction-none": explicit_reduction_none,
+    "reduction-axes-input": reduction_axes_input,
     "empty-input-name": empty_input_name,
     "non-constant-weights": non_constant_weights,
     "isnan-guard": isnan_guard,

@@ -1,5 +1,5 @@
 """A model written for an older operator set."""
 
-from onnxbisect.file_remedies.lowering.opset import OLDEST, lower_opset
+from onnxbisect.file_remedies.lowering.opset import OLDEST, axes_to_attributes, lower_opset
 
-__all__ = ["OLDEST", "lower_opset"]
+__all__ = ["OLDEST", "axes_to_attributes", "lower_opset"]

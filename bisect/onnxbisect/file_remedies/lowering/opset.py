@@ -25,7 +25,7 @@ from onnxbisect.file_remedies.lowering.schemas import fitted
 from onnxbisect.file_remedies.lowering.scope import Scope
 from onnxbisect.file_remedies.remedy import Change, file_remedy
 from onnxbisect.model.scopes import bodies, domain_of, reads
-from onnxbisect.preflight import NEWEST_OPSET_IN_GENERAL, Reader
+from onnxbisect.preflight import LAST_WITH_AXES_ATTRIBUTES, NEWEST_OPSET_IN_GENERAL, Reader
 from onnxbisect.preflight.subject import some
 from onnxbisect.rewrites import (
     ANY_OP,
@@ -52,7 +52,16 @@ _MOST_REASONS = 3
 @file_remedy("lower-opset", answers="opset-newer-than-tool opset-too-new")
 def lower_opset(file: File, reader: Reader) -> Change:
     """The newest operator set that the tool reads: newer operators in their older form, or by their parts."""
-    to = reader.newest_opset or NEWEST_OPSET_IN_GENERAL
+    return _lowered(file, reader.newest_opset or NEWEST_OPSET_IN_GENERAL)
+
+
+@file_remedy("axes-to-attributes", answers="reduction-axes-input")
+def axes_to_attributes(file: File, reader: Reader) -> Change:
+    """Operator set 17, the last in which reductions have their axes as attributes."""
+    return _lowered(file, LAST_WITH_AXES_ATTRIBUTES)
+
+
+def _lowered(file: File, to: int) -> Change:
     now = file.facts.opsets.get("", 0)
     if now <= to:
         raise NotApplicable(f"the operator set is {now}, which is not above {to}")
