@@ -1,6 +1,6 @@
 """Files for remedies, and whether two files compute the same."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import onnx
@@ -10,12 +10,10 @@ from onnxbisect.file_remedies import Candidate, File, repaired
 from onnxbisect.model import load
 from onnxbisect.preflight import Reader
 from onnxbisect.proof import Tolerance, compare, edge_feeds, random_feeds
+from support.file_remedies import Repair, Same, Save
 
 #: What remedies are tried with where a test says nothing else.
 READER = Reader(tool="Chipper", newest_ir=9, newest_opset=17)
-Save = Callable[..., Path]
-Repair = Callable[..., Candidate]
-Same = Callable[..., None]
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from onnxbisect.model.structure import complaint
 from onnxbisect.preflight import NEWER_THAN_TOOL, Reader, checks, preflight
 from onnxbisect.proof import compare, random_feeds
 from onnxbisect.rewrites import Exactness
+from support.file_remedies import Same, Save
 
 MODELS = Path(__file__).parents[1] / "models"
 REAL = sorted((MODELS / "real").glob("*.onnx"))
@@ -36,7 +37,7 @@ FOLDABLE = """g (float[2,3] x) => (float[2,3] y) <float zero = {0}> {
 }"""
 
 
-def test_a_file_that_is_too_new_is_answered_by_its_version_alone_first(save) -> None:
+def test_a_file_that_is_too_new_is_answered_by_its_version_alone_first(save: Save) -> None:
     path = save(FOLDABLE, ir_version=10)
     found = of(path, Reader(tool="Chipper", newest_ir=9, newest_opset=19))
 
@@ -52,12 +53,12 @@ def test_a_file_that_is_too_new_is_answered_by_its_version_alone_first(save) -> 
     assert found[0].proto == before
 
 
-def test_a_file_that_is_newer_in_both_ways_is_lowered_in_both_at_once(save) -> None:
+def test_a_file_that_is_newer_in_both_ways_is_lowered_in_both_at_once(save: Save) -> None:
     found = of(save(FOLDABLE, opset=20, ir_version=10), Reader(tool="Chipper", newest_ir=9, newest_opset=19))
     assert applied(found)[0] == ["lower-opset", "lower-ir-version"]
 
 
-def test_reductions_that_a_tool_may_not_read_are_written_as_before(save, same) -> None:
+def test_reductions_that_a_tool_may_not_read_are_written_as_before(save: Save, same: Same) -> None:
     path = save("g (float[2,3] x) => (float[2,1] y) <int64[1] a = {1}> { y = ReduceMean(x, a) }", opset=18)
     (candidate,) = of(path, Reader(tool="Chipper", newest_ir=9, newest_opset=19))
     assert applied([candidate]) == [["axes-to-attributes"]]
@@ -65,7 +66,7 @@ def test_reductions_that_a_tool_may_not_read_are_written_as_before(save, same) -
     same(path, candidate.proto)
 
 
-def test_there_are_never_more_than_four(save) -> None:
+def test_there_are_never_more_than_four(save: Save) -> None:
     proto = onnx.parser.parse_model(
         '<ir_version: 10, opset_import: ["" : 20]> g (float[2,3] x) => (float[2,3] y) <float zero = {0}> '
         "{ c = Constant <value_float = 1.0> ()  y = Add(p, c)  p = Relu(m)  n = IsNaN(x)  m = Where(n, zero, x) }"
@@ -78,14 +79,14 @@ def test_there_are_never_more_than_four(save) -> None:
     assert len({tuple(ids) for ids in applied(found)}) == len(found)
 
 
-def test_what_probes_hide_is_done_to_every_candidate_and_is_none_by_itself(save) -> None:
+def test_what_probes_hide_is_done_to_every_candidate_and_is_none_by_itself(save: Save) -> None:
     body = "g (float[2,3] x) => (float[2,3] y) { y = LeakyRelu(x) }"
     reader = Reader(tool="Chipper", newest_ir=9, dressing=Dressing(explicit_defaults=True))
     assert applied(of(save(body, ir_version=10), reader)) == [["write-defaults", "lower-ir-version"]]
     assert of(save(body, ir_version=9), reader) == []
 
 
-def test_dimensions_that_the_user_bound_are_bound_in_every_candidate(save, same) -> None:
+def test_dimensions_that_the_user_bound_are_bound_in_every_candidate(save: Save, same: Same) -> None:
     path = save(
         "g (float[batch,3] x) => (float[batch,3] y) { s = Shape(x)  r = Reshape(x, s)  y = Relu(r) }", ir_version=10
     )
@@ -100,7 +101,7 @@ def test_dimensions_that_the_user_bound_are_bound_in_every_candidate(save, same)
     same(path, folded.proto, x=[2, 3])
 
 
-def test_what_functions_hide_is_answered_once_they_are_inlined(save, same) -> None:
+def test_what_functions_hide_is_answered_once_they_are_inlined(save: Save, same: Same) -> None:
     path = save(
         """g (float[2] x) => (float[2] y) { y = my.Plus(x) }
         <domain: "my", opset_import: ["" : 17]>
@@ -112,7 +113,7 @@ def test_what_functions_hide_is_answered_once_they_are_inlined(save, same) -> No
     same(path, candidate.proto)
 
 
-def test_a_clean_file_has_none(save) -> None:
+def test_a_clean_file_has_none(save: Save) -> None:
     assert of(save("g (float[2,3] x) => (float[2,3] y) { y = Relu(x) }"), Reader(tool="Chipper")) == []
 
 
@@ -125,7 +126,7 @@ def test_every_remedy_that_the_preflight_names_answers_that_finding() -> None:
 
 
 @pytest.mark.parametrize("remedy", [remedy.id for remedy in REMEDIES])
-def test_small_models_compute_the_same_and_keep_their_interface(remedy) -> None:
+def test_small_models_compute_the_same_and_keep_their_interface(remedy: str) -> None:
     tried = 0
     reader = Reader(tool="Chipper", newest_ir=8, newest_opset=13)
     for path in sorted(MODELS.glob("*.onnx")):
@@ -149,7 +150,7 @@ def test_small_models_compute_the_same_and_keep_their_interface(remedy) -> None:
 
 
 @pytest.mark.parametrize("path", REAL, ids=lambda path: path.stem)
-def test_real_models_compute_the_same(path) -> None:
+def test_real_models_compute_the_same(path: Path) -> None:
     shapes = SHAPES.get(path.stem, {})
     model = load(path, input_shapes=shapes)
     reader = Reader(tool="Chipper", newest_ir=7, newest_opset=13)

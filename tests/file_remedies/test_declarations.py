@@ -6,6 +6,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from onnxbisect.file_remedies import Candidate
+from support.file_remedies import Repair, Same, Save
 
 MODELS = Path(__file__).parents[1] / "models"
 
@@ -15,7 +16,7 @@ def done(candidate: Candidate) -> str:
     return candidate.sentence
 
 
-def test_nodes_are_sorted(repair, same) -> None:
+def test_nodes_are_sorted(repair: Repair, same: Same) -> None:
     path = MODELS / "unsorted_nodes.onnx"
     candidate = repair(path, "sort-nodes")
     assert done(candidate) == "nodes sorted"
@@ -24,7 +25,7 @@ def test_nodes_are_sorted(repair, same) -> None:
     same(path, candidate.proto)
 
 
-def test_nodes_get_names_of_their_own(repair, same) -> None:
+def test_nodes_get_names_of_their_own(repair: Repair, same: Same) -> None:
     path = MODELS / "duplicate_names.onnx"
     candidate = repair(path, "name-nodes")
     names = [node.name for node in candidate.proto.graph.node]
@@ -33,7 +34,7 @@ def test_nodes_get_names_of_their_own(repair, same) -> None:
     same(path, candidate.proto)
 
 
-def test_initializers_leave_the_list_of_inputs(repair, same) -> None:
+def test_initializers_leave_the_list_of_inputs(repair: Repair, same: Same) -> None:
     path = MODELS / "initializers_as_inputs.onnx"
     candidate = repair(path, "weights-no-inputs")
     assert [value.name for value in candidate.proto.graph.input] == ["x"]
@@ -41,7 +42,7 @@ def test_initializers_leave_the_list_of_inputs(repair, same) -> None:
     same(path, candidate.proto)
 
 
-def test_wrong_types_are_corrected_and_right_ones_left(save, repair, same) -> None:
+def test_wrong_types_are_corrected_and_right_ones_left(save: Save, repair: Repair, same: Same) -> None:
     path = save("g (float[2,3] x) => (float[2,3] y) { a = Relu(x)  b = Sin(a)  y = Cos(b) }")
     proto = onnx.load(path)
     right = helper.make_tensor_value_info("b", TensorProto.FLOAT, ["batch", 3])
@@ -57,7 +58,7 @@ def test_wrong_types_are_corrected_and_right_ones_left(save, repair, same) -> No
     same(path, candidate.proto)
 
 
-def test_dimensions_that_depend_on_values_are_not_written_as_numbers(save, repair) -> None:
+def test_dimensions_that_depend_on_values_are_not_written_as_numbers(save: Save, repair: Repair) -> None:
     path = save("g (float[n,3] x) => (float[m,k] y) { a = Relu(x)  i = NonZero(a)  y = Cast <to = 1> (i) }")
     candidate = repair(path, "bind-dimensions", x=[2, 3])
     assert done(candidate) == "dimensions bound: x float32[2,3]"
@@ -65,14 +66,14 @@ def test_dimensions_that_depend_on_values_are_not_written_as_numbers(save, repai
     assert not count.HasField("dim_value")
 
 
-def test_sparse_weights_are_made_dense(repair, same) -> None:
+def test_sparse_weights_are_made_dense(repair: Repair, same: Same) -> None:
     path = MODELS / "sparse_initializer.onnx"
     candidate = repair(path, "densify")
     assert not candidate.proto.graph.sparse_initializer
     same(path, candidate.proto)
 
 
-def test_constants_become_initializers(repair, same) -> None:
+def test_constants_become_initializers(repair: Repair, same: Same) -> None:
     path = MODELS / "constants_everywhere.onnx"
     candidate = repair(path, "constants-to-initializers")
     assert "Constant" not in {node.op_type for node in candidate.proto.graph.node}
@@ -84,7 +85,7 @@ SCATTER = """g (float[4] x) => (float[4] y) <int64[2,1] i = {0, 2}, float[2] u =
 }"""
 
 
-def test_defaults_are_written_out_but_for_those_that_must_not_be(save, repair, same) -> None:
+def test_defaults_are_written_out_but_for_those_that_must_not_be(save: Save, repair: Repair, same: Same) -> None:
     path = save(SCATTER)
     candidate = repair(path, "write-defaults")
     leaky, scatter = candidate.proto.graph.node
@@ -93,7 +94,7 @@ def test_defaults_are_written_out_but_for_those_that_must_not_be(save, repair, s
     same(path, candidate.proto)
 
 
-def test_a_reduction_that_is_none_is_left_out(save, repair, same) -> None:
+def test_a_reduction_that_is_none_is_left_out(save: Save, repair: Repair, same: Same) -> None:
     path = save(SCATTER)
     candidate = repair(path, "omit-reduction")
     assert candidate.proto.graph.node[0] == onnx.load(path).graph.node[0]

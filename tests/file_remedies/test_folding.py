@@ -13,6 +13,7 @@ from onnxbisect.file_remedies import File, repaired
 from onnxbisect.model import load
 from onnxbisect.preflight import Reader
 from onnxbisect.proof import Tolerance, compare, random_feeds
+from support.file_remedies import Repair, Same, Save
 
 MODELS = Path(__file__).parents[1] / "models"
 EXACT = Tolerance(absolute=0, relative=0)
@@ -50,7 +51,9 @@ def depends(proto: onnx.ModelProto) -> set[str]:
 
 
 @given(graphs())
-def test_random_graphs_folded_and_without_copies_compute_the_same(tmp_path_factory, proto) -> None:
+def test_random_graphs_folded_and_without_copies_compute_the_same(
+    tmp_path_factory: pytest.TempPathFactory, proto: onnx.ModelProto
+) -> None:
     path = tmp_path_factory.mktemp("m") / "m.onnx"
     onnx.save(proto, path)
     file = File.of(load(path))
@@ -68,7 +71,7 @@ def test_random_graphs_folded_and_without_copies_compute_the_same(tmp_path_facto
             assert all(node == left[node.name] for node in proto.graph.node if node.name in left)
 
 
-def test_shapes_are_folded_and_what_only_they_read_goes(save, repair, same) -> None:
+def test_shapes_are_folded_and_what_only_they_read_goes(save: Save, repair: Repair, same: Same) -> None:
     path = save(
         """g (float[2,3,4] x) => (float[a,b] y) <int64[1] rest = {-1}, int64 zero = {0}, float[4] w = {1, 2, 3, 4}> {
             s = Shape(x)  d = Gather(s, zero)  axes = Constant <value = int64[1] {0}> ()
@@ -84,14 +87,14 @@ def test_shapes_are_folded_and_what_only_they_read_goes(save, repair, same) -> N
     same(path, candidate.proto)
 
 
-def test_weights_of_quantised_models_stay_quantised(repair) -> None:
+def test_weights_of_quantised_models_stay_quantised(repair: Repair) -> None:
     path = MODELS / "quantized.onnx"
     before = ops(onnx.load(path)).count("DequantizeLinear")
     candidate = repair(path, "fold-constants")
     assert ops(candidate.proto).count("DequantizeLinear") == before
 
 
-def test_external_data_are_referred_to_as_before(tmp_path: Path, repair) -> None:
+def test_external_data_are_referred_to_as_before(tmp_path: Path, repair: Repair) -> None:
     proto = onnx.parser.parse_model(
         '<ir_version: 8, opset_import: ["" : 17]> g (float[2,3] x) => (float[2,3] y) '
         "{ s = Shape(x)  r = Reshape(x, s)  c = Identity(r)  y = Add(c, w) }"
@@ -108,7 +111,7 @@ def test_external_data_are_referred_to_as_before(tmp_path: Path, repair) -> None
     assert kept == stored
 
 
-def test_a_chain_of_copies_ends_at_what_it_copies(save, repair, same) -> None:
+def test_a_chain_of_copies_ends_at_what_it_copies(save: Save, repair: Repair, same: Same) -> None:
     path = save(
         """g (float[2] x, bool c) => (float[2] y, float[2] z) {
             a = Relu(x)  b = Identity(a)  d, mask = Dropout(b)  e = Identity(d)
@@ -123,7 +126,7 @@ def test_a_chain_of_copies_ends_at_what_it_copies(save, repair, same) -> None:
     same(path, candidate.proto)
 
 
-def test_dropout_in_training_stays(save, repair) -> None:
+def test_dropout_in_training_stays(save: Save, repair: Repair) -> None:
     path = save("g (float[2] x) => (float[2] y) <bool t = {1}, float r = {0.5}> { a = Dropout(x, r, t)  y = Relu(a) }")
     assert not repair(path, "remove-copies").applied
 
@@ -133,7 +136,7 @@ GUARD = """g (float[2,3] x) => (float[2,3] y) <float zero = {0}> {
 }"""
 
 
-def test_guards_against_nan_go(save, repair, same) -> None:
+def test_guards_against_nan_go(save: Save, repair: Repair, same: Same) -> None:
     path = save(GUARD)
     candidate = repair(path, "remove-nan-guards")
     assert ops(candidate.proto) == ["Softmax", "Relu"]
@@ -152,13 +155,13 @@ def test_guards_against_nan_go(save, repair, same) -> None:
         "n = IsNaN(s)  w = Where(n, big, s)",  # which broadcasts
     ],
 )
-def test_what_only_looks_like_a_guard_stays(guard, save, repair) -> None:
+def test_what_only_looks_like_a_guard_stays(guard: str, save: Save, repair: Repair) -> None:
     text = GUARD.replace("n = IsNaN(s)  w = Where(n, zero, s)", guard).replace("(float[2,3] y)", "(float[a,b,c] y)")
     text = text.replace("float zero = {0}", "float zero = {0}, float[2,1,1] big = {0, 1}")
     assert not repair(save(text), "remove-nan-guards").applied
 
 
-def test_a_guard_at_an_output_leaves_a_copy(save, repair, same) -> None:
+def test_a_guard_at_an_output_leaves_a_copy(save: Save, repair: Repair, same: Same) -> None:
     path = save(GUARD.replace("=> (float[2,3] y)", "=> (float[2,3] y, float[2,3] w)"))
     candidate = repair(path, "remove-nan-guards")
     assert ops(candidate.proto) == ["Softmax", "Identity", "Relu"]

@@ -7,6 +7,7 @@ from onnx import TensorProto, helper
 from onnxbisect.file_remedies import REMEDIES, candidates
 from onnxbisect.model import load
 from onnxbisect.preflight import Reader, preflight
+from support.file_remedies import Save
 
 MALFORMED = {
     "Where": "n = IsNaN(x)  w = Where(n, x)  y = Relu(w)",
@@ -20,7 +21,7 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize("body", MALFORMED.values(), ids=MALFORMED)
-def test_malformed_nodes_are_no_crash(body, save) -> None:
+def test_malformed_nodes_are_no_crash(body: str, save: Save) -> None:
     path = save(f"g (float[2,3] x) => (float[2,3] y) {{ {body} }}", opset=20, ir_version=10)
     model = load(path)
     reader = Reader(tool="Chipper", newest_ir=9, newest_opset=11)
@@ -56,7 +57,7 @@ def nested_loops(depth: int, rounds: int) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
-def test_loops_in_loops_do_not_multiply_without_end(save) -> None:
+def test_loops_in_loops_do_not_multiply_without_end(save: Save) -> None:
     model = load(save(nested_loops(depth=4, rounds=12)))
     reader = Reader(tool="Chipper")
     for candidate in candidates(model, preflight(model, reader), reader):

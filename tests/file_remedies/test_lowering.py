@@ -1,8 +1,10 @@
 """Lower operator sets: nodes in older forms compute the same, and what cannot be said there is refused."""
 
 from collections import Counter
+from collections.abc import Callable
 from math import inf
 from pathlib import Path
+from typing import Any
 from zlib import crc32
 
 import numpy as np
@@ -12,12 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 from onnx.backend.test.case.node import collect_testcases
+from onnx.backend.test.case.test_case import TestCase
 
 from onnxbisect.file_remedies import Candidate, File, repaired
 from onnxbisect.model.session import Clock, Session
 from onnxbisect.preflight import Reader
 from onnxbisect.rewrites import Exactness
+from support.file_remedies import Repair, Same, Save
 
+#: What `data.draw` is.
+Draw = Callable[[st.SearchStrategy[Any]], Any]
 VERSIONS = (11, 12, 13, 15, 17, 19, 21, 26)
 #: The newest that onnxruntime runs.
 RUNNABLE = 26
@@ -35,9 +41,11 @@ def outputs(proto: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> list[np.nda
     return Session(proto, Path()).run([value.name for value in proto.graph.output], feeds, Clock(inf))
 
 
-def with_stored_settings(case) -> tuple[onnx.ModelProto, dict[str, np.ndarray]] | None:
+def with_stored_settings(case: TestCase) -> tuple[onnx.ModelProto, dict[str, np.ndarray]] | None:
     """A node test of ONNX, its small inputs stored as exporters do; None where an input is no tensor."""
     proto = onnx.ModelProto()
+    assert case.model is not None
+    assert case.data_sets is not None
     proto.CopyFrom(case.model)
     proto.ir_version = min(proto.ir_version, 13)
     feeds = {}
@@ -58,6 +66,8 @@ def test_the_node_tests_of_onnx_compute_the_same_in_an_older_operator_set() -> N
     seen: Counter[str] = Counter()
     wrong = []
     for case in collect_testcases(None):
+        assert case.model is not None
+        assert case.data_sets is not None
         imports = case.model.opset_import
         versions = [to for to in VERSIONS if to < imports[0].version]
         stored = with_stored_settings(case)
@@ -91,7 +101,7 @@ def test_the_node_tests_of_onnx_compute_the_same_in_an_older_operator_set() -> N
     assert seen["not run"] < 100
 
 
-def agree(one: object, other: object, exact: bool) -> bool:
+def agree(one: Any, other: Any, exact: bool) -> bool:
     if not isinstance(one, np.ndarray) or one.dtype.kind not in "fc":
         return str(one) == str(other)
     tolerance = 0.0 if exact else 1e-3 if one.dtype == np.float16 else 1e-5
@@ -99,7 +109,7 @@ def agree(one: object, other: object, exact: bool) -> bool:
 
 
 def node(
-    op: str, x: np.ndarray, *stored: np.ndarray, outputs: int = 1, opset: int = 21, **attributes
+    op: str, x: np.ndarray, *stored: np.ndarray | None, outputs: int = 1, opset: int = 21, **attributes: Any
 ) -> onnx.ModelProto:
     names = [f"c{slot}" if array is not None else "" for slot, array in enumerate(stored)]
     graph = helper.make_graph(
@@ -126,17 +136,17 @@ DIMS = st.lists(st.integers(1, 4), min_size=1, max_size=4)
 TO = st.sampled_from([11, 12, 13, 15, 17, 18])
 
 
-def drawn(draw: st.DrawFn) -> np.ndarray:
-    return np.random.default_rng(draw(st.integers(0, 1000))).normal(size=draw(DIMS)).astype(np.float32)
+def drawn(draw: Draw) -> np.ndarray:
+    return np.asarray(np.random.default_rng(draw(st.integers(0, 1000))).normal(size=draw(DIMS)), np.float32)
 
 
-def some_axes(draw: st.DrawFn, rank: int) -> list[int]:
+def some_axes(draw: Draw, rank: int) -> list[int]:
     axes = draw(st.lists(st.integers(0, rank - 1), unique=True, max_size=rank))
     return [axis - rank if draw(st.booleans()) else axis for axis in axes]
 
 
 @given(st.data())
-def test_reductions(data) -> None:
+def test_reductions(data: st.DataObject) -> None:
     x = drawn(data.draw)
     op = data.draw(st.sampled_from(["ReduceSum", "ReduceMean", "ReduceMax", "ReduceL2", "ReduceProd"]))
     axes = some_axes(data.draw, x.ndim) if data.draw(st.booleans()) else None
@@ -149,7 +159,7 @@ def test_reductions(data) -> None:
 
 
 @given(st.data())
-def test_pads_of_some_axes(data) -> None:
+def test_pads_of_some_axes(data: st.DataObject) -> None:
     x = drawn(data.draw)
     axes = some_axes(data.draw, x.ndim)
     pads = np.array(data.draw(st.lists(st.integers(0, 2), min_size=2 * len(axes), max_size=2 * len(axes))), np.int64)
@@ -159,7 +169,7 @@ def test_pads_of_some_axes(data) -> None:
 
 
 @given(st.data())
-def test_splits(data) -> None:
+def test_splits(data: st.DataObject) -> None:
     x = drawn(data.draw)
     axis = data.draw(st.integers(-x.ndim, x.ndim - 1))
     parts = data.draw(st.integers(1, x.shape[axis]))
@@ -175,7 +185,7 @@ def test_splits(data) -> None:
 
 
 @given(st.data())
-def test_softmax_along_any_axis(data) -> None:
+def test_softmax_along_any_axis(data: st.DataObject) -> None:
     x = drawn(data.draw)
     op = data.draw(st.sampled_from(["Softmax", "LogSoftmax", "Hardmax"]))
     axis = {"axis": data.draw(st.integers(-x.ndim, x.ndim - 1))} if data.draw(st.booleans()) else {}
@@ -183,18 +193,21 @@ def test_softmax_along_any_axis(data) -> None:
 
 
 @given(st.data())
-def test_parts_of_a_shape(data) -> None:
+def test_parts_of_a_shape(data: st.DataObject) -> None:
     x = drawn(data.draw)
     ends = {name: data.draw(st.integers(-5, 5)) for name in ("start", "end") if data.draw(st.booleans())}
     check(node("Shape", x, **ends), x, data.draw(TO))
 
 
 @given(st.data())
-def test_resizes(data) -> None:
+def test_resizes(data: st.DataObject) -> None:
     x = np.random.default_rng(0).normal(size=(1, 2, 3, 4)).astype(np.float32)
     axes = data.draw(st.sampled_from([[2, 3], [-1], [3, 2], None]))
     count = 4 if axes is None else len(axes)
-    mode = {"mode": data.draw(st.sampled_from(["nearest", "linear"])), **({} if axes is None else {"axes": axes})}
+    mode: dict[str, Any] = {
+        "mode": data.draw(st.sampled_from(["nearest", "linear"])),
+        **({} if axes is None else {"axes": axes}),
+    }
     if axes is None:
         factors = [1, 1, *data.draw(st.lists(st.integers(1, 3), min_size=2, max_size=2))]
     else:
@@ -208,7 +221,7 @@ def test_resizes(data) -> None:
     check(proto, x, data.draw(TO))
 
 
-def test_nodes_that_mean_the_same_are_the_same_bytes(save, repair, same) -> None:
+def test_nodes_that_mean_the_same_are_the_same_bytes(save: Save, repair: Repair, same: Same) -> None:
     path = save(
         "g (float[2,4] x) => (float[2] y) <int64[1] axes = {1}> "
         "{ [one] a = Relu(x)  [two] m = ReduceMean <keepdims = 0> (a, axes)  [three] y = Sin(m) }",
@@ -229,7 +242,7 @@ def test_nodes_that_mean_the_same_are_the_same_bytes(save, repair, same) -> None
     same(path, candidate.proto)
 
 
-def test_newer_operators_are_written_by_their_parts(save, repair, same) -> None:
+def test_newer_operators_are_written_by_their_parts(save: Save, repair: Repair, same: Same) -> None:
     path = save(
         "g (float[2,4] x, float[4] w) => (float[2,4] y) "
         "{ a = LayerNormalization(x, w)  b = Gelu(a)  y = HardSwish(b) }",
@@ -244,7 +257,7 @@ def test_newer_operators_are_written_by_their_parts(save, repair, same) -> None:
     same(path, candidate.proto, tolerance=1e-5, edges=False)
 
 
-def test_bodies_and_functions_are_lowered_too(save, repair, same) -> None:
+def test_bodies_and_functions_are_lowered_too(save: Save, repair: Repair, same: Same) -> None:
     path = save(
         """g (float[2,4] x, bool c) => (float[2] y) <int64[1] axes = {1}> {
             a = If (c) <
@@ -272,7 +285,9 @@ def test_bodies_and_functions_are_lowered_too(save, repair, same) -> None:
         ("p = Constant <value = int64[4] {0, 1, 0, 1}> ()  y = Pad <mode = 'wrap'> (x, p)", "mode=wrap"),
     ],
 )
-def test_what_older_operator_sets_cannot_say_is_refused_with_the_reason(body, reason, save, repair) -> None:
+def test_what_older_operator_sets_cannot_say_is_refused_with_the_reason(
+    body: str, reason: str, save: Save, repair: Repair
+) -> None:
     dtype = "int32" if "Bitwise" in body else "float"
     text = f"g ({dtype}[2,3] x) => ({dtype}[a,b] y) {{ {body} }}".replace("'wrap'", '"wrap"')
     candidate = repair(save(text, opset=19), "lower-opset")
@@ -280,12 +295,12 @@ def test_what_older_operator_sets_cannot_say_is_refused_with_the_reason(body, re
     assert reason in candidate.declined[0].reason
 
 
-def test_computed_axes_are_refused(save, repair) -> None:
+def test_computed_axes_are_refused(save: Save, repair: Repair) -> None:
     path = save("g (float[2,3] x, int64[1] a) => (float[m,n] y) { y = ReduceMean(x, a) }", opset=18)
     assert "not a constant" in repair(path, "lower-opset").declined[0].reason
 
 
-def test_nodes_that_share_a_name_bring_in_tensors_of_different_ones(save, repair, same) -> None:
+def test_nodes_that_share_a_name_bring_in_tensors_of_different_ones(save: Save, repair: Repair, same: Same) -> None:
     path = save(
         "g (float[2,3] x) => (float[2,3] y, int64[n] s, int64[m] t) "
         "{ [n] s = Shape <start = 1> (x)  [n] t = Shape <end = 1> (x)  [m] a = Gelu(x)  [m] y = Gelu(a) }",
@@ -298,7 +313,7 @@ def test_nodes_that_share_a_name_bring_in_tensors_of_different_ones(save, repair
     same(path, candidate.proto, tolerance=1e-6, edges=False)
 
 
-def test_parts_in_a_branch_know_what_the_branch_stores(save, repair, same) -> None:
+def test_parts_in_a_branch_know_what_the_branch_stores(save: Save, repair: Repair, same: Same) -> None:
     path = save(
         """g (float[2,4] x, bool c) => (float[2,4] y) <float[4] w = {1, 2, 3, 4}> {
             y = If (c) <

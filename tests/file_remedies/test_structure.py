@@ -5,6 +5,8 @@ from pathlib import Path
 import onnx
 import pytest
 
+from support.file_remedies import Repair, Same, Save
+
 MODELS = Path(__file__).parents[1] / "models"
 
 NESTED = """g (float[3] x, bool c) => (float[3] y, float[3] z) {
@@ -21,7 +23,7 @@ Act <alpha : float = 0.25> (a) => (b) { [leaky] b = LeakyRelu <alpha : float = @
 """
 
 
-def test_nested_calls_attributes_and_branches(save, repair, same) -> None:
+def test_nested_calls_attributes_and_branches(save: Save, repair: Repair, same: Same) -> None:
     path = save(NESTED, domains=', "my" : 1')
     candidate = repair(path, "inline-functions")
 
@@ -37,7 +39,7 @@ def test_nested_calls_attributes_and_branches(save, repair, same) -> None:
     same(path, candidate.proto)
 
 
-def test_functions_of_an_exporter(repair, same) -> None:
+def test_functions_of_an_exporter(repair: Repair, same: Same) -> None:
     path = MODELS / "local_functions.onnx"
     before = onnx.load(path)
     candidate = repair(path, "inline-functions")
@@ -52,7 +54,7 @@ def test_functions_of_an_exporter(repair, same) -> None:
     same(path, candidate.proto)
 
 
-def test_metadata_of_the_call_and_of_the_function_are_kept(save, repair) -> None:
+def test_metadata_of_the_call_and_of_the_function_are_kept(save: Save, repair: Repair) -> None:
     path = save(NESTED, domains=', "my" : 1', ir_version=10)
     proto = onnx.load(path)
     proto.graph.node[0].metadata_props.add(key="namespace", value="net: outer")
@@ -63,7 +65,7 @@ def test_metadata_of_the_call_and_of_the_function_are_kept(save, repair) -> None
     assert kept == {"stack": "line 7", "namespace": "net: outer"}
 
 
-def test_overloads_in_branches(repair, same) -> None:
+def test_overloads_in_branches(repair: Repair, same: Same) -> None:
     path = MODELS / "overload_in_branch.onnx"
     candidate = repair(path, "inline-functions")
     ops = [
@@ -76,7 +78,7 @@ def test_overloads_in_branches(repair, same) -> None:
     same(path, candidate.proto)
 
 
-def test_a_function_of_another_operator_set_is_refused(save, repair) -> None:
+def test_a_function_of_another_operator_set_is_refused(save: Save, repair: Repair) -> None:
     path = save(
         """g (float[3] x) => (float[3] y) { y = my.Act(x) }
         <domain: "my", opset_import: ["" : 13]> Act (a) => (b) { b = Tanh(a) }""",
@@ -85,7 +87,7 @@ def test_a_function_of_another_operator_set_is_refused(save, repair) -> None:
     assert "written for operator set 13" in repair(path, "inline-functions").declined[0].reason
 
 
-def test_the_branch_that_is_taken_takes_the_place_of_an_if_in_an_if(save, repair, same) -> None:
+def test_the_branch_that_is_taken_takes_the_place_of_an_if_in_an_if(save: Save, repair: Repair, same: Same) -> None:
     path = save(
         """g (float[2,3] x) => (float[2,3] y) <int64 two = {2}, int64 zero = {0}> {
             s = Shape(x)  d = Gather(s, zero)  c = Equal(d, two)
@@ -117,7 +119,7 @@ LOOP = """g (float[2] x) => (float[2] y, float[a,b] all) <int64 n = {3}, bool go
 GOES_ON = LOOP.replace("CONDITION", "out = Identity(cond)")
 
 
-def test_a_loop_is_written_out(save, repair, same) -> None:
+def test_a_loop_is_written_out(save: Save, repair: Repair, same: Same) -> None:
     path = save(GOES_ON)
     candidate = repair(path, "resolve-control-flow")
     assert candidate.sentence == "1 Loop written out"
@@ -134,13 +136,13 @@ def test_a_loop_is_written_out(save, repair, same) -> None:
         (GOES_ON.replace("n = {3}", "n = {0}"), "no round"),
     ],
 )
-def test_loops_that_stay(text, reason, save, repair) -> None:
+def test_loops_that_stay(text: str, reason: str, save: Save, repair: Repair) -> None:
     candidate = repair(save(text), "resolve-control-flow")
     assert not candidate.applied
     assert reason in candidate.declined[0].reason
 
 
-def test_loop_and_scan_of_a_file_with_captures(repair, same) -> None:
+def test_loop_and_scan_of_a_file_with_captures(repair: Repair, same: Same) -> None:
     path = MODELS / "control_captures.onnx"
     candidate = repair(path, "resolve-control-flow")
     assert {node.op_type for node in candidate.proto.graph.node}.isdisjoint(("Loop", "Scan"))
