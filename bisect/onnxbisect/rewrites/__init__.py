@@ -1,6 +1,6 @@
 """Rewrite rules: an op that a compiler refuses, replaced by others with a stated exactness."""
 
-from onnxbisect.rewrites.apply import apply
+from onnxbisect.rewrites.apply import apply, names_in, replaced, unused_prefix
 from onnxbisect.rewrites.candidates import Refusal, candidates, judged
 from onnxbisect.rewrites.exactness import Bound, Domain, Exactness
 from onnxbisect.rewrites.facts import Facts
@@ -27,6 +27,9 @@ __all__ = [
     "candidates",
     "installed",
     "judged",
+    "names_in",
+    "replaced",
     "rewrite",
     "rule",
+    "unused_prefix",
 ]

@@ -31,25 +31,33 @@ def apply(model: onnx.ModelProto | Path, changes: Mapping[str, Rule], facts: Fac
         facts = facts or Facts.of(load(model))
         model = onnx.load(model, load_external_data=False)
     facts = facts or Facts.inferred(model)
-    result = onnx.ModelProto()
-    result.CopyFrom(model)
     places = _indices(model)
-    for name in changes:
-        if name not in places:
-            raise ModelError(f"The model has no node {quoted(name)}.")
     replacements = {}
-    taken = _taken(model)
+    taken = names_in(model)
     for name, rule in changes.items():
-        prefix = _prefix(name, rule, taken)
         node = onnx.NodeProto()
-        node.CopyFrom(model.graph.node[places[name]])
+        node.CopyFrom(model.graph.node[_place(places, name)])
         node.name = name
         try:
-            replacements[places[name]] = rewrite(rule, node, facts, prefix=prefix).replacement
+            replacements[name] = rewrite(rule, node, facts, prefix=unused_prefix(name, rule, taken)).replacement
         except NotApplicable as reason:
             raise ModelError(f"The rule {rule.id} does not apply to node {quoted(name)}: {reason}.") from None
-    _splice(result, replacements)
+    return replaced(model, replacements)
+
+
+def replaced(model: onnx.ModelProto, replacements: Mapping[str, Replacement]) -> onnx.ModelProto:
+    """A copy of the model with each named node replaced; the rest is as `apply` leaves it."""
+    places = _indices(model)
+    result = onnx.ModelProto()
+    result.CopyFrom(model)
+    _splice(result, {_place(places, name): replacement for name, replacement in replacements.items()})
     return result
+
+
+def _place(places: Mapping[str, int], name: str) -> int:
+    if name not in places:
+        raise ModelError(f"The model has no node {quoted(name)}.")
+    return places[name]
 
 
 def _indices(model: onnx.ModelProto) -> dict[str, int]:
@@ -59,7 +67,7 @@ def _indices(model: onnx.ModelProto) -> dict[str, int]:
     return {node.name: index for index, node in enumerate(nodes)}
 
 
-def _taken(model: onnx.ModelProto) -> set[str]:
+def names_in(model: onnx.ModelProto) -> set[str]:
     """Every name in the graph and its bodies, of nodes and of tensors."""
     graph = model.graph
     names = {value.name for value in [*graph.input, *graph.output]} | {tensor.name for tensor in graph.initializer}
@@ -69,7 +77,7 @@ def _taken(model: onnx.ModelProto) -> set[str]:
     return names
 
 
-def _prefix(name: str, rule: Rule, taken: set[str]) -> str:
+def unused_prefix(name: str, rule: Rule, taken: set[str]) -> str:
     """A beginning that no name has yet."""
     prefix, count = f"{name}/{rule.id}/", 1
     while any(other.startswith(prefix) for other in taken):

@@ -1,6 +1,7 @@
 """What is known of a model's tensors: types, and the values of those that no input changes."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from copy import copy
 from functools import cached_property
 from math import prod
 from pathlib import Path
@@ -51,6 +52,13 @@ class Facts:
         graph = onnx.shape_inference.infer_shapes(proto, data_prop=True).graph
         types = {value.name: value.type for value in [*graph.value_info, *graph.input, *graph.output]}
         return cls(proto, types, known, folder)
+
+    def extended(self, types: Mapping[str, onnx.TypeProto], stored: Iterable[onnx.TensorProto]) -> "Facts":
+        """The same with tensors that a replacement brings along."""
+        result = copy(self)
+        result._types = {**self._types, **types}
+        result._stored = {**self._stored, **{tensor.name: tensor for tensor in stored}}
+        return result
 
     def type(self, tensor: str) -> onnx.TypeProto | None:
         """The tensor's type; None where nothing is known of it."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 
 import numpy as np
@@ -35,6 +36,18 @@ class Rewrite:
 
     def variants(self) -> tuple[Hashable, ...]:
         """The support question of each new node, as `Variants` counts them in a model: equal ones are equal there."""
+        return tuple(self._told.variant(node) for node in self.replacement.nodes)
+
+    def solos(self) -> tuple[Hashable, ...]:
+        """The same with shapes: rewrites that agree in both ask the same of a compiler."""
+        return tuple(self._told.solo(node) for node in self.replacement.nodes)
+
+    def inside(self) -> Facts:
+        """What is known inside of the replacement, for rules that look at its nodes."""
+        return self._facts.extended(self.types, self.replacement.initializers)
+
+    @cached_property
+    def _told(self) -> Variants:
         facts, proto = self._facts, onnx.ModelProto()
         proto.opset_import.extend(_imports(facts, self.replacement))
         proto.graph.initializer.extend(self.replacement.initializers)
@@ -48,8 +61,7 @@ class Rewrite:
                 proto.graph.sparse_initializer.append(held)
             elif (array := facts.value(name)) is not None:
                 known[name] = array
-        told = Variants(proto, self.types, known, facts.folder)
-        return tuple(told.variant(node) for node in self.replacement.nodes)
+        return Variants(proto, self.types, known, facts.folder)
 
 
 def rewrite(rule: Rule, node: onnx.NodeProto, facts: Facts, *, prefix: str | None = None) -> Rewrite:

@@ -1,0 +1,29 @@
+"""Remedies: from the culprits of a model to a repaired one that is proven to compute the same and to compile."""
+
+from onnxbisect.remedies.advise import Advice, Place, advise
+from onnxbisect.remedies.candidate import Candidate, Finder
+from onnxbisect.remedies.found import Found
+from onnxbisect.remedies.known import Known
+from onnxbisect.remedies.proving import PlaceProof, Proof, Prover
+from onnxbisect.remedies.repair import Advisor, Compiler, FileRemedy, Left, Repair, Struck, repair, try_files
+
+__all__ = [
+    "Advice",
+    "Advisor",
+    "Candidate",
+    "Compiler",
+    "FileRemedy",
+    "Finder",
+    "Found",
+    "Known",
+    "Left",
+    "Place",
+    "PlaceProof",
+    "Proof",
+    "Prover",
+    "Repair",
+    "Struck",
+    "advise",
+    "repair",
+    "try_files",
+]

@@ -1,0 +1,61 @@
+"""Which candidate to take at which place, and what to ask a compiler before: a pure function."""
+
+from collections.abc import Callable, Hashable, Mapping, Sequence, Set
+from dataclasses import dataclass
+
+from onnxbisect.remedies.candidate import Candidate
+from onnxbisect.remedies.known import Known
+
+
+@dataclass(frozen=True)
+class Place:
+    """One occurrence of a culprit: it is gone where any of these nodes is replaced."""
+
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Advice:
+    """One candidate for each place that has one, in the order of places; `left` are the others.
+
+    `questions` are chosen candidates that hold an op which was never seen to pass: what they are made of should be
+    asked first, which is small and quick. Of those that ask the same there is one.
+    """
+
+    chosen: tuple[Candidate, ...]
+    questions: tuple[Candidate, ...]
+    left: tuple[Place, ...]
+
+
+def advise(
+    places: Sequence[Place],
+    candidates: Callable[[str], Sequence[Candidate]],
+    known: Known,
+    *,
+    struck: Set[tuple[str, str]] = frozenset(),
+    asked: Mapping[Hashable, bool] | None = None,
+) -> Advice:
+    """`candidates` are those of a node, `struck` the keys of candidates that are out of the question, and `asked` what
+    came of the questions before: whether the compiler took what such a candidate puts there.
+    """
+    asked = asked or {}
+    chosen: dict[str, Candidate] = {}
+    questions: dict[Hashable, Candidate] = {}
+    left = []
+    for place in places:
+        if any(node in chosen for node in place.nodes):
+            continue
+        open_ = [
+            candidate
+            for node in place.nodes
+            for candidate in candidates(node)
+            if candidate.key not in struck and asked.get(candidate.question, True)
+        ]
+        if not open_:
+            left.append(place)
+            continue
+        best = min(open_, key=lambda candidate: candidate.order(known))
+        chosen[best.node] = best
+        if best.question not in asked and best.unknown(known):
+            questions.setdefault(best.question, best)
+    return Advice(chosen=tuple(chosen.values()), questions=tuple(questions.values()), left=tuple(left))

@@ -1,0 +1,269 @@
+"""Proof of a repair: original and repaired model on the same inputs, at each place and at the model's outputs.
+
+At a place both the original node and what replaces it get the original's tensors, so what is measured there is the
+difference that this replacement makes, and not what others made before it.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from onnxbisect.cut.rename import rename_tensors
+from onnxbisect.errors import ModelError
+from onnxbisect.model.compute import Sample
+from onnxbisect.model.scopes import bodies
+from onnxbisect.model.session import Clock, Session
+from onnxbisect.model.wording import brief
+from onnxbisect.proof import Difference, Tolerance, difference
+from onnxbisect.remedies.candidate import Candidate
+from onnxbisect.rewrites import Exactness, Facts, replaced
+
+_AFTER = "/onnxbisect-replaced"
+_EXACT = Tolerance(absolute=0, relative=0)
+_OF_OUTPUT = "the output"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlaceProof:
+    """What one replacement changed at its outputs, and how much it may; `problem` says what is too much."""
+
+    candidate: Candidate
+    differences: tuple[Difference, ...]
+    allowed: Tolerance
+    problem: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proof:
+    """What a repair changed in `samples` samples. `problem` says why the whole is not proven, where no single place
+    is to blame.
+    """
+
+    places: tuple[PlaceProof, ...] = ()
+    outputs: tuple[Difference, ...] = ()
+    allowed: Tolerance = field(default_factory=Tolerance)
+    samples: int = 0
+    problem: str = ""
+
+    @property
+    def failed(self) -> tuple[PlaceProof, ...]:
+        """The places whose replacement does not keep its promise."""
+        return tuple(place for place in self.places if place.problem)
+
+    @property
+    def holds(self) -> bool:
+        """Whether each place keeps its promise and the model's outputs agree."""
+        return not self.failed and not self.problem and all(it.agrees for it in self.outputs)
+
+
+class Prover:
+    """Runs one original beside repaired ones, in onnxruntime without optimisation, on the same samples.
+
+    `original` is the model as its file has it, external data below `folder`. `tolerance` is for the model's outputs.
+    Raises ModelError where onnxruntime does not run the original.
+    """
+
+    def __init__(
+        self,
+        original: onnx.ModelProto,
+        facts: Facts,
+        samples: Sequence[Sample],
+        *,
+        folder: Path,
+        tolerance: Tolerance | None = None,
+    ) -> None:
+        self._original, self._facts, self._samples, self._folder = original, facts, samples, folder
+        self._tolerance = tolerance or Tolerance()
+        self._outputs = [value.name for value in original.graph.output]
+        session = _session(original, folder, "the model")
+        self._before = [dict(zip(self._outputs, _run(session, self._outputs, it), strict=True)) for it in samples]
+
+    def prove(self, chosen: Sequence[Candidate]) -> Proof:
+        """All replacements together."""
+        try:
+            places = self._places(chosen)
+            outputs = self._whole(chosen) if not any(place.problem for place in places) else ()
+        except ModelError as error:
+            return Proof(samples=len(self._samples), allowed=self._tolerance, problem=str(error))
+        return Proof(places=places, outputs=outputs, allowed=self._tolerance, samples=len(self._samples))
+
+    def to_blame(self, chosen: Sequence[Candidate]) -> tuple[Candidate, ...]:
+        """The replacements after which the model's outputs do not agree, though each place keeps its promise: those by
+        one rule are tried without the others. Where none is to blame without the others, all that are not exact are,
+        and where all are exact, all.
+        """
+        groups: dict[str, list[Candidate]] = {}
+        for candidate in chosen:
+            groups.setdefault(candidate.name, []).append(candidate)
+        guilty = [it for group in groups.values() if len(groups) > 1 and self._differs(group) for it in group]
+        inexact = [it for it in chosen if it.exactness is not Exactness.EXACT]
+        return tuple(guilty or inexact or chosen)
+
+    def _differs(self, chosen: Sequence[Candidate]) -> bool:
+        try:
+            return not all(it.agrees for it in self._whole(chosen))
+        except ModelError:
+            return True
+
+    def compared(self, repaired: onnx.ModelProto) -> Proof:
+        """A model that was changed in another way than by replacing nodes."""
+        try:
+            outputs = self._against(repaired)
+        except ModelError as error:
+            return Proof(samples=len(self._samples), allowed=self._tolerance, problem=str(error))
+        return Proof(outputs=outputs, allowed=self._tolerance, samples=len(self._samples))
+
+    def _whole(self, chosen: Sequence[Candidate]) -> tuple[Difference, ...]:
+        return self._against(replaced(self._original, {it.node: it.replacement for it in chosen}))
+
+    def _against(self, repaired: onnx.ModelProto) -> tuple[Difference, ...]:
+        session = _session(repaired, self._folder, "the repaired model")
+        worst: dict[str, Difference] = {}
+        for sample, before in zip(self._samples, self._before, strict=True):
+            after = _run(session, self._outputs, sample)
+            for name, new in zip(self._outputs, after, strict=True):
+                tolerance = _at_least(self._tolerance, before[name].dtype)
+                _take(worst, difference(name, before[name], new, tolerance))
+        return tuple(worst.values())
+
+    def _places(self, chosen: Sequence[Candidate]) -> tuple[PlaceProof, ...]:
+        model, pairs = _beside(self._original, chosen)
+        needed = {name for it in chosen for check in it.checks for name in check.inputs}
+        wanted = [name for it in chosen for pair in pairs[it.node] for name in pair]
+        wanted += sorted(self._computed(model, needed).difference(wanted))
+        _add_outputs(model, wanted, self._facts)
+        session = _session(model, self._folder, "the repaired model")
+        worst: dict[str, Difference] = {}
+        allowed: dict[str, Tolerance] = {}
+        problems: dict[str, str] = {}
+        for sample in self._samples:
+            values = dict(zip(wanted, _run(session, wanted, sample), strict=True))
+            for candidate in chosen:
+                for old, new in pairs[candidate.node]:
+                    tolerance = promised(candidate, values[old].dtype)
+                    allowed[candidate.node] = tolerance
+                    _take(worst, difference(old, values[old], values[new], tolerance))
+                for problem in self._outside(candidate, {**sample, **values}):
+                    problems[candidate.node] = problem
+        return tuple(self._place(it, pairs[it.node], worst, allowed[it.node], problems) for it in chosen)
+
+    def _place(
+        self,
+        candidate: Candidate,
+        pairs: Sequence[tuple[str, str]],
+        worst: Mapping[str, Difference],
+        allowed: Tolerance,
+        problems: Mapping[str, str],
+    ) -> PlaceProof:
+        differences = tuple(worst[old] for old, _ in pairs)
+        problem = problems.get(candidate.node, "") or next((_too_far(it) for it in differences if not it.agrees), "")
+        return PlaceProof(candidate=candidate, differences=differences, allowed=allowed, problem=problem)
+
+    def _computed(self, model: onnx.ModelProto, names: Iterable[str]) -> set[str]:
+        made = {name for node in model.graph.node for name in node.output}
+        return {name for name in names if name in made}
+
+    def _outside(self, candidate: Candidate, values: Mapping[str, np.ndarray]) -> Iterator[str]:
+        """What is wrong with the values that a rule's domain is about."""
+        for check in candidate.checks:
+            inputs = [values[name] if name in values else self._facts.value(name) for name in check.inputs]
+            if not check.domain.holds(inputs):
+                yield f"values outside of the domain of {check.rule.id} ({check.domain.text}) occur"
+
+
+def promised(candidate: Candidate, dtype: np.dtype) -> Tolerance:
+    """How far the outputs of a replacement may be apart from the original's.
+
+    A bound that is a share of the output is taken as it is. Others are shares of what is not computed here, and a
+    bound for several rules in a row is none of theirs: then it is the default tolerance.
+    """
+    if candidate.exactness is Exactness.EXACT:
+        return _EXACT
+    bound = candidate.rules[0].bound
+    if len(candidate.rules) == 1 and (bound.of == _OF_OUTPUT or not bound.epsilons):
+        share = bound.epsilons * float(np.finfo(dtype).eps) if dtype.kind == "f" else 0.0
+        return Tolerance(absolute=bound.absolute, relative=share)
+    return _at_least(Tolerance(), dtype)
+
+
+def _at_least(tolerance: Tolerance, dtype: np.dtype) -> Tolerance:
+    """Not less than what the element type can tell apart."""
+    if dtype.kind != "f":
+        return tolerance
+    return Tolerance(absolute=tolerance.absolute, relative=max(tolerance.relative, 4 * float(np.finfo(dtype).eps)))
+
+
+def _too_far(found: Difference) -> str:
+    if found.form:
+        return f"{found.output}: {found.form}"
+    if found.unlike:
+        return f"{found.unlike} of {found.elements} elements are NaN, infinite or another value on one side only"
+    return f"it differs by {found.absolute:.3g}, in {found.beyond} of {found.elements} elements by more than it may"
+
+
+def _take(worst: dict[str, Difference], found: Difference) -> None:
+    name = found.output
+    worst[name] = worst[name].worst(found) if name in worst else found
+
+
+def _beside(
+    original: onnx.ModelProto, chosen: Sequence[Candidate]
+) -> tuple[onnx.ModelProto, dict[str, list[tuple[str, str]]]]:
+    """The original with all replacements added to it, their outputs under other names; and both names of each."""
+    model = onnx.ModelProto()
+    model.CopyFrom(original)
+    del model.graph.output[:]
+    imported = {entry.domain for entry in model.opset_import}
+    pairs: dict[str, list[tuple[str, str]]] = {}
+    for candidate in chosen:
+        made = {name for node in candidate.replacement.nodes for name in node.output if name}
+        made |= {tensor.name for tensor in candidate.replacement.initializers}
+        shared = [name for name in candidate.outputs if name in made]
+        renamed = {name: name + _AFTER for name in shared}
+        for node in candidate.replacement.nodes:
+            model.graph.node.append(node)
+            new = model.graph.node[-1]
+            new.input[:] = [renamed.get(name, name) for name in new.input]
+            new.output[:] = [renamed.get(name, name) for name in new.output]
+            for body in bodies(new):
+                rename_tensors(body, renamed)
+        for tensor in candidate.replacement.initializers:
+            model.graph.initializer.append(tensor)
+            name = model.graph.initializer[-1].name
+            model.graph.initializer[-1].name = renamed.get(name, name)
+        for domain, version in candidate.replacement.opsets.items():
+            if domain not in imported:
+                imported.add(domain)
+                model.opset_import.append(helper.make_opsetid(domain, version))
+        pairs[candidate.node] = [(name, renamed[name]) for name in shared]
+    return model, pairs
+
+
+def _add_outputs(model: onnx.ModelProto, names: Iterable[str], facts: Facts) -> None:
+    for name in dict.fromkeys(names):
+        dtype = facts.dtype(name.removesuffix(_AFTER))
+        if dtype is None:
+            model.graph.output.append(helper.make_empty_tensor_value_info(name))
+        else:
+            model.graph.output.append(helper.make_tensor_value_info(name, dtype, None))
+
+
+def _session(model: onnx.ModelProto, folder: Path, what: str) -> Session:
+    try:
+        return Session(model, folder)
+    except Exception as error:  # onnxruntime's exceptions share no base class but this
+        raise ModelError(f"onnxruntime does not load {what}, so nothing can be proven: {brief(str(error))}.") from error
+
+
+def _run(session: Session, names: Sequence[str], sample: Sample) -> list[np.ndarray]:
+    try:
+        return [np.asarray(array) for array in session.run(names, sample, Clock(inf))]
+    except Exception as error:  # as above
+        raise ModelError(
+            f"onnxruntime does not run the model, so nothing can be proven: {brief(str(error))}."
+        ) from error

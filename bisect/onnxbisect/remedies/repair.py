@@ -1,0 +1,337 @@
+"""From a model with culprits to one that compiles, or to what is left: diagnose, choose, prove, compile, repeat.
+
+Compiling and proving are given. Every turn strikes a candidate or adds a place, of which there are finitely many, so
+it ends. All that is decided here follows from the answers, so a repair that is begun again with the same answers on
+record comes to the same.
+"""
+
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import onnx
+
+from onnxbisect.diagnosis import CulpritKind
+from onnxbisect.model.model import Model
+from onnxbisect.remedies.advise import Advice, Place, advise
+from onnxbisect.remedies.candidate import Candidate, Finder, allowed
+from onnxbisect.remedies.found import Found, Named
+from onnxbisect.remedies.known import Known
+from onnxbisect.remedies.proving import PlaceProof, Proof
+from onnxbisect.rewrites import Exactness, Facts, Refusal, Rule, names_in, replaced
+
+
+class Compiler(Protocol):
+    """Answers about models, and keeps what it was asked."""
+
+    def diagnose(self, model: onnx.ModelProto) -> Found:
+        """Which parts of the model fail."""
+
+    def whole(self, model: onnx.ModelProto) -> Found:
+        """Whether the model passes as a whole, and nothing more: one call."""
+
+    def ask(self, model: onnx.ModelProto, nodes: Collection[str]) -> Found:
+        """The same of these nodes of a model, cut out; the names in the answer are those of `model`."""
+
+
+class Prover(Protocol):
+    """Says whether replacements leave the numbers alone (`proving.Prover`)."""
+
+    def prove(self, chosen: Sequence[Candidate]) -> Proof:
+        """All replacements together."""
+
+    def to_blame(self, chosen: Sequence[Candidate]) -> tuple[Candidate, ...]:
+        """Those after which the model's outputs do not agree."""
+
+    def compared(self, repaired: onnx.ModelProto) -> Proof:
+        """A model that was changed in another way than by replacing nodes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileRemedy:
+    """A change of the whole file, such as a lower IR version, with a sentence that says which."""
+
+    id: str
+    sentence: str
+    exactness: Exactness
+    model: onnx.ModelProto
+
+
+@dataclass(frozen=True, kw_only=True)
+class Struck:
+    """A candidate that was given up, and why."""
+
+    candidate: Candidate
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Left:
+    """A place that no candidate repairs. `reasons` are sentences about the rules that were thought of."""
+
+    place: Place
+    ops: tuple[str, ...]
+    kind: CulpritKind
+    message: str
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Repair:
+    """What a repair came to. `before` is the diagnosis of the model as it was, `after` that of the repaired one.
+
+    `model` is None where nothing was changed. `places` are the replacements in it, each with what was measured.
+    `stopped` says that the user, or the budget, ended it before its time.
+    """
+
+    before: Found
+    after: Found
+    model: onnx.ModelProto | None = None
+    file_remedy: FileRemedy | None = None
+    proof: Proof | None = None
+    struck: tuple[Struck, ...] = ()
+    left: tuple[Left, ...] = ()
+    stopped: bool = False
+
+    @property
+    def compiles(self) -> bool:
+        """Whether the model, repaired where it had to be, passed as a whole."""
+        return self.after.compiles
+
+    @property
+    def places(self) -> tuple[PlaceProof, ...]:
+        """Each replacement in the repaired model, with what was measured."""
+        return () if self.proof is None else self.proof.places
+
+
+def try_files(
+    before: Found,
+    remedies: Sequence[FileRemedy],
+    compiler: Compiler,
+    prover: Prover,
+    tell: Callable[[str], None] = lambda sentence: None,
+) -> Repair | None:
+    """The first change of the whole file after which it compiles, at one call each; None where there is none."""
+    for remedy in remedies:
+        proof = prover.compared(remedy.model)
+        if not proof.holds:
+            tell(f"{remedy.sentence}: not proven")
+            continue
+        tell(f"asking the compiler about the model with {remedy.sentence}")
+        after = compiler.whole(remedy.model)
+        if after.compiles:
+            return Repair(before=before, after=after, model=remedy.model, file_remedy=remedy, proof=proof)
+    return None
+
+
+def repair(
+    before: Found,
+    original: onnx.ModelProto,
+    compiler: Compiler,
+    prover: Prover,
+    rules: Sequence[Rule],
+    *,
+    most: Exactness = Exactness.ROUNDING,
+    tell: Callable[[str], None] = lambda sentence: None,
+) -> Repair:
+    """Repair a model of which `before` is the diagnosis; `original` is its file's content.
+
+    Nothing of lesser exactness than `most` is used. `tell` is given a sentence for each step.
+    """
+    advisor = Advisor(before, original, rules, most)
+    if before.compiles or before.stopped:
+        return Repair(before=before, after=before, left=advisor.left(before), stopped=before.stopped)
+    return _Repairer(before, original, compiler, prover, advisor, tell).run()
+
+
+class Advisor:
+    """Keeps what is known while one model is repaired, and gives advice from it."""
+
+    def __init__(self, before: Found, original: onnx.ModelProto, rules: Sequence[Rule], most: Exactness) -> None:
+        self.model: Model = before.model
+        usable = [rule for rule in rules if allowed(rule, most)]
+        facts, taken = Facts.of(self.model), names_in(original)
+        self._finder, self._everything = Finder(facts, usable, taken), Finder(facts, rules, taken)
+        self._most = most
+        self._nodes = {node.name: node for node in self.model.proto.graph.node}
+        self._culprit: dict[Place, Named] = {}
+        self.known = Known()
+        self.struck: dict[tuple[str, str], Struck] = {}
+        self.asked: dict[Hashable, bool] = {}
+        self.learn(before)
+
+    def learn(self, found: Found) -> None:
+        """Take over what verdicts on a model say of variants."""
+        self.known = self.known.joined(found.known)
+
+    def add_places(self, found: Found) -> bool:
+        """Take culprits among the nodes of the original for places; True where one is new."""
+        count = len(self._culprit)
+        for culprit in found.culprits:
+            if culprit.kind in (CulpritKind.SINGLE, CulpritKind.INTERACTION):
+                for place in culprit.places:
+                    if all(node in self._nodes for node in place.nodes):
+                        self._culprit.setdefault(place, culprit)
+        return len(self._culprit) > count
+
+    def strike(self, candidate: Candidate, reason: str) -> None:
+        """Never use it again."""
+        self.struck.setdefault(candidate.key, Struck(candidate=candidate, reason=reason))
+
+    def advise(self) -> Advice:
+        """What is best with what is known."""
+        return advise(tuple(self._culprit), self._candidates, self.known, struck=self.struck.keys(), asked=self.asked)
+
+    def left(self, found: Found) -> tuple[Left, ...]:
+        """The culprits of the model as it is now, with why each place stays as it is."""
+        return tuple(
+            Left(place=place, ops=culprit.ops, kind=culprit.kind, message=culprit.message, reasons=self._why(place))
+            for culprit in found.culprits
+            for place in culprit.places
+        )
+
+    def _candidates(self, node: str) -> list[Candidate]:
+        return self._finder.candidates(self._nodes[node], self.known)
+
+    def _why(self, place: Place) -> tuple[str, ...]:
+        if place not in self._culprit:
+            return ("no rule repairs this: too much of the model, or too many of one op, is refused",)
+        reasons = dict.fromkeys(reason for node in place.nodes for reason in self._reasons(self._nodes[node]))
+        return tuple(reasons) or ("no rule takes this op",)
+
+    def _reasons(self, node: onnx.NodeProto) -> Iterator[str]:
+        """A sentence about each rule that takes the op of a node."""
+        for it in self._everything.considered(node, self.known):
+            if isinstance(it, Refusal):
+                yield f"{it.rule.id} does not apply: {it.reason}"
+            elif it.key in self.struck:
+                yield f"{it.name}: {self.struck[it.key].reason}"
+            elif not self.asked.get(it.question, True):
+                yield f"{it.name}: refused by the compiler"
+            elif not all(allowed(rule, self._most) for rule in it.rules):
+                seen = "" if it.unknown(self.known) else "; the compiler takes what it gives"
+                yield f"{it.name} is not as exact as is allowed: --allow {it.exactness}{seen}"
+
+
+class _Repairer:
+    """One run of the loop."""
+
+    def __init__(
+        self,
+        before: Found,
+        original: onnx.ModelProto,
+        compiler: Compiler,
+        prover: Prover,
+        advisor: Advisor,
+        tell: Callable[[str], None],
+    ) -> None:
+        self._before, self._original = before, original
+        self._compiler, self._prover, self._advisor, self._tell = compiler, prover, advisor, tell
+
+    def run(self) -> Repair:
+        advisor = self._advisor
+        after, proof, stopped = self._before, Proof(), False
+        advice = Advice(chosen=(), questions=(), left=())
+        model: onnx.ModelProto | None = None
+        advisor.add_places(self._before)
+        while True:
+            found = self._settled()
+            if found is None:
+                stopped = True
+                break
+            new, new_proof = found
+            if _keys(new) == _keys(advice):
+                advice = new
+                break
+            if not new.chosen:
+                advice, after, proof, model = new, self._before, Proof(), None
+                break
+            model = replaced(self._original, {it.node: it.replacement for it in new.chosen})
+            self._tell(f"{_count(new.chosen)} replaced and proven; asking the compiler about the repaired model")
+            advice, proof, after = new, new_proof, self._compiler.diagnose(model)
+            if after.compiles or after.stopped:
+                stopped = after.stopped
+                break
+            advisor.learn(after)
+            if not self._strike_refused(advice, after) | advisor.add_places(after):
+                break
+        return Repair(
+            before=self._before,
+            after=after,
+            model=model,
+            proof=proof if model is not None else None,
+            struck=tuple(advisor.struck.values()),
+            left=() if after.compiles else advisor.left(after),
+            stopped=stopped,
+        )
+
+    def _settled(self) -> tuple[Advice, Proof] | None:
+        """Advice that holds nothing which is not known to pass, with its proof; None where the user ended it."""
+        while True:
+            advice = self._advisor.advise()
+            if advice.questions:
+                if not self._ask(advice):
+                    return None
+                continue
+            proof = self._prover.prove(advice.chosen) if advice.chosen else Proof()
+            if proof.holds:
+                return advice, proof
+            for place in proof.failed:
+                self._advisor.strike(place.candidate, f"not proven: {place.problem}")
+            if not proof.failed:
+                reason = proof.problem or "the model's outputs differ: " + "; ".join(
+                    f"{it.output} by {it.absolute:.3g}" for it in proof.outputs if not it.agrees
+                )
+                for candidate in self._prover.to_blame(advice.chosen):
+                    self._advisor.strike(candidate, f"not proven: {reason}")
+
+    def _ask(self, advice: Advice) -> bool:
+        """Ask the pieces that hold ops which were never seen to pass; False where the user ended it."""
+        ops = dict.fromkeys(op for it in advice.questions for op in it.gives)
+        self._tell(f"asking the compiler about what would replace culprits: {', '.join(ops)}")
+        model = replaced(self._original, {it.node: it.replacement for it in advice.chosen})
+        found = self._compiler.ask(model, [name for it in advice.questions for name in it.new_nodes])
+        if found.stopped:
+            return False
+        for candidate in advice.questions:
+            taken = found.passing.issuperset(candidate.new_nodes) and not _culprits_in(found, candidate)
+            self._advisor.asked[candidate.question] = taken
+            if taken:
+                self._advisor.known = self._advisor.known.with_passing(candidate.variants)
+            else:
+                self._learn_refused(found, candidate)
+                said = next(iter(_culprits_in(found, candidate)), "")
+                self._advisor.strike(candidate, f"refused by the compiler{': ' + said if said else ''}")
+        return True
+
+    def _learn_refused(self, found: Found, candidate: Candidate) -> None:
+        """Which of the new nodes is to blame, by the variants that they have in the model."""
+        variant = dict(zip(candidate.new_nodes, candidate.variants, strict=True))
+        singles = [place.nodes[0] for it in found.culprits for place in it.places if len(place.nodes) == 1]
+        self._advisor.known = self._advisor.known.joined(
+            Known(refused=frozenset(variant[name] for name in singles if name in variant))
+        )
+
+    def _strike_refused(self, advice: Advice, after: Found) -> bool:
+        """Strike each replacement that has a part in a culprit; True where there is one."""
+        guilty = {candidate.key: candidate for candidate in advice.chosen if _culprits_in(after, candidate)}
+        for candidate in guilty.values():
+            said = _culprits_in(after, candidate)[0]
+            self._advisor.strike(
+                candidate, f"refused by the compiler in the repaired model{': ' + said if said else ''}"
+            )
+        return bool(guilty)
+
+
+def _culprits_in(found: Found, candidate: Candidate) -> list[str]:
+    """What the compiler said of culprits that hold new nodes of a candidate."""
+    new = set(candidate.new_nodes)
+    return [it.message for it in found.culprits for place in it.places if not new.isdisjoint(place.nodes)]
+
+
+def _keys(advice: Advice) -> Mapping[str, str]:
+    return dict(candidate.key for candidate in advice.chosen)
+
+
+def _count(chosen: Sequence[Candidate]) -> str:
+    return f"{len(chosen)} node{'' if len(chosen) == 1 else 's'}"
