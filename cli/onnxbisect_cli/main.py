@@ -36,19 +36,60 @@ InputShapes = Annotated[
     typer.Option("--input-shape", metavar="NAME=1,3,224,224", help="Bind an input's dynamic dimensions; repeatable."),
 ]
 
+Command = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="-- COMMAND",
+        show_default=False,
+        help="Any command as the compiler, '{model}' standing for the file to compile. Exit status 0 is a pass, "
+        "125 no answer, anything else a failure.",
+    ),
+]
+Jobs = Annotated[int, typer.Option("--jobs", "-j", min=1, help="Compilers that run at a time.")]
+BudgetCalls = Annotated[
+    int | None, typer.Option("--budget-calls", min=1, metavar="N", help="End after so many compiler calls.")
+]
+BudgetSeconds = Annotated[
+    float | None, typer.Option("--budget-seconds", min=0.001, metavar="S", help="End after so many seconds.")
+]
+Timeout = Annotated[
+    float | None, typer.Option("--timeout", min=0.001, metavar="SECONDS", help="Kill one compile after so long.")
+]
+Recheck = Annotated[
+    bool,
+    typer.Option(
+        "--recheck", help="For a compiler that is not deterministic: ask what decides until it agrees with itself."
+    ),
+]
+CalibrationPath = Annotated[
+    Path | None,
+    typer.Option(
+        "--calibration",
+        metavar="PATH",
+        help="A folder, zip or tar of samples of the model's inputs, .npz keyed by input names: for compilers that "
+        "quantise or compare numbers.",
+    ),
+]
+NoCache = Annotated[bool, typer.Option("--no-cache", help="Neither use nor keep verdicts of other runs.")]
+Samples = Annotated[
+    Path | None,
+    typer.Option(
+        "--samples",
+        metavar="PATH",
+        help="A folder, zip or tar of samples of the inputs, .npz keyed by their names.",
+    ),
+]
+SampleCount = Annotated[int, typer.Option("--count", min=1, help="Random inputs, and as many with edge values.")]
+Absolute = Annotated[float, typer.Option("--absolute", min=0, help="Difference allowed to every number.")]
+Relative = Annotated[
+    float, typer.Option("--relative", min=0, help="And beside it, as a share of the output's largest magnitude.")
+]
+
 
 @app.command("run", context_settings={"allow_interspersed_args": True})
 def run_command(
     model: ModelPath,
-    command: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="-- COMMAND",
-            show_default=False,
-            help="Any command as the compiler, '{model}' standing for the file to compile. Exit status 0 is a pass, "
-            "125 no answer, anything else a failure.",
-        ),
-    ] = None,
+    command: Command = None,
     backend: Annotated[
         list[str] | None,
         typer.Option(
@@ -67,35 +108,16 @@ def run_command(
         ),
     ] = None,
     input_shape: InputShapes = None,
-    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Compilers that run at a time.")] = 1,
-    budget_calls: Annotated[
-        int | None, typer.Option("--budget-calls", min=1, metavar="N", help="End after so many compiler calls.")
-    ] = None,
-    budget_seconds: Annotated[
-        float | None, typer.Option("--budget-seconds", min=0.001, metavar="S", help="End after so many seconds.")
-    ] = None,
-    timeout: Annotated[
-        float | None, typer.Option("--timeout", min=0.001, metavar="SECONDS", help="Kill one compile after so long.")
-    ] = None,
-    recheck: Annotated[
-        bool,
-        typer.Option(
-            "--recheck", help="For a compiler that is not deterministic: ask what decides until it agrees with itself."
-        ),
-    ] = False,
-    calibration: Annotated[
-        Path | None,
-        typer.Option(
-            "--calibration",
-            metavar="PATH",
-            help="A folder, zip or tar of samples of the model's inputs, .npz keyed by input names: for compilers that "
-            "quantise or compare numbers.",
-        ),
-    ] = None,
+    jobs: Jobs = 1,
+    budget_calls: BudgetCalls = None,
+    budget_seconds: BudgetSeconds = None,
+    timeout: Timeout = None,
+    recheck: Recheck = False,
+    calibration: CalibrationPath = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="DIR", help="Write all reports and the culprits' files here.")
     ] = None,
-    no_cache: Annotated[bool, typer.Option("--no-cache", help="Neither use nor keep verdicts of other runs.")] = False,
+    no_cache: NoCache = False,
     form: Annotated[Format, typer.Option("--format", help="What standard output gets.")] = Format.TEXT,
 ) -> None:
     """Diagnose MODEL. Exit status: 0 it compiles, 1 culprits, 2 usage or bad input, 3 no answer."""
@@ -123,6 +145,76 @@ def run_command(
     if len(requests) > 1:
         raise typer.Exit(several.run(requests, out, form))
     raise typer.Exit(run_job.run(next(iter(requests.values()), request), out, form))
+
+
+@app.command("fix", context_settings={"allow_interspersed_args": True})
+def fix_command(
+    model: ModelPath,
+    command: Command = None,
+    backend: Annotated[
+        str | None, typer.Option("--backend", "-b", metavar="NAME|FILE.toml", help="The compiler to ask.")
+    ] = None,
+    option: Annotated[
+        list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="An option of the backend; repeatable.")
+    ] = None,
+    allow: Annotated[
+        str,
+        typer.Option(
+            "--allow",
+            metavar="exact|rounding|approximate|domain",
+            help="The least exact replacements that may be used ('onnx-bisect rules' shows what each promises).",
+        ),
+    ] = "rounding",
+    samples: Samples = None,
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="DIR", help="Where to make the folder repair/ with what was done.")
+    ] = Path(),
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Diagnose, show what would be tried, and change nothing.")
+    ] = False,
+    input_shape: InputShapes = None,
+    count: SampleCount = 4,
+    absolute: Absolute = 1e-6,
+    relative: Relative = 1e-4,
+    jobs: Jobs = 1,
+    budget_calls: BudgetCalls = None,
+    budget_seconds: BudgetSeconds = None,
+    timeout: Timeout = None,
+    recheck: Recheck = False,
+    calibration: CalibrationPath = None,
+    no_cache: NoCache = False,
+) -> None:
+    """Repair MODEL: replace what the compiler refuses, and prove it. Exit status: 0 it compiles now, 1 partly, 2 usage
+    or bad input, 3 no answer.
+    """
+    from onnxbisect.proof import Tolerance
+    from onnxbisect.rewrites import Exactness
+    from onnxbisect_cli import bisection, fix_job
+    from onnxbisect_cli.driver import Budget
+
+    search = bisection.Request(
+        model=model,
+        backend=backend,
+        command=tuple(command or ()),
+        options=arguments.key_values(option or (), "--option"),
+        input_shapes=arguments.shapes(input_shape or ()),
+        jobs=jobs,
+        budget=Budget(calls=budget_calls, seconds=budget_seconds),
+        seconds=timeout,
+        keep=not no_cache,
+        recheck=recheck,
+        calibration=calibration,
+    )
+    request = fix_job.Request(
+        search=search,
+        allow=arguments.choices(Exactness, [allow], "--allow")[0],
+        samples=samples,
+        count=count,
+        tolerance=Tolerance(absolute=absolute, relative=relative),
+        out=out,
+        plan=plan,
+    )
+    raise typer.Exit(fix_job.run(request))
 
 
 @app.command("inspect")
@@ -171,7 +263,7 @@ def op_table_command(
     only: Annotated[
         list[str] | None, typer.Option("--only", metavar="OP,OP,…", help="Ask about these ops only; repeatable.")
     ] = None,
-    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Compilers that run at a time.")] = 1,
+    jobs: Jobs = 1,
     budget_seconds: Annotated[
         float | None, typer.Option("--budget-seconds", min=0.001, metavar="S", help="Ask nothing more after so long.")
     ] = None,
@@ -219,20 +311,10 @@ def compare_outputs_command(
     before: Annotated[Path, typer.Argument(metavar="A.onnx", help="An ONNX file.")],
     after: Annotated[Path, typer.Argument(metavar="B.onnx", help="Another with the same inputs and outputs.")],
     input_shape: InputShapes = None,
-    samples: Annotated[
-        Path | None,
-        typer.Option(
-            "--samples",
-            metavar="PATH",
-            help="A folder, zip or tar of samples of the inputs, .npz keyed by their names.",
-        ),
-    ] = None,
-    count: Annotated[int, typer.Option("--count", min=1, help="Random inputs, and as many with edge values.")] = 4,
-    absolute: Annotated[float, typer.Option("--absolute", min=0, help="Difference allowed to every number.")] = 1e-6,
-    relative: Annotated[
-        float,
-        typer.Option("--relative", min=0, help="And beside it, as a share of the output's largest magnitude."),
-    ] = 1e-4,
+    samples: Samples = None,
+    count: SampleCount = 4,
+    absolute: Absolute = 1e-6,
+    relative: Relative = 1e-4,
     form: Annotated[ListFormat, typer.Option("--format", help="What standard output gets.")] = ListFormat.TEXT,
 ) -> None:
     """Compare the numbers of two models in onnxruntime. Exit status: 0 they agree, 1 they differ, 2 bad input."""

@@ -20,7 +20,7 @@ from onnxbisect.rewrites import (
     unused_prefix,
 )
 
-#: How often a node of a replacement is replaced in its turn.
+#: How many rules may be used inside of each other.
 _DEPTH = 3
 _ORDER = list(Exactness)
 
@@ -85,10 +85,14 @@ class Candidate:
         """How many new nodes ask what nobody has seen to pass."""
         return sum(not known.passes(variant) for variant in self.variants)
 
-    def order(self, known: Known) -> tuple[int, int, int, int, str]:
-        """What candidates are sorted by: exactness, ops that were not seen to pass, size, rank of the rules."""
+    def order(self, known: Known) -> tuple[int, int, int, int, int, str]:
+        """What candidates are sorted by: exactness, ops that are refused in other variants, new nodes that were not
+        seen to pass, size, rank of the rules.
+        """
+        doubtful = sum(known.doubts(op) for op in self.gives)
         rank = max(rule.rank for rule in self.rules)
-        return (_ORDER.index(self.exactness), self.unknown(known), len(self.variants), rank, self.name)
+        exactness = _ORDER.index(self.exactness)
+        return (exactness, doubtful, self.unknown(known), len(self.variants), rank, self.name)
 
 
 def allowed(rule: Rule, most: Exactness) -> bool:
@@ -105,7 +109,7 @@ class Finder:
 
     def candidates(self, node: onnx.NodeProto, known: Known) -> list[Candidate]:
         """Those that hold nothing which is known to be refused, the best first."""
-        return self._candidates(node, self._facts, known, _DEPTH)
+        return self._candidates(node, self._facts, known, ())
 
     def considered(self, node: onnx.NodeProto, known: Known) -> list[Candidate | Refusal]:
         """What becomes of each rule that takes the op of a node."""
@@ -115,7 +119,7 @@ class Finder:
                 continue
             made = self._rewrite(rule, node, self._facts)
             if isinstance(made, Rewrite):
-                candidate = self._expanded(made, known, _DEPTH)
+                candidate = self._expanded(made, known, ())
                 gives = ", ".join(dict.fromkeys(self._refused(made, known)))
                 found.append(candidate or Refusal(rule=rule, reason=f"{gives} in that form is refused"))
             elif qualified(node) in rule.takes:  # that a rule of any op does not apply is no news
@@ -126,28 +130,31 @@ class Finder:
         pairs = zip(made.replacement.nodes, made.variants(), strict=True)
         return [qualified(node) for node, variant in pairs if known.refuses(variant)]
 
-    def _candidates(self, node: onnx.NodeProto, facts: Facts, known: Known, depth: int) -> list[Candidate]:
+    def _candidates(self, node: onnx.NodeProto, facts: Facts, known: Known, outer: tuple[str, ...]) -> list[Candidate]:
         found = []
         for rule in self._rules:
             if rule.takes_op(qualified(node)):
                 made = self._rewrite(rule, node, facts)
-                candidate = self._expanded(made, known, depth) if isinstance(made, Rewrite) else None
+                candidate = self._expanded(made, known, outer) if isinstance(made, Rewrite) else None
                 if candidate is not None:
                     found.append(candidate)
         return sorted(found, key=lambda candidate: candidate.order(known))
 
-    def _expanded(self, made: Rewrite, known: Known, depth: int) -> Candidate | None:
+    def _expanded(self, made: Rewrite, known: Known, outer: tuple[str, ...]) -> Candidate | None:
         """The rewrite with each new node that is known to be refused replaced in its turn; None where one has to stay.
 
-        This ends by `depth`; nothing refused is put there, so no rule undoes another.
+        `outer` are the ops of nodes that this one is a part of a replacement of; one of them is not replaced again.
         """
+        around = (*outer, qualified(made.node))
         parts: list[tuple[onnx.NodeProto, Candidate | None]] = []
         variants: list[Hashable] = []
         solos: list[Hashable] = []
         for node, variant, solo in zip(made.replacement.nodes, made.variants(), made.solos(), strict=True):
             inner = None
             if known.refuses(variant):
-                inner = next(iter(self._candidates(node, made.inside(), known, depth - 1)), None) if depth > 1 else None
+                if len(around) >= _DEPTH or qualified(node) in around:
+                    return None
+                inner = next(iter(self._candidates(node, made.inside(), known, around)), None)
                 if inner is None:
                     return None
             elif not is_constant(node):

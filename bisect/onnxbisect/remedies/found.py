@@ -1,6 +1,6 @@
 """What the diagnosis of a model says in names, so that what is known of one model serves for the next."""
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -57,7 +57,12 @@ class Found:
         """What the verdicts say of variants. Only culprits of one node say that a variant is refused."""
         single = [it for it in self.diagnosis.culprits if it.kind is CulpritKind.SINGLE]
         refused = union(place for culprit in single for place in culprit.places)
-        return Known(passing=self._variants(members(self._passing)), refused=self._variants(members(refused)))
+        return Known(
+            passing=self._variants(self._passing),
+            refused=self._variants(refused),
+            passing_ops=self._ops(self._passing),
+            refused_ops=self._ops(refused),
+        )
 
     @cached_property
     def variant(self) -> dict[str, Hashable]:
@@ -72,8 +77,11 @@ class Found:
     def _passing(self) -> UnitSet:
         return union(record.units for record in self.records if record.verdict.passed)
 
-    def _variants(self, units: Iterable[int]) -> frozenset[Hashable]:
-        return frozenset(self.variant[self._name(unit)] for unit in units)
+    def _variants(self, units: UnitSet) -> frozenset[Hashable]:
+        return frozenset(self.variant[self._name(unit)] for unit in members(units))
+
+    def _ops(self, units: UnitSet) -> frozenset[str]:
+        return frozenset(self.model.universe.op[unit] for unit in members(units))
 
     def _name(self, unit: int) -> str:
         name = str(self.model.proto.graph.node[self.model.units[unit].node].name)

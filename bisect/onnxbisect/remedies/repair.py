@@ -164,6 +164,16 @@ class Advisor:
         """Take over what verdicts on a model say of variants."""
         self.known = self.known.joined(found.known)
 
+    def learn_passing(self, candidate: Candidate) -> None:
+        """Remember that all that a candidate puts there was seen to pass."""
+        passing = Known(passing=frozenset(candidate.variants), passing_ops=frozenset(candidate.gives))
+        self.known = self.known.joined(passing)
+
+    def learn_refused(self, candidate: Candidate, nodes: Collection[str]) -> None:
+        """Remember that these of its new nodes are refused."""
+        pairs = zip(candidate.new_nodes, candidate.variants, strict=True)
+        self.known = self.known.joined(Known(refused=frozenset(it for name, it in pairs if name in nodes)))
+
     def add_places(self, found: Found) -> bool:
         """Take culprits among the nodes of the original for places; True where one is new."""
         count = len(self._culprit)
@@ -200,8 +210,9 @@ class Advisor:
         return tuple(reasons) or ("no rule takes this op",)
 
     def _reasons(self, node: onnx.NodeProto) -> Iterator[str]:
-        """A sentence about each rule that takes the op of a node."""
-        for it in self._everything.considered(node, self.known):
+        """A sentence about each rule that takes the op of a node, those that do not apply there last."""
+        considered = self._everything.considered(node, self.known)
+        for it in sorted(considered, key=lambda it: isinstance(it, Refusal)):
             if isinstance(it, Refusal):
                 yield f"{it.rule.id} does not apply: {it.reason}"
             elif it.key in self.struck:
@@ -297,20 +308,12 @@ class _Repairer:
             taken = found.passing.issuperset(candidate.new_nodes) and not _culprits_in(found, candidate)
             self._advisor.asked[candidate.question] = taken
             if taken:
-                self._advisor.known = self._advisor.known.with_passing(candidate.variants)
+                self._advisor.learn_passing(candidate)
             else:
-                self._learn_refused(found, candidate)
+                self._advisor.learn_refused(candidate, _blamed(found))
                 said = next(iter(_culprits_in(found, candidate)), "")
                 self._advisor.strike(candidate, f"refused by the compiler{': ' + said if said else ''}")
         return True
-
-    def _learn_refused(self, found: Found, candidate: Candidate) -> None:
-        """Which of the new nodes is to blame, by the variants that they have in the model."""
-        variant = dict(zip(candidate.new_nodes, candidate.variants, strict=True))
-        singles = [place.nodes[0] for it in found.culprits for place in it.places if len(place.nodes) == 1]
-        self._advisor.known = self._advisor.known.joined(
-            Known(refused=frozenset(variant[name] for name in singles if name in variant))
-        )
 
     def _strike_refused(self, advice: Advice, after: Found) -> bool:
         """Strike each replacement that has a part in a culprit; True where there is one."""
@@ -321,6 +324,11 @@ class _Repairer:
                 candidate, f"refused by the compiler in the repaired model{': ' + said if said else ''}"
             )
         return bool(guilty)
+
+
+def _blamed(found: Found) -> set[str]:
+    """The nodes that are refused by themselves."""
+    return {place.nodes[0] for it in found.culprits for place in it.places if len(place.nodes) == 1}
 
 
 def _culprits_in(found: Found, candidate: Candidate) -> list[str]:

@@ -1,0 +1,212 @@
+"""A repair as data: what `repair.json` holds, and every other form is written from."""
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import onnx
+
+from onnxbisect.job import Target
+from onnxbisect.model.scopes import is_constant, qualified
+from onnxbisect.proof import Difference, Tolerance
+from onnxbisect.remedies.proving import PlaceProof
+from onnxbisect.remedies.repair import Repair
+from onnxbisect.rewrites import Exactness, Facts, Rule
+
+#: The value of `format`; a change that breaks readers counts the number up.
+FORMAT = "onnx-bisect/repair@1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeRow:
+    """A node with its tensors, as `Relu(x: float32[1, 8]) -> y: float32[1, 8]` would say it."""
+
+    name: str
+    op: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RuleRow:
+    """What a rule promises, where it comes from, and what does the same in PyTorch."""
+
+    id: str
+    summary: str
+    exactness: Exactness
+    bound: str
+    domain: str
+    pytorch: str
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """One node that was replaced. `compiles` says that the compiler was seen to take all that took its place."""
+
+    node: str
+    op: str
+    rules: tuple[RuleRow, ...]
+    exactness: Exactness
+    before: NodeRow
+    after: tuple[NodeRow, ...]
+    differences: tuple[Difference, ...]
+    allowed: Tolerance
+    compiles: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileChange:
+    """A change of the whole file."""
+
+    id: str
+    sentence: str
+    exactness: Exactness
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeftRow:
+    """A culprit that stays, with why no rule repairs it."""
+
+    nodes: tuple[str, ...]
+    ops: tuple[str, ...]
+    kind: str
+    message: str
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StruckRow:
+    """A replacement that was tried and given up."""
+
+    node: str
+    rules: tuple[str, ...]
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class RepairDocument:
+    """`verdict` is that of the repaired model: `pass`, `fail` or `unresolved`. `repaired` says whether there is one.
+
+    `diagnosis_calls` and `repair_calls` are compiler calls. `input_shapes` are dimensions that the user bound: the
+    repaired model is proven, and may be valid, for those only.
+    """
+
+    model: str
+    model_sha256: str
+    target: Target
+    verdict: str
+    repaired: bool
+    complete: bool
+    allow: Exactness
+    file_change: FileChange | None
+    changes: tuple[Change, ...]
+    outputs: tuple[Difference, ...]
+    outputs_allowed: Tolerance
+    samples: int
+    left: tuple[LeftRow, ...]
+    struck: tuple[StruckRow, ...]
+    input_shapes: dict[str, tuple[int, ...]]
+    diagnosis_calls: int
+    repair_calls: int
+    format: str = FORMAT
+
+    def to_json(self) -> dict[str, Any]:
+        """The document as JSON has it."""
+        return asdict(self)
+
+
+def document(
+    repair: Repair,
+    target: Target,
+    allow: Exactness,
+    *,
+    diagnosis_calls: int,
+    repair_calls: int,
+    input_shapes: dict[str, tuple[int, ...]] | None = None,
+) -> RepairDocument:
+    """What there is to say of a repair."""
+    model, proof = repair.before.model, repair.proof
+    facts = Facts.of(model)
+    nodes = {node.name: node for node in model.proto.graph.node}
+    file = repair.file_remedy
+    return RepairDocument(
+        model=model.path.name,
+        model_sha256=model.sha256,
+        target=target,
+        verdict=repair.after.diagnosis.verdict.value,
+        repaired=repair.model is not None,
+        complete=not repair.stopped,
+        allow=allow,
+        file_change=None if file is None else FileChange(id=file.id, sentence=file.sentence, exactness=file.exactness),
+        changes=tuple(_change(it, nodes[it.candidate.node], facts, repair) for it in repair.places),
+        outputs=() if proof is None else proof.outputs,
+        outputs_allowed=Tolerance() if proof is None else proof.allowed,
+        samples=0 if proof is None else proof.samples,
+        left=tuple(
+            LeftRow(nodes=it.place.nodes, ops=it.ops, kind=it.kind.value, message=it.message, reasons=it.reasons)
+            for it in repair.left
+        ),
+        struck=tuple(
+            StruckRow(node=it.candidate.node, rules=_ids(it.candidate.rules), reason=it.reason) for it in repair.struck
+        ),
+        input_shapes=input_shapes or {},
+        diagnosis_calls=diagnosis_calls,
+        repair_calls=repair_calls,
+    )
+
+
+def _change(place: PlaceProof, node: onnx.NodeProto, facts: Facts, repair: Repair) -> Change:
+    candidate = place.candidate
+    new = candidate.replacement
+    types = {
+        tensor.name: onnx.helper.make_tensor_type_proto(tensor.data_type, tensor.dims) for tensor in new.initializers
+    }
+    inside = facts.extended({**repair.after.model.types, **types}, new.initializers)
+    return Change(
+        node=candidate.node,
+        op=candidate.op,
+        rules=tuple(_rule(rule) for rule in candidate.rules),
+        exactness=candidate.exactness,
+        before=_row(node, facts),
+        after=tuple(_row(it, inside) for it in new.nodes if not is_constant(it)),
+        differences=place.differences,
+        allowed=place.allowed,
+        compiles=repair.compiles or repair.after.passing.issuperset(candidate.new_nodes),
+    )
+
+
+def _rule(rule: Rule) -> RuleRow:
+    return RuleRow(
+        id=rule.id,
+        summary=rule.summary,
+        exactness=rule.exactness,
+        bound=rule.bound.text,
+        domain=rule.domain.text if rule.domain else "",
+        pytorch=rule.pytorch,
+        source=rule.source,
+    )
+
+
+def _row(node: onnx.NodeProto, facts: Facts) -> NodeRow:
+    return NodeRow(
+        name=node.name,
+        op=qualified(node),
+        inputs=tuple(_tensor(name, facts) for name in node.input),
+        outputs=tuple(_tensor(name, facts) for name in node.output),
+    )
+
+
+def _tensor(name: str, facts: Facts) -> str:
+    """`x: float32[1, 8]`."""
+    kind = facts.type(name) if name else None
+    if kind is None or not kind.HasField("tensor_type"):
+        return name
+    dims = facts.shape(name)
+    shape = "" if dims is None else f"[{', '.join('?' if dim is None else str(dim) for dim in dims)}]"
+    dtype = onnx.TensorProto.DataType.Name(kind.tensor_type.elem_type).lower()
+    return f"{name}: {dtype}{shape}"
+
+
+def _ids(rules: Iterable[Rule]) -> tuple[str, ...]:
+    return tuple(rule.id for rule in rules)

@@ -1,0 +1,202 @@
+"""A repair in words: the lines of the terminal, and `repair.md`."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from onnxbisect.proof import Difference
+from onnxbisect.remedies.advise import Advice
+from onnxbisect.remedies.document import Change, LeftRow, NodeRow, RepairDocument
+from onnxbisect.remedies.repair import Left
+from onnxbisect.report.markdown import code, table
+from onnxbisect.report.text import clean, clip, plural
+
+#: Ops named of a replacement, and places named of a culprit.
+_MOST = 6
+
+
+def headline(document: RepairDocument) -> str:
+    """What became of it, in a sentence."""
+    name, tool = clean(document.model), document.target.tool or document.target.backend
+    changed = plural(len(document.changes), "replaced node")
+    if document.file_change is not None:
+        return f"{name} compiles with {tool} after {document.file_change.sentence}."
+    if document.verdict == "pass":
+        return f"{name} compiles with {tool} " + (f"after {changed}." if document.changes else "as it is.")
+    if not document.complete:
+        return f"The repair of {name} was ended before its time."
+    if not document.left:
+        return (
+            f"There is no answer whether {name} compiles with {tool}{f' after {changed}' if document.changes else ''}."
+        )
+    still = plural(len(document.left), "place")
+    return f"{name} does not compile with {tool} yet: {changed}, and {still} with no remedy."
+
+
+def groups(changes: Iterable[Change]) -> list[list[Change]]:
+    """Changes of one op by the same rules to the same ops, with the same outcome."""
+    found: dict[tuple[object, ...], list[Change]] = {}
+    for it in changes:
+        key = (it.op, tuple(rule.id for rule in it.rules), tuple(row.op for row in it.after), it.compiles)
+        found.setdefault(key, []).append(it)
+    return list(found.values())
+
+
+def left_groups(left: Iterable[LeftRow]) -> list[list[LeftRow]]:
+    """Places of the same ops that stay for the same reasons."""
+    found: dict[tuple[object, ...], list[LeftRow]] = {}
+    for it in left:
+        found.setdefault((it.ops, it.kind, it.reasons), []).append(it)
+    return list(found.values())
+
+
+def lines(document: RepairDocument) -> list[str]:
+    """One line for each culprit op and its remedy, then what is left, then the outcome."""
+    rows = [_cells(group) for group in groups(document.changes)]
+    widths = [max((len(row[column]) for row in rows), default=0) for column in range(4)]
+    shown = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, [*widths, 0], strict=True)).rstrip() for row in rows
+    ]
+    for stay in left_groups(document.left):
+        shown.append(f"{_times(' → '.join(stay[0].ops), len(stay))}  no remedy")
+        shown += [f"    {clip(reason, 200)}" for reason in stay[0].reasons[:_MOST]]
+    return [*shown, *([""] if shown else []), headline(document), *_numbers(document)]
+
+
+def markdown(document: RepairDocument) -> str:
+    """`repair.md`."""
+    parts = [f"# {_plain(headline(document))}", *map(_plain, _numbers(document))]
+    if document.input_shapes:
+        shapes = ", ".join(f"{code(name)} as {list(dims)}" for name, dims in document.input_shapes.items())
+        parts.append(f"Proven, and perhaps valid, only for the inputs {shapes}.")
+    if document.changes:
+        head = ("culprit", "places", "remedy", "exactness", "largest difference", "compiles")
+        rows = []
+        for group in groups(document.changes):
+            op, gives, exactness, apart, compiles = _cells(group, count=False)
+            rules = ", ".join(code(rule.id, cell=True) for rule in group[0].rules)
+            rows.append((op, str(len(group)), f"{rules}: {_plain(gives)}", exactness, apart, compiles))
+        parts += ["## What was changed", table(head, rows)]
+        parts += [part for group in groups(document.changes) for part in _about(group)]
+    if document.left:
+        parts += ["## What is left", *(part for stay in left_groups(document.left) for part in _stays(stay))]
+    if document.struck:
+        rows_ = [(code(it.node, cell=True), ", ".join(it.rules), _plain(it.reason)) for it in document.struck]
+        parts += ["## What was tried and given up", table(("node", "rule", "reason"), rows_)]
+    if document.outputs:
+        cells = [
+            (code(it.output, cell=True), _apart(it), f"{it.relative:.3g}", str(it.elements)) for it in document.outputs
+        ]
+        allowed = document.outputs_allowed
+        parts += [
+            "## The model's outputs",
+            table(("output", "largest difference", "relative", "numbers compared"), cells),
+            f"Allowed: {allowed.absolute:g} + {allowed.relative:g} times the largest magnitude of an output.",
+        ]
+    return "\n\n".join(parts) + "\n"
+
+
+def plan_lines(advice: Advice, left: Iterable[Left]) -> list[str]:
+    """What would be tried first, one line for each culprit op."""
+    counts: dict[tuple[str, ...], int] = {}
+    asked = {it.question for it in advice.questions}
+    for it in advice.chosen:
+        seen = "asked first" if it.question in asked else "seen to pass"
+        key = (it.op, f"→ {', '.join(it.gives) or 'a constant'}", it.name, str(it.exactness), seen)
+        counts[key] = counts.get(key, 0) + 1
+    rows = [(_times(clip(op, 40), count), *rest) for (op, *rest), count in counts.items()]
+    repaired = {it.node for it in advice.chosen}
+    staying = [it for it in left if repaired.isdisjoint(it.place.nodes)]
+    found: dict[tuple[tuple[str, ...], tuple[str, ...]], int] = {}
+    for stay in staying:
+        found[stay.ops, stay.reasons] = found.get((stay.ops, stay.reasons), 0) + 1
+    shown = _columns(rows)
+    for (ops, reasons), count in found.items():
+        shown += _staying(ops, count, reasons)
+    return [*shown, "", "Nothing was changed, and nothing of this is proven yet."]
+
+
+def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def _staying(ops: Sequence[str], count: int, reasons: Sequence[str]) -> list[str]:
+    head = f"{_times(clip(' → '.join(ops), 80), count)}  no remedy"
+    return [head, *(f"    {clip(reason, 200)}" for reason in reasons[:_MOST])]
+
+
+def _about(group: Sequence[Change]) -> Iterator[str]:
+    first = group[0]
+    yield f"### {_plain(first.op)} → {_plain(_ops(first))}"
+    for rule in first.rules:
+        promise = "; ".join(part for part in (rule.bound, rule.domain and f"for {rule.domain}") if part)
+        exactness = f"{rule.exactness}{f' ({promise})' if promise else ''}"
+        yield f"[{code(rule.id)}]({rule.source}): {_plain(rule.summary)} It is {_plain(exactness)}."
+        yield f"In PyTorch, before the export: {code(rule.pytorch)}"
+    yield f"At {', '.join(code(it.node) for it in group[:_MOST])}" + (
+        f" and {len(group) - _MOST} more." if len(group) > _MOST else "."
+    )
+    before, after = [_line(first.before)], [_line(row) for row in first.after]
+    yield "\n".join(["```diff", *(f"- {line}" for line in before), *(f"+ {line}" for line in after), "```"])
+
+
+def _stays(stay: Sequence[LeftRow]) -> Iterator[str]:
+    first = stay[0]
+    yield f"### {_plain(' → '.join(first.ops))}"
+    nodes = [name for it in stay for name in it.nodes]
+    more = f" and {len(nodes) - _MOST} more" if len(nodes) > _MOST else ""
+    yield f"At {', '.join(map(code, nodes[:_MOST]))}{more}. The compiler says: {code(first.message) or 'nothing'}"
+    yield "\n".join(f"- {_plain(reason)}" for reason in first.reasons)
+
+
+def _cells(group: Sequence[Change], *, count: bool = True) -> tuple[str, str, str, str, str]:
+    first = group[0]
+    worst = max((it for change in group for it in change.differences), key=lambda it: it.absolute, default=None)
+    return (
+        _times(clip(first.op, 40), len(group) if count else 1),
+        f"{'→ ' if count else ''}{_ops(first)}",
+        str(first.exactness),
+        f"{'difference ' if count else ''}{'0' if worst is None else _apart(worst)}",
+        "compiles" if first.compiles else "not seen to compile",
+    )
+
+
+def _ops(change: Change) -> str:
+    ops = [clip(row.op, 40) for row in change.after]
+    distinct = list(dict.fromkeys(ops))
+    if not ops:
+        return "a constant"
+    if len(ops) > _MOST:
+        return f"{plural(len(ops), 'node')} of {', '.join(distinct[:_MOST])}"
+    return ", ".join(ops)
+
+
+def _numbers(document: RepairDocument) -> list[str]:
+    shown = []
+    if document.repaired:
+        worst = max(document.outputs, key=lambda it: it.absolute, default=None)
+        where = "" if worst is None else f"; the largest difference is {_apart(worst)}, at {clip(worst.output, 60)}"
+        shown.append(f"The outputs agree in onnxruntime on {plural(document.samples, 'sample')}{where}.")
+    calls = plural(document.diagnosis_calls, "compiler call")
+    shown.append(f"{calls} for the diagnosis, {document.repair_calls} for the repair.")
+    return shown
+
+
+def _apart(found: Difference) -> str:
+    return found.form or f"{found.absolute:.3g}"
+
+
+def _times(op: str, count: int) -> str:
+    return op if count == 1 else f"{count} {op}"
+
+
+def _line(row: NodeRow) -> str:
+    made = f"{', '.join(row.outputs)} = {row.op}({', '.join(row.inputs)})"
+    return clip(made, 400)
+
+
+def _plain(text: str) -> str:
+    """Text that no character of makes markup."""
+    shown = clean(text)
+    for char in "\\`*_{}[]<>|#":
+        shown = shown.replace(char, "\\" + char)
+    return shown

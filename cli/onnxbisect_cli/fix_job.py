@@ -1,0 +1,151 @@
+"""`onnx-bisect fix`: a model that compiles, or what is left of the way there."""
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+
+import onnx
+
+from onnxbisect.errors import OptionError
+from onnxbisect.model import Model
+from onnxbisect.model.compute import Sample
+from onnxbisect.model.wording import some
+from onnxbisect.proof import Tolerance, edge_feeds, random_feeds
+from onnxbisect.remedies import Advisor, Found, Prover, Repair, repair
+from onnxbisect.remedies.document import RepairDocument, document
+from onnxbisect.remedies.summary import lines, markdown, plan_lines
+from onnxbisect.report.files import put
+from onnxbisect.report.text import clean
+from onnxbisect.rewrites import Exactness, Facts, installed
+from onnxbisect_backends.calibration import read_calibration
+from onnxbisect_backends.probing.intake import Intake
+from onnxbisect_backends.working_folder import working_folder
+from onnxbisect_cli import bisection
+from onnxbisect_cli.fix_compiler import FixCompiler, copy_data
+from onnxbisect_cli.run_job import demand_folder
+
+#: It compiles now; something is left; nothing is known.
+COMPILES, PARTIAL, UNKNOWN = 0, 1, 3
+#: Samples taken from the user's.
+_MOST_SAMPLES = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What the user asks for. `search` names model and compiler as for `onnx-bisect run`; nothing of lesser exactness
+    than `allow` is used. `count` random samples, and as many with edge values, are made up beside those of `samples`.
+    `tolerance` is for the model's outputs. `plan` shows what would be tried, and changes nothing.
+    """
+
+    search: bisection.Request
+    allow: Exactness = Exactness.ROUNDING
+    samples: Path | None = None
+    count: int = 4
+    tolerance: Tolerance = field(default_factory=Tolerance)
+    out: Path = Path()
+    plan: bool = False
+
+
+def run(request: Request) -> int:
+    """Returns the exit status. The outcome goes to standard output, progress to standard error."""
+    folder = request.out / "repair"
+    if not request.plan:
+        demand_folder(folder)
+    intake = Intake(request.search.model, request.search.input_shapes)
+    original = onnx.load(request.search.model, load_external_data=False)
+    if request.plan:
+        return _plan(request, intake, original)
+    prover = _prover(request, intake.model, original)
+    with working_folder() as work:
+        compiler = FixCompiler(request.search, intake, work)
+        before = compiler.original()
+        calls = compiler.calls
+        found = repair(before, original, compiler, prover, installed().rules, most=request.allow, tell=_tell)
+        told = _told(request, compiler, found, calls)
+    if found.model is not None:
+        _write(found.model, told, folder, request.search.model)
+    print("\n".join(lines(told)))
+    if found.model is not None:
+        print(f"{folder / 'repaired.onnx'}, with repair.md and repair.json beside it.")
+    if compiler.exit_code is not None:
+        print("onnx-bisect: interrupted; the same command goes on from here.", file=sys.stderr)
+        return compiler.exit_code
+    return _exit_code(found)
+
+
+def _exit_code(found: Repair) -> int:
+    if found.compiles:
+        return COMPILES
+    return PARTIAL if found.left else UNKNOWN
+
+
+def _plan(request: Request, intake: Intake, original: onnx.ModelProto) -> int:
+    """Diagnose, and say which remedies would be tried."""
+    with working_folder() as work:
+        compiler = FixCompiler(request.search, intake, work)
+        before = compiler.original()
+    print("\n".join(_plan_of(request, before, original)))
+    if compiler.exit_code is not None:
+        return compiler.exit_code
+    if before.compiles:
+        return COMPILES
+    return PARTIAL if before.culprits else UNKNOWN
+
+
+def _plan_of(request: Request, before: Found, original: onnx.ModelProto) -> list[str]:
+    if before.compiles:
+        return [clean(f"{before.model.path.name} compiles as it is.")]
+    advisor = Advisor(before, original, installed().rules, request.allow)
+    advisor.add_places(before)
+    return plan_lines(advisor.advise(), advisor.left(before))
+
+
+def _prover(request: Request, model: Model, original: onnx.ModelProto) -> Prover:
+    if model.unbound:
+        raise OptionError(
+            f"Bind the dynamic dimensions of {some(model.unbound)} with --input-shape: a repair is proven by running "
+            "the model."
+        )
+    return Prover(
+        original,
+        Facts.of(model),
+        list(_samples(request, model.proto.graph.input)),
+        folder=model.path.parent,
+        tolerance=request.tolerance,
+    )
+
+
+def _samples(request: Request, inputs: Sequence[onnx.ValueInfoProto]) -> Iterator[Sample]:
+    given = () if request.samples is None else read_calibration(request.samples, inputs, _MOST_SAMPLES).samples
+    return chain(given, random_feeds(inputs, request.count), edge_feeds(inputs, request.count))
+
+
+def _told(request: Request, compiler: FixCompiler, found: Repair, calls: int) -> RepairDocument:
+    assert compiler.target is not None  # noqa: S101 - it was asked
+    return document(
+        found,
+        compiler.target,
+        request.allow,
+        diagnosis_calls=calls,
+        repair_calls=compiler.calls - calls,
+        input_shapes=_shapes(request.search.input_shapes),
+    )
+
+
+def _shapes(given: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(dims) for name, dims in given.items()}
+
+
+def _write(model: onnx.ModelProto, told: RepairDocument, folder: Path, source: Path) -> None:
+    """The repaired model, its data files beside it as they are beside the original, and what was done."""
+    copy_data(model, source.parent, folder)
+    put(folder / "repaired.onnx", model.SerializeToString(deterministic=True))
+    put(folder / "repair.json", (json.dumps(told.to_json(), indent=1) + "\n").encode())
+    put(folder / "repair.md", markdown(told).encode("utf-8", "backslashreplace"))
+
+
+def _tell(sentence: str) -> None:
+    print(f"onnx-bisect: {clean(sentence)}", file=sys.stderr, flush=True)
