@@ -1,11 +1,12 @@
 """Remedies: from the culprits of a model to a repaired one that is proven to compute the same and to compile."""
 
 from onnxbisect.remedies.advise import Advice, Place, advise
+from onnxbisect.remedies.advisor import Advisor, Left, Struck
 from onnxbisect.remedies.candidate import Candidate, Finder
 from onnxbisect.remedies.found import Found
 from onnxbisect.remedies.known import Known
 from onnxbisect.remedies.proving import PlaceProof, Proof, Prover
-from onnxbisect.remedies.repair import Advisor, Compiler, FileRemedy, Left, Repair, Struck, repair, try_files
+from onnxbisect.remedies.repair import Compiler, FileRemedy, Repair, repair, try_files
 
 __all__ = [
     "Advice",

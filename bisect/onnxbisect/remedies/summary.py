@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from onnxbisect.proof import Difference
 from onnxbisect.remedies.advise import Advice
+from onnxbisect.remedies.advisor import Left
 from onnxbisect.remedies.document import Change, LeftRow, NodeRow, RepairDocument
-from onnxbisect.remedies.repair import Left
 from onnxbisect.report.markdown import code, table
 from onnxbisect.report.text import clean, clip, plural
 

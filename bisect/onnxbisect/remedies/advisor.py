@@ -1,0 +1,113 @@
+"""What is known while one model is repaired, and the advice that follows from it."""
+
+from collections.abc import Collection, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+
+import onnx
+
+from onnxbisect.diagnosis import CulpritKind
+from onnxbisect.model.model import Model
+from onnxbisect.remedies.advise import Advice, Place, advise
+from onnxbisect.remedies.candidate import Candidate, Finder, allowed
+from onnxbisect.remedies.found import Found, Named
+from onnxbisect.remedies.known import Known
+from onnxbisect.rewrites import Exactness, Facts, Refusal, Rule, names_in
+
+
+@dataclass(frozen=True, kw_only=True)
+class Struck:
+    """A candidate that was given up, and why."""
+
+    candidate: Candidate
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Left:
+    """A place that no candidate repairs. `reasons` are sentences about the rules that were thought of."""
+
+    place: Place
+    ops: tuple[str, ...]
+    kind: CulpritKind
+    message: str
+    reasons: tuple[str, ...]
+
+
+class Advisor:
+    """Keeps what is known while one model is repaired, and gives advice from it."""
+
+    def __init__(self, before: Found, original: onnx.ModelProto, rules: Sequence[Rule], most: Exactness) -> None:
+        self.model: Model = before.model
+        usable = [rule for rule in rules if allowed(rule, most)]
+        facts, taken = Facts.of(self.model), names_in(original)
+        self._finder, self._everything = Finder(facts, usable, taken), Finder(facts, rules, taken)
+        self._most = most
+        self._nodes = {node.name: node for node in self.model.proto.graph.node}
+        self._culprit: dict[Place, Named] = {}
+        self.known = Known()
+        self.struck: dict[tuple[str, str], Struck] = {}
+        self.asked: dict[Hashable, bool] = {}
+        self.learn(before)
+
+    def learn(self, found: Found) -> None:
+        """Take over what verdicts on a model say of variants."""
+        self.known = self.known.joined(found.known)
+
+    def learn_passing(self, candidate: Candidate) -> None:
+        """Remember that all that a candidate puts there was seen to pass."""
+        passing = Known(passing=frozenset(candidate.variants), passing_ops=frozenset(candidate.gives))
+        self.known = self.known.joined(passing)
+
+    def learn_refused(self, candidate: Candidate, nodes: Collection[str]) -> None:
+        """Remember that these of its new nodes are refused."""
+        pairs = zip(candidate.new_nodes, candidate.variants, strict=True)
+        self.known = self.known.joined(Known(refused=frozenset(it for name, it in pairs if name in nodes)))
+
+    def add_places(self, found: Found) -> bool:
+        """Take culprits among the nodes of the original for places; True where one is new."""
+        count = len(self._culprit)
+        for culprit in found.culprits:
+            if culprit.kind in (CulpritKind.SINGLE, CulpritKind.INTERACTION):
+                for place in culprit.places:
+                    if all(node in self._nodes for node in place.nodes):
+                        self._culprit.setdefault(place, culprit)
+        return len(self._culprit) > count
+
+    def strike(self, candidate: Candidate, reason: str) -> None:
+        """Never use it again."""
+        self.struck.setdefault(candidate.key, Struck(candidate=candidate, reason=reason))
+
+    def advise(self) -> Advice:
+        """What is best with what is known."""
+        return advise(tuple(self._culprit), self._candidates, self.known, struck=self.struck.keys(), asked=self.asked)
+
+    def left(self, found: Found) -> tuple[Left, ...]:
+        """The culprits of the model as it is now, with why each place stays as it is."""
+        return tuple(
+            Left(place=place, ops=culprit.ops, kind=culprit.kind, message=culprit.message, reasons=self._why(place))
+            for culprit in found.culprits
+            for place in culprit.places
+        )
+
+    def _candidates(self, node: str) -> list[Candidate]:
+        return self._finder.candidates(self._nodes[node], self.known)
+
+    def _why(self, place: Place) -> tuple[str, ...]:
+        if place not in self._culprit:
+            return ("no rule repairs this: too much of the model, or too many of one op, is refused",)
+        reasons = dict.fromkeys(reason for node in place.nodes for reason in self._reasons(self._nodes[node]))
+        return tuple(reasons) or ("no rule takes this op",)
+
+    def _reasons(self, node: onnx.NodeProto) -> Iterator[str]:
+        """A sentence about each rule that takes the op of a node, those that do not apply there last."""
+        considered = self._everything.considered(node, self.known)
+        for it in sorted(considered, key=lambda it: isinstance(it, Refusal)):
+            if isinstance(it, Refusal):
+                yield f"{it.rule.id} does not apply: {it.reason}"
+            elif it.key in self.struck:
+                yield f"{it.name}: {self.struck[it.key].reason}"
+            elif not self.asked.get(it.question, True):
+                yield f"{it.name}: refused by the compiler"
+            elif not all(allowed(rule, self._most) for rule in it.rules):
+                seen = "" if it.unknown(self.known) else "; the compiler takes what it gives"
+                yield f"{it.name} is not as exact as is allowed: --allow {it.exactness}{seen}"
