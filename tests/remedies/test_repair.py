@@ -1,0 +1,278 @@
+"""From culprits to a model that compiles: against compilers whose every refusal is known."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper
+
+from onnxbisect.model.scopes import is_constant, qualified
+from onnxbisect.proof import Tolerance, compare, random_feeds
+from onnxbisect.remedies import FileRemedy, Prover, try_files
+from onnxbisect.rewrites import Exactness, Facts, Rule, candidates, installed, rule
+from onnxbisect.rewrites.exactness import Bound
+from onnxbisect.rewrites.site import Site
+from support.remedies.simulated import UNARY, Refuses, SimulatedCompiler, graph, is_refused, refusing, repaired
+
+#: All ops of the graphs, and most of what rules put in their place.
+OPS = [*UNARY, "Gather", "Add", "Mul", "Sub", "Max", "Min", "Clip", "Exp", "Where", "Slice", "Reshape", "Transpose"]
+RULES = installed().rules
+ORDER = list(Exactness)
+
+
+def worlds() -> st.SearchStrategy[tuple[list[tuple[str, int, int]], frozenset[tuple[str, int]], Exactness]]:
+    ops = st.sampled_from([*UNARY, "Gather", "Add", "Mul", "Sub", "Max"])
+    steps = st.lists(st.tuples(ops, st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=6)
+    refused = st.frozensets(st.tuples(st.sampled_from(OPS), st.sampled_from([3, 3, 3, 2])), min_size=8, max_size=24)
+    return st.tuples(steps, refused, st.sampled_from([Exactness.EXACT, Exactness.ROUNDING]))
+
+
+def can_be_repaired(
+    node: onnx.NodeProto, facts: Facts, refuses: Refuses, rules: Sequence[Rule], around: tuple[str, ...] = ()
+) -> bool:
+    """Truth: whether some rule, or rules inside of each other, give nothing that is refused; by trying them all."""
+    within = (*around, qualified(node))
+    for made in candidates(facts, node, rules):
+        inside = made.inside()
+        bad = [it for it in made.replacement.nodes if not is_constant(it) and is_refused(refuses, it, inside)]
+        deeper = len(within) < 3 and not any(qualified(it) in within for it in bad)
+        if not bad or (deeper and all(can_be_repaired(it, inside, refuses, rules, within) for it in bad)):
+            return True
+    return False
+
+
+@settings(deadline=None, max_examples=80)
+@given(worlds())
+def test_what_can_be_repaired_is_and_what_is_called_repaired_compiles(
+    world: tuple[list[tuple[str, int, int]], frozenset[tuple[str, int]], Exactness],
+) -> None:
+    steps, refused, most = world
+    model = graph(steps)
+
+    def refuses(op: str, rank: int) -> bool:
+        return (op, rank) in refused
+
+    with TemporaryDirectory() as folder:
+        compiler = SimulatedCompiler(folder=Path(folder), refuses=refuses)
+        found = repaired(model, compiler, most=most)
+        facts = Facts.of(found.before.model)
+        allowed = [it for it in RULES if ORDER.index(it.exactness) <= ORDER.index(most)]
+        bad = {it.name: it for it in model.graph.node if is_refused(refuses, it, facts)}
+        hopeless = {name for name, it in bad.items() if not can_be_repaired(it, facts, refuses, allowed)}
+        unproven = {it.candidate.node for it in found.struck if it.reason.startswith("not proven")}
+        left = {name for it in found.left for name in it.place.nodes}
+        assert hopeless <= left <= hopeless | unproven
+        assert found.compiles == (not left)
+        if found.model is None:
+            assert left == bad.keys()
+            return
+        after = Facts.inferred(found.model)
+        still = {it.name for it in found.model.graph.node if is_refused(refuses, it, after)}
+        assert still == left
+        agree = compare(model, found.model, random_feeds(model.graph.input, 2))
+        assert agree.agrees
+        used = {rule.exactness for it in found.places for rule in it.candidate.rules}
+        assert used <= set(ORDER[: ORDER.index(most) + 1])
+        if used == {Exactness.EXACT}:
+            assert all(it.absolute == 0 for it in agree.differences)
+        untouched = [it for it in model.graph.node if it.name not in bad or it.name in left]
+        new = [it.SerializeToString() for it in found.model.graph.node]
+        assert all(it.SerializeToString() in new for it in untouched)
+
+
+def chain(*ops: str) -> onnx.ModelProto:
+    return graph([(op, number, number) for number, op in enumerate(ops)])
+
+
+def compiler(folder: Path, *ops: str) -> SimulatedCompiler:
+    return SimulatedCompiler(folder=folder, refuses=refusing(*ops))
+
+
+def test_a_repair_of_ops_that_were_seen_to_pass_adds_two_calls_at_most(tmp_path: Path) -> None:
+    ops = ("Relu", "Add", "Mul", "Abs", "Gather", "Abs", "HardSwish", "Relu", "Abs", "Add", "Mul")
+    model = chain(*ops)
+    asked = compiler(tmp_path, "Abs", "HardSwish")
+    asked.search(asked.read(model))
+    diagnosis = asked.calls
+    found = repaired(model, asked)
+    assert found.compiles
+    assert len(found.places) == 4
+    assert asked.calls - diagnosis <= 2
+
+
+def test_nothing_is_asked_twice_and_nothing_when_all_answers_are_on_record(tmp_path: Path) -> None:
+    asked = compiler(tmp_path, "Abs", "Elu")
+    model = chain("Abs", "Elu", "Relu")
+    first = repaired(model, asked)
+    calls = asked.calls
+    again = repaired(model, asked)
+    assert asked.calls == calls
+    assert first.model == again.model
+
+
+def test_a_model_that_compiles_is_left_alone(tmp_path: Path) -> None:
+    found = repaired(chain("Abs", "Relu"), compiler(tmp_path))
+    assert found.compiles
+    assert found.model is None
+    assert not found.places
+
+
+def test_a_replacement_that_is_refused_is_struck_and_the_next_one_taken(tmp_path: Path) -> None:
+    found = repaired(chain("Abs", "Add"), compiler(tmp_path, "Abs", "Relu"))
+    (place,) = found.places
+    assert found.compiles
+    assert place.candidate.name == "abs-max"
+    assert {it.candidate.name for it in found.struck} == {"abs-relu"}
+
+
+def test_a_node_of_a_replacement_is_replaced_in_its_turn(tmp_path: Path) -> None:
+    found = repaired(chain("Mish", "Add"), compiler(tmp_path, "Mish", "Softplus"))
+    (place,) = found.places
+    assert found.compiles
+    assert place.candidate.name.startswith("mish-softplus + softplus")
+
+
+def test_what_has_no_remedy_is_left_with_the_reasons_and_the_rest_is_repaired(tmp_path: Path) -> None:
+    found = repaired(chain("Abs", "Softplus", "Add"), compiler(tmp_path, "Abs", "Softplus", "Exp", "Sigmoid", "Mish"))
+    assert not found.compiles
+    assert [it.candidate.op for it in found.places] == ["Abs"]
+    (left,) = found.left
+    assert left.ops == ("Softplus",)
+    assert any("refused" in reason for reason in left.reasons)
+    assert found.model is not None
+    assert "Abs" not in {it.op_type for it in found.model.graph.node}
+
+
+def test_a_remedy_that_is_less_exact_than_is_allowed_is_named_and_not_used(tmp_path: Path) -> None:
+    found = repaired(chain("Elu", "Add"), compiler(tmp_path, "Elu"), most=Exactness.EXACT)
+    assert found.model is None
+    (left,) = found.left
+    assert any("--allow rounding" in reason for reason in left.reasons), left.reasons
+
+
+def test_two_nodes_that_fail_only_together_are_told_apart_by_replacing_one(tmp_path: Path) -> None:
+    asked = SimulatedCompiler(folder=tmp_path, refuses=refusing(), chains=[("Abs", "HardSwish")])
+    found = repaired(chain("Relu", "Abs", "HardSwish", "Add"), asked)
+    assert found.compiles
+    assert len(found.places) == 1
+
+
+@rule("abs-wrong", takes="Abs", gives="Relu", exactness=Exactness.EXACT, rank=0, source="none", pytorch="x.relu()")
+def wrong(at: Site) -> str:
+    """Relu(x), which is not Abs(x)."""
+    return at.op("Relu", at.input(0))
+
+
+@rule(
+    "abs-nearly",
+    takes="Abs",
+    gives="Relu Mul Add",
+    exactness=Exactness.ROUNDING,
+    rank=0,
+    source="none",
+    pytorch="x.abs() + 1e-5",
+    bound=Bound(absolute=2e-5),
+)
+def nearly(at: Site) -> str:
+    """|x| + 1e-5, which keeps its promise."""
+    made = at.op("Add", at.op("Relu", at.input(0)), at.op("Relu", at.op("Mul", at.input(0), at.scalar(-1))))
+    return at.op("Add", made, at.scalar(1e-5))
+
+
+def test_a_rule_that_is_wrong_is_not_used(tmp_path: Path) -> None:
+    found = repaired(chain("Add", "Abs", "Relu"), compiler(tmp_path, "Abs"), rules=[wrong])
+    assert found.model is None
+    assert found.after is found.before
+    (struck,) = found.struck
+    assert "not proven" in struck.reason
+    (left,) = found.left
+    assert "not proven" in left.reasons[0]
+
+
+def test_a_wrong_rule_gives_way_to_a_right_one(tmp_path: Path) -> None:
+    right = next(it for it in RULES if it.id == "abs-relu")
+    found = repaired(chain("Add", "Abs", "Relu"), compiler(tmp_path, "Abs"), rules=[wrong, right])
+    assert found.compiles
+    assert [it.candidate.name for it in found.places] == ["abs-relu"]
+
+
+def steep() -> onnx.ModelProto:
+    """Abs of a small number, taken to the power of ten thousand and more: what differs there differs much behind."""
+    nodes = [
+        helper.make_node("Abs", ["x"], ["a"], name="Abs"),
+        helper.make_node("Mul", ["a", "large"], ["y"], name="Mul"),
+        helper.make_node("Exp", ["y"], ["z"], name="Exp"),
+    ]
+    value = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [4]) for name in ("x", "z")]
+    stored = [onnx.numpy_helper.from_array(np.float32(1e4), "large")]
+    made = helper.make_graph(nodes, "g", value[:1], value[1:], stored)
+    return helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+def test_a_rule_that_keeps_its_promise_is_not_used_where_the_models_outputs_differ(tmp_path: Path) -> None:
+    samples = [{"x": np.array([1e-4, 2e-4, -1e-4, 3e-4], np.float32)}]
+    found = repaired(steep(), compiler(tmp_path, "Abs"), rules=[nearly], samples=samples)
+    assert found.model is None
+    (struck,) = found.struck
+    assert "the model's outputs differ" in struck.reason
+
+
+def test_only_the_replacement_that_changes_the_outputs_is_given_up(tmp_path: Path) -> None:
+    model = steep()
+    model.graph.node.append(helper.make_node("HardSwish", ["x"], ["h"], name="HardSwish"))
+    model.graph.output.append(helper.make_tensor_value_info("h", TensorProto.FLOAT, [4]))
+    samples = [{"x": np.array([1e-4, 2e-4, -1e-4, 3e-4], np.float32)}]
+    relu6 = next(it for it in RULES if it.id == "hardswish-relu6")
+    found = repaired(model, compiler(tmp_path, "Abs", "HardSwish"), rules=[nearly, relu6], samples=samples)
+    assert [it.candidate.name for it in found.places] == ["hardswish-relu6"]
+    assert [it.place.nodes for it in found.left] == [("Abs",)]
+
+
+def test_values_outside_of_a_rules_domain_are_seen_in_the_samples(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Sin", ["x"], ["y"], name="Sin")]
+    value = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [4]) for name in ("x", "y")]
+    made = helper.make_graph(nodes, "g", value[:1], value[1:])
+    model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    half_turn = [it for it in RULES if it.id == "sin-half-turn"]
+    near, far = ([{"x": np.array([0, 1, -1, top], np.float32)}] for top in (2, 20))
+    asked = compiler(tmp_path, "Sin")
+    assert repaired(model, asked, rules=half_turn, most=Exactness.DOMAIN, samples=near).compiles
+    found = repaired(model, asked, rules=half_turn, most=Exactness.DOMAIN, samples=far)
+    assert found.model is None
+    assert "domain" in found.struck[0].reason
+
+
+def test_a_change_of_the_file_is_proven_and_compiled_in_one_call(tmp_path: Path) -> None:
+    model = chain("Relu", "Abs")
+    better, worse = chain("Relu", "Relu"), chain("Relu", "Neg")
+    asked = compiler(tmp_path, "Abs")
+    before = asked.whole(model)
+    prover = Prover(model, Facts.of(before.model), list(random_feeds(model.graph.input, 2)), folder=tmp_path)
+    for it in (better, worse):
+        it.graph.output[0].name = it.graph.node[1].output[0] = model.graph.output[0].name
+    remedies = [
+        FileRemedy(id=name, sentence=name, exactness=Exactness.EXACT, model=it)
+        for name, it in (("worse", worse), ("better", better))
+    ]
+    calls = asked.calls
+    found = try_files(before, remedies, asked, prover)
+    assert found is not None
+    assert found.file_remedy is remedies[1]
+    assert found.compiles
+    assert asked.calls == calls + 1
+    assert try_files(before, remedies[:1], asked, prover) is None
+
+
+def test_a_model_that_onnxruntime_does_not_run_cannot_be_proven() -> None:
+    from onnxbisect.errors import ModelError
+
+    model = chain("Relu")
+    model.graph.node[0].domain = "com.example"
+    model.opset_import.append(helper.make_opsetid("com.example", 1))
+    with pytest.raises(ModelError, match="nothing can be proven"):
+        Prover(model, Facts.inferred(model), [], folder=Path(), tolerance=Tolerance())

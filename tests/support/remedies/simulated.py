@@ -1,0 +1,155 @@
+"""A compiler that refuses certain ops at certain ranks, asked as a repair asks; and the graphs that it is shown."""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from onnxbisect.cut import Cutter, units_of_nodes, write
+from onnxbisect.job import ProbeRecord
+from onnxbisect.key import Keyer
+from onnxbisect.model import Model, load
+from onnxbisect.model.scopes import qualified
+from onnxbisect.remedies import Found, Prover, Repair, repair
+from onnxbisect.rewrites import Exactness, Facts, Rule, installed
+from onnxbisect.search import plan
+from onnxbisect.unitset import UnitSet, members
+from onnxbisect.verdict import Kind, Status, Verdict
+
+#: Whether a compiler refuses a node of this op whose first input has this rank.
+Refuses = Callable[[str, int], bool]
+
+
+@dataclass(kw_only=True)
+class SimulatedCompiler:
+    """Refuses a model for any node that `refuses`, and for any two neighbours whose ops are in `chains`. Silent.
+
+    `calls` are the compiles of `base`, which keeps verdicts by the structure of a probe, for all models together.
+    `asked` are the ops of pieces that were asked before a whole repaired model was.
+    """
+
+    folder: Path
+    refuses: Refuses
+    chains: Collection[tuple[str, str]] = ()
+    calls: int = 0
+    models: int = 0
+    asked: list[list[str]] = field(default_factory=list)
+    base: dict[str, Verdict] = field(default_factory=dict)
+
+    def diagnose(self, model: onnx.ModelProto) -> Found:
+        return self.search(self.read(model))
+
+    def whole(self, model: onnx.ModelProto) -> Found:
+        return self.search(self.read(model), most=1)
+
+    def ask(self, model: onnx.ModelProto, nodes: Collection[str]) -> Found:
+        whole = self.read(model)
+        piece = Cutter(whole).cut(units_of_nodes(whole, list(nodes)))
+        self.asked.append([node.op_type for node in piece.proto.graph.node])
+        path = self._path()
+        write(piece, whole, path)
+        found = self.search(load(path))
+        return Found(model=found.model, diagnosis=found.diagnosis, records=found.records, names=piece.renamed)
+
+    def read(self, model: onnx.ModelProto) -> Model:
+        path = self._path()
+        onnx.save(model, path)
+        return load(path)
+
+    def search(self, model: Model, most: int | None = None) -> Found:
+        keyer = Keyer(model)
+        verdicts: dict[UnitSet, list[Verdict]] = {}
+        records: list[ProbeRecord] = []
+        while True:
+            step = plan(model.universe, verdicts)
+            asks = [] if most is not None and len(records) >= most else list(step.asks)[:1]
+            if not asks:
+                return Found(model=model, diagnosis=step.diagnosis, records=tuple(records))
+            for ask in asks:
+                key = keyer.key(ask.units)
+                if key not in self.base:
+                    self.calls += 1
+                    self.base[key] = self._compile(model, ask.units)
+                verdicts.setdefault(ask.units, []).append(self.base[key])
+                records.append(ProbeRecord(key=key, units=ask.units, verdict=self.base[key], why=ask.why, round=0))
+
+    def _compile(self, model: Model, units: UnitSet) -> Verdict:
+        facts = Facts.of(model)
+        nodes = {unit: model.proto.graph.node[model.units[unit].node] for unit in members(units)}
+        failed = any(is_refused(self.refuses, node, facts) for node in nodes.values())
+        failed |= any(
+            (node.op_type, nodes[after].op_type) in self.chains
+            for unit, node in nodes.items()
+            for after in members(model.universe.successors[unit] & units)
+        )
+        return Verdict(status=Status.FAIL, kind=Kind.ERROR) if failed else Verdict(status=Status.PASS)
+
+    def _path(self) -> Path:
+        self.models += 1
+        return self.folder / f"model{self.models}.onnx"
+
+
+def is_refused(refuses: Refuses, node: onnx.NodeProto, facts: Facts) -> bool:
+    shape = facts.shape(node.input[0]) if node.input else ()
+    return refuses(qualified(node), len(shape or ()))
+
+
+def refusing(*ops: str) -> Refuses:
+    return lambda op, _: op in ops
+
+
+def repaired(
+    model: onnx.ModelProto,
+    compiler: SimulatedCompiler,
+    *,
+    rules: Sequence[Rule] = (),
+    most: Exactness = Exactness.ROUNDING,
+    samples: Sequence[dict[str, object]] = (),
+) -> Repair:
+    """Repair a model with all rules, or with these, proven on samples of the model's inputs."""
+    from onnxbisect.proof import edge_feeds, random_feeds
+
+    before = compiler.search(compiler.read(model))
+    inputs = before.model.proto.graph.input
+    feeds = list(samples) or [*random_feeds(inputs, 2), *edge_feeds(inputs, 2)]
+    prover = Prover(model, Facts.of(before.model), feeds, folder=compiler.folder)
+    return repair(before, model, compiler, prover, rules or installed().rules, most=most)
+
+
+#: Ops of one float input and as many output elements.
+UNARY = ("Abs", "HardSigmoid", "HardSwish", "LeakyRelu", "Neg", "Elu", "Relu", "Softplus", "Sigmoid", "Celu", "Mish")
+
+
+def graph(steps: Sequence[tuple[str, int, int]], opset: int = 18) -> onnx.ModelProto:
+    """A model of these steps: an op, and from which earlier tensors it takes its inputs. What nothing reads leaves."""
+    shapes: dict[str, tuple[int, ...]] = {"x": (2, 3, 4)}
+    nodes: list[onnx.NodeProto] = []
+    stored = []
+    for number, (op, one, other) in enumerate(steps):
+        names = list(shapes)
+        first = names[one % len(names)]
+        out, name = f"t{number}", f"{op}_{number}"
+        if op == "Gather" and shapes[first]:
+            stored.append(numpy_helper.from_array(np.array(1, np.int64), f"{name}_index"))
+            nodes.append(helper.make_node("Gather", [first, f"{name}_index"], [out], name=name, axis=0))
+            shapes[out] = shapes[first][1:]
+        elif op in ("Add", "Mul", "Sub", "Max", "Min"):
+            alike = [it for it in names if shapes[it] == shapes[first]]
+            nodes.append(helper.make_node(op, [first, alike[other % len(alike)]], [out], name=name))
+            shapes[out] = shapes[first]
+        else:
+            nodes.append(helper.make_node(op if op in UNARY else "Relu", [first], [out], name=name))
+            shapes[out] = shapes[first]
+    read = {name for node in nodes for name in node.input}
+    outputs = [name for name in shapes if name not in read and name != "x"]
+    made = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shapes["x"])],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shapes[name]) for name in outputs],
+        stored,
+    )
+    return helper.make_model(made, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
