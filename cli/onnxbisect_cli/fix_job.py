@@ -1,6 +1,7 @@
 """`onnx-bisect fix`: a model that compiles, or what is left of the way there."""
 
 import json
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -55,9 +56,9 @@ def run(request: Request) -> int:
     if not request.plan:
         demand_folder(folder)
     intake = Intake(request.search.model, request.search.input_shapes)
-    original = onnx.load(request.search.model, load_external_data=False)
     if request.plan:
-        return _plan(request, intake, original)
+        return _plan(request, intake)
+    original = onnx.load(request.search.model, load_external_data=False)
     prover = _prover(request, intake.model, original)
     with working_folder() as work:
         compiler = FixCompiler(request.search, intake, work)
@@ -65,11 +66,9 @@ def run(request: Request) -> int:
         calls = compiler.calls
         found = repair(before, original, compiler, prover, installed().rules, most=request.allow, tell=_tell)
         told = _told(request, compiler, found, calls)
-    if found.model is not None:
-        _write(found.model, told, folder, request.search.model)
+    _write(found.model, told, folder, request.search.model)
     print("\n".join(lines(told)))
-    if found.model is not None:
-        print(f"{folder / 'repaired.onnx'}, with repair.md and repair.json beside it.")
+    print(f"{folder}{os.sep} holds {'repaired.onnx, ' if found.model is not None else ''}repair.md and repair.json.")
     if compiler.exit_code is not None:
         print("onnx-bisect: interrupted; the same command goes on from here.", file=sys.stderr)
         return compiler.exit_code
@@ -82,12 +81,12 @@ def _exit_code(found: Repair) -> int:
     return PARTIAL if found.left else UNKNOWN
 
 
-def _plan(request: Request, intake: Intake, original: onnx.ModelProto) -> int:
+def _plan(request: Request, intake: Intake) -> int:
     """Diagnose, and say which remedies would be tried."""
     with working_folder() as work:
         compiler = FixCompiler(request.search, intake, work)
         before = compiler.original()
-    print("\n".join(_plan_of(request, before, original)))
+    print("\n".join(_plan_of(request, before)))
     if compiler.exit_code is not None:
         return compiler.exit_code
     if before.compiles:
@@ -95,10 +94,10 @@ def _plan(request: Request, intake: Intake, original: onnx.ModelProto) -> int:
     return PARTIAL if before.culprits else UNKNOWN
 
 
-def _plan_of(request: Request, before: Found, original: onnx.ModelProto) -> list[str]:
+def _plan_of(request: Request, before: Found) -> list[str]:
     if before.compiles:
         return [clean(f"{before.model.path.name} compiles as it is.")]
-    advisor = Advisor(before, original, installed().rules, request.allow)
+    advisor = Advisor(before, installed().rules, request.allow)
     advisor.add_places(before)
     return plan_lines(advisor.advise(), advisor.left(before))
 
@@ -139,10 +138,13 @@ def _shapes(given: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
     return {name: tuple(dims) for name, dims in given.items()}
 
 
-def _write(model: onnx.ModelProto, told: RepairDocument, folder: Path, source: Path) -> None:
-    """The repaired model, its data files beside it as they are beside the original, and what was done."""
-    copy_data(model, source.parent, folder)
-    put(folder / "repaired.onnx", model.SerializeToString(deterministic=True))
+def _write(model: onnx.ModelProto | None, told: RepairDocument, folder: Path, source: Path) -> None:
+    """The repaired model where there is one, its data files beside it as beside the original, and what was done."""
+    if model is None:
+        (folder / "repaired.onnx").unlink(missing_ok=True)  # that of an earlier run is no part of this one
+    else:
+        copy_data(model, source.parent, folder)
+        put(folder / "repaired.onnx", model.SerializeToString(deterministic=True))
     put(folder / "repair.json", (json.dumps(told.to_json(), indent=1) + "\n").encode())
     put(folder / "repair.md", markdown(told).encode("utf-8", "backslashreplace"))
 

@@ -17,6 +17,7 @@ from onnxbisect_backends.probing.culprit_files import DATA_NAME, LOG_NAME
 from onnxbisect_backends.probing.prober import PROBE_NAME
 from onnxbisect_cli.arguments import Format
 from onnxbisect_cli.bisection import Bisected, Request, bisected
+from onnxbisect_cli.fix_hint import fix_hint
 from onnxbisect_cli.reports import render
 
 #: The model compiles; culprits were found; nothing is known.
@@ -47,6 +48,8 @@ def run(request: Request, out: Path | None, form: Format) -> int:
         return interruption.exit_code
     if out is None and found.job.diagnosis.culprits:
         print("onnx-bisect: --out DIR writes the reports and a model.onnx for each culprit.", file=sys.stderr)
+    for line in fix_hint(found.job, request):
+        print(f"onnx-bisect: {line}", file=sys.stderr)
     return exit_code(report)
 
 

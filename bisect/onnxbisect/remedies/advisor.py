@@ -36,10 +36,10 @@ class Left:
 class Advisor:
     """Keeps what is known while one model is repaired, and gives advice from it."""
 
-    def __init__(self, before: Found, original: onnx.ModelProto, rules: Sequence[Rule], most: Exactness) -> None:
+    def __init__(self, before: Found, rules: Sequence[Rule], most: Exactness) -> None:
         self.model: Model = before.model
         usable = [rule for rule in rules if allowed(rule, most)]
-        facts, taken = Facts.of(self.model), names_in(original)
+        facts, taken = Facts.of(self.model), names_in(self.model.proto)
         self._finder, self._everything = Finder(facts, usable, taken), Finder(facts, rules, taken)
         self._most = most
         self._nodes = {node.name: node for node in self.model.proto.graph.node}
@@ -63,12 +63,15 @@ class Advisor:
         pairs = zip(candidate.new_nodes, candidate.variants, strict=True)
         self.known = self.known.joined(Known(refused=frozenset(it for name, it in pairs if name in nodes)))
 
-    def add_places(self, found: Found) -> bool:
-        """Take culprits among the nodes of the original for places; True where one is new."""
+    def add_places(self, found: Found, *, examples: bool = False) -> bool:
+        """Take culprits among the nodes of the original for places; True where one is new.
+
+        With `examples` only the first place of each culprit.
+        """
         count = len(self._culprit)
         for culprit in found.culprits:
             if culprit.kind in (CulpritKind.SINGLE, CulpritKind.INTERACTION):
-                for place in culprit.places:
+                for place in culprit.places[: 1 if examples else None]:
                     if all(node in self._nodes for node in place.nodes):
                         self._culprit.setdefault(place, culprit)
         return len(self._culprit) > count

@@ -117,7 +117,7 @@ def repair(
 
     Nothing of lesser exactness than `most` is used. `tell` is given a sentence for each step.
     """
-    advisor = Advisor(before, original, rules, most)
+    advisor = Advisor(before, rules, most)
     if before.compiles or before.stopped:
         return Repair(before=before, after=before, left=advisor.left(before), stopped=before.stopped)
     return _Repairer(before, original, compiler, prover, advisor, tell).run()
@@ -140,15 +140,14 @@ class _Repairer:
 
     def run(self) -> Repair:
         advisor = self._advisor
-        after, proof, stopped = self._before, Proof(), False
+        after, proof = self._before, Proof()
         advice = Advice(chosen=(), questions=(), left=())
         model: onnx.ModelProto | None = None
         advisor.add_places(self._before)
         while True:
             found = self._settled()
             if found is None:
-                stopped = True
-                break
+                return self._stopped()
             new, new_proof = found
             if _keys(new) == _keys(advice):
                 advice = new
@@ -159,9 +158,10 @@ class _Repairer:
             model = replaced(self._original, {it.node: it.replacement for it in new.chosen})
             self._tell(f"{_count(new.chosen)} replaced and proven; asking the compiler about the repaired model")
             advice, proof, after = new, new_proof, self._compiler.diagnose(model)
-            if after.compiles or after.stopped:
-                stopped = after.stopped
+            if after.compiles:
                 break
+            if after.stopped:
+                return self._stopped()
             advisor.learn(after)
             if not self._strike_refused(advice, after) | advisor.add_places(after):
                 break
@@ -172,7 +172,17 @@ class _Repairer:
             proof=proof if model is not None else None,
             struck=tuple(advisor.struck.values()),
             left=() if after.compiles else advisor.left(after),
-            stopped=stopped,
+        )
+
+    def _stopped(self) -> Repair:
+        """The user, or the budget, ended it: what was chosen last is not known to compile."""
+        advisor = self._advisor
+        return Repair(
+            before=self._before,
+            after=self._before,
+            struck=tuple(advisor.struck.values()),
+            left=advisor.left(self._before),
+            stopped=True,
         )
 
     def _settled(self) -> tuple[Advice, Proof] | None:

@@ -1,0 +1,167 @@
+"""`onnx-bisect fix`, from a refused model to one that the compiler takes."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from support.cli.command_line import Shell
+
+ROOT = Path(__file__).parents[2]
+DECODER = ROOT / "examples" / "sam_decoder.onnx"
+SCRIPT = ROOT / "tests" / "support" / "cli" / "first_offender.py"
+
+
+def refusing(ops: str) -> list[str]:
+    """A compiler of which nothing is known but its command."""
+    return ["--", sys.executable, "-I", "-S", str(SCRIPT), "{model}", ops]
+
+
+def document(shell: Shell, folder: str = "repair") -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((shell.folder / folder / "repair.json").read_text())
+    return found
+
+
+def small(shell: Shell, *ops: str, dims: tuple[int | str, ...] = (2, 3)) -> str:
+    """A chain of ops as a file; returns its name."""
+    tensors = ["x", *(f"t{number}" for number in range(len(ops) - 1)), "y"]
+    nodes = [
+        helper.make_node(op, [tensors[number]], [tensors[number + 1]], name=f"{op}_{number}")
+        for number, op in enumerate(ops)
+    ]
+    value = [helper.make_tensor_value_info(name, TensorProto.FLOAT, dims) for name in ("x", "y")]
+    model = helper.make_model(
+        helper.make_graph(nodes, "g", value[:1], value[1:]), opset_imports=[helper.make_opsetid("", 17)], ir_version=8
+    )
+    onnx.save(model, shell.folder / "small.onnx")
+    return "small.onnx"
+
+
+def test_the_decoder_compiles_after_what_its_team_did_by_hand(shell: Shell) -> None:
+    """A compiler that refuses Gather, Abs, Sin and Cos and names the first offender, asked by its bare command."""
+    compiler = refusing("Gather,Abs,Sin,Cos")
+    within_rounding = shell.call("fix", str(DECODER), *compiler)
+    assert within_rounding.code == 1
+    assert "2 places with no remedy" in within_rounding.out
+    told = document(shell)
+    assert sorted(left["ops"] for left in told["left"]) == [["Cos"], ["Sin"]]
+    assert all(any("--allow domain" in reason for reason in left["reasons"]) for left in told["left"])
+    assert len(told["changes"]) == 10
+    assert all(change["compiles"] for change in told["changes"])
+    done = shell.call("fix", str(DECODER), "--allow", "domain", *compiler)
+    assert done.code == 0, done.out + done.err
+    assert "sam_decoder.onnx compiles" in done.out
+    told = document(shell)
+    assert told["verdict"] == "pass"
+    assert {change["op"] for change in told["changes"]} == {"Gather", "Abs", "Sin", "Cos"}
+    assert len(told["changes"]) == 12
+    exact = [change for change in told["changes"] if change["op"] in ("Gather", "Abs")]
+    assert all(it["absolute"] == 0 for change in exact for it in change["differences"])
+    assert all(it["beyond"] == 0 for it in told["outputs"])
+    # What passed before are the ops, not these forms of them: one call for the pieces with Slice and Mul, one for the
+    # piece with Floor, one for the repaired model.
+    assert told["repair_calls"] <= 3
+    repaired = shell.folder / "repair" / "repaired.onnx"
+    assert shell.call("compare-outputs", str(DECODER), str(repaired)).code == 0
+    assert shell.call("run", str(repaired), *compiler).code == 0
+
+
+def test_verdicts_are_shared_with_run_so_a_known_diagnosis_costs_nothing(shell: Shell) -> None:
+    compiler = ("--backend", "whitelist", "--option", "deny=Abs,HardSwish", "--option", "report=all")
+    model = small(shell, "Relu", "Abs", "Neg", "HardSwish", "Exp")
+    run = shell.call("run", model, *compiler)
+    assert "onnx-bisect fix small.onnx --backend whitelist --option deny=Abs,HardSwish" in run.err
+    assert "Abs: replaceable by" in run.err
+    assert shell.call("fix", model, *compiler).code == 0
+    told = document(shell)
+    assert told["diagnosis_calls"] == 0
+    assert told["repair_calls"] <= 2
+    again = shell.call("fix", model, *compiler)
+    assert again.code == 0
+    assert "0 compiler calls for the diagnosis, 0 for the repair." in again.out
+
+
+def test_untouched_nodes_and_metadata_are_the_same_bytes(shell: Shell) -> None:
+    name = small(shell, "Relu", "Abs", "Exp")
+    model = onnx.load(shell.folder / name)
+    for node in model.graph.node:
+        entry = node.metadata_props.add()
+        entry.key, entry.value = "pkg.torch.onnx.stack_trace", f"line of {node.name}"
+    onnx.save(model, shell.folder / name)
+    assert shell.call("fix", name, *refusing("Abs")).code == 0
+    after = onnx.load(shell.folder / "repair" / "repaired.onnx").graph.node
+    new = [node.SerializeToString() for node in after]
+    assert all(node.SerializeToString() in new for node in model.graph.node if node.op_type != "Abs")
+    replaced = [node for node in after if node.name.startswith("Abs_1/")]
+    assert {node.metadata_props[0].value for node in replaced} == {"line of Abs_1"}
+
+
+def test_a_plan_changes_nothing(shell: Shell) -> None:
+    done = shell.call("fix", small(shell, "Relu", "Abs", "Exp"), "--plan", *refusing("Abs"))
+    assert done.code == 1
+    assert "abs-relu" in done.out
+    assert not (shell.folder / "repair").exists()
+
+
+def test_a_model_that_compiles_needs_no_repair(shell: Shell) -> None:
+    done = shell.call("fix", small(shell, "Relu", "Exp"), *refusing("Abs"))
+    assert done.code == 0
+    assert "compiles with python as it is" in done.out
+    assert not (shell.folder / "repair" / "repaired.onnx").exists()
+
+
+def test_a_file_of_an_earlier_repair_does_not_stay_where_there_is_none(shell: Shell) -> None:
+    stale = shell.folder / "repair" / "repaired.onnx"
+    assert shell.call("fix", small(shell, "Relu", "Abs"), *refusing("Abs")).code == 0
+    assert stale.exists()
+    assert shell.call("fix", small(shell, "Relu", "Abs"), *refusing("Abs,Relu,Max")).code == 1
+    assert not stale.exists()
+
+
+def test_a_budget_ends_the_repair_and_the_same_command_goes_on(shell: Shell) -> None:
+    arguments = ("fix", small(shell, "Relu", "Abs", "Exp", "HardSwish"), *refusing("Abs,HardSwish"))
+    short = shell.call(*arguments[:2], "--budget-calls", "2", *arguments[2:])
+    assert short.code in (1, 3)
+    assert "ended before its time" in short.out
+    assert not (shell.folder / "repair" / "repaired.onnx").exists()
+    assert shell.call(*arguments).code == 0
+
+
+def test_samples_of_the_user_take_part_in_the_proof(shell: Shell) -> None:
+    import numpy as np
+
+    model = small(shell, "Relu", "Abs")
+    folder = shell.folder / "samples"
+    folder.mkdir()
+    np.savez(folder / "1.npz", x=np.ones((2, 3), np.float32))
+    assert shell.call("fix", model, "--samples", "samples", "--count", "1", *refusing("Abs")).code == 0
+    assert document(shell)["samples"] == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--allow", "almost"), "--allow cannot be 'almost': it is exact, rounding, approximate, domain."),
+        (("--out", "small.onnx"), "cannot be a folder"),
+        (("--samples", "nowhere"), "nowhere"),
+    ],
+)
+def test_mistakes_are_said_in_a_sentence(shell: Shell, arguments: tuple[str, ...], said: str) -> None:
+    done = shell.call("fix", small(shell, "Relu", "Abs"), *arguments, *refusing("Abs"))
+    assert done.code == 2
+    assert said in done.sentence()
+
+
+def test_dynamic_dimensions_are_to_be_bound(shell: Shell) -> None:
+    model = small(shell, "Relu", "Abs", dims=("n", 3))
+    done = shell.call("fix", model, *refusing("Abs"))
+    assert done.code == 2
+    assert "--input-shape" in done.sentence()
+    bound = shell.call("fix", model, "--input-shape", "x=2,3", *refusing("Abs"))
+    assert bound.code == 0
+    assert document(shell)["input_shapes"] == {"x": [2, 3]}
+    assert "only for the inputs" in (shell.folder / "repair" / "repair.md").read_text()
