@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from onnxbisect.rewrites import ANY_OP, Exactness, Facts, NotApplicable, Rule, apply, installed, rewrite
 from support import TESTS
-from support.rewrites.instances import CASES, Instance
+from support.rewrites.instances import CASES, Instance, node
 from support.rewrites.measured import allowed, bits_differ, outputs_of
 
 for path in sorted((TESTS / "support" / "rewrites").glob("cases_*.py")):
@@ -71,6 +71,11 @@ def test_what_is_exact_states_no_bound_and_what_is_not_states_one() -> None:
     for rule in RULES.values():
         assert bool(rule.bound.text) or rule.exactness in (Exactness.EXACT, Exactness.DOMAIN), rule.id
         assert not rule.bound.text or rule.exactness is not Exactness.EXACT, rule.id
+
+
+def test_the_error_function_by_exponentials_is_within_its_bound_where_it_is_furthest_off() -> None:
+    """Of all float32 numbers between 2^-24 and 6, tried one by one."""
+    demand_promise(RULES["erf-exp"], node("Erf", np.array([0.037966974, -0.037966974], np.float32)))
 
 
 def demand_promise(rule: Rule, instance: Instance) -> None:

@@ -19,7 +19,7 @@ _ERF_TANH = (1.1283792, 0.1009115)
     takes="Erf",
     gives="Abs Mul Add Reciprocal Exp Sub Sign",
     exactness=Exactness.APPROXIMATE,
-    bound=Bound(absolute=5e-7),
+    bound=Bound(absolute=7e-7),
     rank=6,
     source=ONNX2TF,
     pytorch="Abramowitz and Stegun 7.1.26 instead of torch.erf(x)",
