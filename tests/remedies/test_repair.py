@@ -219,7 +219,7 @@ def test_a_rule_that_keeps_its_promise_is_not_used_where_the_models_outputs_diff
     found = repaired(steep(), compiler(tmp_path, "Abs"), rules=[nearly], samples=samples)
     assert found.model is None
     (struck,) = found.struck
-    assert "the model's outputs differ" in struck.reason
+    assert "the model's output" in struck.reason
 
 
 def test_only_the_replacement_that_changes_the_outputs_is_given_up(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from math import isfinite
 from typing import Any
 
 import onnx
@@ -9,6 +10,7 @@ import onnx
 from onnxbisect.job import Target
 from onnxbisect.model.scopes import is_constant, qualified
 from onnxbisect.proof import Difference, Tolerance
+from onnxbisect.remedies.advisor import Left
 from onnxbisect.remedies.proving import PlaceProof
 from onnxbisect.remedies.repair import Repair
 from onnxbisect.rewrites import Exactness, Facts, Rule
@@ -112,8 +114,12 @@ class RepairDocument:
     format: str = FORMAT
 
     def to_json(self) -> dict[str, Any]:
-        """The document as JSON has it."""
-        return asdict(self)
+        """The document as JSON has it, which knows no infinity: a share of nothing is null."""
+        return asdict(self, dict_factory=_finite)
+
+
+def _finite(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    return {key: None if isinstance(value, float) and not isfinite(value) else value for key, value in pairs}
 
 
 def document(
@@ -143,16 +149,20 @@ def document(
         outputs=() if proof is None else proof.outputs,
         outputs_allowed=Tolerance() if proof is None else proof.allowed,
         samples=0 if proof is None else proof.samples,
-        left=tuple(
-            LeftRow(nodes=it.place.nodes, ops=it.ops, kind=it.kind.value, message=it.message, reasons=it.reasons)
-            for it in repair.left
-        ),
+        left=tuple(map(left_row, repair.left)),
         struck=tuple(
             StruckRow(node=it.candidate.node, rules=_ids(it.candidate.rules), reason=it.reason) for it in repair.struck
         ),
         input_shapes=input_shapes or {},
         diagnosis_calls=diagnosis_calls,
         repair_calls=repair_calls,
+    )
+
+
+def left_row(left: Left) -> LeftRow:
+    """A place that stays, as data."""
+    return LeftRow(
+        nodes=left.place.nodes, ops=left.ops, kind=left.kind.value, message=left.message, reasons=left.reasons
     )
 
 

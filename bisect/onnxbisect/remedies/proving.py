@@ -16,6 +16,7 @@ from onnx import helper
 from onnxbisect.cut.rename import rename_tensors
 from onnxbisect.errors import ModelError
 from onnxbisect.model.compute import Sample
+from onnxbisect.model.footprint import size_of
 from onnxbisect.model.scopes import bodies
 from onnxbisect.model.session import Clock, Session
 from onnxbisect.model.wording import brief
@@ -24,6 +25,8 @@ from onnxbisect.remedies.candidate import Candidate
 from onnxbisect.rewrites import Exactness, Facts, replaced
 
 _AFTER = "/onnxbisect-replaced"
+#: Bytes of tensors at places that are fetched in one run.
+_MOST_BYTES = 1 << 29
 _EXACT = Tolerance(absolute=0, relative=0)
 _OF_OUTPUT = "the output"
 
@@ -54,6 +57,18 @@ class Proof:
     def failed(self) -> tuple[PlaceProof, ...]:
         """The places whose replacement does not keep its promise."""
         return tuple(place for place in self.places if place.problem)
+
+    @property
+    def disagreement(self) -> str:
+        """How the model's outputs differ by more than they may."""
+        worst = max((it for it in self.outputs if not it.agrees), key=lambda it: it.relative, default=None)
+        if worst is None:
+            return ""
+        share = (
+            f"{worst.relative:.2g} of its largest magnitude, where {self.allowed.relative:g} is allowed (--relative)"
+        )
+        unlike = f", and in {worst.unlike} of {worst.elements} numbers by NaN, infinity or sort" if worst.unlike else ""
+        return f"the model's output {worst.output} differs by {worst.absolute:.3g}, {share}{unlike}"
 
     @property
     def holds(self) -> bool:
@@ -132,6 +147,22 @@ class Prover:
         return tuple(worst.values())
 
     def _places(self, chosen: Sequence[Candidate]) -> tuple[PlaceProof, ...]:
+        return tuple(place for some in self._shares(chosen) for place in self._measured(some))
+
+    def _shares(self, chosen: Sequence[Candidate]) -> Iterator[list[Candidate]]:
+        """So many places at a time that what is fetched of them does not fill the memory."""
+        share: list[Candidate] = []
+        held = 0
+        for candidate in chosen:
+            held += 2 * sum(size_of(self._facts.type(name)) or 0 for name in candidate.outputs)
+            if share and held > _MOST_BYTES:
+                yield share
+                share, held = [], 0
+            share.append(candidate)
+        if share:
+            yield share
+
+    def _measured(self, chosen: Sequence[Candidate]) -> tuple[PlaceProof, ...]:
         model, pairs = _beside(self._original, chosen)
         needed = {name for it in chosen for check in it.checks for name in check.inputs}
         wanted = [name for it in chosen for pair in pairs[it.node] for name in pair]

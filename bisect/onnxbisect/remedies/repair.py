@@ -210,8 +210,7 @@ class _Repairer:
         for place in proof.failed:
             self._advisor.strike(place.candidate, f"not proven: {place.problem}")
         if not proof.failed:
-            apart = [f"{it.output} by {it.absolute:.3g}" for it in proof.outputs if not it.agrees]
-            reason = proof.problem or f"the model's outputs differ: {', '.join(apart)}"
+            reason = proof.problem or proof.disagreement
             for candidate in self._prover.to_blame(advice.chosen):
                 self._advisor.strike(candidate, f"not proven: {reason}")
 

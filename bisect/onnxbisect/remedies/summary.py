@@ -1,11 +1,12 @@
 """A repair in words: the lines of the terminal, and `repair.md`."""
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from onnxbisect.proof import Difference
 from onnxbisect.remedies.advise import Advice
 from onnxbisect.remedies.advisor import Left
-from onnxbisect.remedies.document import Change, LeftRow, NodeRow, RepairDocument
+from onnxbisect.remedies.document import Change, LeftRow, NodeRow, RepairDocument, left_row
 from onnxbisect.report.markdown import code, table
 from onnxbisect.report.text import clean, clip, plural
 
@@ -28,6 +29,8 @@ def headline(document: RepairDocument) -> str:
             f"There is no answer whether {name} compiles with {tool}{f' after {changed}' if document.changes else ''}."
         )
     still = plural(len(document.left), "place")
+    if not document.changes:
+        return f"{name} does not compile with {tool}, and there is no remedy for {still}; nothing was changed."
     return f"{name} does not compile with {tool} yet: {changed}, and {still} with no remedy."
 
 
@@ -41,11 +44,15 @@ def groups(changes: Iterable[Change]) -> list[list[Change]]:
 
 
 def left_groups(left: Iterable[LeftRow]) -> list[list[LeftRow]]:
-    """Places of the same ops that stay for the same reasons."""
+    """Places of the same ops that stay for the same reasons, whatever numbers are in them."""
     found: dict[tuple[object, ...], list[LeftRow]] = {}
     for it in left:
-        found.setdefault((it.ops, it.kind, it.reasons), []).append(it)
+        found.setdefault((it.ops, it.kind, tuple(map(_without_numbers, it.reasons))), []).append(it)
     return list(found.values())
+
+
+def _without_numbers(reason: str) -> str:
+    return re.sub(r"[0-9][-+.e0-9]*", "0", reason)
 
 
 def lines(document: RepairDocument) -> list[str]:
@@ -104,13 +111,10 @@ def plan_lines(advice: Advice, left: Iterable[Left]) -> list[str]:
         counts[key] = counts.get(key, 0) + 1
     rows = [(_times(clip(op, 40), count), *rest) for (op, *rest), count in counts.items()]
     repaired = {it.node for it in advice.chosen}
-    staying = [it for it in left if repaired.isdisjoint(it.place.nodes)]
-    found: dict[tuple[tuple[str, ...], tuple[str, ...]], int] = {}
-    for stay in staying:
-        found[stay.ops, stay.reasons] = found.get((stay.ops, stay.reasons), 0) + 1
+    staying = [left_row(it) for it in left if repaired.isdisjoint(it.place.nodes)]
     shown = _columns(rows)
-    for (ops, reasons), count in found.items():
-        shown += _staying(ops, count, reasons)
+    for stay in left_groups(staying):
+        shown += _staying(stay[0].ops, len(stay), stay[0].reasons)
     return [*shown, "", "Nothing was changed, and nothing of this is proven yet."]
 
 
