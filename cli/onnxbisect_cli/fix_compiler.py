@@ -11,7 +11,7 @@ import onnx
 from onnxbisect.cut import units_of_nodes
 from onnxbisect.diagnosis import Certificate, CertificateStatus, Diagnosis
 from onnxbisect.errors import CutError, ModelError
-from onnxbisect.job import Target
+from onnxbisect.job import Stats
 from onnxbisect.model.external import locations
 from onnxbisect.remedies import Found
 from onnxbisect.verdict import Status
@@ -19,6 +19,10 @@ from onnxbisect_backends.probing.inquiry import inquire
 from onnxbisect_backends.probing.intake import Intake
 from onnxbisect_cli.bisection import Request, backend_of, bisected
 from onnxbisect_cli.driver import Budget
+
+_NO_CALLS = Stats(compiler_calls=0, cached=0, rounds=0, compile_seconds=0, engine_seconds=0, wall_seconds=0)
+#: What a repaired model is called, before it is handed out and after.
+REPAIRED = "repaired.onnx"
 
 
 class FixCompiler:
@@ -34,7 +38,6 @@ class FixCompiler:
         self._has_data = False
         self.calls = 0
         self.exit_code: int | None = None
-        self.target: Target | None = None
 
     def original(self) -> Found:
         """Which parts of the model fail, as the user gave it."""
@@ -73,7 +76,7 @@ class FixCompiler:
                 certificate=Certificate(status=CertificateStatus.BOUNDED, unknown=(str(error),)),
                 remainder=0,
             )
-            return Found(model=intake.model, diagnosis=nothing, records=())
+            return Found(job=inquiry.job(nothing, (), _NO_CALLS))
         return replace(found, names=names)
 
     def _search(self, request: Request, intake: Intake | None = None, *, most: int | None = None) -> Found:
@@ -83,11 +86,10 @@ class FixCompiler:
         with bisected(replace(request, budget=budget, with_files=False), intake) as found:
             job, interruption = found.job, found.interruption
         self.calls += job.stats.compiler_calls
-        self.target = self.target or job.target
         if interruption.number is not None:
             self.exit_code = interruption.exit_code
         stopped = interruption.number is not None or self._spent()
-        return Found(model=job.model, diagnosis=job.diagnosis, records=job.probes, stopped=stopped)
+        return Found(job=job, stopped=stopped)
 
     def _left(self) -> Budget:
         given = self._request.budget
@@ -106,7 +108,7 @@ class FixCompiler:
         if not self._has_data:
             copy_data(model, source.parent, self._folder)
             self._has_data = True
-        path = self._folder / source.name
+        path = self._folder / REPAIRED
         path.write_bytes(model.SerializeToString(deterministic=True))
         return path
 

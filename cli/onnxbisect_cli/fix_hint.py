@@ -31,7 +31,7 @@ def fix_hint(job: Job, request: Request) -> list[str]:
 
 
 def _candidates(job: Job) -> tuple[Candidate, ...]:
-    found = Found(model=job.model, diagnosis=job.diagnosis, records=job.probes)
+    found = Found(job=job)
     if not found.culprits or len(found.culprits) > _MOST_CULPRITS:
         return ()
     advisor = Advisor(found, installed().rules, Exactness.ROUNDING)

@@ -25,7 +25,7 @@ from onnxbisect_backends.calibration import read_calibration
 from onnxbisect_backends.probing.intake import Intake
 from onnxbisect_backends.working_folder import working_folder
 from onnxbisect_cli import bisection
-from onnxbisect_cli.fix_compiler import FixCompiler, copy_data
+from onnxbisect_cli.fix_compiler import REPAIRED, FixCompiler, copy_data
 from onnxbisect_cli.run_job import demand_folder
 
 #: It compiles now; something is left; nothing is known.
@@ -66,9 +66,9 @@ def run(request: Request) -> int:
         calls = compiler.calls
         found = repair(before, original, compiler, prover, installed().rules, most=request.allow, tell=_tell)
         told = _told(request, compiler, found, calls)
-    _write(found.model, told, folder, request.search.model)
+    _write(found, told, folder, request.search.model)
     print("\n".join(lines(told)))
-    print(f"{folder}{os.sep} holds {'repaired.onnx, ' if found.model is not None else ''}repair.md and repair.json.")
+    print(f"{folder}{os.sep} holds {f'{REPAIRED}, ' if found.model is not None else ''}repair.md and repair.json.")
     if compiler.exit_code is not None:
         print("onnx-bisect: interrupted; the same command goes on from here.", file=sys.stderr)
         return compiler.exit_code
@@ -123,10 +123,8 @@ def _samples(request: Request, inputs: Sequence[onnx.ValueInfoProto]) -> Iterato
 
 
 def _told(request: Request, compiler: FixCompiler, found: Repair, calls: int) -> RepairDocument:
-    assert compiler.target is not None  # noqa: S101 - it was asked
     return document(
         found,
-        compiler.target,
         request.allow,
         diagnosis_calls=calls,
         repair_calls=compiler.calls - calls,
@@ -138,13 +136,15 @@ def _shapes(given: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
     return {name: tuple(dims) for name, dims in given.items()}
 
 
-def _write(model: onnx.ModelProto | None, told: RepairDocument, folder: Path, source: Path) -> None:
-    """The repaired model where there is one, its data files beside it as beside the original, and what was done."""
-    if model is None:
-        (folder / "repaired.onnx").unlink(missing_ok=True)  # that of an earlier run is no part of this one
+def _write(found: Repair, told: RepairDocument, folder: Path, source: Path) -> None:
+    """The repaired model where there is one, its data files beside it as beside the original; what was done; and where
+    something is left, the report on the model as it is now.
+    """
+    if found.model is None:
+        (folder / REPAIRED).unlink(missing_ok=True)  # that of an earlier run is no part of this one
     else:
-        copy_data(model, source.parent, folder)
-        put(folder / "repaired.onnx", model.SerializeToString(deterministic=True))
+        copy_data(found.model, source.parent, folder)
+        put(folder / REPAIRED, found.model.SerializeToString(deterministic=True))
     put(folder / "repair.json", (json.dumps(told.to_json(), indent=1) + "\n").encode())
     put(folder / "repair.md", markdown(told).encode("utf-8", "backslashreplace"))
 

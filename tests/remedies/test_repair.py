@@ -1,6 +1,7 @@
 """From culprits to a model that compiles: against compilers whose every refusal is known."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -13,7 +14,7 @@ from onnx import TensorProto, helper
 
 from onnxbisect.model.scopes import is_constant, qualified
 from onnxbisect.proof import Tolerance, compare, random_feeds
-from onnxbisect.remedies import FileRemedy, Prover, try_files
+from onnxbisect.remedies import Prover, try_files
 from onnxbisect.rewrites import Exactness, Facts, Rule, candidates, installed, rule
 from onnxbisect.rewrites.exactness import Bound
 from onnxbisect.rewrites.site import Site
@@ -247,6 +248,13 @@ def test_values_outside_of_a_rules_domain_are_seen_in_the_samples(tmp_path: Path
     assert "domain" in found.struck[0].reason
 
 
+@dataclass(frozen=True)
+class Changed:
+    proto: onnx.ModelProto
+    sentence: str
+    exactness: Exactness = Exactness.EXACT
+
+
 def test_a_change_of_the_file_is_proven_and_compiled_in_one_call(tmp_path: Path) -> None:
     model = chain("Relu", "Abs")
     better, worse = chain("Relu", "Relu"), chain("Relu", "Neg")
@@ -255,17 +263,14 @@ def test_a_change_of_the_file_is_proven_and_compiled_in_one_call(tmp_path: Path)
     prover = Prover(model, Facts.of(before.model), list(random_feeds(model.graph.input, 2)), folder=tmp_path)
     for it in (better, worse):
         it.graph.output[0].name = it.graph.node[1].output[0] = model.graph.output[0].name
-    remedies = [
-        FileRemedy(id=name, sentence=name, exactness=Exactness.EXACT, model=it)
-        for name, it in (("worse", worse), ("better", better))
-    ]
+    files = [Changed(worse, "worse"), Changed(better, "better")]
     calls = asked.calls
-    found = try_files(before, remedies, asked, prover)
+    found = try_files(before, files, asked, prover)
     assert found is not None
-    assert found.file_remedy is remedies[1]
+    assert found.changed_file is files[1]
     assert found.compiles
     assert asked.calls == calls + 1
-    assert try_files(before, remedies[:1], asked, prover) is None
+    assert try_files(before, files[:1], asked, prover) is None
 
 
 def test_a_model_that_onnxruntime_does_not_run_cannot_be_proven() -> None:

@@ -84,3 +84,24 @@ def test_a_function_of_another_operator_set_is_not_inlined() -> None:
     (found,) = judged(Facts.inferred(model), model.graph.node[0], [RULES["inline-function"]])
     assert isinstance(found, Refusal)
     assert not found.reason.startswith("the rule failed")
+
+
+def test_constants_of_a_function_become_initializers_in_whichever_form_they_are_written() -> None:
+    """RKNN-Toolkit2 stumbles over a Constant with `value_float`."""
+    from onnx import helper, numpy_helper
+
+    body = [
+        helper.make_node("Constant", [], ["half"], value_float=0.5),
+        helper.make_node("Mul", ["a", "half"], ["b"]),
+    ]
+    half = helper.make_function("own", "Half", ["a"], ["b"], body, [helper.make_opsetid("", 17)])
+    value = [helper.make_tensor_value_info(name, 1, [2]) for name in ("x", "y")]
+    graph = helper.make_graph(
+        [helper.make_node("Half", ["x"], ["y"], name="n", domain="own")], "g", value[:1], value[1:]
+    )
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=9, functions=[half])
+    (found,) = candidates(Facts.inferred(model), model.graph.node[0], [RULES["inline-function"]])
+    assert [it.op_type for it in found.replacement.nodes] == ["Mul"]
+    (stored,) = found.replacement.initializers
+    assert numpy_helper.to_array(stored) == 0.5

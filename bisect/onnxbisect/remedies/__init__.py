@@ -6,14 +6,14 @@ from onnxbisect.remedies.candidate import Candidate, Finder
 from onnxbisect.remedies.found import Found
 from onnxbisect.remedies.known import Known
 from onnxbisect.remedies.proving import PlaceProof, Proof, Prover
-from onnxbisect.remedies.repair import Compiler, FileRemedy, Repair, repair, try_files
+from onnxbisect.remedies.repair import ChangedFile, Compiler, Repair, repair, try_files
 
 __all__ = [
     "Advice",
     "Advisor",
     "Candidate",
+    "ChangedFile",
     "Compiler",
-    "FileRemedy",
     "Finder",
     "Found",
     "Known",

@@ -61,7 +61,6 @@ class Change:
 class FileChange:
     """A change of the whole file."""
 
-    id: str
     sentence: str
     exactness: Exactness
 
@@ -124,7 +123,6 @@ def _finite(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def document(
     repair: Repair,
-    target: Target,
     allow: Exactness,
     *,
     diagnosis_calls: int,
@@ -135,16 +133,16 @@ def document(
     model, proof = repair.before.model, repair.proof
     facts = Facts.of(model)
     nodes = {node.name: node for node in model.proto.graph.node}
-    file = repair.file_remedy
+    file = repair.changed_file
     return RepairDocument(
         model=model.path.name,
         model_sha256=model.sha256,
-        target=target,
+        target=repair.before.job.target,
         verdict=repair.after.diagnosis.verdict.value,
         repaired=repair.model is not None,
         complete=not repair.stopped,
         allow=allow,
-        file_change=None if file is None else FileChange(id=file.id, sentence=file.sentence, exactness=file.exactness),
+        file_change=None if file is None else FileChange(sentence=file.sentence, exactness=file.exactness),
         changes=tuple(_change(it, nodes[it.candidate.node], facts, repair) for it in repair.places),
         outputs=() if proof is None else proof.outputs,
         outputs_allowed=Tolerance() if proof is None else proof.allowed,

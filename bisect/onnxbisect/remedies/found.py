@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from onnxbisect.diagnosis import Culprit, CulpritKind, Diagnosis
-from onnxbisect.job import ProbeRecord
+from onnxbisect.job import Job
 from onnxbisect.model.model import Model
 from onnxbisect.model.variants import Variants
 from onnxbisect.remedies.advise import Place
@@ -31,11 +31,19 @@ class Found:
     `names` are those that nodes have elsewhere, for a model that was cut out of another.
     """
 
-    model: Model
-    diagnosis: Diagnosis
-    records: tuple[ProbeRecord, ...]
+    job: Job
     stopped: bool = False
     names: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def model(self) -> Model:
+        """The model that was asked about."""
+        return self.job.model
+
+    @property
+    def diagnosis(self) -> Diagnosis:
+        """What was found."""
+        return self.job.diagnosis
 
     @property
     def compiles(self) -> bool:
@@ -75,7 +83,7 @@ class Found:
 
     @property
     def _passing(self) -> UnitSet:
-        return union(record.units for record in self.records if record.verdict.passed)
+        return union(record.units for record in self.job.probes if record.verdict.passed)
 
     def _variants(self, units: UnitSet) -> frozenset[Hashable]:
         return frozenset(self.variant[self._name(unit)] for unit in members(units))

@@ -45,14 +45,20 @@ class Prover(Protocol):
         """A model that was changed in another way than by replacing nodes."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class FileRemedy:
-    """A change of the whole file, such as a lower IR version, with a sentence that says which."""
+class ChangedFile(Protocol):
+    """A changed copy of the whole file, such as one with a lower IR version; `sentence` says what was changed."""
 
-    id: str
-    sentence: str
-    exactness: Exactness
-    model: onnx.ModelProto
+    @property
+    def proto(self) -> onnx.ModelProto:
+        """The copy."""
+
+    @property
+    def sentence(self) -> str:
+        """As `ir_version 10 → 9`."""
+
+    @property
+    def exactness(self) -> Exactness:
+        """What it promises of the numbers."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -66,7 +72,7 @@ class Repair:
     before: Found
     after: Found
     model: onnx.ModelProto | None = None
-    file_remedy: FileRemedy | None = None
+    changed_file: ChangedFile | None = None
     proof: Proof | None = None
     struck: tuple[Struck, ...] = ()
     left: tuple[Left, ...] = ()
@@ -85,21 +91,21 @@ class Repair:
 
 def try_files(
     before: Found,
-    remedies: Sequence[FileRemedy],
+    files: Sequence[ChangedFile],
     compiler: Compiler,
     prover: Prover,
     tell: Callable[[str], None] = lambda sentence: None,
 ) -> Repair | None:
     """The first change of the whole file after which it compiles, at one call each; None where there is none."""
-    for remedy in remedies:
-        proof = prover.compared(remedy.model)
+    for changed in files:
+        proof = prover.compared(changed.proto)
         if not proof.holds:
-            tell(f"{remedy.sentence}: not proven")
+            tell(f"{changed.sentence}: not proven")
             continue
-        tell(f"asking the compiler about the model with {remedy.sentence}")
-        after = compiler.whole(remedy.model)
+        tell(f"asking the compiler about the model after {changed.sentence}")
+        after = compiler.whole(changed.proto)
         if after.compiles:
-            return Repair(before=before, after=after, model=remedy.model, file_remedy=remedy, proof=proof)
+            return Repair(before=before, after=after, model=changed.proto, changed_file=changed, proof=proof)
     return None
 
 

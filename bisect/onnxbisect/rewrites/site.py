@@ -8,7 +8,8 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from onnxbisect.cut.rename import rename_tensors
-from onnxbisect.model.scopes import bodies
+from onnxbisect.model.constants import constant_tensor
+from onnxbisect.model.scopes import bodies, is_constant
 from onnxbisect.rewrites.facts import Facts
 from onnxbisect.rewrites.rule import NotApplicable, Replacement
 
@@ -159,9 +160,19 @@ class Site:
         return names
 
     def add(self, node: onnx.NodeProto, opsets: dict[str, int] | None = None) -> None:
-        """Add a node that is complete, names included; `opsets` are versions that it needs to be imported."""
-        self._nodes.append(node)
+        """Add a node that is complete, names included; `opsets` are versions that it needs to be imported.
+
+        A Constant becomes an initializer: some compilers read only those of its forms that exporters write.
+        """
         self._opsets |= opsets or {}
+        held = constant_tensor(node) if is_constant(node) else None
+        if not isinstance(held, TensorProto):
+            self._nodes.append(node)
+            return
+        tensor = TensorProto()
+        tensor.CopyFrom(held)
+        tensor.name = node.output[0]
+        self.constant_tensor(tensor)
 
     def fresh(self, name: str) -> str:
         """A name for a new tensor or node that keeps `name` readable."""

@@ -1,7 +1,7 @@
 """A compiler that refuses certain ops at certain ranks, asked as a repair asks; and the graphs that it is shown."""
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +9,8 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from onnxbisect.cut import Cutter, units_of_nodes, write
-from onnxbisect.job import ProbeRecord
+from onnxbisect.diagnosis import Diagnosis
+from onnxbisect.job import Job, ProbeRecord, Stats, Target
 from onnxbisect.key import Keyer
 from onnxbisect.model import Model, load
 from onnxbisect.model.scopes import qualified
@@ -52,7 +53,7 @@ class SimulatedCompiler:
         path = self._path()
         write(piece, whole, path)
         found = self.search(load(path))
-        return Found(model=found.model, diagnosis=found.diagnosis, records=found.records, names=piece.renamed)
+        return replace(found, names=piece.renamed)
 
     def read(self, model: onnx.ModelProto) -> Model:
         path = self._path()
@@ -67,7 +68,7 @@ class SimulatedCompiler:
             step = plan(model.universe, verdicts)
             asks = [] if most is not None and len(records) >= most else list(step.asks)[:1]
             if not asks:
-                return Found(model=model, diagnosis=step.diagnosis, records=tuple(records))
+                return Found(job=_job(model, step.diagnosis, records))
             for ask in asks:
                 key = keyer.key(ask.units)
                 if key not in self.base:
@@ -90,6 +91,12 @@ class SimulatedCompiler:
     def _path(self) -> Path:
         self.models += 1
         return self.folder / f"model{self.models}.onnx"
+
+
+def _job(model: Model, diagnosis: Diagnosis, records: Sequence[ProbeRecord]) -> Job:
+    stats = Stats(compiler_calls=len(records), cached=0, rounds=0, compile_seconds=0, engine_seconds=0, wall_seconds=0)
+    target = Target(backend="simulated", tool="simulated", version="1", options={})
+    return Job(model=model, target=target, diagnosis=diagnosis, probes=tuple(records), preflight=(), stats=stats)
 
 
 def is_refused(refuses: Refuses, node: onnx.NodeProto, facts: Facts) -> bool:
