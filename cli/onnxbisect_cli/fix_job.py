@@ -18,7 +18,8 @@ from onnxbisect.proof import Tolerance, edge_feeds, random_feeds
 from onnxbisect.remedies import Advisor, Found, Prover, Repair, repair
 from onnxbisect.remedies.document import RepairDocument, document
 from onnxbisect.remedies.summary import lines, markdown, plan_lines
-from onnxbisect.report.files import put
+from onnxbisect.report.document import document as report_document
+from onnxbisect.report.files import FORMS, put
 from onnxbisect.report.text import clean
 from onnxbisect.rewrites import Exactness, Facts, installed
 from onnxbisect_backends.calibration import read_calibration
@@ -28,6 +29,8 @@ from onnxbisect_cli import bisection
 from onnxbisect_cli.fix_compiler import REPAIRED, FixCompiler, copy_data
 from onnxbisect_cli.run_job import demand_folder
 
+#: The report on what is left.
+REPORT = "report.json"
 #: It compiles now; something is left; nothing is known.
 COMPILES, PARTIAL, UNKNOWN = 0, 1, 3
 #: Samples taken from the user's.
@@ -68,7 +71,8 @@ def run(request: Request) -> int:
         told = _told(request, compiler, found, calls)
     _write(found, told, folder, request.search.model)
     print("\n".join(lines(told)))
-    print(f"{folder}{os.sep} holds {f'{REPAIRED}, ' if found.model is not None else ''}repair.md and repair.json.")
+    written = [REPAIRED] * (found.model is not None) + [REPORT] * bool(found.left)
+    print(f"{folder}{os.sep} holds {', '.join([*written, 'repair.md'])} and repair.json.")
     if compiler.exit_code is not None:
         print("onnx-bisect: interrupted; the same command goes on from here.", file=sys.stderr)
         return compiler.exit_code
@@ -145,6 +149,13 @@ def _write(found: Repair, told: RepairDocument, folder: Path, source: Path) -> N
     else:
         copy_data(found.model, source.parent, folder)
         put(folder / REPAIRED, found.model.SerializeToString(deterministic=True))
+    if found.left:
+        report = report_document(found.after.job)
+        for culprit in report["culprits"]:
+            culprit["repro"] = None  # 'onnx-bisect run --out' writes those
+        put(folder / REPORT, FORMS[REPORT](report).encode("utf-8", "backslashreplace"))
+    else:
+        (folder / REPORT).unlink(missing_ok=True)
     put(folder / "repair.json", (json.dumps(told.to_json(), indent=1) + "\n").encode())
     put(folder / "repair.md", markdown(told).encode("utf-8", "backslashreplace"))
 

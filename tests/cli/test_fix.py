@@ -52,6 +52,9 @@ def test_the_decoder_compiles_after_what_its_team_did_by_hand(shell: Shell) -> N
     assert all(any("--allow domain" in reason for reason in left["reasons"]) for left in told["left"])
     assert len(told["changes"]) == 10
     assert all(change["compiles"] for change in told["changes"])
+    left = json.loads((shell.folder / "repair" / "report.json").read_text())
+    assert left["model"]["name"] == "repaired.onnx"
+    assert sorted(culprit["ops"] for culprit in left["culprits"]) == [["Cos"], ["Sin"]]
     done = shell.call("fix", str(DECODER), "--allow", "domain", *compiler)
     assert done.code == 0, done.out + done.err
     assert "sam_decoder.onnx compiles" in done.out
@@ -65,6 +68,7 @@ def test_the_decoder_compiles_after_what_its_team_did_by_hand(shell: Shell) -> N
     # What passed before are the ops, not these forms of them: one call for the pieces with Slice and Mul, one for the
     # piece with Floor, one for the repaired model.
     assert told["repair_calls"] <= 3
+    assert not (shell.folder / "repair" / "report.json").exists()
     repaired = shell.folder / "repair" / "repaired.onnx"
     assert shell.call("compare-outputs", str(DECODER), str(repaired)).code == 0
     assert shell.call("run", str(repaired), *compiler).code == 0

@@ -121,7 +121,7 @@ class Finder:
             if isinstance(made, Rewrite):
                 candidate = self._expanded(made, known, ())
                 gives = ", ".join(dict.fromkeys(self._refused(made, known)))
-                found.append(candidate or Refusal(rule=rule, reason=f"{gives} in that form is refused"))
+                found.append(candidate or Refusal(rule=rule, reason=f"it gives {gives} in a form that is refused"))
             elif qualified(node) in rule.takes:  # that a rule of any op does not apply is no news
                 found.append(made)
         return found
