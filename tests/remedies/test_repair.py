@@ -163,6 +163,25 @@ def test_two_nodes_that_fail_only_together_are_told_apart_by_replacing_one(tmp_p
     assert len(found.places) == 1
 
 
+def test_a_node_that_fails_beside_a_replacement_is_replaced_too(tmp_path: Path) -> None:
+    """Seen with QNN: Erf by a polynomial, whose first Mul does not follow a Div."""
+    asked = SimulatedCompiler(folder=tmp_path, refuses=refusing("HardSwish"), chains=[("Abs", "Add"), ("Abs", "Mul")])
+    found = repaired(chain("Relu", "Abs", "HardSwish", "Add"), asked)
+    assert found.compiles
+    assert {it.candidate.op for it in found.places} == {"Abs", "HardSwish"}
+
+
+def test_where_nothing_can_stand_beside_a_replacement_the_next_one_is_taken(tmp_path: Path) -> None:
+    """And the node beside the first one stays as it was."""
+    chains = [(before, "HardSigmoid") for before in ("Abs", "Add", "Max")]
+    asked = SimulatedCompiler(folder=tmp_path, refuses=refusing("HardSwish"), chains=chains)
+    found = repaired(chain("Relu", "Abs", "HardSwish", "Add"), asked)
+    assert found.compiles
+    (place,) = found.places
+    assert place.candidate.name == "hardswish-clip"
+    assert {it.candidate.name for it in found.struck} >= {"hardswish-hardsigmoid", "abs-relu"}
+
+
 @rule("abs-wrong", takes="Abs", gives="Relu", exactness=Exactness.EXACT, rank=0, source="none", pytorch="x.relu()")
 def wrong(at: Site) -> str:
     """Relu(x), which is not Abs(x)."""

@@ -9,9 +9,13 @@ from onnxbisect.remedies.known import Known
 
 @dataclass(frozen=True)
 class Place:
-    """One occurrence of a culprit: it is gone where any of these nodes is replaced."""
+    """One occurrence of a culprit: it is gone where any of these nodes is replaced.
+
+    `beside` are the keys of candidates without which it is none: the nodes fail together with what these put there.
+    """
 
     nodes: tuple[str, ...]
+    beside: frozenset[tuple[str, str]] = frozenset()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +47,7 @@ def advise(
     questions: dict[Hashable, Candidate] = {}
     left = []
     for place in places:
-        if any(node in chosen for node in place.nodes):
+        if any(node in chosen for node in place.nodes) or not place.beside <= {it.key for it in chosen.values()}:
             continue
         open_ = [
             candidate

@@ -63,18 +63,34 @@ class Advisor:
         pairs = zip(candidate.new_nodes, candidate.variants, strict=True)
         self.known = self.known.joined(Known(refused=frozenset(it for name, it in pairs if name in nodes)))
 
-    def add_places(self, found: Found, *, examples: bool = False) -> bool:
-        """Take culprits among the nodes of the original for places; True where one is new.
+    def add_places(self, found: Found, chosen: Sequence[Candidate] = (), *, examples: bool = False) -> frozenset[Place]:
+        """Take culprits among the nodes of the original for places; returns those that are new.
 
-        With `examples` only the first place of each culprit.
+        A culprit of such nodes together with what a chosen candidate put there is one as long as that is chosen, where
+        a rule takes one of these nodes. With `examples` only the first place of each culprit is taken.
         """
-        count = len(self._culprit)
+        new = []
         for culprit in found.culprits:
             if culprit.kind in (CulpritKind.SINGLE, CulpritKind.INTERACTION):
                 for place in culprit.places[: 1 if examples else None]:
-                    if all(node in self._nodes for node in place.nodes):
-                        self._culprit.setdefault(place, culprit)
-        return len(self._culprit) > count
+                    own = self._own(place, chosen)
+                    if own is not None and own not in self._culprit:
+                        self._culprit[own] = culprit
+                        new.append(place)
+        return frozenset(new)
+
+    def _own(self, place: Place, chosen: Sequence[Candidate]) -> Place | None:
+        """The part of a place that the original has."""
+        nodes = tuple(node for node in place.nodes if node in self._nodes)
+        if len(nodes) == len(place.nodes):
+            return place
+        if not any(self._candidates(node) for node in nodes):
+            return None
+        return Place(nodes, frozenset(it.key for it in chosen if not set(it.new_nodes).isdisjoint(place.nodes)))
+
+    def is_secondary(self, candidate: Candidate) -> bool:
+        """Whether it is there only because of another candidate."""
+        return any(place.beside and candidate.node in place.nodes for place in self._culprit)
 
     def strike(self, candidate: Candidate, reason: str) -> None:
         """Never use it again."""
@@ -82,7 +98,7 @@ class Advisor:
 
     def advise(self) -> Advice:
         """What is best with what is known."""
-        return advise(tuple(self._culprit), self._candidates, self.known, struck=self.struck.keys(), asked=self.asked)
+        return advise(list(self._culprit), self._candidates, self.known, struck=self.struck.keys(), asked=self.asked)
 
     def left(self, found: Found) -> tuple[Left, ...]:
         """The culprits of the model as it is now, with why each place stays as it is."""
@@ -96,7 +112,7 @@ class Advisor:
         return self._finder.candidates(self._nodes[node], self.known)
 
     def _why(self, place: Place) -> tuple[str, ...]:
-        if place not in self._culprit:
+        if not all(node in self._nodes for node in place.nodes):
             return ("no rule repairs this: too much of the model, or too many of one op, is refused",)
         reasons = dict.fromkeys(reason for node in place.nodes for reason in self._reasons(self._nodes[node]))
         return tuple(reasons) or ("no rule takes this op",)

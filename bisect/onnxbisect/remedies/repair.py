@@ -11,7 +11,7 @@ from typing import Protocol
 
 import onnx
 
-from onnxbisect.remedies.advise import Advice
+from onnxbisect.remedies.advise import Advice, Place
 from onnxbisect.remedies.advisor import Advisor, Left, Struck
 from onnxbisect.remedies.candidate import Candidate
 from onnxbisect.remedies.found import Found
@@ -169,7 +169,8 @@ class _Repairer:
             if after.stopped:
                 return self._stopped()
             advisor.learn(after)
-            if not self._strike_refused(advice, after) | advisor.add_places(after):
+            new_places = advisor.add_places(after, advice.chosen)
+            if not self._strike_refused(advice, after, new_places) and not new_places:
                 break
         return Repair(
             before=self._before,
@@ -239,11 +240,18 @@ class _Repairer:
                 self._advisor.strike(candidate, f"refused by the compiler{': ' + said if said else ''}")
         return True
 
-    def _strike_refused(self, advice: Advice, after: Found) -> bool:
-        """Strike each replacement that has a part in a culprit; True where there is one."""
-        guilty = {candidate.key: candidate for candidate in advice.chosen if _culprits_in(after, candidate)}
-        for candidate in guilty.values():
-            said = _culprits_in(after, candidate)[0]
+    def _strike_refused(self, advice: Advice, after: Found, new_places: frozenset[Place]) -> bool:
+        """Strike each replacement that has a part in a culprit, but for places where something else is tried now; True
+        where there is one. Of several in one culprit those go first that are there because of another.
+        """
+        guilty: dict[tuple[str, str], tuple[Candidate, str]] = {}
+        for culprit in after.culprits:
+            for place in culprit.places:
+                if place not in new_places:
+                    part = [it for it in advice.chosen if not set(it.new_nodes).isdisjoint(place.nodes)]
+                    part = [it for it in part if self._advisor.is_secondary(it)] or part
+                    guilty.update({it.key: (it, culprit.message) for it in part})
+        for candidate, said in guilty.values():
             self._advisor.strike(
                 candidate, f"refused by the compiler in the repaired model{': ' + said if said else ''}"
             )
