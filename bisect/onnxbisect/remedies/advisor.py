@@ -69,13 +69,13 @@ class Advisor:
         A culprit of such nodes together with what a chosen candidate put there is one as long as that is chosen, where
         a rule takes one of these nodes. With `examples` only the first place of each culprit is taken.
         """
-        new = []
+        known, new = set(self._culprit), []
         for culprit in found.culprits:
             if culprit.kind in (CulpritKind.SINGLE, CulpritKind.INTERACTION):
                 for place in culprit.places[: 1 if examples else None]:
                     own = self._own(place, chosen)
-                    if own is not None and own not in self._culprit:
-                        self._culprit[own] = culprit
+                    if own is not None and own not in known:
+                        self._culprit.setdefault(own, culprit)
                         new.append(place)
         return frozenset(new)
 
