@@ -171,6 +171,17 @@ def test_a_node_that_fails_beside_a_replacement_is_replaced_too(tmp_path: Path) 
     assert {it.candidate.name for it in found.places} == {"abs-relu", "hardswish-clip"}
 
 
+def test_of_new_nodes_that_fail_only_together_one_is_replaced_in_its_turn(tmp_path: Path) -> None:
+    """Seen with QNN: Erf by exponentials, whose Sub is followed by a Mul."""
+    asked = SimulatedCompiler(
+        folder=tmp_path, refuses=refusing("HardSwish", "HardSigmoid"), chains=[("Clip", "Mul"), ("Clip", "Div")]
+    )
+    found = repaired(chain("Relu", "HardSwish", "Add"), asked)
+    assert found.compiles
+    (place,) = found.places
+    assert place.candidate.name.startswith("hardswish-clip + clip-")
+
+
 def test_where_nothing_can_stand_beside_a_replacement_the_next_one_is_taken(tmp_path: Path) -> None:
     """And the node beside the first one stays as it was."""
     chains = [(before, "HardSigmoid") for before in ("Abs", "Add", "Max")]

@@ -2,7 +2,8 @@
 
 from onnxbisect.remedies.advise import Advice, Place, advise
 from onnxbisect.remedies.advisor import Advisor, Left, Struck
-from onnxbisect.remedies.candidate import Candidate, Finder
+from onnxbisect.remedies.candidate import Candidate
+from onnxbisect.remedies.finder import Finder
 from onnxbisect.remedies.found import Found
 from onnxbisect.remedies.known import Known
 from onnxbisect.remedies.proving import PlaceProof, Proof, Prover

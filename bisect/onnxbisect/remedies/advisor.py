@@ -8,7 +8,8 @@ import onnx
 from onnxbisect.diagnosis import CulpritKind
 from onnxbisect.model.model import Model
 from onnxbisect.remedies.advise import Advice, Place, advise
-from onnxbisect.remedies.candidate import Candidate, Finder, allowed
+from onnxbisect.remedies.candidate import Candidate, allowed
+from onnxbisect.remedies.finder import Finder
 from onnxbisect.remedies.found import Found, Named
 from onnxbisect.remedies.known import Known
 from onnxbisect.rewrites import Exactness, Facts, Refusal, Rule, names_in
@@ -57,6 +58,15 @@ class Advisor:
         """Remember that all that a candidate puts there was seen to pass."""
         passing = Known(passing=frozenset(candidate.variants), passing_ops=frozenset(candidate.gives))
         self.known = self.known.joined(passing)
+
+    def learn_together(self, candidate: Candidate, found: Found) -> None:
+        """Remember which of its new nodes fail together, so that one of them is replaced in its turn."""
+        new = set(candidate.new_nodes)
+        for culprit in found.culprits:
+            for place in culprit.places:
+                if len(place.nodes) > 1 and new.issuperset(place.nodes):
+                    for finder in (self._finder, self._everything):
+                        finder.learn_together(candidate, place.nodes)
 
     def learn_refused(self, candidate: Candidate, nodes: Collection[str]) -> None:
         """Remember that these of its new nodes are refused."""

@@ -236,6 +236,7 @@ class _Repairer:
                 self._advisor.learn_passing(candidate)
             else:
                 self._advisor.learn_refused(candidate, _blamed(found))
+                self._advisor.learn_together(candidate, found)
                 said = next(iter(_culprits_in(found, candidate)), "")
                 self._advisor.strike(candidate, f"refused by the compiler{': ' + said if said else ''}")
         return True
@@ -252,6 +253,7 @@ class _Repairer:
                     part = [it for it in part if self._advisor.is_secondary(it)] or part
                     guilty.update({it.key: (it, culprit.message) for it in part})
         for candidate, said in guilty.values():
+            self._advisor.learn_together(candidate, after)
             self._advisor.strike(
                 candidate, f"refused by the compiler in the repaired model{': ' + said if said else ''}"
             )

@@ -1,0 +1,162 @@
+"""Finds the candidates at a node: what each rule makes of it, and rules inside of each other."""
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
+from itertools import islice, product
+
+import onnx
+
+from onnxbisect.model.scopes import is_constant, qualified
+from onnxbisect.remedies.candidate import Candidate, Check
+from onnxbisect.remedies.known import Known
+from onnxbisect.rewrites import Facts, NotApplicable, Refusal, Replacement, Rewrite, Rule, rewrite, unused_prefix
+
+#: How many rules may be used inside of each other.
+_DEPTH = 3
+#: Ways of choosing one node of each group that fails together.
+_MOST_CHOICES = 16
+#: Ops of nodes that are replaced around another, the outermost first.
+_Outer = tuple[str, ...]
+
+
+class Finder:
+    """Finds candidates at the nodes of one model. `rules` are those that the user allows, `taken` the model's names."""
+
+    def __init__(self, facts: Facts, rules: Iterable[Rule], taken: set[str]) -> None:
+        self._facts, self._rules, self._taken = facts, tuple(rules), taken
+        self._rewrites: dict[tuple[str, str], Rewrite | Refusal] = {}
+        self._together: dict[str, set[frozenset[str]]] = {}
+
+    def candidates(self, node: onnx.NodeProto, known: Known) -> list[Candidate]:
+        """Those that hold nothing which is known to be refused, the best first."""
+        made = (self._rewrite(rule, node, self._facts) for rule in self._rules if rule.takes_op(qualified(node)))
+        found = [it for one in made if isinstance(one, Rewrite) for it in self._variations(one, known)]
+        return sorted(found, key=lambda candidate: candidate.order(known))
+
+    def considered(self, node: onnx.NodeProto, known: Known) -> list[Candidate | Refusal]:
+        """What becomes of each rule that takes the op of a node."""
+        found: list[Candidate | Refusal] = []
+        for rule in self._rules:
+            if not rule.takes_op(qualified(node)):
+                continue
+            made = self._rewrite(rule, node, self._facts)
+            if isinstance(made, Rewrite):
+                gives = ", ".join(dict.fromkeys(self._refused(made, known)))
+                found += self._variations(made, known) or [
+                    Refusal(rule=rule, reason=f"it gives {gives} in a form that is refused")
+                ]
+            elif qualified(node) in rule.takes:  # that a rule of any op does not apply is no news
+                found.append(made)
+        return found
+
+    def learn_together(self, candidate: Candidate, nodes: Iterable[str]) -> None:
+        """These of a candidate's new nodes fail together: wherever its rule is used, one of them is to be replaced."""
+        rule, own = candidate.rules[0], f"{candidate.node}/"
+        if all(name.startswith(own) for name in nodes):
+            self._together.setdefault(rule.id, set()).add(frozenset(name.removeprefix(own) for name in nodes))
+
+    def _refused(self, made: Rewrite, known: Known) -> list[str]:
+        pairs = zip(made.replacement.nodes, made.variants(), strict=True)
+        return [qualified(node) for node, variant in pairs if known.refuses(variant)]
+
+    def _variations(self, made: Rewrite, known: Known) -> list[Candidate]:
+        """The rewrite, and the same with nodes replaced in their turn so that none are left that fail together."""
+        own, groups = f"{made.node.name}/", sorted(map(sorted, self._together.get(made.rule.id, ())))
+        choices = dict.fromkeys(map(frozenset, islice(product(*groups), _MOST_CHOICES)))
+        wanted = [frozenset(), *({own + name for name in choice} for choice in choices if choice)]
+        found = [self._expanded(made, known, (), it) for it in wanted]
+        return list({it.key: it for it in found if it is not None}.values())
+
+    def _expanded(self, made: Rewrite, known: Known, outer: _Outer, wanted: Set[str] = frozenset()) -> Candidate | None:
+        """The rewrite with each new node that is known to be refused, or is `wanted`, replaced in its turn; None where
+        one has to stay.
+
+        `outer` are the ops of nodes that this one is a part of a replacement of; one of them is not replaced again.
+        """
+        around = (*outer, qualified(made.node))
+        parts: list[tuple[onnx.NodeProto, Candidate | None]] = []
+        variants: list[Hashable] = []
+        solos: list[Hashable] = []
+        for node, variant, solo in zip(made.replacement.nodes, made.variants(), made.solos(), strict=True):
+            inner = None
+            if known.refuses(variant) or node.name in wanted:
+                inner = self._inner(node, made.inside(), known, around, wanted)
+                if inner is None:
+                    return None
+                variants += inner.variants
+                solos += inner.solos
+            elif not is_constant(node):
+                variants.append(variant)
+                solos.append(solo)
+            parts.append((node, inner))
+        return _joined(made, parts, variants, solos)
+
+    def _inner(
+        self, node: onnx.NodeProto, facts: Facts, known: Known, outer: _Outer, wanted: Set[str]
+    ) -> Candidate | None:
+        """The best replacement of a node that is a part of one."""
+        if len(outer) >= _DEPTH or qualified(node) in outer:
+            return None
+        made = (self._rewrite(rule, node, facts) for rule in self._rules if rule.takes_op(qualified(node)))
+        found = [self._expanded(it, known, outer, wanted) for it in made if isinstance(it, Rewrite)]
+        return min(filter(None, found), key=lambda candidate: candidate.order(known), default=None)
+
+    def _rewrite(self, rule: Rule, node: onnx.NodeProto, facts: Facts) -> Rewrite | Refusal:
+        key = (node.name, rule.id)  # names of new nodes tell which rules made them
+        if key not in self._rewrites:
+            self._rewrites[key] = self._tried(rule, node, facts)
+        return self._rewrites[key]
+
+    def _tried(self, rule: Rule, node: onnx.NodeProto, facts: Facts) -> Rewrite | Refusal:
+        try:
+            made = rewrite(rule, node, facts)
+            if not self._taken.isdisjoint(_names(made.replacement).difference(node.output)):
+                made = rewrite(rule, node, facts, prefix=unused_prefix(node.name, rule, self._taken))
+        except NotApplicable as reason:
+            return Refusal(rule=rule, reason=str(reason))
+        except Exception as error:  # a third party's bug, or a node that is not what its op demands
+            return Refusal(rule=rule, reason=f"the rule failed: {type(error).__name__}: {error}")
+        return made
+
+
+def _joined(
+    made: Rewrite,
+    parts: Sequence[tuple[onnx.NodeProto, Candidate | None]],
+    variants: Sequence[Hashable],
+    solos: Sequence[Hashable],
+) -> Candidate:
+    inner = [candidate for _, candidate in parts if candidate is not None]
+    replacement = Replacement(
+        nodes=tuple(new for node, it in parts for new in (it.replacement.nodes if it else (node,))),
+        initializers=(
+            *made.replacement.initializers,
+            *(tensor for it in inner for tensor in it.replacement.initializers),
+        ),
+        opsets=_opsets(made.replacement, inner),
+    )
+    own, own_name = made.rule.domain, f"{made.node.name}/"
+    checks = () if own is None else (Check(rule=made.rule, domain=own, inputs=tuple(made.node.input)),)
+    return Candidate(
+        node=made.node.name,
+        op=qualified(made.node),
+        outputs=tuple(name for name in made.node.output if name),
+        rules=tuple(dict.fromkeys([made.rule, *(rule for it in inner for rule in it.rules)])),
+        steps=(made.rule.id, *(f"{it.node.removeprefix(own_name)}: {step}" for it in inner for step in it.steps)),
+        replacement=replacement,
+        variants=tuple(variants),
+        solos=tuple(solos),
+        checks=(*checks, *(check for it in inner for check in it.checks)),
+    )
+
+
+def _opsets(own: Replacement, inner: Sequence[Candidate]) -> Mapping[str, int]:
+    found = dict(own.opsets)
+    for it in inner:
+        found.update(it.replacement.opsets)
+    return found
+
+
+def _names(replacement: Replacement) -> set[str]:
+    names = {tensor.name for tensor in replacement.initializers}
+    for node in replacement.nodes:
+        names.update((node.name, *node.output))
+    return names
