@@ -1,7 +1,7 @@
 """Finds the candidates at a node: what each rule makes of it, and rules inside of each other."""
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
-from itertools import islice, product
+from itertools import combinations, islice
 
 import onnx
 
@@ -12,8 +12,8 @@ from onnxbisect.rewrites import Facts, NotApplicable, Refusal, Replacement, Rewr
 
 #: How many rules may be used inside of each other.
 _DEPTH = 3
-#: Ways of choosing one node of each group that fails together.
-_MOST_CHOICES = 16
+#: Of the groups of new nodes that fail together: so many are replaced, and so many choices are looked at.
+_MOST_WANTED, _MOST_CHOICES = 3, 1000
 #: Ops of nodes that are replaced around another, the outermost first.
 _Outer = tuple[str, ...]
 
@@ -60,10 +60,9 @@ class Finder:
 
     def _variations(self, made: Rewrite, known: Known) -> list[Candidate]:
         """The rewrite, and the same with nodes replaced in their turn so that none are left that fail together."""
-        own, groups = f"{made.node.name}/", sorted(map(sorted, self._together.get(made.rule.id, ())))
-        choices = dict.fromkeys(map(frozenset, islice(product(*groups), _MOST_CHOICES)))
-        wanted = [frozenset(), *({own + name for name in choice} for choice in choices if choice)]
-        found = [self._expanded(made, known, (), it) for it in wanted]
+        own, groups = f"{made.node.name}/", self._together.get(made.rule.id, set())
+        wanted = [{own + name for name in choice} for choice in _hitting(groups)]
+        found = [self._expanded(made, known, (), it) for it in (frozenset[str](), *wanted)]
         return list({it.key: it for it in found if it is not None}.values())
 
     def _expanded(self, made: Rewrite, known: Known, outer: _Outer, wanted: Set[str] = frozenset()) -> Candidate | None:
@@ -116,6 +115,17 @@ class Finder:
         except Exception as error:  # a third party's bug, or a node that is not what its op demands
             return Refusal(rule=rule, reason=f"the rule failed: {type(error).__name__}: {error}")
         return made
+
+
+def _hitting(groups: Set[frozenset[str]]) -> list[frozenset[str]]:
+    """The smallest sets that have one of each group, no larger than `_MOST_WANTED`; none where there is no group."""
+    names = sorted(frozenset().union(*groups))
+    found: list[frozenset[str]] = []
+    for count in range(1, _MOST_WANTED + 1):
+        for choice in map(frozenset, islice(combinations(names, count), _MOST_CHOICES)):
+            if all(choice & group for group in groups) and not any(other < choice for other in found):
+                found.append(choice)
+    return found
 
 
 def _joined(
