@@ -35,7 +35,7 @@ class FixCompiler:
     def __init__(self, request: Request, intake: Intake, folder: Path) -> None:
         self._request, self._intake, self._folder = request, intake, folder
         self._began = time.monotonic()
-        self._has_data = False
+        self._latest: tuple[bytes, Intake] | None = None
         self.calls = 0
         self.exit_code: int | None = None
 
@@ -49,17 +49,18 @@ class FixCompiler:
 
     def diagnose(self, model: onnx.ModelProto) -> Found:
         """See `Compiler.diagnose`."""
-        return self._search(replace(self._request, model=self._written(model)))
+        intake = self._read(model)
+        return self._search(replace(self._request, model=intake.model.path), intake)
 
     def whole(self, model: onnx.ModelProto) -> Found:
         """See `Compiler.whole`."""
-        return self._search(replace(self._request, model=self._written(model)), most=1)
+        intake = self._read(model)
+        return self._search(replace(self._request, model=intake.model.path), intake, most=1)
 
     def ask(self, model: onnx.ModelProto, nodes: Collection[str]) -> Found:
         """See `Compiler.ask`. A piece that cannot be asked about is one that was not seen to pass."""
         request = self._request
-        path = self._written(model)
-        intake = Intake(path, request.input_shapes)
+        intake = self._read(model)
         inquiry = inquire(intake, backend_of(request), request.calibration)
         piece = self._folder / "piece" / "model.onnx"
         shutil.rmtree(piece.parent, ignore_errors=True)
@@ -102,15 +103,17 @@ class FixCompiler:
         left = self._left()
         return left.calls == 0 or left.seconds == 0
 
-    def _written(self, model: onnx.ModelProto) -> Path:
-        """The model as a file, with the original's data files beside it: onnx takes no links to them."""
-        source = self._request.model
-        if not self._has_data:
-            copy_data(model, source.parent, self._folder)
-            self._has_data = True
-        path = self._folder / REPAIRED
-        path.write_bytes(model.SerializeToString(deterministic=True))
-        return path
+    def _read(self, model: onnx.ModelProto) -> Intake:
+        """The model from a file, with the original's data files beside it: onnx takes no links to them."""
+        content = model.SerializeToString(deterministic=True)
+        if self._latest is None or self._latest[0] != content:
+            source = self._request.model
+            if self._latest is None:
+                copy_data(model, source.parent, self._folder)
+            path = self._folder / REPAIRED
+            path.write_bytes(content)
+            self._latest = content, Intake(path, self._request.input_shapes)
+        return self._latest[1]
 
 
 def copy_data(model: onnx.ModelProto, source: Path, target: Path) -> None:
