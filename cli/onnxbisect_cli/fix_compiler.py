@@ -109,7 +109,7 @@ class FixCompiler:
         if self._latest is None or self._latest[0] != content:
             source = self._request.model
             if self._latest is None:
-                copy_data(model, source.parent, self._folder)
+                copy_data(self._intake.model.proto, source.parent, self._folder)
             path = self._folder / REPAIRED
             path.write_bytes(content)
             self._latest = content, Intake(path, self._request.input_shapes)
