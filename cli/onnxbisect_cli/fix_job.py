@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -76,7 +77,16 @@ def run(request: Request) -> int:
     if compiler.exit_code is not None:
         print("onnx-bisect: interrupted; the same command goes on from here.", file=sys.stderr)
         return compiler.exit_code
+    if found.left and not found.stopped:
+        model = request.search.model if found.model is None else folder / REPAIRED
+        print(f"To run what is left on the host: {shlex.join(_split(model, folder, request))}")
     return _exit_code(found)
+
+
+def _split(model: Path, report: Path, request: Request) -> list[str]:
+    """The command that cuts the model as it is now into pieces for the NPU and for the host."""
+    shapes = [f"--input-shape={name}={','.join(map(str, it))}" for name, it in request.search.input_shapes.items()]
+    return ["onnx-bisect", "split", str(model), "--report", str(report), *shapes]
 
 
 def _exit_code(found: Repair) -> int:

@@ -55,6 +55,11 @@ def test_the_decoder_compiles_after_what_its_team_did_by_hand(shell: Shell) -> N
     left = json.loads((shell.folder / "repair" / "report.json").read_text())
     assert left["model"]["name"] == "repaired.onnx"
     assert sorted(culprit["ops"] for culprit in left["culprits"]) == [["Cos"], ["Sin"]]
+    command = "onnx-bisect split repair/repaired.onnx --report repair"
+    assert command in within_rounding.out
+    split = shell.call(*command.split()[1:])
+    assert split.code == 0
+    assert "1 piece for the NPU" in split.out
     done = shell.call("fix", str(DECODER), "--allow", "domain", *compiler)
     assert done.code == 0, done.out + done.err
     assert "sam_decoder.onnx compiles" in done.out

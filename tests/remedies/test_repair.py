@@ -240,7 +240,7 @@ def steep() -> onnx.ModelProto:
         helper.make_node("Exp", ["y"], ["z"], name="Exp"),
     ]
     value = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [4]) for name in ("x", "z")]
-    stored = [onnx.numpy_helper.from_array(np.float32(1e4), "large")]
+    stored = [onnx.numpy_helper.from_array(np.array(1e4, np.float32), "large")]
     made = helper.make_graph(nodes, "g", value[:1], value[1:], stored)
     return helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
 

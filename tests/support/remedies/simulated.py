@@ -13,7 +13,9 @@ from onnxbisect.diagnosis import Diagnosis
 from onnxbisect.job import Job, ProbeRecord, Stats, Target
 from onnxbisect.key import Keyer
 from onnxbisect.model import Model, load
+from onnxbisect.model.compute import Sample
 from onnxbisect.model.scopes import qualified
+from onnxbisect.proof import edge_feeds, random_feeds
 from onnxbisect.remedies import Found, Prover, Repair, repair
 from onnxbisect.rewrites import Exactness, Facts, Rule, installed
 from onnxbisect.search import plan
@@ -114,11 +116,9 @@ def repaired(
     *,
     rules: Sequence[Rule] = (),
     most: Exactness = Exactness.ROUNDING,
-    samples: Sequence[dict[str, object]] = (),
+    samples: Sequence[Sample] = (),
 ) -> Repair:
     """Repair a model with all rules, or with these, proven on samples of the model's inputs."""
-    from onnxbisect.proof import edge_feeds, random_feeds
-
     before = compiler.search(compiler.read(model))
     inputs = before.model.proto.graph.input
     feeds = list(samples) or [*random_feeds(inputs, 2), *edge_feeds(inputs, 2)]
