@@ -77,7 +77,7 @@ def run(request: Request) -> int:
     if compiler.exit_code is not None:
         print("onnx-bisect: interrupted; the same command goes on from here.", file=sys.stderr)
         return compiler.exit_code
-    if found.left and not found.stopped:
+    if found.left:
         model = request.search.model if found.model is None else folder / REPAIRED
         print(f"To run what is left on the host: {shlex.join(_split(model, folder, request))}")
     return _exit_code(found)
@@ -92,7 +92,7 @@ def _split(model: Path, report: Path, request: Request) -> list[str]:
 def _exit_code(found: Repair) -> int:
     if found.compiles:
         return COMPILES
-    return PARTIAL if found.left else UNKNOWN
+    return PARTIAL if found.after.culprits else UNKNOWN
 
 
 def _plan(request: Request, intake: Intake) -> int:

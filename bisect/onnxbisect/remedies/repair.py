@@ -66,7 +66,7 @@ class Repair:
     """What a repair came to. `before` is the diagnosis of the model as it was, `after` that of the repaired one.
 
     `model` is None where nothing was changed. `places` are the replacements in it, each with what was measured.
-    `stopped` says that the user, or the budget, ended it before its time.
+    `stopped` says that the user, or the budget, ended it before its time; then nothing is said of what is left.
     """
 
     before: Found
@@ -123,10 +123,9 @@ def repair(
 
     Nothing of lesser exactness than `most` is used. `tell` is given a sentence for each step.
     """
-    advisor = Advisor(before, rules, most)
     if before.compiles or before.stopped:
-        return Repair(before=before, after=before, left=advisor.left(before), stopped=before.stopped)
-    return _Repairer(before, original, compiler, prover, advisor, tell).run()
+        return Repair(before=before, after=before, stopped=before.stopped)
+    return _Repairer(before, original, compiler, prover, Advisor(before, rules, most), tell).run()
 
 
 class _Repairer:
@@ -183,14 +182,8 @@ class _Repairer:
 
     def _stopped(self) -> Repair:
         """The user, or the budget, ended it: what was chosen last is not known to compile."""
-        advisor = self._advisor
-        return Repair(
-            before=self._before,
-            after=self._before,
-            struck=tuple(advisor.struck.values()),
-            left=advisor.left(self._before),
-            stopped=True,
-        )
+        struck = tuple(self._advisor.struck.values())
+        return Repair(before=self._before, after=self._before, struck=struck, stopped=True)
 
     def _settled(self) -> tuple[Advice, Proof] | None:
         """Advice that is proven and holds nothing which is not known to pass; None where the user ended it.
