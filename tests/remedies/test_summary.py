@@ -1,0 +1,74 @@
+"""A repair as people and programs read it."""
+
+import json
+from pathlib import Path
+
+import onnx
+from markdown_it import MarkdownIt
+from onnx import TensorProto, helper
+
+from onnxbisect.remedies import Repair
+from onnxbisect.remedies.document import RepairDocument, document
+from onnxbisect.remedies.summary import lines, markdown
+from onnxbisect.rewrites import Exactness
+from support.remedies.simulated import SimulatedCompiler, refusing, repaired
+
+HOSTILE = "a`b|<img src=x>\x1b[31m\u202e"
+
+
+def small(*ops: str, prefix: str = "") -> onnx.ModelProto:
+    tensors = ["x", *(f"{prefix}t{number}" for number in range(len(ops)))]
+    nodes = [
+        helper.make_node(op, [tensors[number]], [tensors[number + 1]], name=f"{prefix}{op}_{number}")
+        for number, op in enumerate(ops)
+    ]
+    value = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 3]) for name in (tensors[0], tensors[-1])]
+    made = helper.make_graph(nodes, "g", value[:1], value[1:])
+    return helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+def told(found: Repair) -> RepairDocument:
+    return document(found, Exactness.ROUNDING, diagnosis_calls=3, repair_calls=2)
+
+
+def test_each_place_is_told_with_its_numbers_before_and_after(tmp_path: Path) -> None:
+    found = told(repaired(small("Abs", "Neg", "Abs"), SimulatedCompiler(folder=tmp_path, refuses=refusing("Abs"))))
+    first, second = found.changes
+    assert (first.node, second.node) == ("Abs_0", "Abs_2")
+    assert first.before.inputs == ("x: float[2, 3]",)
+    assert [row.op for row in first.after] == ["Relu", "Mul", "Relu", "Add"]
+    assert first.after[-1].outputs == first.before.outputs
+    assert first.compiles
+    assert lines(found)[0] == "2 Abs  → Relu, Mul, Relu, Add  exact  difference 0  compiles"
+    text = markdown(found)
+    assert "torch.relu(x) + torch.relu(-x) instead of x.abs()" in text
+    assert "- t0: float[2, 3] = Abs(x: float[2, 3])" in text
+
+
+def test_the_document_is_json_whatever_was_measured(tmp_path: Path) -> None:
+    """A relative difference from nothing is infinite, which JSON cannot say."""
+    found = repaired(small("Abs", "Neg"), SimulatedCompiler(folder=tmp_path, refuses=refusing("Abs", "Relu", "Max")))
+    parsed = json.loads(json.dumps(told(found).to_json(), allow_nan=False))
+    assert parsed["format"] == "onnx-bisect/repair@1"
+    assert parsed["left"][0]["ops"] == ["Abs"]
+    assert {struck["node"] for struck in parsed["struck"]} == {"Abs_0"}
+
+
+def test_names_of_a_model_cannot_act_on_a_terminal_or_in_markdown(tmp_path: Path) -> None:
+    model = small("Abs", "Neg", "Softplus", prefix=HOSTILE)
+    refuses = refusing("Abs", "Softplus", "Exp", "Sigmoid")
+    found = told(repaired(model, SimulatedCompiler(folder=tmp_path, refuses=refuses)))
+    assert found.changes
+    assert found.left
+    for text in (markdown(found), "\n".join(lines(found))):
+        assert "\x1b" not in text
+        assert "\u202e" not in text
+    assert "<img" not in MarkdownIt("commonmark").enable("table").render(markdown(found))
+
+
+def test_an_op_that_was_seen_to_pass_is_preferred(tmp_path: Path) -> None:
+    compiler = SimulatedCompiler(folder=tmp_path, refuses=refusing("HardSwish"))
+    with_it = repaired(small("HardSigmoid", "HardSwish", "Neg"), compiler)
+    assert [it.candidate.name for it in with_it.places] == ["hardswish-hardsigmoid"]
+    without = SimulatedCompiler(folder=tmp_path, refuses=refusing("HardSwish", "HardSigmoid"))
+    assert [it.candidate.name for it in repaired(small("HardSwish", "Neg"), without).places] == ["hardswish-clip"]
