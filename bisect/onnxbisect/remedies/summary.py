@@ -7,7 +7,7 @@ from onnxbisect.proof import Difference
 from onnxbisect.remedies.advise import Advice
 from onnxbisect.remedies.advisor import Left
 from onnxbisect.remedies.document import Change, LeftRow, NodeRow, RepairDocument, left_row
-from onnxbisect.report.markdown import code, table
+from onnxbisect.report.markdown_text import code, plain, table
 from onnxbisect.report.text import clean, clip, plural
 
 #: Ops named of a replacement, and places named of a culprit.
@@ -70,7 +70,7 @@ def lines(document: RepairDocument) -> list[str]:
 
 def markdown(document: RepairDocument) -> str:
     """`repair.md`."""
-    parts = [f"# {_plain(headline(document))}", *map(_plain, _numbers(document))]
+    parts = [f"# {plain(headline(document))}", *map(plain, _numbers(document))]
     if document.input_shapes:
         shapes = ", ".join(f"{code(name)} as {list(dims)}" for name, dims in document.input_shapes.items())
         parts.append(f"Proven, and perhaps valid, only for the inputs {shapes}.")
@@ -80,13 +80,13 @@ def markdown(document: RepairDocument) -> str:
         for group in groups(document.changes):
             op, gives, exactness, apart, compiles = _cells(group, count=False)
             rules = ", ".join(code(rule.id, cell=True) for rule in group[0].rules)
-            rows.append((op, str(len(group)), f"{rules}: {_plain(gives)}", exactness, apart, compiles))
+            rows.append((op, str(len(group)), f"{rules}: {plain(gives)}", exactness, apart, compiles))
         parts += ["## What was changed", table(head, rows)]
         parts += [part for group in groups(document.changes) for part in _about(group)]
     if document.left:
         parts += ["## What is left", *(part for stay in left_groups(document.left) for part in _stays(stay))]
     if document.struck:
-        rows_ = [(code(it.node, cell=True), ", ".join(it.rules), _plain(it.reason)) for it in document.struck]
+        rows_ = [(code(it.node, cell=True), ", ".join(it.rules), plain(it.reason)) for it in document.struck]
         parts += ["## What was tried and given up", table(("node", "rule", "reason"), rows_)]
     if document.outputs:
         cells = [
@@ -130,11 +130,11 @@ def _staying(ops: Sequence[str], count: int, reasons: Sequence[str]) -> list[str
 
 def _about(group: Sequence[Change]) -> Iterator[str]:
     first = group[0]
-    yield f"### {_plain(first.op)} → {_plain(_ops(first))}"
+    yield f"### {plain(first.op)} → {plain(_ops(first))}"
     for rule in first.rules:
         promise = "; ".join(part for part in (rule.bound, rule.domain and f"for {rule.domain}") if part)
         exactness = f"{rule.exactness}{f' ({promise})' if promise else ''}"
-        yield f"[{code(rule.id)}]({rule.source}): {_plain(rule.summary)} It is {_plain(exactness)}."
+        yield f"[{code(rule.id)}]({rule.source}): {plain(rule.summary)} It is {plain(exactness)}."
         yield f"In PyTorch, before the export: {code(rule.pytorch)}"
     yield f"At {', '.join(code(it.node) for it in group[:_MOST])}" + (
         f" and {len(group) - _MOST} more." if len(group) > _MOST else "."
@@ -145,11 +145,11 @@ def _about(group: Sequence[Change]) -> Iterator[str]:
 
 def _stays(stay: Sequence[LeftRow]) -> Iterator[str]:
     first = stay[0]
-    yield f"### {_plain(' → '.join(first.ops))}"
+    yield f"### {plain(' → '.join(first.ops))}"
     nodes = [name for it in stay for name in it.nodes]
     more = f" and {len(nodes) - _MOST} more" if len(nodes) > _MOST else ""
     yield f"At {', '.join(map(code, nodes[:_MOST]))}{more}. The compiler says: {code(first.message) or 'nothing'}"
-    yield "\n".join(f"- {_plain(reason)}" for reason in first.reasons)
+    yield "\n".join(f"- {plain(reason)}" for reason in first.reasons)
 
 
 def _cells(group: Sequence[Change], *, count: bool = True) -> tuple[str, str, str, str, str]:
@@ -196,11 +196,3 @@ def _times(op: str, count: int) -> str:
 def _line(row: NodeRow) -> str:
     made = f"{', '.join(row.outputs)} = {row.op}({', '.join(row.inputs)})"
     return clip(made, 400)
-
-
-def _plain(text: str) -> str:
-    """Text that no character of makes markup."""
-    shown = clean(text)
-    for char in "\\`*_{}[]<>|#":
-        shown = shown.replace(char, "\\" + char)
-    return shown
