@@ -5,7 +5,7 @@ import os
 import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from onnxbisect.model import Model
 from onnxbisect.model.compute import Sample
 from onnxbisect.model.wording import some
 from onnxbisect.proof import Tolerance, edge_feeds, random_feeds
-from onnxbisect.remedies import Advisor, Found, Prover, Repair, repair
+from onnxbisect.remedies import Advisor, Found, Prover, Repair, TriedFiles, repair, try_files
 from onnxbisect.remedies.document import RepairDocument, document
 from onnxbisect.remedies.summary import lines, markdown, plan_lines
 from onnxbisect.report.document import document as report_document
@@ -28,6 +28,7 @@ from onnxbisect_backends.probing.intake import Intake
 from onnxbisect_backends.working_folder import working_folder
 from onnxbisect_cli import bisection
 from onnxbisect_cli.fix_compiler import REPAIRED, FixCompiler, copy_data
+from onnxbisect_cli.fix_files import changed_files
 from onnxbisect_cli.run_job import demand_folder
 
 #: The report on what is left.
@@ -66,10 +67,8 @@ def run(request: Request) -> int:
     prover = _prover(request, intake.model, original)
     with working_folder() as work:
         compiler = FixCompiler(request.search, intake, work)
-        before = compiler.original()
-        calls = compiler.calls
-        found = repair(before, original, compiler, prover, installed().rules, most=request.allow, tell=_tell)
-        told = _told(request, compiler, found, calls)
+        found, calls = _repaired(request, compiler, intake, original, prover)
+        told = _told(request, compiler, intake.model, found, calls)
     _write(found, told, folder, request.search.model)
     print("\n".join(lines(told)))
     written = [REPAIRED] * (found.model is not None) + [REPORT] * bool(found.left)
@@ -89,6 +88,40 @@ def _split(model: Path, report: Path, request: Request) -> list[str]:
     return ["onnx-bisect", "split", str(model), "--report", str(report), *shapes]
 
 
+def _repaired(
+    request: Request, compiler: FixCompiler, intake: Intake, original: onnx.ModelProto, prover: Prover
+) -> tuple[Repair, int]:
+    """The repair, and how many compiler calls the diagnosis took."""
+    files = changed_files(request.search, intake, request.allow)
+    base = TriedFiles()
+    if (first := next(files, None)) is not None:
+        whole = compiler.original_whole()
+        if whole.compiles or whole.stopped:
+            return Repair(before=whole, after=whole, stopped=whole.stopped), compiler.calls
+        calls = compiler.calls
+        base = try_files(whole, chain([first], files), compiler, prover, _tell)
+        if base.repair is not None:
+            return base.repair, calls
+    if base.base is None:
+        before = compiler.original()
+    else:
+        _tell(f"going on from the changed file: {base.base.sentence}")
+        original = base.base.proto
+        before = compiler.diagnose(original)
+        prover = prover.on(original, Facts.of(before.model))
+    calls = compiler.calls
+    found = repair(before, original, compiler, prover, installed().rules, most=request.allow, tell=_tell)
+    if base.base is not None and not found.stopped:
+        unchanged = found.model is None
+        found = replace(
+            found,
+            changed_file=base.base,
+            model=original if unchanged else found.model,
+            proof=base.proof if unchanged else found.proof,
+        )
+    return found, calls
+
+
 def _exit_code(found: Repair) -> int:
     if found.compiles:
         return COMPILES
@@ -100,7 +133,8 @@ def _plan(request: Request, intake: Intake) -> int:
     with working_folder() as work:
         compiler = FixCompiler(request.search, intake, work)
         before = compiler.original()
-    print("\n".join(_plan_of(request, before)))
+    files = [it.sentence for it in changed_files(request.search, intake, request.allow)]
+    print("\n".join(_plan_of(request, before, files)))
     if compiler.exit_code is not None:
         return compiler.exit_code
     if before.compiles:
@@ -108,12 +142,12 @@ def _plan(request: Request, intake: Intake) -> int:
     return PARTIAL if before.culprits else UNKNOWN
 
 
-def _plan_of(request: Request, before: Found) -> list[str]:
+def _plan_of(request: Request, before: Found, files: Sequence[str]) -> list[str]:
     if before.compiles:
         return [clean(f"{before.model.path.name} compiles as it is.")]
     advisor = Advisor(before, installed().rules, request.allow)
     advisor.add_places(before)
-    return plan_lines(advisor.advise(), advisor.left(before))
+    return plan_lines(advisor.advise(), advisor.left(before), files)
 
 
 def _prover(request: Request, model: Model, original: onnx.ModelProto) -> Prover:
@@ -136,8 +170,9 @@ def _samples(request: Request, inputs: Sequence[onnx.ValueInfoProto]) -> Iterato
     return chain(given, random_feeds(inputs, request.count), edge_feeds(inputs, request.count))
 
 
-def _told(request: Request, compiler: FixCompiler, found: Repair, calls: int) -> RepairDocument:
+def _told(request: Request, compiler: FixCompiler, model: Model, found: Repair, calls: int) -> RepairDocument:
     return document(
+        model,
         found,
         request.allow,
         diagnosis_calls=calls,

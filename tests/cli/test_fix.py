@@ -175,3 +175,34 @@ def test_dynamic_dimensions_are_to_be_bound(shell: Shell) -> None:
     assert bound.code == 0
     assert document(shell)["input_shapes"] == {"x": [2, 3]}
     assert "only for the inputs" in (shell.folder / "repair" / "repair.md").read_text()
+
+
+CONTROL = ROOT / "tests" / "models" / "control_captures.onnx"
+
+
+def test_what_the_preflight_finds_wrong_with_the_file_is_changed_before_anything_is_searched(shell: Shell) -> None:
+    done = shell.call("fix", str(CONTROL), "--backend", "whitelist", "--option", "deny=Loop,Scan")
+    assert done.code == 0
+    told = document(shell)
+    assert told["file_change"] == {"sentence": "1 Loop written out; 1 Scan written out", "exactness": "exact"}
+    assert not told["changes"]
+    assert told["diagnosis_calls"] + told["repair_calls"] == 2
+    assert {it["absolute"] for it in told["outputs"]} == {0}
+    ops = {node.op_type for node in onnx.load(shell.folder / "repair" / "repaired.onnx").graph.node}
+    assert ops.isdisjoint({"Loop", "Scan"})
+
+
+def test_where_that_does_not_do_nodes_of_the_changed_file_are_replaced(shell: Shell) -> None:
+    done = shell.call("fix", str(CONTROL), "--backend", "whitelist", "--option", "deny=Loop,Scan,ReduceMean")
+    told = document(shell)
+    assert done.code == 0, done.out
+    assert "Loop written out" in told["file_change"]["sentence"]
+    assert {change["op"] for change in told["changes"]} == {"ReduceMean"}
+    repaired = str(shell.folder / "repair" / "repaired.onnx")
+    assert shell.call("compare-outputs", str(CONTROL), repaired).code == 0
+    assert told["model"] == "control_captures.onnx"
+
+
+def test_a_plan_tells_of_changes_of_the_file(shell: Shell) -> None:
+    done = shell.call("fix", str(CONTROL), "--plan", "--backend", "whitelist", "--option", "deny=Loop,Scan")
+    assert "first, the whole file: 1 Loop written out; 1 Scan written out" in done.out

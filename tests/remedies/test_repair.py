@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 
 from onnxbisect.model.scopes import is_constant, qualified
 from onnxbisect.proof import Tolerance, compare, random_feeds
-from onnxbisect.remedies import Prover, try_files
+from onnxbisect.remedies import Prover, TriedFiles, try_files
 from onnxbisect.rewrites import Exactness, Facts, Rule, candidates, installed, rule
 from onnxbisect.rewrites.exactness import Bound
 from onnxbisect.rewrites.site import Site
@@ -295,12 +295,12 @@ def test_a_change_of_the_file_is_proven_and_compiled_in_one_call(tmp_path: Path)
         it.graph.output[0].name = it.graph.node[1].output[0] = model.graph.output[0].name
     files = [Changed(worse, "worse"), Changed(better, "better")]
     calls = asked.calls
-    found = try_files(before, files, asked, prover)
+    found = try_files(before, files, asked, prover).repair
     assert found is not None
     assert found.changed_file is files[1]
     assert found.compiles
     assert asked.calls == calls + 1
-    assert try_files(before, files[:1], asked, prover) is None
+    assert try_files(before, files[:1], asked, prover) == TriedFiles()
 
 
 def test_a_model_that_onnxruntime_does_not_run_cannot_be_proven() -> None:

@@ -28,7 +28,7 @@ def small(*ops: str, prefix: str = "") -> onnx.ModelProto:
 
 
 def told(found: Repair) -> RepairDocument:
-    return document(found, Exactness.ROUNDING, diagnosis_calls=3, repair_calls=2)
+    return document(found.before.model, found, Exactness.ROUNDING, diagnosis_calls=3, repair_calls=2)
 
 
 def test_each_place_is_told_with_its_numbers_before_and_after(tmp_path: Path) -> None:

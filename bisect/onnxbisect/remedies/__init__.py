@@ -7,7 +7,7 @@ from onnxbisect.remedies.finder import Finder
 from onnxbisect.remedies.found import Found
 from onnxbisect.remedies.known import Known
 from onnxbisect.remedies.proving import PlaceProof, Proof, Prover
-from onnxbisect.remedies.repair import ChangedFile, Compiler, Repair, repair, try_files
+from onnxbisect.remedies.repair import ChangedFile, Compiler, Repair, TriedFiles, repair, try_files
 
 __all__ = [
     "Advice",
@@ -25,6 +25,7 @@ __all__ = [
     "Prover",
     "Repair",
     "Struck",
+    "TriedFiles",
     "advise",
     "repair",
     "try_files",

@@ -8,6 +8,7 @@ from typing import Any
 import onnx
 
 from onnxbisect.job import Target
+from onnxbisect.model.model import Model
 from onnxbisect.model.scopes import is_constant, qualified
 from onnxbisect.proof import Difference, Tolerance
 from onnxbisect.remedies.advisor import Left
@@ -122,6 +123,7 @@ def _finite(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def document(
+    original: Model,
     repair: Repair,
     allow: Exactness,
     *,
@@ -129,14 +131,14 @@ def document(
     repair_calls: int,
     input_shapes: dict[str, tuple[int, ...]] | None = None,
 ) -> RepairDocument:
-    """What there is to say of a repair."""
-    model, proof = repair.before.model, repair.proof
-    facts = Facts.of(model)
-    nodes = {node.name: node for node in model.proto.graph.node}
+    """What there is to say of the repair of a model."""
+    proof = repair.proof
+    facts = Facts.of(repair.before.model)
+    nodes = {node.name: node for node in repair.before.model.proto.graph.node}
     file = repair.changed_file
     return RepairDocument(
-        model=model.path.name,
-        model_sha256=model.sha256,
+        model=original.path.name,
+        model_sha256=original.sha256,
         target=repair.before.job.target,
         verdict=repair.after.diagnosis.verdict.value,
         repaired=repair.model is not None,

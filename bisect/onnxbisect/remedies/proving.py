@@ -5,6 +5,7 @@ difference that this replacement makes, and not what others made before it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
@@ -97,6 +98,12 @@ class Prover:
         self._outputs = [value.name for value in original.graph.output]
         session = _session(original, folder, "the model")
         self._before = [dict(zip(self._outputs, _run(session, self._outputs, it), strict=True)) for it in samples]
+
+    def on(self, changed: onnx.ModelProto, facts: Facts) -> "Prover":
+        """For replacements in a changed copy of the file: places are measured there, outputs against the original."""
+        result = copy(self)
+        result._original, result._facts = changed, facts
+        return result
 
     def prove(self, chosen: Sequence[Candidate]) -> Proof:
         """All replacements together."""

@@ -5,7 +5,7 @@ it ends. All that is decided here follows from the answers, so a repair that is 
 record comes to the same.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -89,24 +89,40 @@ class Repair:
         return () if self.proof is None else self.proof.places
 
 
+@dataclass(frozen=True, kw_only=True)
+class TriedFiles:
+    """What changes of the whole file came to: `repair` where one of them compiles, else `base`, the last one that is
+    proven, for replacements of nodes to go on from.
+    """
+
+    repair: Repair | None = None
+    base: ChangedFile | None = None
+    proof: Proof | None = None
+
+
 def try_files(
     before: Found,
-    files: Sequence[ChangedFile],
+    files: Iterable[ChangedFile],
     compiler: Compiler,
     prover: Prover,
     tell: Callable[[str], None] = lambda sentence: None,
-) -> Repair | None:
-    """The first change of the whole file after which it compiles, at one call each; None where there is none."""
+) -> TriedFiles:
+    """Try changes of the whole file in turn, at one call each, until it compiles after one."""
+    tried = TriedFiles()
     for changed in files:
         proof = prover.compared(changed.proto)
         if not proof.holds:
             tell(f"{changed.sentence}: not proven")
             continue
-        tell(f"asking the compiler about the model after {changed.sentence}")
+        tell(f"asking the compiler about the model after this: {changed.sentence}")
         after = compiler.whole(changed.proto)
         if after.compiles:
-            return Repair(before=before, after=after, model=changed.proto, changed_file=changed, proof=proof)
-    return None
+            made = Repair(before=before, after=after, model=changed.proto, changed_file=changed, proof=proof)
+            return TriedFiles(repair=made)
+        if after.stopped:
+            return TriedFiles(repair=Repair(before=before, after=before, stopped=True))
+        tried = TriedFiles(base=changed, proof=proof)
+    return tried
 
 
 def repair(

@@ -17,19 +17,17 @@ _MOST = 6
 def headline(document: RepairDocument) -> str:
     """What became of it, in a sentence."""
     name, tool = clean(document.model), document.target.tool or document.target.backend
-    changed = plural(len(document.changes), "replaced node")
-    if document.file_change is not None:
-        return f"{name} compiles with {tool} after {document.file_change.sentence}."
+    parts = [] if document.file_change is None else [clean(document.file_change.sentence)]
+    parts += [plural(len(document.changes), "replaced node")] if document.changes else []
+    changed = ", and ".join(parts)
     if document.verdict == "pass":
-        return f"{name} compiles with {tool} " + (f"after {changed}." if document.changes else "as it is.")
+        return f"{name} compiles with {tool} {f'after {changed}' if changed else 'as it is'}."
     if not document.complete:
         return f"The repair of {name} was ended before its time."
     if not document.left:
-        return (
-            f"There is no answer whether {name} compiles with {tool}{f' after {changed}' if document.changes else ''}."
-        )
+        return f"There is no answer whether {name} compiles with {tool}{f' after {changed}' if changed else ''}."
     still = plural(len(document.left), "place")
-    if not document.changes:
+    if not changed:
         return f"{name} does not compile with {tool}, and there is no remedy for {still}; nothing was changed."
     return f"{name} does not compile with {tool} yet: {changed}, and {still} with no remedy."
 
@@ -74,6 +72,9 @@ def markdown(document: RepairDocument) -> str:
     if document.input_shapes:
         shapes = ", ".join(f"{code(name)} as {list(dims)}" for name, dims in document.input_shapes.items())
         parts.append(f"Proven, and perhaps valid, only for the inputs {shapes}.")
+    if document.file_change is not None:
+        change = document.file_change
+        parts += ["## What was changed in the whole file", f"{plain(change.sentence)} ({change.exactness})."]
     if document.changes:
         head = ("culprit", "places", "remedy", "exactness", "largest difference", "compiles")
         rows = []
@@ -101,8 +102,8 @@ def markdown(document: RepairDocument) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def plan_lines(advice: Advice, left: Iterable[Left]) -> list[str]:
-    """What would be tried first, one line for each culprit op."""
+def plan_lines(advice: Advice, left: Iterable[Left], files: Sequence[str] = ()) -> list[str]:
+    """What would be tried: changes of the whole file, by their sentences, then a line for each culprit op."""
     counts: dict[tuple[str, ...], int] = {}
     asked = {it.question for it in advice.questions}
     for it in advice.chosen:
@@ -112,7 +113,7 @@ def plan_lines(advice: Advice, left: Iterable[Left]) -> list[str]:
     rows = [(_times(clip(op, 40), count), *rest) for (op, *rest), count in counts.items()]
     repaired = {it.node for it in advice.chosen}
     staying = [left_row(it) for it in left if repaired.isdisjoint(it.place.nodes)]
-    shown = _columns(rows)
+    shown = [f"first, the whole file: {clip(sentence, 200)}" for sentence in files] + _columns(rows)
     for stay in left_groups(staying):
         shown += _staying(stay[0].ops, len(stay), stay[0].reasons)
     return [*shown, "", "Nothing was changed, and nothing of this is proven yet."]
