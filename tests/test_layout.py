@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-COMPONENTS = ["api", "backends", "bisect", "cli", "migrations", "worker"]
+COMPONENTS = ["api", "backends", "bisect", "cli", "library", "migrations", "worker"]
 
 
 @pytest.mark.parametrize("folder", COMPONENTS)
 def test_a_component_folder_holds_packages_and_no_module_of_its_own(folder: str) -> None:
     assert not list((ROOT / folder).glob("*.py"))
-    assert list((ROOT / folder).glob("onnxbisect*/__init__.py"))
+    assert list((ROOT / folder).glob("onnx*bisect*/__init__.py"))
 
 
 def test_no_other_folder_of_the_root_is_a_package() -> None:
@@ -44,5 +44,5 @@ def test_the_layout_is_what_the_wheel_packs() -> None:
     import tomllib
 
     packed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
-    present = {str(path.parent.relative_to(ROOT)) for path in ROOT.glob("*/onnxbisect*/__init__.py")}
+    present = {str(path.parent.relative_to(ROOT)) for path in ROOT.glob("*/onnx*bisect*/__init__.py")}
     assert set(packed["packages"]) == present

@@ -14,7 +14,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, cast
@@ -37,8 +38,28 @@ _READ_ONLY = "Read-only file system"
 #: Files listed of one work directory; a compiler that writes more is not worth listing.
 _MOST_ARTIFACTS = 10_000
 
-_running: set[subprocess.Popen[bytes]] = set()
 _lock = threading.Lock()
+
+
+class CompileGroup:
+    """Compiles that can be ended apart from all others of this process: those that a thread starts within `joined`."""
+
+    @contextlib.contextmanager
+    def joined(self) -> Iterator[None]:
+        """Within, what this thread starts belongs to the group."""
+        token = _group.set(self)
+        try:
+            yield
+        finally:
+            _group.reset(token)
+
+    def kill(self) -> None:
+        """What `kill_running` does, for this group."""
+        _terminate(lambda group: group is self)
+
+
+_group: ContextVar[CompileGroup | None] = ContextVar("group", default=None)
+_running: dict[subprocess.Popen[bytes], CompileGroup | None] = {}
 
 
 def run(
@@ -100,9 +121,14 @@ def kill_running() -> None:
 
     For a driver whose threads sit in `run` when the user presses Ctrl-C.
     """
+    _terminate(lambda group: True)
+
+
+def _terminate(chosen: Callable[[CompileGroup | None], bool]) -> None:
     with _lock:
-        for supervisor in _running:
-            supervisor.terminate()
+        for supervisor, group in _running.items():
+            if chosen(group):
+                supervisor.terminate()
 
 
 def clean_env(workdir: Path, *, inherit: Sequence[str] = (), extra: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -180,14 +206,14 @@ def _ask_supervisor(order: bytes, deadline: float) -> bytes:
         start_new_session=True,
     )
     with _lock:
-        _running.add(supervisor)
+        _running[supervisor] = _group.get()
     try:
         return _converse(supervisor, order, deadline)
     finally:
         # reached by Ctrl-C too: the end of its standard input tells the supervisor to kill the compiler
         _close(supervisor)
         with _lock:
-            _running.discard(supervisor)
+            del _running[supervisor]
 
 
 def _converse(supervisor: subprocess.Popen[bytes], order: bytes, deadline: float) -> bytes:

@@ -1,7 +1,8 @@
 """A finished (or ended) job as values: everything that a report is made from."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from onnxbisect.diagnosis import Diagnosis
 from onnxbisect.unitset import UnitSet
@@ -30,7 +31,8 @@ class Target:
 @dataclass(frozen=True, kw_only=True)
 class ProbeRecord:
     """One answered question. `key` is the canonical structure of the probe (`onnxbisect.key`), `round` the number
-    of the batch it went out with, `attempt` 0 for the first time it was asked; `cached` means no compiler ran.
+    of the batch it went out with, `attempt` 0 for the first time it was asked; `cached` means no compiler ran, and the
+    answer was taken over from an earlier one. `file_sha256` is that of `Answer`.
     """
 
     key: str
@@ -40,6 +42,7 @@ class ProbeRecord:
     round: int
     attempt: int = 0
     cached: bool = False
+    file_sha256: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +55,20 @@ class Stats:
     compile_seconds: float
     engine_seconds: float
     wall_seconds: float
+
+    @classmethod
+    def of(
+        cls, records: Sequence[ProbeRecord], *, calls: int, rounds: int, engine_seconds: float, wall_seconds: float
+    ) -> Self:
+        """With what the records tell."""
+        return cls(
+            compiler_calls=calls,
+            cached=sum(record.cached for record in records),
+            rounds=rounds,
+            compile_seconds=sum(record.verdict.seconds for record in records if not record.cached),
+            engine_seconds=engine_seconds,
+            wall_seconds=wall_seconds,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,42 +1,24 @@
-"""Puts one search together: model, backend, verdict base, driver. The composition root of `onnx-bisect run`."""
+"""A diagnosis on a terminal: shows how it goes on, and ends it in order on Ctrl-C."""
 
-import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
-from onnxbisect.answer import Answer
-from onnxbisect.diagnosis import Diagnosis
-from onnxbisect.errors import BackendUnusableError, OptionError, ShortageError
-from onnxbisect.job import Job
-from onnxbisect.preflight import NEWER_THAN_TOOL
-from onnxbisect.search import plan
-from onnxbisect.shortage import shortage
-from onnxbisect.unitset import UnitSet
+import onnx_bisect
+from onnx_bisect.models import Source
+from onnxbisect.errors import OptionError
 from onnxbisect_backends import registry
 from onnxbisect_backends.command import CommandBackend
-from onnxbisect_backends.contract import Backend, Limits
-from onnxbisect_backends.probing.identity import search_identity
-from onnxbisect_backends.probing.inquiry import Inquiry, inquire
-from onnxbisect_backends.probing.intake import Intake
-from onnxbisect_backends.process import kill_running
-from onnxbisect_backends.working_folder import working_folder
-from onnxbisect_cli.driver import Budget, Driver
-from onnxbisect_cli.progress import progress
-from onnxbisect_cli.signals import Interruption, stopping
-from onnxbisect_cli.sqlite_base import default_path, open_base
-from onnxbisect_cli.verdict_base import InMemoryVerdictBase, VerdictBase
+from onnxbisect_backends.contract import Backend
+from onnxbisect_cli.progress import Shown
+from onnxbisect_cli.signals import Interruption
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
     """What the user asks for. Exactly one of `backend` (a name or a TOML file) and `command` names the compiler.
 
-    `keep` reads and writes the verdict base of the user; `with_files` sees to it that every culprit's own file was
-    compiled. `seconds` bounds one compile, None leaves it to the backend. `recheck` asks deciding questions until
-    the compiler agrees with itself. `calibration` holds samples of the model's inputs, for targets that want some.
+    The other fields are those of `onnx_bisect.diagnose`.
     """
 
     model: Path
@@ -45,84 +27,38 @@ class Request:
     options: Mapping[str, str] = field(default_factory=dict)
     input_shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
     jobs: int = 1
-    budget: Budget = field(default_factory=Budget)
-    seconds: float | None = None
-    keep: bool = True
-    with_files: bool = False
+    budget_calls: int | None = None
+    budget_seconds: float | None = None
+    timeout: float | None = None
+    cache: bool = True
+    files: bool = False
     recheck: bool = False
     calibration: Path | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Bisected:
-    """A search that ended. `culprit_files` has, for each culprit in order, its files by name (none where no compile
-    of that very file was seen to fail); paths in it live as long as the `bisected` context.
+def bisected(request: Request, model: Source | None = None) -> tuple[onnx_bisect.Result, Interruption]:
+    """The result, and the signal that ended the search if one did. Raises OnnxBisectError before any compile.
+
+    `model` is the request's, where it was read before.
     """
-
-    job: Job
-    interruption: Interruption
-    culprit_files: tuple[Mapping[str, Path | bytes], ...]
-
-
-@contextmanager
-def bisected(request: Request, intake: Intake | None = None) -> Iterator[Bisected]:
-    """Search, in a working folder that is gone when the context ends. Raises OnnxBisectError before any compile.
-
-    `intake` is that of the request's model, where it was read before.
-    """
-    backend = backend_of(request)
-    if complaint := backend.check():
-        raise BackendUnusableError(complaint)
-    inquiry = inquire(intake or Intake(request.model, request.input_shapes), backend, request.calibration)
-    if request.calibration is not None and inquiry.samples is None:
-        _say(f"{backend.name} takes no input samples; --calibration changes nothing for it.")
-    base = _base(request, inquiry)
-    with working_folder() as folder:
-        try:
-            yield _search(request, backend, inquiry, base, folder)
-        finally:
-            if base.problem is not None:
-                _say(base.problem)
-            base.close()
-
-
-def _search(request: Request, backend: Backend, inquiry: Inquiry, base: VerdictBase, folder: Path) -> Bisected:
-    limits = Limits() if request.seconds is None else Limits(seconds=request.seconds)
-    files = inquiry.culprit_files(folder)
-    for finding in inquiry.findings:
-        if finding.id in NEWER_THAN_TOOL:  # said before the search, which may take hours: it makes another one of it
-            _say(f"{finding.detail}. {finding.why} {finding.fix}")
-
-    def confirm(diagnosis: Diagnosis, answers: dict[UnitSet, Answer]) -> dict[UnitSet, str]:
-        return files.unseen(diagnosis, answers) if request.with_files else {}
-
-    with progress(inquiry.universe) as observer:
-        driver = Driver(
-            universe=inquiry.universe,
-            planner=partial(plan, recheck=request.recheck),
-            probes=inquiry.prober(backend, folder, limits),
-            base=base,
-            key=inquiry.key,
-            observer=observer,
+    cancellation = onnx_bisect.Cancellation()
+    with Shown(cancellation) as shown:
+        result = onnx_bisect.diagnose(
+            model or request.model,
+            backend=backend_of(request),
+            input_shapes=request.input_shapes,
             jobs=request.jobs,
-            budget=request.budget,
-            confirm=confirm,
-            kill_compiles=kill_running,
+            budget_calls=request.budget_calls,
+            budget_seconds=request.budget_seconds,
+            timeout=request.timeout,
+            recheck=request.recheck,
+            calibration=request.calibration,
+            cache=request.cache,
+            files=request.files,
+            progress=shown,
+            cancellation=cancellation,
         )
-        with stopping(driver.stop) as interruption:
-            try:
-                ended = driver.run()
-            except Exception as error:
-                if (short := shortage(error)) is None:
-                    raise
-                kept = " Verdicts so far are kept." if request.keep and base.problem is None else ""
-                raise ShortageError(f"{short}{kept} Run it again when there is room.") from error
-    found = ended.diagnosis.culprits if request.with_files else ()
-    return Bisected(
-        job=inquiry.job(ended.diagnosis, ended.records, ended.stats),
-        interruption=interruption,
-        culprit_files=tuple(files.files(culprit, ended.answers) for culprit in found),
-    )
+    return result, shown.interruption
 
 
 def backend_of(request: Request) -> Backend:
@@ -136,14 +72,3 @@ def backend_of(request: Request) -> Backend:
             "No compiler is named: give --backend NAME ('onnx-bisect backends' lists them) or a command after '--'."
         )
     return registry.make(request.backend, dict(request.options))
-
-
-def _base(request: Request, inquiry: Inquiry) -> VerdictBase:
-    if not request.keep:
-        return InMemoryVerdictBase()
-    search = search_identity(inquiry.identity, inquiry.intake.model.sha256, inquiry.universe)
-    return open_base(default_path(), target=inquiry.identity, search=search)
-
-
-def _say(sentence: str) -> None:
-    print(f"onnx-bisect: {sentence}", file=sys.stderr)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import onnx
 
+from onnx_bisect.driver import Budget
 from onnxbisect.cut import units_of_nodes
 from onnxbisect.diagnosis import Certificate, CertificateStatus, Diagnosis
 from onnxbisect.errors import CutError, ModelError
@@ -18,7 +19,6 @@ from onnxbisect.verdict import Status
 from onnxbisect_backends.probing.inquiry import inquire
 from onnxbisect_backends.probing.intake import Intake
 from onnxbisect_cli.bisection import Request, backend_of, bisected
-from onnxbisect_cli.driver import Budget
 
 _NO_CALLS = Stats(compiler_calls=0, cached=0, rounds=0, compile_seconds=0, engine_seconds=0, wall_seconds=0)
 #: What a repaired model is called, before it is handed out and after.
@@ -84,8 +84,10 @@ class FixCompiler:
         budget = self._left()
         if most is not None:
             budget = replace(budget, calls=most if budget.calls is None else min(most, budget.calls))
-        with bisected(replace(request, budget=budget, with_files=False), intake) as found:
-            job, interruption = found.job, found.interruption
+        asked = replace(request, budget_calls=budget.calls, budget_seconds=budget.seconds, files=False)
+        result, interruption = bisected(asked, intake)
+        job = result.job
+        assert job is not None  # noqa: S101 - it was searched here
         self.calls += job.stats.compiler_calls
         if interruption.number is not None:
             self.exit_code = interruption.exit_code
@@ -93,10 +95,10 @@ class FixCompiler:
         return Found(job=job, stopped=stopped)
 
     def _left(self) -> Budget:
-        given = self._request.budget
+        calls, seconds = self._request.budget_calls, self._request.budget_seconds
         return Budget(
-            calls=None if given.calls is None else max(0, given.calls - self.calls),
-            seconds=None if given.seconds is None else max(0.0, given.seconds - (time.monotonic() - self._began)),
+            calls=None if calls is None else max(0, calls - self.calls),
+            seconds=None if seconds is None else max(0.0, seconds - (time.monotonic() - self._began)),
         )
 
     def _spent(self) -> bool:

@@ -12,11 +12,13 @@ from onnxbisect_cli.bisection import Request
 _MOST_CULPRITS, _MOST_LINES = 50, 6
 
 
-def fix_hint(job: Job, request: Request) -> list[str]:
+def fix_hint(job: Job | None, request: Request) -> list[str]:
     """A line for each culprit op that a rule takes, then the command; nothing where no rule takes any.
 
     Only the first place of each culprit is looked at, no compiler is asked and no numbers are compared.
     """
+    if job is None:
+        return []
     remedies: dict[str, str] = {}
     for candidate in _candidates(job):
         remedies.setdefault(candidate.op, f"{', '.join(candidate.gives) or 'a constant'} ({candidate.exactness})")

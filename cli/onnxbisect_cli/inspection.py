@@ -5,10 +5,9 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from onnxbisect.model import load
-from onnxbisect.preflight import Finding, Inspection, Tensor, inspect
+import onnx_bisect
+from onnxbisect.preflight import Finding, Inspection, Tensor
 from onnxbisect.report.text import clean, clip, clip_left, plural
-from onnxbisect_backends.probing.forked import forked
 
 #: Names listed for each finding, and inputs and outputs shown; the rest is counted.
 _NAMES = 3
@@ -18,7 +17,7 @@ _TENSORS = 8
 def show(path: Path, input_shapes: Mapping[str, Sequence[int]]) -> None:
     """Print it; raises ModelError."""
     width = min(shutil.get_terminal_size(fallback=(100, 24)).columns, 120)
-    for line in lines(inspect(load(path, input_shapes=input_shapes, bounded=forked)), width=max(width, 60)):
+    for line in lines(onnx_bisect.inspect(path, input_shapes=input_shapes), width=max(width, 60)):
         print(line)
 
 

@@ -123,7 +123,6 @@ def run_command(
     """Diagnose MODEL. Exit status: 0 it compiles, 1 culprits, 2 usage or bad input, 3 no answer."""
     from onnxbisect_cli import run_job, several, targets
     from onnxbisect_cli.bisection import Request
-    from onnxbisect_cli.driver import Budget
 
     single = command or not backend
     asked = {} if single else {target.label: target for target in targets.chosen(backend or (), option or ())}
@@ -134,10 +133,11 @@ def run_command(
         options=arguments.key_values(option or (), "--option") if single else {},
         input_shapes=arguments.shapes(input_shape or ()),
         jobs=jobs,
-        budget=Budget(calls=budget_calls, seconds=budget_seconds),
-        seconds=timeout,
-        keep=not no_cache,
-        with_files=out is not None,
+        budget_calls=budget_calls,
+        budget_seconds=budget_seconds,
+        timeout=timeout,
+        cache=not no_cache,
+        files=out is not None,
         recheck=recheck,
         calibration=calibration,
     )
@@ -190,7 +190,6 @@ def fix_command(
     from onnxbisect.proof import Tolerance
     from onnxbisect.rewrites import Exactness
     from onnxbisect_cli import bisection, fix_job
-    from onnxbisect_cli.driver import Budget
 
     search = bisection.Request(
         model=model,
@@ -199,9 +198,10 @@ def fix_command(
         options=arguments.key_values(option or (), "--option"),
         input_shapes=arguments.shapes(input_shape or ()),
         jobs=jobs,
-        budget=Budget(calls=budget_calls, seconds=budget_seconds),
-        seconds=timeout,
-        keep=not no_cache,
+        budget_calls=budget_calls,
+        budget_seconds=budget_seconds,
+        timeout=timeout,
+        cache=not no_cache,
         recheck=recheck,
         calibration=calibration,
     )

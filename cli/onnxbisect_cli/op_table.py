@@ -15,6 +15,8 @@ import onnx
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from onnx_bisect.sqlite_base import default_path, open_base
+from onnx_bisect.verdict_base import InMemoryVerdictBase, VerdictBase
 from onnxbisect.errors import BackendUnusableError, OptionError
 from onnxbisect.job import Target
 from onnxbisect.report.text import clip, plural
@@ -30,9 +32,7 @@ from onnxbisect_backends.profile_text import profile_text
 from onnxbisect_backends.profiles import Profile
 from onnxbisect_backends.working_folder import working_folder
 from onnxbisect_cli.signals import stopping
-from onnxbisect_cli.sqlite_base import default_path, open_base
 from onnxbisect_cli.sweep import Sweep
-from onnxbisect_cli.verdict_base import InMemoryVerdictBase, VerdictBase
 
 #: Answers between two lines where standard error is no terminal.
 _LINE = 100

@@ -7,6 +7,7 @@ hostile text: they pass through `clean` or `clip`, and never through rich's mark
 import sys
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Protocol, Self, TextIO
 
@@ -17,20 +18,30 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from onnxbisect.diagnosis import Certainty, Diagnosis
-from onnxbisect.job import ProbeRecord
-from onnxbisect.report.text import clean, clip, duration, plural
-from onnxbisect.search.plan import Ask, Plan
-from onnxbisect.unitset import UnitSet, members, size
-from onnxbisect.universe import Universe
-from onnxbisect_cli.driver import Observer
+from onnx_bisect import (
+    Cancellation,
+    Certainty,
+    Event,
+    Found,
+    Note,
+    PlanMade,
+    ProbeAnswered,
+    ProbeStarted,
+    SearchEnded,
+    SearchStarted,
+)
+from onnxbisect.report.text import clip, duration, plural
+from onnxbisect_cli.signals import Interruption, stopping
 
 #: Culprits and questions shown at most; the rest is counted.
 _SHOWN = 6
 
 
-class Progress(Observer, Protocol):
-    """An observer with a display that must be put up and taken down."""
+class Display(Protocol):
+    """Shows the events of a search; it must be put up and taken down."""
+
+    def __call__(self, event: Event) -> None:
+        """Something has happened."""
 
     def __enter__(self) -> Self:
         """Put it up."""
@@ -41,20 +52,49 @@ class Progress(Observer, Protocol):
         """Take it down, whatever happened."""
 
 
-def progress(universe: Universe) -> Progress:
+def display() -> Display:
     """The live display where standard error is a terminal, else plain lines."""
-    stream = sys.stderr
-    console = Console(file=stream)
+    console = Console(file=sys.stderr)
     if console.is_terminal and not console.is_dumb_terminal:
-        return LiveProgress(universe, console)
-    return PlainProgress(universe, stream)
+        return LiveDisplay(console)
+    return PlainDisplay(sys.stderr)
 
 
-class PlainProgress:
+class Shown:
+    """The progress of a diagnosis: a display while it searches, in which signals cancel it."""
+
+    def __init__(self, cancellation: Cancellation) -> None:
+        self.interruption = Interruption()
+        self._cancellation = cancellation
+        self._searching = ExitStack()
+        self._display: Display | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self._searching.close()
+
+    def __call__(self, event: Event) -> None:
+        """Give it to `diagnose` as its `progress`."""
+        match event:
+            case Note():
+                print(f"onnx-bisect: {event}", file=sys.stderr)
+            case SearchStarted():
+                self._display = self._searching.enter_context(display())
+                self.interruption = self._searching.enter_context(stopping(self._cancellation.cancel))
+            case SearchEnded():
+                self._searching.close()
+            case _ if self._display is not None:
+                self._display(event)
+
+
+class PlainDisplay:
     """One line for each verdict, for logs and pipes."""
 
-    def __init__(self, universe: Universe, stream: TextIO) -> None:
-        self._universe = universe
+    def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._calls = 0
         self._expected = 0.0
@@ -68,21 +108,16 @@ class PlainProgress:
     ) -> None:
         self._flush_known()
 
-    def planned(self, plan: Plan, calls: int) -> None:
-        """See `Observer.planned`."""
-        self._expected = calls + plan.expected
-
-    def asked(self, ask: Ask) -> None:
-        """Says nothing: the verdict's line will name the question."""
-
-    def answered(self, record: ProbeRecord) -> None:
-        """See `Observer.answered`."""
-        if record.cached:
+    def __call__(self, event: Event) -> None:
+        """Print it, where it is a verdict."""
+        if isinstance(event, PlanMade):
+            self._expected = event.expected_calls
+        elif isinstance(event, ProbeAnswered) and event.cached:
             self._known += 1
-            return
-        self._flush_known()
-        self._calls += 1
-        self._say(f"[{self._calls}/{max(self._calls, round(self._expected))}] {sentence(self._universe, record)}")
+        elif isinstance(event, ProbeAnswered):
+            self._flush_known()
+            self._calls += 1
+            self._say(f"[{self._calls}/{max(self._calls, round(self._expected))}] {event}")
 
     def _flush_known(self) -> None:
         if self._known:
@@ -93,20 +128,18 @@ class PlainProgress:
         print(line, file=self._stream, flush=True)
 
 
-class LiveProgress:
+class LiveDisplay:
     """Calls done and expected, elapsed time, what is being asked now, culprits found so far."""
 
-    def __init__(self, universe: Universe, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
-        self._universe = universe
+    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._began = clock()
         self._calls = 0
         self._known = 0
-        self._started = 0
         self._expected = 0.0
-        self._asking: dict[tuple[UnitSet, int], tuple[str, float]] = {}
-        self._last: ProbeRecord | None = None
-        self._diagnosis: Diagnosis | None = None
+        self._asking: dict[str, tuple[ProbeStarted, float]] = {}
+        self._last: ProbeAnswered | None = None
+        self._found: tuple[Found, ...] = ()
         self._spinner = Spinner("dots")
         self._live = Live(get_renderable=self.display, console=console, refresh_per_second=8, transient=True)
 
@@ -119,23 +152,18 @@ class LiveProgress:
     ) -> None:
         self._live.stop()
 
-    def planned(self, plan: Plan, calls: int) -> None:
-        """See `Observer.planned`."""
-        self._expected = calls + plan.expected
-        self._diagnosis = plan.diagnosis
-
-    def asked(self, ask: Ask) -> None:
-        """See `Observer.asked`."""
-        self._asking[ask.units, ask.attempt] = (ask.why, self._clock())
-
-    def answered(self, record: ProbeRecord) -> None:
-        """See `Observer.answered`."""
-        self._asking.pop((record.units, record.attempt), None)
-        self._last = record
-        if record.cached:
-            self._known += 1
-        else:
-            self._calls += 1
+    def __call__(self, event: Event) -> None:
+        """Remember it for the next refresh of the display."""
+        match event:
+            case PlanMade():
+                self._expected, self._found = event.expected_calls, event.found
+            case ProbeStarted():
+                self._asking[event.probe] = (event, self._clock())
+            case ProbeAnswered():
+                self._asking.pop(event.probe, None)
+                self._last = event
+                self._known += event.cached
+                self._calls += not event.cached
 
     def display(self) -> RenderableType:
         """The display as it stands."""
@@ -149,43 +177,23 @@ class LiveProgress:
             Text(f"{plural(self._calls, 'call')} of about {expected}  {duration(now - self._began)}{known}"),
         )
         lines: list[RenderableType] = [head]
-        asking = list(self._asking.items())
+        asking = list(self._asking.values())
         lines += [
-            _line(f"  asking  {clip(why, 60)}, {plural(size(units), 'unit')}, {duration(now - since)}", "cyan")
-            for (units, _), (why, since) in asking[:_SHOWN]
+            _line(f"  asking  {clip(ask.why, 60)}, {plural(ask.units, 'unit')}, {duration(now - since)}", "cyan")
+            for ask, since in asking[:_SHOWN]
         ]
         if len(asking) > _SHOWN:
             lines.append(_line(f"          and {len(asking) - _SHOWN} more", "cyan"))
         if self._last is not None:
-            lines.append(_line(f"  latest  {clip(sentence(self._universe, self._last), 120)}", "dim"))
-        culprits = () if self._diagnosis is None else self._diagnosis.culprits
-        for culprit in culprits[:_SHOWN]:
-            found = f"  found   {ops_of(self._universe, culprit.units)}"
-            times = f", {len(culprit.occurrences)} times" if len(culprit.occurrences) > 1 else ""
-            sure = "" if culprit.certainty is Certainty.CONFIRMED else f" ({culprit.certainty})"
-            lines.append(_line(found + times + sure, "bold red"))
-        if len(culprits) > _SHOWN:
-            lines.append(_line(f"          and {len(culprits) - _SHOWN} more", "red"))
+            lines.append(_line(f"  latest  {clip(str(self._last), 120)}", "dim"))
+        for found in self._found[:_SHOWN]:
+            style = "bold red" if found.certainty is Certainty.CONFIRMED else "red"
+            lines.append(_line(f"  found   {found}", style))
+        if len(self._found) > _SHOWN:
+            lines.append(_line(f"          and {len(self._found) - _SHOWN} more", "red"))
         return Group(*lines)
 
 
 def _line(text: str, style: str) -> Text:
     """One row of the screen, however narrow."""
     return Text(text, style=style, no_wrap=True, overflow="ellipsis")
-
-
-def sentence(universe: Universe, record: ProbeRecord) -> str:
-    """One verdict on one line: `fail (unsupported): Erf alone: Erf, 0.4 s: op Erf is not supported`."""
-    verdict = record.verdict
-    kind = f" ({verdict.kind})" if verdict.kind is not None else ""
-    again = f", asked again ({record.attempt + 1})" if record.attempt else ""
-    units = plural(size(record.units), "unit")
-    message = f": {clip(verdict.message, 120)}" if verdict.message and not verdict.passed else ""
-    what = f"{verdict.status}{kind}: {clean(record.why)} ({units}{again}, {duration(verdict.seconds)})"
-    return what + message
-
-
-def ops_of(universe: Universe, units: UnitSet) -> str:
-    """The ops of a set in topological order, as `ReduceMean → BatchNormalization`, the first few of many."""
-    ops = [clip(universe.op[unit], 40) for unit in members(units)]
-    return " → ".join(ops[:4]) + (f" … ({plural(len(ops), 'unit')})" if len(ops) > 4 else "")

@@ -29,7 +29,7 @@ _OVERVIEWS: Mapping[Format, Callable[[Mapping[str, Any]], str]] = {
 }
 
 
-def render(document: dict[str, Any], form: Format, *, files: str = "") -> str:
+def render(document: Mapping[str, Any], form: Format, *, files: str = "") -> str:
     """The report as text that ends with a line end; `files` is where its files were written, for people to read."""
     if form is Format.TEXT:
         return "\n".join(lines(document, width=terminal_width(), files=files)) + "\n"

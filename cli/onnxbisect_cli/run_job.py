@@ -1,22 +1,18 @@
 """`onnx-bisect run`: search, then say on the screen and in files what was found."""
 
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any
 
+from onnx_bisect import Result
 from onnxbisect.errors import OptionError
 from onnxbisect.report import model_explorer
-from onnxbisect.report.document import document
-from onnxbisect.report.files import culprit_dirs, put, write
-from onnxbisect.report.graph import network_of
+from onnxbisect.report.files import culprit_dirs
 from onnxbisect.report.text import plural
 from onnxbisect.verdict import Status
-from onnxbisect_backends.probing.culprit_files import DATA_NAME, LOG_NAME
 from onnxbisect_backends.probing.prober import PROBE_NAME
 from onnxbisect_cli.arguments import Format
-from onnxbisect_cli.bisection import Bisected, Request, bisected
+from onnxbisect_cli.bisection import Request, bisected
 from onnxbisect_cli.fix_hint import fix_hint
 from onnxbisect_cli.reports import render
 
@@ -28,59 +24,48 @@ def run(request: Request, out: Path | None, form: Format) -> int:
     """Returns the exit status. The report goes to standard output, everything else to standard error."""
     if out is not None:
         demand_folder(out)
-    with bisected(request) as found:
-        report = document(found.job)
-        unwritten = None
-        if out is not None:
-            try:
-                write_files(found, report, out)
-            except OSError as error:  # a full disk must not cost the answer, too
-                unwritten = error
-        sys.stdout.write(render(report, form, files="" if out is None or unwritten else str(out)))
-        sys.stdout.flush()
-        if unwritten is not None:
-            raise unwritten
-    interruption = found.interruption
+    result, interruption = bisected(request)
+    unwritten = None
+    if out is not None:
+        try:
+            write_files(result, out)
+        except OSError as error:  # a full disk must not cost the answer, too
+            unwritten = error
+    sys.stdout.write(render(result.report, form, files="" if out is None or unwritten else str(out)))
+    sys.stdout.flush()
+    if unwritten is not None:
+        raise unwritten
     if interruption.number is not None:
-        calls = plural(found.job.stats.compiler_calls, "compiler call")
-        kept = "their verdicts are kept and the same command goes on from here" if request.keep else "nothing is kept"
+        calls = plural(result.stats.compiler_calls, "compiler call")
+        kept = "their verdicts are kept and the same command goes on from here" if request.cache else "nothing is kept"
         print(f"onnx-bisect: interrupted after {calls}; {kept}.", file=sys.stderr)
         return interruption.exit_code
-    if out is None and found.job.diagnosis.culprits:
+    if out is None and result.culprits:
         print("onnx-bisect: --out DIR writes the reports and a model.onnx for each culprit.", file=sys.stderr)
-    for line in fix_hint(found.job, request):
+    for line in fix_hint(result.job, request):
         print(f"onnx-bisect: {line}", file=sys.stderr)
-    return exit_code(report)
+    return exit_code(result)
 
 
-def exit_code(report: Mapping[str, Any]) -> int:
+def exit_code(result: Result) -> int:
     """0 where the whole model compiles, 1 where culprits were found, 3 where there is no answer."""
-    if report["verdict"] == Status.PASS:
+    if result.verdict is Status.PASS:
         return COMPILES
-    return CULPRITS if report["culprits"] else UNRESOLVED
+    return CULPRITS if result.culprits else UNRESOLVED
 
 
-def write_files(found: Bisected, report: dict[str, object], out: Path) -> None:
+def write_files(result: Result, out: Path) -> None:
     """The report in every form, and the culprits' files; OSError where they cannot be written."""
-    culprits = report["culprits"]
-    assert isinstance(culprits, list)  # noqa: S101 - the document is ours
-    files = {}
-    for culprit, folder, of_culprit in zip(culprits, culprit_dirs(report), found.culprit_files, strict=True):
-        for name in {PROBE_NAME, DATA_NAME, LOG_NAME} - set(of_culprit):
-            (out / folder / name).unlink(missing_ok=True)  # an earlier run's file proves nothing about this one
-        if of_culprit:
-            files[culprit["id"]] = of_culprit
-        else:
-            culprit["repro"] = None
+    result.write(out)
+    for culprit, folder in zip(result.report["culprits"], culprit_dirs(result.report), strict=True):
+        if culprit["repro"] is None:
             print(
                 f"onnx-bisect: {folder} has no {PROBE_NAME}: the search ended before that file was seen to fail.",
                 file=sys.stderr,
             )
-    write(report, out, files)
-    network = network_of(found.job.model)
-    for name, content in model_explorer.files(network, report).items():
-        (out / name).parent.mkdir(exist_ok=True)
-        put(out / name, content)
+    for place in model_explorer.FILES:
+        if not (out / place).exists():
+            print(f"onnx-bisect: there is no {place}: the server has no picture of the model.", file=sys.stderr)
 
 
 def demand_folder(out: Path) -> None:

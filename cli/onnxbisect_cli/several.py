@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from onnxbisect.errors import BackendUnusableError, ShortageError
-from onnxbisect.report.document import document
 from onnxbisect.report.overview import Asked, Subject, overview
 from onnxbisect_backends.contract import Backend, Description
 from onnxbisect_backends.probing.intake import Intake, demand_static
@@ -45,7 +44,7 @@ def run(requests: Mapping[str, Request], out: Path | None, form: Format) -> int:
     if asking.unwritten is not None:
         raise asking.unwritten
     if asking.interrupted:
-        kept = "all verdicts are kept and the same command goes on from here" if first.keep else "nothing is kept"
+        kept = "all verdicts are kept and the same command goes on from here" if first.cache else "nothing is kept"
         print(f"onnx-bisect: interrupted; {kept}.", file=sys.stderr)
         return Interruption(number=asking.interrupted).exit_code
     return asking.worst
@@ -90,13 +89,12 @@ class _Asking:
                 self.asked += [replace(head, reason=_BEFORE, ended=True)] * (len(self.asked) < number)
 
     def _search(self, head: Asked, request: Request) -> None:
-        with bisected(request, self.intake) as found:
-            self.interrupted = found.interruption.number or 0
-            report = document(found.job)
-            self.worst = max(self.worst, exit_code(report))
-            self.asked.append(replace(head, report=report))
-            if self.out is not None:
-                write_files(found, report, self.out / head.label)
+        result, interruption = bisected(request, self.intake)
+        self.interrupted = interruption.number or 0
+        self.worst = max(self.worst, exit_code(result))
+        self.asked.append(replace(head, report=result.report))
+        if self.out is not None:
+            write_files(result, self.out / head.label)
 
 
 def _described(request: Request) -> tuple[Backend, Description] | str:

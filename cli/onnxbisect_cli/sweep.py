@@ -10,6 +10,7 @@ from threading import Event
 
 import onnx
 
+from onnx_bisect.verdict_base import VerdictBase
 from onnxbisect.answer import Answer
 from onnxbisect.cut.cover import cover_outputs
 from onnxbisect.cut.grow import runtime_dtype
@@ -23,7 +24,6 @@ from onnxbisect_backends.probing.intake import Intake, probe_writer
 from onnxbisect_backends.probing.prober import Asked, Prober
 from onnxbisect_backends.probing.sampling import sampling
 from onnxbisect_backends.process import kill_running
-from onnxbisect_cli.verdict_base import VerdictBase
 
 #: In the place of an answer to what is no question, as the compiler takes no such model whatever its ops.
 _NO_QUESTION = Verdict(status=Status.UNRESOLVED, kind=Kind.INVALID, message="not a model that the compiler takes")

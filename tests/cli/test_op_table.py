@@ -11,12 +11,12 @@ from pathlib import Path
 import onnx
 import pytest
 
+from onnx_bisect.verdict_base import InMemoryVerdictBase
 from onnxbisect_backends import registry
 from onnxbisect_backends.contract import Backend, Limits
 from onnxbisect_backends.node_tests import USUAL_OPSET, Form, NodeTest, node_tests
 from onnxbisect_backends.profiles import AttrConstraint, InputConstraint, Profile, Report, load
 from onnxbisect_cli.sweep import Sweep
-from onnxbisect_cli.verdict_base import InMemoryVerdictBase
 from support.cli.command_line import Shell
 
 #: A compiler with a limit of every sort, written down so that what is measured can be held against it.

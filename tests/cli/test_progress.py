@@ -7,50 +7,23 @@ import unicodedata
 
 from rich.console import Console
 
-from onnxbisect.diagnosis import Certainty, Certificate, CertificateStatus, Culprit, CulpritKind, Diagnosis, Evidence
-from onnxbisect.job import ProbeRecord
-from onnxbisect.search.plan import Ask, Plan
-from onnxbisect.universe import Universe
-from onnxbisect.verdict import Kind, Status, Verdict
-from onnxbisect_cli.progress import LiveProgress, sentence
+from onnx_bisect import Certainty, Found, Kind, PlanMade, ProbeAnswered, ProbeStarted, Status, Verdict
+from onnxbisect_cli.progress import LiveDisplay
 from support.cli.command_line import CASES, PROGRAM, Shell
 
 EVIL = "Ev\x1b[2Jil[bold]"
-UNIVERSE = Universe(
-    variant=(0, 1), solo=(0, 1), op=("Relu", EVIL), names=(("a",), ("b",)), tensors=(("x",), ("y",)), successors=(2, 0)
-)
-RECORD = ProbeRecord(
-    key="k",
-    units=2,
-    verdict=Verdict(status=Status.FAIL, kind=Kind.UNSUPPORTED, message=f"no {EVIL}\nhere", seconds=75.0),
+ANSWERED = ProbeAnswered(
+    probe="p2",
     why=f"{EVIL} alone",
-    round=1,
+    units=1,
     attempt=1,
+    verdict=Verdict(status=Status.FAIL, kind=Kind.UNSUPPORTED, message=f"no {EVIL}\nhere", seconds=75.0),
+    cached=False,
 )
-
-
-def diagnosis() -> Diagnosis:
-    culprit = Culprit(
-        units=3,
-        occurrences=(3, 3),
-        kind=CulpritKind.INTERACTION,
-        certainty=Certainty.SUSPECTED,
-        failure=Kind.UNSUPPORTED,
-        fingerprint="",
-        message="",
-        evidence=Evidence(fails=3),
-    )
-    return Diagnosis(
-        verdict=Status.FAIL,
-        culprits=(culprit,),
-        needs_context=(),
-        certificate=Certificate(status=CertificateStatus.BOUNDED),
-        remainder=0,
-    )
 
 
 def test_a_verdict_on_one_printable_line() -> None:
-    line = sentence(UNIVERSE, RECORD)
+    line = str(ANSWERED)
     assert line.startswith("fail (unsupported): Ev\\x1b[2Jil[bold] alone (1 unit, asked again (2), 1 min 15 s): no Ev")
     assert not any(unicodedata.category(char) == "Cc" for char in line)
 
@@ -58,12 +31,12 @@ def test_a_verdict_on_one_printable_line() -> None:
 def test_the_live_display_tells_calls_questions_and_culprits() -> None:
     now = [0.0]
     console = Console(width=120, record=True, force_terminal=False)
-    live = LiveProgress(UNIVERSE, console, clock=lambda: now[0])
-    plan = Plan(asks=(), diagnosis=diagnosis(), expected=7.0)
-    live.planned(plan, 1)
-    live.asked(Ask(units=2, attempt=1, why=f"{EVIL} alone"))
-    live.asked(Ask(units=3, attempt=0, why="the whole model"))
-    live.answered(RECORD)
+    live = LiveDisplay(console, clock=lambda: now[0])
+    found = Found(ops=("Relu", EVIL), occurrences=2, certainty=Certainty.SUSPECTED)
+    live(PlanMade(calls=1, expected_calls=8.0, found=(found,)))
+    live(ProbeStarted(probe="p2", units=1, why=f"{EVIL} alone"))
+    live(ProbeStarted(probe="p3", units=2, why="the whole model"))
+    live(ANSWERED)
     now[0] = 65.0
     console.print(live.display())
     shown = console.export_text()

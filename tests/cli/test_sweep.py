@@ -7,13 +7,13 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from onnx_bisect.verdict_base import InMemoryVerdictBase
 from onnxbisect.dressing import Dressing
 from onnxbisect.errors import BackendUnusableError
 from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect_backends.contract import Description, Limits, Outcome
 from onnxbisect_backends.process import clean_env, run
 from onnxbisect_cli.sweep import Sweep
-from onnxbisect_cli.verdict_base import InMemoryVerdictBase
 
 
 class Removed:

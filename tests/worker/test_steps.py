@@ -19,16 +19,14 @@ import pytest
 from sqlalchemy import func, select
 from sqlalchemy.exc import OperationalError
 
-from onnxbisect.answer import Answer
-from onnxbisect.diagnosis import Diagnosis
+from onnx_bisect.driver import Driver
+from onnx_bisect.verdict_base import InMemoryVerdictBase
 from onnxbisect.errors import BackendUnusableError, ModelError, OnnxBisectError, OptionError
 from onnxbisect.search import plan
+from onnxbisect.session import OWN_FILE
 from onnxbisect.unitset import UnitSet
 from onnxbisect.verdict import Status
-from onnxbisect_backends.probing.culprit_files import OWN_FILE
 from onnxbisect_backends.probing.prober import Asked
-from onnxbisect_cli.driver import Driver
-from onnxbisect_cli.verdict_base import InMemoryVerdictBase
 from onnxbisect_db import lifecycle, reconcile, records, workers
 from onnxbisect_db.database import Database
 from onnxbisect_db.reconcile import SearchBell
@@ -79,13 +77,6 @@ def world(seed: int) -> Compiler:
     return Compiler(universe=universe(variants, edges), rule=monotone(minimal))
 
 
-class Quiet:
-    def planned(self, *_: object) -> None:
-        pass
-
-    asked = answered = planned
-
-
 def found_locally(compiler: Compiler) -> list[list[str]]:
     """What `onnx-bisect run` comes to."""
 
@@ -93,22 +84,14 @@ def found_locally(compiler: Compiler) -> list[list[str]]:
         def ask(self, units: UnitSet, seconds_left: float | None) -> Asked:
             return Asked(answer=compiler.answer(units), compiled=True, engine_seconds=0.0)
 
-    def seen(units: UnitSet, answers: dict[UnitSet, Answer]) -> bool:
-        answer = answers.get(units)
-        return answer is not None and answer.verdict.failed and answer.file_sha256 == compiler.file(units)
-
-    def confirm(diagnosis: Diagnosis, answers: dict[UnitSet, Answer]) -> dict[UnitSet, str]:
-        own = [culprit.units for culprit in diagnosis.culprits if not seen(culprit.units, answers)]
-        return {units: compiler.file(units) for units in own}
-
     driver = Driver(
         universe=compiler.universe,
         planner=plan,
         probes=Probes(),
         base=InMemoryVerdictBase(),
         key=compiler.key,
-        observer=Quiet(),
-        confirm=confirm,
+        progress=lambda event: None,
+        digests=lambda pieces: {units: compiler.file(units) for units in pieces},
     )
     return culprits_of(driver.run().diagnosis)
 

@@ -10,8 +10,8 @@ from sqlalchemy.orm import Session
 from onnxbisect.answer import Answer
 from onnxbisect.borrowing import borrowed
 from onnxbisect.errors import OnnxBisectError
+from onnxbisect.session import OWN_FILE
 from onnxbisect.verdict import Kind, Status
-from onnxbisect_backends.probing.culprit_files import OWN_FILE
 from onnxbisect_backends.probing.prober import Asked
 from onnxbisect_db import claims, naming, probes, queues
 from onnxbisect_db.claims import Claim

@@ -5,22 +5,19 @@ all of its turn or nothing.
 """
 
 import logging
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 
 from sqlalchemy.orm import Session
 
 from onnxbisect.errors import OnnxBisectError
 from onnxbisect.search import plan
-from onnxbisect.search.plan import Ask, Plan
+from onnxbisect.session import Known, next_step
 from onnxbisect.unitset import UnitSet
 from onnxbisect.universe import Universe
-from onnxbisect.verdict import Verdict
-from onnxbisect_backends.probing.culprit_files import OWN_FILE
 from onnxbisect_db import plans, records, searches, workers
-from onnxbisect_db.answered import Answered
 from onnxbisect_db.database import now
 from onnxbisect_db.demand import demand
 from onnxbisect_db.errors import LostTurnError
@@ -42,44 +39,20 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Known:
-    """What a turn sees: the answers, the questions in workers' hands, hands that are free, what the budget leaves."""
+class _Seen:
+    """What a turn reads: what is known of the search, and the workers that are there for it."""
 
-    answers: Sequence[Answered]
-    in_hand: frozenset[tuple[UnitSet, int]]
-    #: None where no worker of the backend is known.
+    known: Known
+    #: Free slots of workers, None where no worker of the backend is known.
     free: int | None
-    #: Questions of other searches that these hands will take first.
+    #: Questions of other searches that these slots will take first.
     elsewhere: int
-    calls_left: int | None
-    out_of_time: bool
 
     @property
     def width(self) -> int:
-        """For how many hands to plan: those that have a question of this search, and those that would idle."""
+        """For how many compilers to plan: those that have a question of this search, and those that would idle."""
         idle = max((self.free or 0) - self.elsewhere, 0)
-        return min(max(len(self.in_hand) + idle, 1), _WIDEST)
-
-    @property
-    def spent(self) -> bool:
-        """Whether nothing more may be asked."""
-        return self.out_of_time or (self.calls_left is not None and self.calls_left <= 0)
-
-    def verdicts(self) -> dict[UnitSet, list[Verdict]]:
-        """As the planner wants them; attempts in their order, whatever clocks say."""
-        by_units: dict[UnitSet, list[Verdict]] = {}
-        for answer in sorted(self.answers, key=lambda answer: answer.attempt):
-            by_units.setdefault(answer.units, []).append(answer.verdict)
-        return by_units
-
-    def affordable(self, asks: Sequence[Ask]) -> list[Ask]:
-        """Those that are in hand, and of the others as many as the budget allows: wanted ones first."""
-        if self.calls_left is None and not self.out_of_time:
-            return list(asks)
-        room = 0 if self.out_of_time or self.calls_left is None else max(self.calls_left, 0)
-        others = [ask for ask in asks if (ask.units, ask.attempt) not in self.in_hand]
-        kept = sorted(others, key=lambda ask: ask.speculative)[:room]
-        return [ask for ask in asks if ask not in others or ask in kept]
+        return min(max(len(self.known.in_flight) + idle, 1), _WIDEST)
 
 
 def advance(place: Place, search_id: str) -> None:
@@ -95,8 +68,8 @@ def _advance(place: Place, turn: Turn) -> None:
     with Hold(place, turn) as hold:
         try:
             universe = place.universes.read(place.service.files, turn.universe)
-            known = hold.write(lambda session: _known(session, turn, order))
-            again = _turn(place, turn, order, known, hold, universe)
+            seen = hold.write(lambda session: _seen(session, turn, order))
+            again = _turn(place, turn, order, seen, hold, universe)
         except LostTurnError:
             log.info("search %s: somebody else has it", turn.search_id)
             return
@@ -109,28 +82,26 @@ def _advance(place: Place, turn: Turn) -> None:
         place.ring_search(turn.search_id, again, turn.backend)
 
 
-def _turn(place: Place, turn: Turn, order: Order, known: _Known, hold: Hold, universe: Universe) -> Stage | None:
+def _turn(place: Place, turn: Turn, order: Order, seen: _Seen, hold: Hold, universe: Universe) -> Stage | None:
     """One turn; the stage for which the search is to be rung at once."""
-    step = plan(universe, known.verdicts(), known.width, recheck=order.recheck)
-    asks = known.affordable(step.asks)
-    if not step.asks and not known.spent:
-        asks = _own_files(place, turn, hold, known, step)
-    # What is still in hand then was only speculation, unless it ate up the budget: then it is to be waited for.
-    over = not asks and not (known.spent and known.in_hand)
-    culprits = found(universe, step.diagnosis, over=over)
+    planner = partial(plan, recheck=order.recheck)
+    step = next_step(universe, seen.known, planner, width=seen.width, digests=partial(_digests, place, turn, hold))
+    over = step.ending is not None
+    culprits = found(universe, step.plan.diagnosis, over=over)
 
     def save(session: Session) -> tuple[int, bool]:
-        new = plans.save(session, turn, asks, expected=step.expected, culprits=culprits)
+        new = plans.save(session, turn, step.asks, expected=step.plan.expected, culprits=culprits)
         if over:
             searches.searched(session, turn)
         return new, searches.release(session, turn)
 
     new, again = hold.write(save)
     log.info(
-        "search %s: turn %d, %d answers, %d questions, %d of them new",
-        *(turn.search_id, turn.number, len(known.answers), len(asks), new),
+        "search %s: turn %d, %d answers, %d questions, %d of them new%s",
+        *(turn.search_id, turn.number, len(seen.known.records), len(step.asks), new),
+        f"; over: {step.ending}" if over else "",
     )
-    rings = new if known.free is None else min(new, known.free)
+    rings = new if seen.free is None else min(new, seen.free)
     if rings:
         place.service.bell.probes(turn.backend, rings)
     if not again:
@@ -138,7 +109,7 @@ def _turn(place: Place, turn: Turn, order: Order, known: _Known, hold: Hold, uni
     return Stage.REPORT if over else Stage.SEARCH
 
 
-def _known(session: Session, turn: Turn, order: Order) -> _Known:
+def _seen(session: Session, turn: Turn, order: Order) -> _Seen:
     searches.held(session, turn)  # no answer comes while this reads
     here = records.standing(session, turn.search_id)
     slots = workers.slots(session).get(turn.backend)
@@ -149,38 +120,24 @@ def _known(session: Session, turn: Turn, order: Order) -> _Known:
     if order.budget_calls is not None:
         calls_left = order.budget_calls - session.get_one(Search, turn.search_id).calls - len(here.in_hand)
     lasts = None if order.budget_seconds is None else timedelta(seconds=order.budget_seconds)
-    return _Known(
-        answers=here.answers,
-        in_hand=here.in_hand,
-        free=None if slots is None else max(slots - wanted.running, 0),
-        elsewhere=wanted.elsewhere,
+    known = Known(
+        records=here.answers,
+        in_flight=here.in_hand,
         calls_left=calls_left,
         out_of_time=lasts is not None and now(session) >= turn.started_at + lasts,
     )
+    return _Seen(
+        known=known, free=None if slots is None else max(slots - wanted.running, 0), elsewhere=wanted.elsewhere
+    )
 
 
-def _own_files(place: Place, turn: Turn, hold: Hold, known: _Known, step: Plan) -> list[Ask]:
-    """Compiles of the culprits' own files, where none is on record, each once (see `culprit_files` for why).
-
-    A host is needed for answers from the verdict base only, which may be another place's of equal structure: what was
-    compiled for this search was the file itself.
-    """
-    own = [culprit.evidence.own for culprit in step.diagnosis.culprits]
-    latest = {answer.units: answer for answer in known.answers}
-    failed = {units: latest[units] for units in own if units in latest and latest[units].verdict.failed}
-    seen = {units for units, answer in failed.items() if answer.file_sha256 and not answer.cached}
-    doubtful = [units for units, answer in failed.items() if answer.cached]
-    if doubtful:
-        try:
-            with place.hosts.lent(place.case(turn), new=turn.alone) as host, hold.over(host):
-                digests = host.digests(doubtful)
-        except OnnxBisectError as error:
-            if hold.ended or outside(error) is not None:
-                raise
-            log.warning("search %s: its culprits' own files are not asked about: %s", turn.search_id, error)
-            return []
-        seen |= {units for units, it in zip(doubtful, digests, strict=True) if failed[units].file_sha256 == it}
-    asked = {answer.units for answer in known.answers if answer.why == OWN_FILE}
-    attempts = Counter(answer.units for answer in known.answers)
-    wanted = [Ask(units=units, attempt=attempts[units], why=OWN_FILE) for units in own if units not in seen | asked]
-    return known.affordable(wanted)
+def _digests(place: Place, turn: Turn, hold: Hold, pieces: Sequence[UnitSet]) -> dict[UnitSet, str]:
+    """Of the files of these pieces; none of them where the model cannot be read, which is logged."""
+    try:
+        with place.hosts.lent(place.case(turn), new=turn.alone) as host, hold.over(host):
+            return dict(zip(pieces, host.digests(pieces), strict=True))
+    except OnnxBisectError as error:
+        if hold.ended or outside(error) is not None:
+            raise
+        log.warning("search %s: its culprits' own files are not asked about: %s", turn.search_id, error)
+        return {}

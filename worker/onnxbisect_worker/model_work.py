@@ -1,23 +1,22 @@
 """What a host does with its model: everything that `hosting.Host` promises, in the process of whoever calls it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from onnxbisect.answer import Answer
-from onnxbisect.diagnosis import Diagnosis
 from onnxbisect.errors import BackendUnusableError, OnnxBisectError, OptionError
-from onnxbisect.job import ProbeRecord, Stats
+from onnxbisect.job import Stats
 from onnxbisect.model import Established
 from onnxbisect.report import network_file
 from onnxbisect.report.document import document
 from onnxbisect.report.files import culprit_dirs, put
 from onnxbisect.report.graph import network_of
 from onnxbisect.search import plan
+from onnxbisect.session import Known
 from onnxbisect.unitset import UnitSet
-from onnxbisect.verdict import Verdict
 from onnxbisect_backends import registry
 from onnxbisect_backends.contract import Limits
 from onnxbisect_backends.probing.inquiry import Inquiry, inquire
@@ -78,9 +77,13 @@ class ModelWork:
 
     def report(self, answers: Sequence[Answered], stats: Stats, logs: Mapping[str, str]) -> Written:
         """See `Host.report`. The files lie in the working folder, side by side under names of ours."""
-        found = _Found.of(answers, logs)
-        diagnosis = self._diagnosis(found)
-        job = self._inquiry.job(diagnosis, found.records, stats)
+        verdicts = Known(records=answers).verdicts
+        diagnosis = plan(self._inquiry.universe, verdicts, recheck=self._order.recheck).diagnosis
+        job = self._inquiry.job(diagnosis, answers, stats)
+        latest = {
+            it.units: Answer(verdict=it.verdict, file_sha256=it.file_sha256, log=logs.get(it.probe_id, ""))
+            for it in sorted(answers, key=lambda it: it.attempt)
+        }
         # the file on disk has a name of ours
         written = document(replace(job, model=replace(job.model, path=Path(self._setup.model_name))))
         files: dict[str, Path] = {}
@@ -89,7 +92,7 @@ class ModelWork:
             for entry, place, culprit in zip(
                 written["culprits"], culprit_dirs(written), diagnosis.culprits, strict=True
             ):
-                of_culprit = culprits.files(culprit, found.latest)
+                of_culprit = culprits.files(culprit, latest)
                 if not of_culprit:  # the search ended before that file was seen to fail
                     entry["repro"] = None
                 for file, content in of_culprit.items():
@@ -203,35 +206,3 @@ class ModelWork:
             universe=stored.universe,
             samples=sampling(model, self._calibration, stored.description.samples),
         )
-
-    def _diagnosis(self, found: "_Found") -> Diagnosis:
-        return plan(self._inquiry.universe, found.verdicts, recheck=self._order.recheck).diagnosis
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Found:
-    """Answers as the planner, the report and the culprits' files want them."""
-
-    verdicts: dict[UnitSet, list[Verdict]]
-    records: list[ProbeRecord]
-    latest: dict[UnitSet, Answer]
-
-    @classmethod
-    def of(cls, answers: Sequence[Answered], logs: Mapping[str, str]) -> "_Found":
-        found = cls(verdicts={}, records=[], latest={})
-        for it in answers:
-            found.verdicts.setdefault(it.units, []).append(it.verdict)
-            log = logs.get(it.probe_id, "")
-            found.latest[it.units] = Answer(verdict=it.verdict, file_sha256=it.file_sha256, log=log)
-            found.records.append(
-                ProbeRecord(
-                    key=it.key,
-                    units=it.units,
-                    verdict=it.verdict,
-                    why=it.why,
-                    round=it.round,
-                    attempt=it.attempt,
-                    cached=it.cached,
-                )
-            )
-        return found

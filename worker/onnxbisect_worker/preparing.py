@@ -5,7 +5,7 @@ import logging
 from sqlalchemy.orm import Session
 
 from onnxbisect.errors import ModelError, OnnxBisectError, OptionError
-from onnxbisect_backends.probing.culprit_files import OWN_FILE
+from onnxbisect.session import OWN_FILE
 from onnxbisect_db import plans, searches
 from onnxbisect_db.errors import LostTurnError
 from onnxbisect_db.searches import Turn

@@ -77,11 +77,10 @@ def _stored(place: Place, turn: Turn, hold: Hold, folder: Path) -> tuple[Status,
 
 def _stats(session: Session, turn: Turn, answers: Sequence[Answered]) -> Stats:
     search = session.get_one(Search, turn.search_id)
-    return Stats(
-        compiler_calls=search.calls,
-        cached=sum(answer.cached for answer in answers),
+    return Stats.of(
+        answers,
+        calls=search.calls,
         rounds=search.round,
-        compile_seconds=sum(answer.verdict.seconds for answer in answers if not answer.cached),
         engine_seconds=sum(answer.engine_seconds for answer in answers),
         wall_seconds=(now(session) - turn.started_at).total_seconds(),
     )

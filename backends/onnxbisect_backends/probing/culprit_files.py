@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
 
 from onnxbisect.answer import Answer
-from onnxbisect.diagnosis import Culprit, Diagnosis
+from onnxbisect.diagnosis import Culprit
 from onnxbisect.errors import OnnxBisectError
 from onnxbisect.shortage import shortage
 from onnxbisect.unitset import UnitSet
@@ -21,8 +21,6 @@ from onnxbisect_backends.probing.prober import PROBE_NAME, WriteProbe, file_dige
 LOG_NAME = "compiler.log"
 #: What `onnxbisect.cut.write` puts beside a piece of a model with external data.
 DATA_NAME = "model.data"
-#: Why a driver asks about a culprit whose own file no compiler was seen to fail on.
-OWN_FILE = "a culprit, from its own file"
 
 
 class CulpritFiles:
@@ -32,11 +30,6 @@ class CulpritFiles:
         self._write = write
         self._folder = folder
         self._digests: dict[UnitSet, str] = {}
-
-    def unseen(self, diagnosis: Diagnosis, answers: Mapping[UnitSet, Answer]) -> dict[UnitSet, str]:
-        """Culprits whose own file no compiler has failed on yet, each with the file's digest (`driver.Confirm`)."""
-        own = [culprit.evidence.own for culprit in diagnosis.culprits if not self.is_seen(culprit, answers)]
-        return {units: self.digest(units) for units in own if self.digest(units)}
 
     def is_seen(self, culprit: Culprit, answers: Mapping[UnitSet, Answer]) -> bool:
         """Whether a compiler failed on exactly the bytes that `write` would write."""

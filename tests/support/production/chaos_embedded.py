@@ -16,8 +16,8 @@ from uuid import uuid4
 
 from sqlalchemy import func, select
 
+from onnx_bisect import Client
 from onnxbisect.errors import OnnxBisectError
-from onnxbisect_cli.remote import Server
 from onnxbisect_db.database import Database
 from onnxbisect_db.files import Files
 from onnxbisect_db.states import JobState
@@ -102,7 +102,7 @@ class EmbeddedRun:
         while not token.exists():
             assert time.monotonic() < patience, serve.log.read_text()
             time.sleep(0.1)
-        with Server(url, token.read_text().strip()) as server:
+        with Client(url, token.read_text().strip()) as server:
             for want in wanted:
                 model = want.goals[0].model
                 sha256 = hashlib.sha256(model.read_bytes()).hexdigest()

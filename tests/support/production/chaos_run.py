@@ -15,8 +15,8 @@ from uuid import uuid4
 import httpx2
 from sqlalchemy import func, select, update
 
+from onnx_bisect import Client
 from onnxbisect.errors import OnnxBisectError
-from onnxbisect_cli.remote import Server
 from onnxbisect_db import endpoints, tokens, workers
 from onnxbisect_db.database import Database
 from onnxbisect_db.files import Files
@@ -121,7 +121,7 @@ class Run:
         going.until_ready()
 
         def ask(want: Wanted) -> str:
-            with Server(going.url, texts[want.tenant]) as server:
+            with Client(going.url, texts[want.tenant]) as server:
                 model = want.goals[0].model
                 sha256 = hashlib.sha256(model.read_bytes()).hexdigest()
                 body = {"targets": [goal.target for goal in want.goals], "labels": {"model": model.name}}

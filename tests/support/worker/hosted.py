@@ -8,16 +8,14 @@ from typing import Any
 
 import onnx
 
+from onnx_bisect.driver import Driver
+from onnx_bisect.verdict_base import InMemoryVerdictBase
 from onnxbisect.answer import Answer
-from onnxbisect.diagnosis import Diagnosis
 from onnxbisect.job import ProbeRecord, Stats
 from onnxbisect.model.external import locations
 from onnxbisect.search import plan
 from onnxbisect.unitset import UnitSet
 from onnxbisect_backends.probing.prober import Asked
-from onnxbisect_cli.driver import Driver
-from onnxbisect_cli.progress import progress
-from onnxbisect_cli.verdict_base import InMemoryVerdictBase
 from onnxbisect_db.answered import Answered
 from onnxbisect_db.files import Files
 from onnxbisect_worker.hosting import Case, Host
@@ -108,23 +106,19 @@ def searched(host: Host, prepared: Prepared) -> Searched:
             for number, it in enumerate(records)
         ]
 
-    def confirm(diagnosis: Diagnosis, answers: dict[UnitSet, Answer]) -> dict[UnitSet, str]:
-        own = [culprit.evidence.own for culprit in diagnosis.culprits]
-        failed = {units: it.file_sha256 for units, it in answers.items() if it.verdict.failed}
-        digests = dict(zip(own, host.digests(own), strict=True))
-        return {units: digest for units, digest in digests.items() if failed.get(units) != digest}
+    def digests(pieces: Sequence[UnitSet]) -> dict[UnitSet, str]:
+        return dict(zip(pieces, host.digests(pieces), strict=True))
 
-    with progress(prepared.universe) as observer:
-        driver = Driver(
-            universe=prepared.universe,
-            planner=plan,
-            probes=_Probes(host),
-            base=InMemoryVerdictBase(),
-            key=host.key,
-            observer=observer,
-            confirm=confirm,
-        )
-        ended = driver.run()
+    driver = Driver(
+        universe=prepared.universe,
+        planner=plan,
+        probes=_Probes(host),
+        base=InMemoryVerdictBase(),
+        key=host.key,
+        progress=lambda event: None,
+        digests=digests,
+    )
+    ended = driver.run()
     known = answered(ended.records, ended.answers)
     logs = {it.probe_id: ended.answers[it.units].log for it in known if it.verdict.failed}
     return Searched(answers=known, logs=logs, stats=ended.stats)

@@ -8,17 +8,27 @@ from typing import Any
 
 import pytest
 
+from onnx_bisect.driver import Budget, Driver, Ended
+from onnx_bisect.events import Event
+from onnx_bisect.verdict_base import InMemoryVerdictBase, VerdictBase
 from onnxbisect.answer import Answer
-from onnxbisect.diagnosis import Certificate, CertificateStatus, Diagnosis
+from onnxbisect.diagnosis import (
+    Certainty,
+    Certificate,
+    CertificateStatus,
+    Culprit,
+    CulpritKind,
+    Diagnosis,
+    Evidence,
+)
 from onnxbisect.errors import BackendUnusableError
-from onnxbisect.job import ProbeRecord
 from onnxbisect.search.plan import Ask, Plan, Verdicts
+from onnxbisect.session import OWN_FILE, Ending
 from onnxbisect.unitset import UnitSet
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Hints, Kind, Status, Verdict
 from onnxbisect_backends.probing.prober import Asked
-from onnxbisect_cli.driver import Budget, Driver, Ended
-from onnxbisect_cli.verdict_base import InMemoryVerdictBase, VerdictBase
+from onnxbisect_backends.process import CompileGroup
 
 PASS = Verdict(status=Status.PASS, seconds=1.0)
 FAIL = Verdict(status=Status.FAIL, kind=Kind.UNSUPPORTED, message="no", seconds=1.0)
@@ -87,18 +97,17 @@ class Table:
         return Asked(answer=answer if limit == self.seconds else None, compiled=True, engine_seconds=0.0)
 
 
-@dataclass
-class Silent:
-    records: list[ProbeRecord] = field(default_factory=list)
-    started: list[Ask] = field(default_factory=list)
+def silent(event: Event) -> None: ...
 
-    def planned(self, plan: Plan, calls: int) -> None: ...
 
-    def asked(self, ask: Ask) -> None:
-        self.started.append(ask)
+class Killed(CompileGroup):
+    """Ends nothing, and says that it was to."""
 
-    def answered(self, record: ProbeRecord) -> None:
-        self.records.append(record)
+    def __init__(self) -> None:
+        self.event = threading.Event()
+
+    def kill(self) -> None:
+        self.event.set()
 
 
 def drive(
@@ -116,7 +125,7 @@ def drive(
         probes=table,
         base=base or InMemoryVerdictBase(),
         key=key,
-        observer=Silent(),
+        progress=silent,
         **options,
     )
     return driver.run()
@@ -131,7 +140,7 @@ def test_every_question_is_asked_once_and_recorded() -> None:
     assert ended.stats.compiler_calls == ended.stats.rounds == 5
     assert ended.stats.compile_seconds == 5.0
     assert ended.answers[2].log == "log of 2"
-    assert not ended.stopped
+    assert ended.ending is Ending.FINISHED
 
 
 @pytest.mark.parametrize("jobs", [2, 4, 16])
@@ -246,6 +255,7 @@ def test_a_budget_of_calls_ends_the_search_with_what_is_known() -> None:
     ended = drive(table, jobs=2, budget=Budget(calls=3), base=base)
     assert len(table.asked) == ended.stats.compiler_calls == 3
     assert ended.diagnosis.certificate.unknown == ("3 verdicts",)
+    assert ended.ending is Ending.CALLS
     rest = Table()
     drive(rest, base=base)
     assert sorted([*table.asked, *rest.asked]) == [1, 2, 4, 8, 15]
@@ -256,18 +266,19 @@ def test_a_budget_of_seconds_ends_a_compile_and_its_outcome_is_forgotten() -> No
     ended = drive(table, budget=Budget(seconds=0.6))
     assert len(table.asked) == 2
     assert len(ended.records) == 1
+    assert ended.ending is Ending.SECONDS
     assert ended.stats.wall_seconds < 1.0
 
 
 def test_stop_keeps_verdicts_and_forgets_killed_compiles() -> None:
     base = InMemoryVerdictBase()
-    killed = threading.Event()
+    killed = Killed()
 
     class Deaf(Table):
         def ask(self, units: UnitSet, seconds_left: float | None) -> Asked:
             if units == 2:
                 driver.stop()
-                assert killed.wait(5)
+                assert killed.event.wait(5)
                 return Asked(answer=Answer(verdict=FAIL), compiled=True, engine_seconds=0.0)
             return super().ask(units, seconds_left)
 
@@ -277,11 +288,11 @@ def test_stop_keeps_verdicts_and_forgets_killed_compiles() -> None:
         probes=Deaf(),
         base=base,
         key=str,
-        observer=Silent(),
-        kill_compiles=killed.set,
+        progress=silent,
+        compiles=killed,
     )
     ended = driver.run()
-    assert ended.stopped
+    assert ended.ending is Ending.CANCELLED
     assert {record.units for record in ended.records} == {15, 1}
     assert base.get("2", 0) is None
     assert ended.diagnosis.certificate.unknown == ("2 verdicts",)
@@ -289,19 +300,19 @@ def test_stop_keeps_verdicts_and_forgets_killed_compiles() -> None:
 
 
 def test_a_backend_that_cannot_be_used_ends_the_run_and_kills_the_other_compiles() -> None:
-    killed = threading.Event()
+    killed = Killed()
 
     class Gone(Table):
         def ask(self, units: UnitSet, seconds_left: float | None) -> Asked:
             if units == 1:
                 raise BackendUnusableError("The compiler is gone.")
             if units == 2:
-                assert killed.wait(5)
+                assert killed.event.wait(5)
             return super().ask(units, seconds_left)
 
     with pytest.raises(BackendUnusableError, match="gone"):
-        drive(Gone(), jobs=3, kill_compiles=killed.set)
-    assert killed.is_set()
+        drive(Gone(), jobs=3, compiles=killed)
+    assert killed.event.is_set()
 
 
 def test_a_piece_that_was_not_compiled_is_no_call() -> None:
@@ -313,40 +324,79 @@ def test_a_piece_that_was_not_compiled_is_no_call() -> None:
     assert drive(Uncut()).stats.compiler_calls == 4
 
 
+def blaming(*own: UnitSet) -> Callable[..., Plan]:
+    """`each_unit`, which in the end blames these sets of units."""
+
+    def planner(universe: Universe, verdicts: Verdicts, width: int = 1) -> Plan:
+        found = each_unit(universe, verdicts, width)
+        culprits = tuple(
+            Culprit(
+                units=units,
+                occurrences=(units,),
+                kind=CulpritKind.SINGLE,
+                certainty=Certainty.CONFIRMED,
+                failure=Kind.UNSUPPORTED,
+                fingerprint="",
+                message="",
+                evidence=Evidence(fails=units, own=units),
+            )
+            for units in own
+        )
+        return replace(found, diagnosis=replace(found.diagnosis, culprits=culprits))
+
+    return planner
+
+
+class Files(Table):
+    """Of each piece a file, which `name` tells from those of other models."""
+
+    name: str = ""
+
+    def file(self, units: UnitSet) -> str:
+        return f"file of {units}{self.name}"
+
+    def digests(self, pieces: Sequence[UnitSet]) -> dict[UnitSet, str]:
+        return {units: self.file(units) for units in pieces}
+
+    def ask(self, units: UnitSet, seconds_left: float | None) -> Asked:
+        asked = super().ask(units, seconds_left)
+        assert asked.answer is not None
+        return replace(asked, answer=replace(asked.answer, file_sha256=self.file(units), log=self.file(units)))
+
+
 def test_a_confirmation_that_contradicts_goes_back_to_the_planner() -> None:
     """A culprit whose own file compiles must not be reported as before."""
 
     def planner(universe: Universe, verdicts: Verdicts, width: int = 1) -> Plan:
         statuses = [verdict.status for verdict in verdicts.get(1, ())]
+        found = blaming(1)(universe, verdicts, width)
         asks: Sequence[Ask] = ()
         if not statuses or (Status.PASS in statuses and len(statuses) < 3):
             asks = (Ask(units=1, attempt=len(statuses), why=""),)
-        return Plan(asks=tuple(asks), diagnosis=diagnosis(universe, verdicts), expected=0)
+        return replace(found, asks=tuple(asks))
 
-    confirmed: list[int] = []
-
-    def confirm(found: Diagnosis, answers: dict[UnitSet, Answer]) -> dict[UnitSet, str]:
-        confirmed.append(1)
-        return {1: "its file"} if len(confirmed) == 1 else {}
-
-    table = Table(verdict=lambda units, before: FAIL if before == 0 else PASS)
-    ended = drive(table, planner=planner, confirm=confirm)
+    base = InMemoryVerdictBase()
+    base.put("1", 0, Answer(verdict=FAIL, file_sha256="of another place"))
+    table = Files(verdict=lambda units, before: PASS)
+    ended = drive(table, planner=planner, digests=table.digests, base=base)
     assert [record.verdict.status for record in ended.records] == ["fail", "pass", "pass"]
+    assert [record.why for record in ended.records] == ["", OWN_FILE, ""]
 
 
 def test_every_culprit_gets_a_compile_of_its_own_file_whatever_is_known_of_its_like() -> None:
     """Units 0 and 2 are of one structure, and one answer stands for both; with one job they wait for each other."""
     base = InMemoryVerdictBase()
-    base.put("alike", 0, Answer(verdict=FAIL, log="another place"))
-
-    def confirm(found: Diagnosis, answers: dict[UnitSet, Answer]) -> dict[UnitSet, str]:
-        own = [units for units in (1, 4) if units not in answers or answers[units].log != f"log of {units}"]
-        return {units: f"file of {units}" for units in own}
-
-    table = Table(verdict=lambda units, before: FAIL)
-    ended = drive(table, base=base, key=lambda units: "alike" if units in (1, 4) else str(units), confirm=confirm)
+    base.put("alike", 0, Answer(verdict=FAIL, file_sha256="of another place"))
+    table = Files(verdict=lambda units, before: FAIL)
+    ended = drive(
+        table,
+        base=base,
+        planner=blaming(1, 4),
+        key=lambda units: "alike" if units in (1, 4) else str(units),
+        digests=table.digests,
+    )
     assert sorted(table.asked) == [1, 2, 4, 8, 15]
-    assert [ended.answers[units].log for units in (1, 4)] == ["log of 1", "log of 4"]
+    assert [ended.answers[units].log for units in (1, 4)] == ["file of 1", "file of 4"]
 
 
 def test_a_culprit_s_own_file_takes_one_question_whatever_is_on_record() -> None:
@@ -354,30 +404,23 @@ def test_a_culprit_s_own_file_takes_one_question_whatever_is_on_record() -> None
     base = InMemoryVerdictBase()
     counted = []
     for run in range(6):
-
-        def confirm(found: Diagnosis, answers: dict[UnitSet, Answer], run: int = run) -> dict[UnitSet, str]:
-            seen = any(answer.log == f"log of 1 in run {run}" for answer in answers.values())
-            return {} if seen else {1: f"file of run {run}"}
-
-        class Files(Table):
-            def ask(self, units: UnitSet, seconds_left: float | None, run: int = run) -> Asked:
-                asked = super().ask(units, seconds_left)
-                assert asked.answer is not None
-                return replace(asked, answer=replace(asked.answer, log=f"log of {units} in run {run}"))
-
         base._journal.clear()  # another model's
-        ended = drive(
-            Files(verdict=lambda units, before: FAIL), base=base, key=lambda units: f"key of {units}", confirm=confirm
-        )
+        table = Files(verdict=lambda units, before: FAIL)
+        table.name = f" in run {run}"
+        ended = drive(table, base=base, planner=blaming(1), key=lambda units: f"key of {units}", digests=table.digests)
         counted.append(sum(record.units == 1 for record in ended.records))
     assert counted == [1, 2, 2, 2, 2, 2]
 
 
 def test_a_culprit_whose_file_gives_no_answer_is_asked_about_once() -> None:
-    table = Table(verdict=lambda units, before: UNRESOLVED)
-    drive(
-        table,
-        planner=lambda *_, **__: Plan(asks=(), diagnosis=diagnosis(chain(4), {}), expected=0),
-        confirm=lambda found, answers: {1: "its file"},
-    )
+    table = Files(verdict=lambda units, before: UNRESOLVED)
+    nothing_to_ask = Plan(asks=(), diagnosis=blaming(1)(chain(4), {}).diagnosis, expected=0)
+    drive(table, planner=lambda *_, **__: nothing_to_ask, digests=table.digests)
     assert table.asked == [1]
+
+
+def test_no_file_is_compiled_for_nobody() -> None:
+    table = Files(verdict=lambda units, before: UNRESOLVED)
+    nothing_to_ask = Plan(asks=(), diagnosis=blaming(1)(chain(4), {}).diagnosis, expected=0)
+    drive(table, planner=lambda *_, **__: nothing_to_ask)
+    assert table.asked == []

@@ -1,16 +1,25 @@
-"""A server of onnx-bisect, as `submit` talks to it."""
+"""A server of onnx-bisect as a client sees it."""
 
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field
+from os import PathLike
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urljoin
+from uuid import uuid4
 
 import httpx2
 
-from onnxbisect.errors import BackendUnusableError, OptionError
+from onnx_bisect.result import Result
+from onnxbisect.errors import BackendUnusableError, OnnxBisectError, OptionError
+from onnxbisect.model.external import locations
+from onnxbisect.model.read import read
+from onnxbisect.report import model_explorer
+from onnxbisect_backends.probing.culprit_files import DATA_NAME, LOG_NAME
+from onnxbisect_backends.probing.prober import PROBE_NAME
 
 #: Seconds for one request; a body may take as long as it flows.
 _TIMEOUT = httpx2.Timeout(60.0, connect=10.0)
@@ -23,14 +32,24 @@ _PAUSES = (0.5, 1, 2, 4, 8, 15, 30, 30, 30)
 _CHUNK = 1 << 20
 
 
-class Server:
-    """Raises OptionError where the server says that the request is wrong, BackendUnusableError where there is no
-    answer, each with a sentence.
+@dataclass(frozen=True, kw_only=True)
+class RemoteTarget:
+    """A backend that the server has, with its options."""
+
+    backend: str
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+class Client:
+    """Talks to one server; a context manager, which closes its connections.
+
+    Everything raises OptionError where the server says that the request is wrong, and BackendUnusableError where there
+    is no answer.
     """
 
     def __init__(self, url: str, token: str) -> None:
         if not url.startswith(("http://", "https://")):
-            raise OptionError(f"--server {url!r} is no address like https://onnx-bisect.example.org.")
+            raise OptionError(f"The server {url!r} is no address like https://onnx-bisect.example.org.")
         self._url = url.rstrip("/")
         self._reached = False
         self._client = httpx2.Client(base_url=self._url, headers={"Authorization": f"Bearer {token}"}, timeout=_TIMEOUT)
@@ -41,7 +60,62 @@ class Server:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
         self._client.close()
+
+    def submit(
+        self,
+        model: str | PathLike[str],
+        *,
+        backend: str | None = None,
+        options: Mapping[str, str] | None = None,
+        targets: Sequence[RemoteTarget] = (),
+        input_shapes: Mapping[str, Sequence[int]] | None = None,
+        budget_calls: int | None = None,
+        budget_seconds: float | None = None,
+        timeout: float | None = None,
+        recheck: bool = False,
+        calibration: str | PathLike[str] | None = None,
+        labels: Mapping[str, str] | None = None,
+        webhook: str | None = None,
+        priority: int = 0,
+    ) -> "RemoteJob":
+        """Have a model diagnosed: for the backend with its options, or for several `targets`.
+
+        The arguments are those of `diagnose`; docs/api.md says what labels, webhook and priority are. `calibration` is
+        a `.npz` or `.npy`, or a folder of them. Raises ModelError for what is no model.
+        """
+        path = Path(model)
+        if backend is not None:
+            targets = (RemoteTarget(backend=backend, options=options or {}), *targets)
+        for target in targets:
+            if "/" in target.backend or target.backend.endswith(".toml"):
+                raise OptionError(
+                    f"The backend {target.backend} is a file, and a server takes names of backends that it has; "
+                    "'onnx-bisect run' takes files."
+                )
+        proto, sha256, _ = read(path)
+        data = [file.relative_to(path.parent).as_posix() for file in locations(proto, path.parent)]
+        del proto
+        samples = {} if calibration is None else {it.name: self.store(it) for it in _samples(Path(calibration))}
+        budget = {"calls": budget_calls, "seconds": budget_seconds}
+        wanted: dict[str, Any] = {
+            "model": self.upload(path, sha256, data),
+            "targets": [{"backend": target.backend, "options": dict(target.options)} for target in targets],
+            "input_shapes": {name: list(shape) for name, shape in (input_shapes or {}).items()},
+            "budget": {key: value for key, value in budget.items() if value is not None},
+            "seconds": timeout,
+            "recheck": recheck,
+            "labels": dict(labels or {}),
+            "webhook": webhook,
+            "priority": priority,
+            "calibration": samples,
+        }
+        made = self.create({key: it for key, it in wanted.items() if it not in (None, {}, False, 0)}, key=str(uuid4()))
+        return RemoteJob(client=self, id=made["id"], url=made["url"], page=made["page"])
 
     def upload(self, model: Path, sha256: str, data: Sequence[str]) -> str:
         """The SHA-256 under which the server has the model; nothing is sent where it has it already.
@@ -141,6 +215,76 @@ class Server:
                 return answer
             raise _refused(answer)
         raise AssertionError("the last try returns or raises")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemoteJob:
+    """A job that a server has. `page` is where people see it."""
+
+    id: str
+    url: str
+    page: str
+    client: Client = field(repr=False, compare=False)
+
+    def wait(self, told: Callable[[dict[str, Any]], None] = lambda job: None) -> dict[str, Any]:
+        """The job as the server describes it (docs/api.md) once it has ended; `told` sees it every few seconds."""
+        return self.client.ended(self.id, told)
+
+    def cancel(self) -> None:
+        """End the job; the verdicts that it has are kept."""
+        self.client.cancel(self.id)
+
+    def result(self, target: int = 1) -> Result:
+        """Wait, and fetch what was found for a target, the first being 1.
+
+        Raises OptionError where the job failed for what it asks for, BackendUnusableError where it has no answer.
+        """
+        found = self.wait()["targets"][target - 1]
+        if found["state"] != "done":
+            raise failure(found)
+        return self.fetched(target)
+
+    def fetched(self, target: int) -> Result:
+        """What was found for a target that is known to have ended."""
+        return Result.of(self.client.report(self.id, target), _RemoteFiles(self.client, self.id, target))
+
+
+class _RemoteFiles:
+    """The attachments of a report that a server has."""
+
+    def __init__(self, client: Client, job_id: str, target: int) -> None:
+        self._client = client
+        self._job_id = job_id
+        self._target = target
+
+    def of_culprit(self, number: int, folder: Path) -> Mapping[str, Path | bytes]:
+        paths = {name: folder / f"{number}-{name}" for name in (PROBE_NAME, DATA_NAME, LOG_NAME)}
+        return {
+            name: path
+            for name, path in paths.items()
+            if self._client.culprit_file(self._job_id, self._target, number, name, path)
+        }
+
+    def pictures(self) -> Mapping[str, bytes]:
+        found = {
+            place: self._client.model_explorer(self._job_id, self._target, place.rpartition("/")[2])
+            for place in model_explorer.FILES
+        }
+        return {place: content for place, content in found.items() if content is not None}
+
+
+def failure(ended: Mapping[str, Any]) -> OnnxBisectError:
+    """What keeps a job, or a target of it, from having a report: the user's mistake, or no answer."""
+    problem = ended["problem"] or f"The job is {ended['state']}."
+    return OptionError(problem) if ended.get("fault") == "request" else BackendUnusableError(problem)
+
+
+def _samples(calibration: Path) -> list[Path]:
+    given = sorted(calibration.iterdir()) if calibration.is_dir() else [calibration]
+    samples = [path for path in given if path.suffix in (".npz", ".npy")]
+    if not samples:
+        raise OptionError(f"{calibration} has no .npz or .npy: a server takes these, or a folder of them.")
+    return samples
 
 
 def _refused(answer: httpx2.Response) -> Exception:

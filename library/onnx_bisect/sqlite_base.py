@@ -7,11 +7,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from onnx_bisect.verdict_base import Asked, InMemoryVerdictBase, VerdictBase
 from onnxbisect import verdict_json
 from onnxbisect.answer import Answer, shorten_log
 from onnxbisect.verdict import Status
 from onnxbisect_backends.cache import cache_folder
-from onnxbisect_cli.verdict_base import Asked, InMemoryVerdictBase, VerdictBase
 
 _SCHEMA_VERSION = 1
 _SCHEMA = (

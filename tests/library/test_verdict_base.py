@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from onnx_bisect.sqlite_base import default_path, open_base
+from onnx_bisect.verdict_base import Asked, InMemoryVerdictBase, VerdictBase
 from onnxbisect import verdict_json
 from onnxbisect.answer import LOG_BYTES, Answer, shorten_log
 from onnxbisect.dressing import Dressing
@@ -14,8 +16,6 @@ from onnxbisect.job import Target
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Hints, Kind, Status, Table, Verdict
 from onnxbisect_backends.probing.identity import search_identity, target_identity
-from onnxbisect_cli.sqlite_base import default_path, open_base
-from onnxbisect_cli.verdict_base import Asked, InMemoryVerdictBase, VerdictBase
 
 FAIL = Answer(
     verdict=Verdict(

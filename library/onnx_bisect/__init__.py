@@ -1,0 +1,83 @@
+"""Find every part of an ONNX model that a compiler refuses, and prove that nothing else is wrong (docs/library.md)."""
+
+import os
+
+# onnxruntime's official builds report to Microsoft unless told otherwise; whose model it is, is nobody's business
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+
+from onnx_bisect.callable_backend import Compiles
+from onnx_bisect.cancellation import Cancellation
+from onnx_bisect.client import Client, RemoteJob, RemoteTarget
+from onnx_bisect.diagnosing import diagnose
+from onnx_bisect.events import (
+    Event,
+    Found,
+    Note,
+    PlanMade,
+    ProbeAnswered,
+    ProbeStarted,
+    Progress,
+    SearchEnded,
+    SearchStarted,
+)
+from onnx_bisect.listing import BackendInfo, BackendState, backends
+from onnx_bisect.models import extract, inspect
+from onnx_bisect.result import Certificate, Culprit, NeedsContext, NoReproducerError, Result
+from onnxbisect.diagnosis import Certainty, CertificateStatus, CulpritKind
+from onnxbisect.errors import (
+    BackendUnusableError,
+    CutError,
+    ModelError,
+    OnnxBisectError,
+    OptionError,
+    ShortageError,
+)
+from onnxbisect.job import Stats, Target
+from onnxbisect.preflight import Inspection
+from onnxbisect.session import Ending
+from onnxbisect.verdict import Hints, Kind, Status, Verdict
+
+__all__ = [
+    "BackendInfo",
+    "BackendState",
+    "BackendUnusableError",
+    "Cancellation",
+    "Certainty",
+    "Certificate",
+    "CertificateStatus",
+    "Client",
+    "Compiles",
+    "Culprit",
+    "CulpritKind",
+    "CutError",
+    "Ending",
+    "Event",
+    "Found",
+    "Hints",
+    "Inspection",
+    "Kind",
+    "ModelError",
+    "NeedsContext",
+    "NoReproducerError",
+    "Note",
+    "OnnxBisectError",
+    "OptionError",
+    "PlanMade",
+    "ProbeAnswered",
+    "ProbeStarted",
+    "Progress",
+    "RemoteJob",
+    "RemoteTarget",
+    "Result",
+    "SearchEnded",
+    "SearchStarted",
+    "ShortageError",
+    "Stats",
+    "Status",
+    "Target",
+    "Verdict",
+    "backends",
+    "diagnose",
+    "extract",
+    "inspect",
+]

@@ -1,0 +1,166 @@
+"""`diagnose`: puts a model, a compiler and a verdict base together, and searches."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from os import PathLike, fspath
+from pathlib import Path
+from threading import Lock
+from typing import Any, cast
+
+from onnx_bisect.callable_backend import CallableBackend, Compiles
+from onnx_bisect.cancellation import Cancellation
+from onnx_bisect.driver import Budget, Driver, Ended
+from onnx_bisect.events import Note, Progress, SearchEnded, SearchStarted
+from onnx_bisect.models import Shapes, Source, loaded
+from onnx_bisect.result import Result, with_repro
+from onnx_bisect.sqlite_base import default_path, open_base
+from onnx_bisect.verdict_base import InMemoryVerdictBase, VerdictBase
+from onnxbisect.errors import BackendUnusableError, OptionError, ShortageError
+from onnxbisect.preflight import NEWER_THAN_TOOL
+from onnxbisect.report import model_explorer
+from onnxbisect.report.document import document
+from onnxbisect.report.graph import network_of
+from onnxbisect.search import plan
+from onnxbisect.shortage import shortage
+from onnxbisect_backends import registry
+from onnxbisect_backends.contract import Backend, Limits
+from onnxbisect_backends.probing.identity import search_identity
+from onnxbisect_backends.probing.inquiry import Inquiry, inquire
+from onnxbisect_backends.working_folder import working_folder
+
+#: A backend's name, the path of a TOML file, a backend, or a function that compiles.
+BackendChoice = str | PathLike[str] | Backend | Compiles
+
+
+def diagnose(
+    model: Source,
+    *,
+    backend: BackendChoice,
+    options: Mapping[str, object] | None = None,
+    input_shapes: Shapes | None = None,
+    jobs: int = 1,
+    budget_calls: int | None = None,
+    budget_seconds: float | None = None,
+    timeout: float | None = None,
+    recheck: bool = False,
+    calibration: str | PathLike[str] | None = None,
+    cache: bool = True,
+    files: bool = True,
+    progress: Progress | None = None,
+    cancellation: Cancellation | None = None,
+) -> Result:
+    """Find every part of the model that the compiler refuses, and prove that nothing else is wrong.
+
+    `model` is an ONNX file, or an `Intake` of it, which several calls may share. `backend` is the name of a backend
+    (`backends()` lists them), the path of a TOML file, a backend of your own (`onnxbisect_backends.contract.Backend`),
+    or a function that is given the path of a model and returns whether it compiles, as a bool or a Verdict.
+
+    `options` are the backend's. `input_shapes` binds dynamic dimensions of inputs. `jobs` compilers run at a time; a
+    function is then called by as many threads. The budgets end the search with what is known; `timeout` bounds each
+    compile, in seconds. `recheck` asks deciding questions until the compiler agrees with itself. `calibration` holds
+    samples of the model's inputs. With `cache`, verdicts are taken from and kept in the user's verdict base; those of
+    functions never are. With `files`, every culprit's own file is compiled, so that it can be saved.
+
+    `progress` is called with each event; `cancellation` ends the search from outside. Both are described in
+    docs/library.md. Raises OptionError and ModelError for what is wrong with the arguments and the model,
+    BackendUnusableError where the compiler cannot be called, ShortageError where this machine is short of something.
+    """
+    if jobs < 1:
+        raise OptionError(f"jobs is {jobs}; at least one compiler has to run.")
+    chosen = chosen_backend(backend, options or {})
+    if complaint := chosen.check():
+        raise BackendUnusableError(complaint)
+    inquiry = inquire(loaded(model, input_shapes), chosen, None if calibration is None else Path(calibration))
+    tell = progress or (lambda event: None)
+    if calibration is not None and inquiry.samples is None:
+        tell(Note(sentence=f"{chosen.name} takes no input samples; calibration changes nothing for it."))
+    for finding in inquiry.findings:
+        if finding.id in NEWER_THAN_TOOL:  # said before the search, which may take hours: it makes another one of it
+            tell(Note(sentence=f"{finding.detail}. {finding.why} {finding.fix}"))
+    keep = cache and not isinstance(chosen, CallableBackend)
+    with working_folder() as folder, _base(inquiry, keep, tell) as base:
+        culprit_files = inquiry.culprit_files(folder)
+        limits = Limits() if timeout is None else Limits(seconds=timeout)
+        driver = Driver(
+            universe=inquiry.universe,
+            planner=partial(plan, recheck=recheck),
+            probes=inquiry.prober(chosen, folder, limits),
+            base=base,
+            key=inquiry.key,
+            progress=tell,
+            jobs=jobs,
+            budget=Budget(calls=budget_calls, seconds=budget_seconds),
+            digests=(lambda pieces: {units: culprit_files.digest(units) for units in pieces}) if files else None,
+        )
+        tell(SearchStarted(target=inquiry.target, units=len(inquiry.universe)))
+        with (cancellation or Cancellation()).stopping(driver.stop), _shortage_told(base, keep):
+            ended = driver.run()
+        tell(SearchEnded(ending=ended.ending))
+        job = inquiry.job(ended.diagnosis, ended.records, ended.stats)
+        report = document(job)
+        if files:
+            culprits = ended.diagnosis.culprits
+            report = with_repro(report, [culprit_files.is_seen(culprit, ended.answers) for culprit in culprits])
+    return Result.of(report, _OwnFiles(inquiry, ended, report), ending=ended.ending, job=job)
+
+
+def chosen_backend(backend: BackendChoice, options: Mapping[str, object]) -> Backend:
+    """The backend that is meant; OptionError where none is, or an option is wrong."""
+    if isinstance(backend, str | PathLike):
+        return registry.make(fspath(backend), {key: _text(value) for key, value in options.items()})
+    if options:
+        raise OptionError("options are for a backend by name or file; one of your own, or a function, has its own.")
+    if hasattr(backend, "compile") and hasattr(backend, "describe"):
+        return cast("Backend", backend)
+    if callable(backend):
+        return CallableBackend(backend)
+    raise OptionError(f"{backend!r} is no backend: give a name, the path of a TOML file, a Backend or a function.")
+
+
+def _text(value: object) -> str:
+    """As it is typed after `--option`."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+class _OwnFiles:
+    """The attachments of a diagnosis that was made here: pieces are cut again from the model, which must not change."""
+
+    def __init__(self, inquiry: Inquiry, ended: Ended, report: Mapping[str, Any]) -> None:
+        self._inquiry = inquiry
+        self._ended = ended
+        self._report = report
+        self._cutting = Lock()
+
+    def of_culprit(self, number: int, folder: Path) -> Mapping[str, Path | bytes]:
+        culprit = self._ended.diagnosis.culprits[number - 1]
+        with self._cutting:
+            return self._inquiry.culprit_files(folder).files(culprit, self._ended.answers)
+
+    def pictures(self) -> Mapping[str, bytes]:
+        return model_explorer.files(network_of(self._inquiry.intake.model), self._report)
+
+
+@contextmanager
+def _base(inquiry: Inquiry, keep: bool, tell: Progress) -> Iterator[VerdictBase]:
+    base: VerdictBase = InMemoryVerdictBase()
+    if keep:
+        search = search_identity(inquiry.identity, inquiry.intake.model.sha256, inquiry.universe)
+        base = open_base(default_path(), target=inquiry.identity, search=search)
+    try:
+        yield base
+    finally:
+        base.close()
+        if base.problem is not None:
+            tell(Note(sentence=base.problem))
+
+
+@contextmanager
+def _shortage_told(base: VerdictBase, keep: bool) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        if (short := shortage(error)) is None:
+            raise
+        kept = " Verdicts so far are kept." if keep and base.problem is None else ""
+        raise ShortageError(f"{short}{kept} Run it again when there is room.") from error

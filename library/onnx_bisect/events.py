@@ -1,0 +1,145 @@
+"""What a search tells while it goes on: each event is a value, and `str` of it is a line for people.
+
+Names and messages come from models and compilers. They are left as they are in the fields; `str` makes control
+characters visible.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from onnxbisect.diagnosis import Certainty, Diagnosis
+from onnxbisect.job import ProbeRecord, Target
+from onnxbisect.report.records import probe_name
+from onnxbisect.report.text import clean, clip, duration, plural
+from onnxbisect.search.plan import Ask
+from onnxbisect.session import Ending
+from onnxbisect.unitset import members, size
+from onnxbisect.universe import Universe
+from onnxbisect.verdict import Verdict
+
+
+@dataclass(frozen=True, kw_only=True)
+class Note:
+    """Something that the user should know: a sentence."""
+
+    sentence: str
+
+    def __str__(self) -> str:
+        return clean(self.sentence)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchStarted:
+    """The model was read, of so many units; from now on the compiler is asked."""
+
+    target: Target
+    units: int
+
+    def __str__(self) -> str:
+        return f"asking {clean(f'{self.target.tool} {self.target.version}')} about {plural(self.units, 'unit')}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """A culprit as far as it is known now; it may still prove to be none. `ops` are in topological order."""
+
+    ops: tuple[str, ...]
+    occurrences: int
+    certainty: Certainty
+
+    def __str__(self) -> str:
+        ops = " → ".join(clip(op, 40) for op in self.ops[:4])
+        more = f" … ({plural(len(self.ops), 'unit')})" if len(self.ops) > 4 else ""
+        times = f", {self.occurrences} times" if self.occurrences > 1 else ""
+        return ops + more + times + ("" if self.certainty is Certainty.CONFIRMED else f" ({self.certainty})")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanMade:
+    """What to ask next was worked out anew. `expected_calls` are those of the whole search, as it looks now."""
+
+    calls: int
+    expected_calls: float
+    found: tuple[Found, ...]
+
+    def __str__(self) -> str:
+        found = f", found {'; '.join(map(str, self.found))}" if self.found else ""
+        return f"{plural(self.calls, 'call')} of about {max(self.calls, round(self.expected_calls))}{found}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbeStarted:
+    """A compile of so many units begins. `probe` is the name that the report has for it."""
+
+    probe: str
+    why: str
+    units: int
+
+    def __str__(self) -> str:
+        return f"asking {clean(self.why)} ({plural(self.units, 'unit')})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbeAnswered:
+    """A verdict is known. `cached`: it was known before, and no compiler was called."""
+
+    probe: str
+    why: str
+    units: int
+    attempt: int
+    verdict: Verdict
+    cached: bool
+
+    def __str__(self) -> str:
+        it = self.verdict
+        kind = f" ({it.kind})" if it.kind is not None else ""
+        again = f", asked again ({self.attempt + 1})" if self.attempt else ""
+        took = "known before" if self.cached else duration(it.seconds)
+        message = f": {clip(it.message, 120)}" if it.message and not it.passed else ""
+        return f"{it.status}{kind}: {clean(self.why)} ({plural(self.units, 'unit')}{again}, {took}){message}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchEnded:
+    """Nothing more is asked; the result follows."""
+
+    ending: Ending
+
+    def __str__(self) -> str:
+        return f"the search is over: {self.ending}"
+
+
+Event = Note | SearchStarted | PlanMade | ProbeStarted | ProbeAnswered | SearchEnded
+
+#: Called in the thread that called `diagnose`; what it raises ends the search and comes out of `diagnose`.
+Progress = Callable[[Event], None]
+
+
+def plan_made(universe: Universe, diagnosis: Diagnosis, calls: int, expected: float) -> PlanMade:
+    """After so many calls, and with so many more expected."""
+    found = tuple(
+        Found(
+            ops=tuple(universe.op[unit] for unit in members(culprit.units)),
+            occurrences=len(culprit.occurrences),
+            certainty=culprit.certainty,
+        )
+        for culprit in diagnosis.culprits
+    )
+    return PlanMade(calls=calls, expected_calls=calls + expected, found=found)
+
+
+def probe_started(ask: Ask) -> ProbeStarted:
+    """Of a question that is handed to the compiler."""
+    return ProbeStarted(probe=probe_name(ask.units, ask.attempt), why=ask.why, units=size(ask.units))
+
+
+def probe_answered(record: ProbeRecord) -> ProbeAnswered:
+    """Of a verdict that is on record."""
+    return ProbeAnswered(
+        probe=probe_name(record.units, record.attempt),
+        why=record.why,
+        units=size(record.units),
+        attempt=record.attempt,
+        verdict=record.verdict,
+        cached=record.cached,
+    )

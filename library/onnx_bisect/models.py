@@ -1,0 +1,56 @@
+"""What can be done with a model without a compiler: look at it, and cut pieces out."""
+
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+
+from onnxbisect import preflight
+from onnxbisect.cut import cut_between, units_of_nodes, write
+from onnxbisect.errors import OptionError
+from onnxbisect.preflight import Inspection
+from onnxbisect_backends.probing.intake import Intake
+
+#: The path of an ONNX file, or what was read of one, which several calls may share.
+Source = str | PathLike[str] | Intake
+
+#: Dimensions by the name of an input.
+Shapes = Mapping[str, Sequence[int]]
+
+
+def loaded(model: Source, input_shapes: Shapes | None = None) -> Intake:
+    """The model, read if it was not. `input_shapes` binds dynamic dimensions. Raises ModelError."""
+    return model if isinstance(model, Intake) else Intake(Path(model), input_shapes or {})
+
+
+def inspect(model: Source, *, input_shapes: Shapes | None = None) -> Inspection:
+    """The ops and variants of a model, and what compilers are known to mind about it. Raises ModelError."""
+    return preflight.inspect(loaded(model, input_shapes).model)
+
+
+def extract(
+    model: Source,
+    output: str | PathLike[str],
+    *,
+    nodes: Sequence[str] | None = None,
+    inputs: Sequence[str] | None = None,
+    outputs: Sequence[str] | None = None,
+    input_shapes: Shapes | None = None,
+) -> int:
+    """Cut nodes, or all between two sets of tensors, out of a model and write them as a model of their own.
+
+    Returns how many nodes the piece has. Raises OptionError, CutError or ModelError where that cannot be done.
+    """
+    path = Path(output)
+    if (nodes is None) == (inputs is None and outputs is None):
+        raise OptionError("Say what to cut out: either nodes, or inputs and outputs.")
+    if not path.parent.is_dir():
+        raise OptionError(f"{path.parent} is no folder; create it first.")
+    intake = loaded(model, input_shapes)
+    if path.exists() and path.samefile(intake.model.path):
+        raise OptionError(f"{path} is the model itself; write the piece elsewhere.")
+    if nodes is not None:
+        piece = intake.cutter.cut(units_of_nodes(intake.model, nodes))
+    else:
+        piece = cut_between(intake.model, inputs or (), outputs or ())
+    write(piece, intake.model, path)
+    return len(piece.proto.graph.node)

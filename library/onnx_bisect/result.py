@@ -1,0 +1,238 @@
+"""What a diagnosis came to, as values, and the files that are made from it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path
+from typing import Any, Protocol, Self
+
+import onnx
+
+from onnxbisect.diagnosis import Certainty, CertificateStatus, CulpritKind
+from onnxbisect.errors import OnnxBisectError, OptionError
+from onnxbisect.job import Job, Stats, Target
+from onnxbisect.model.external import external_tensors
+from onnxbisect.report import files, model_explorer
+from onnxbisect.report.files import FORMS, culprit_dirs, put
+from onnxbisect.session import Ending
+from onnxbisect.verdict import Kind, Status
+from onnxbisect_backends.probing.culprit_files import DATA_NAME, LOG_NAME
+from onnxbisect_backends.probing.prober import PROBE_NAME
+from onnxbisect_backends.working_folder import working_folder
+
+
+class NoReproducerError(OnnxBisectError):
+    """A culprit has no file, since the search ended before a compiler was seen to fail on that very file."""
+
+
+class Attachments(Protocol):
+    """The files that go with a report, wherever they come from."""
+
+    def of_culprit(self, number: int, folder: Path) -> Mapping[str, Path | bytes]:
+        """By name the files that reproduce the culprit, the first being 1; none where its failure was not seen.
+
+        Those that are made, or fetched, for that purpose are put into `folder`.
+        """
+
+    def pictures(self) -> Mapping[str, bytes]:
+        """By their paths below the report's folder the files for Model Explorer, as far as they can be had."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Culprit:
+    """A minimal failing part of the model. `nodes` and `ops` are those of one occurrence, in topological order;
+    `occurrences` are the nodes of each. `message` is the compiler's own line.
+    """
+
+    id: str
+    kind: CulpritKind
+    certainty: Certainty
+    confidence: float
+    ops: tuple[str, ...]
+    nodes: tuple[str, ...]
+    occurrences: tuple[tuple[str, ...], ...]
+    failure: Kind
+    message: str
+    number: int
+    attachments: Attachments = field(repr=False, compare=False)
+
+    def save(self, path: str | PathLike[str]) -> Path:
+        """Write the smallest model that reproduces it, on which a compiler was seen to fail, to the file `path`.
+
+        Weights that the model keeps in files of their own go into `<stem>.data` beside it. Raises NoReproducerError
+        where there is no such file, OptionError where it cannot be written.
+        """
+        path = Path(path)
+        with working_folder() as folder:
+            given = self.attachments.of_culprit(self.number, folder)
+            if PROBE_NAME not in given:
+                raise NoReproducerError(
+                    f"There is no file for the culprit {self.id}: the search ended before a compiler was seen to fail "
+                    "on it. Diagnose again with files=True and without a budget."
+                )
+            content = given[PROBE_NAME]
+            try:
+                if DATA_NAME in given:
+                    data = put(path.with_suffix(".data"), given[DATA_NAME])
+                    content = _with_data_in(content, data.name)
+                return put(path, content)
+            except OSError as error:
+                raise OptionError(f"{path} cannot be written: {error.strerror or error}.") from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class NeedsContext:
+    """Nodes that fail when they are cut out and pass where they stand: nothing is wrong with them in the model."""
+
+    ops: tuple[str, ...]
+    nodes: tuple[str, ...]
+    occurrences: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Certificate:
+    """Whether these are all culprits. `sentence` says it in words, `assumes` what the proof rests on, `unknown` what is
+    left open.
+    """
+
+    status: CertificateStatus
+    sentence: str
+    assumes: tuple[str, ...]
+    unknown: tuple[str, ...]
+
+    @property
+    def proven(self) -> bool:
+        """Whether nothing is left open."""
+        return self.status is CertificateStatus.PROVEN
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """The answer about one model and one compiler.
+
+    `verdict` is that of the whole model. `report` is the whole report as JSON has it (`onnx-bisect/report@1`,
+    docs/report.md), which the other fields are read from. `ending` and `job`, the engine's own values, are None for a
+    diagnosis that a server made.
+    """
+
+    verdict: Status
+    headline: str
+    culprits: tuple[Culprit, ...]
+    needs_context: tuple[NeedsContext, ...]
+    certificate: Certificate
+    target: Target
+    stats: Stats
+    report: Mapping[str, Any] = field(repr=False, compare=False)
+    attachments: Attachments = field(repr=False, compare=False)
+    ending: Ending | None = None
+    job: Job | None = field(default=None, repr=False, compare=False)
+
+    @classmethod
+    def of(
+        cls,
+        report: Mapping[str, Any],
+        attachments: Attachments,
+        *,
+        ending: Ending | None = None,
+        job: Job | None = None,
+    ) -> Self:
+        """What a report says."""
+        certificate = report["certificate"]
+        return cls(
+            verdict=Status(report["verdict"]),
+            headline=report["headline"],
+            culprits=tuple(
+                Culprit(
+                    id=it["id"],
+                    kind=CulpritKind(it["kind"]),
+                    certainty=Certainty(it["certainty"]),
+                    confidence=it["confidence"],
+                    ops=tuple(it["ops"]),
+                    nodes=tuple(it["nodes"]),
+                    occurrences=tuple(map(tuple, it["occurrences"])),
+                    failure=Kind(it["failure"]),
+                    message=it["message"],
+                    number=number,
+                    attachments=attachments,
+                )
+                for number, it in enumerate(report["culprits"], 1)
+            ),
+            needs_context=tuple(
+                NeedsContext(
+                    ops=tuple(it["ops"]), nodes=tuple(it["nodes"]), occurrences=tuple(map(tuple, it["occurrences"]))
+                )
+                for it in report["needs_context"]
+            ),
+            certificate=Certificate(
+                status=CertificateStatus(certificate["status"]),
+                sentence=certificate["sentence"],
+                assumes=tuple(certificate["assumes"]),
+                unknown=tuple(certificate["unknown"]),
+            ),
+            target=Target(**report["target"]),
+            stats=Stats(**report["stats"]),
+            report=report,
+            attachments=attachments,
+            ending=ending,
+            job=job,
+        )
+
+    def to_json(self, path: str | PathLike[str] | None = None) -> str:
+        """The report as JSON, and as a file where a path is given."""
+        return self._form("report.json", path)
+
+    def to_markdown(self, path: str | PathLike[str] | None = None) -> str:
+        """The report as Markdown, and as a file where a path is given."""
+        return self._form("report.md", path)
+
+    def to_html(self, path: str | PathLike[str] | None = None) -> str:
+        """The report as a page that needs nothing else, and as a file where a path is given."""
+        return self._form("report.html", path)
+
+    def write(self, folder: str | PathLike[str]) -> None:
+        """Put all that `onnx-bisect run --out` writes into a folder: the report in every form, and for each culprit
+        the files that reproduce it. Raises OSError where they cannot be written.
+        """
+        out = Path(folder)
+        given: dict[str, Mapping[str, Path | bytes]] = {}
+        with working_folder() as work:
+            for number, (culprit, place) in enumerate(
+                zip(self.report["culprits"], culprit_dirs(self.report), strict=True), 1
+            ):
+                found = self.attachments.of_culprit(number, work) if culprit["repro"] else {}
+                for name in {PROBE_NAME, DATA_NAME, LOG_NAME} - found.keys():
+                    (out / place / name).unlink(missing_ok=True)  # an earlier run's proves nothing about this one
+                given[culprit["id"]] = found
+            files.write(with_repro(self.report, [bool(found) for found in given.values()]), out, given)
+        pictures = self.attachments.pictures()
+        for place in model_explorer.FILES:
+            (out / place).parent.mkdir(exist_ok=True)
+            if place in pictures:
+                put(out / place, pictures[place])
+            else:
+                (out / place).unlink(missing_ok=True)  # of an earlier run
+
+    def _form(self, name: str, path: str | PathLike[str] | None) -> str:
+        text = FORMS[name](self.report)
+        if path is not None:
+            put(Path(path), text.encode("utf-8", "backslashreplace"))
+        return text
+
+
+def with_repro(report: Mapping[str, Any], reproduced: Sequence[bool]) -> dict[str, Any]:
+    """The report in which culprits that are not reproduced name no file."""
+    culprits = [
+        {**culprit, "repro": culprit["repro"] if there else None}
+        for culprit, there in zip(report["culprits"], reproduced, strict=True)
+    ]
+    return {**report, "culprits": culprits}
+
+
+def _with_data_in(model: Path | bytes, location: str) -> bytes:
+    """The model whose external data lies in another file."""
+    proto = onnx.load(model, load_external_data=False) if isinstance(model, Path) else onnx.load_from_string(model)
+    for tensor in external_tensors(proto):
+        for entry in tensor.external_data:
+            if entry.key == "location":
+                entry.value = location
+    return proto.SerializeToString()
