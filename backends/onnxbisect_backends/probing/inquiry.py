@@ -80,11 +80,12 @@ class Inquiry:
         return CulpritFiles(self._write, folder)
 
     def job(self, diagnosis: Diagnosis, probes: Sequence[ProbeRecord], stats: Stats) -> Job:
-        """All that a report is made from."""
+        """All that a report is made from: the model with the universe that was searched."""
         model, samples = self.intake.model, self.samples
         passed = diagnosis.verdict is Status.PASS
+        notes = model.notes if samples is None else (*model.notes, *samples.notes)
         return Job(
-            model=model if samples is None else replace(model, notes=(*model.notes, *samples.notes)),
+            model=replace(model, universe=self.universe, notes=notes),
             target=self.target,
             diagnosis=diagnosis,
             probes=tuple(probes),
