@@ -17,11 +17,13 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+import onnx_bisect
 from onnxbisect_db.database import Database
 from support.cli.command_line import PROGRAM
 from support.cli.gateway import gateway
 
 MODELS = Path(__file__).parents[1] / "models"
+DOCS = Path(__file__).parents[2] / "docs" / "library.md"
 SAM = MODELS / "sam_part1_prompt__ts11.onnx"
 EDGESAM = ("--backend", "whitelist", "--option", "profile=edgesam")
 SEVERAL = ("--backend", "whitelist", "--backend", "onnxruntime", "--option", "whitelist.profile=edgesam")
@@ -324,3 +326,35 @@ def test_who_listens_is_let_go_when_the_server_ends(tmp_path: Path) -> None:
     assert server.process.stdout is not None
     server.process.stdout.close()
     assert "Traceback" not in (tmp_path / "serve.log").read_text()
+
+
+def test_the_client_of_the_library_brings_what_is_found_here(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As docs/library.md shows it."""
+    (example,) = re.findall(r"```python\n(with onnx_bisect.Client\(.*?)```", DOCS.read_text(), re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "examples").symlink_to(DOCS.parents[1] / "examples")
+    names: dict[str, Any] = {"onnx_bisect": onnx_bisect, "token": server.token}
+    exec(example.replace("https://onnx-bisect.example.org", server.url), names)  # noqa: S102 - our own documentation
+    there = names["result"]
+    here = onnx_bisect.diagnose(
+        "examples/sam_decoder.onnx", backend="whitelist", options={"profile": "edgesam"}, cache=False
+    )
+    assert json.dumps(there.report["culprits"]) == json.dumps(here.report["culprits"])
+    assert there.culprits == here.culprits
+    assert (there.verdict, there.certificate) == (here.verdict, here.certificate)
+    for number, culprit in enumerate(here.culprits):
+        mine, other = (it.culprits[number].save(name) for it, name in ((here, "mine.onnx"), (there, "other.onnx")))
+        assert mine.read_bytes() == other.read_bytes(), culprit.id
+    here.write("here")
+    there.write("there")
+    assert files(tmp_path / "here") == files(tmp_path / "there")
+
+
+def test_a_job_that_asks_for_what_is_not_there_raises(server: Server) -> None:
+    with onnx_bisect.Client(server.url, server.token) as client:
+        with pytest.raises(onnx_bisect.OptionError, match="nobody"):
+            client.submit(SAM, backend="nobody")
+        with pytest.raises(onnx_bisect.OptionError, match=r"my\.toml is a file"):
+            client.submit(SAM, backend="my.toml")

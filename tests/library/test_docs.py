@@ -1,0 +1,47 @@
+"""What docs/library.md shows runs as it stands there, one block after the other."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+
+import onnx_bisect
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs" / "library.md"
+
+
+def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("ONNXBISECT_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    blocks = re.findall(r"```python\n(.*?)```", DOCS.read_text(), re.DOTALL)
+    here = [block for block in blocks if "Client(" not in block]
+    assert len(here) == len(blocks) - 1 == 6
+    names: dict[str, Any] = {}
+    shown = []
+    for block in here:
+        exec(compile(block, str(DOCS), "exec"), names)  # noqa: S102 - our own documentation
+        shown.append(capsys.readouterr().out)
+    assert "\nfail\nproven: without these 11 culprits" in shown[0]
+    assert (tmp_path / "report.html").stat().st_size > 1000
+    assert len(onnx.load(tmp_path / "culprit.onnx").graph.node) == 1
+    assert len(list((tmp_path / "out" / "culprits").glob("*/model.onnx"))) == 11
+    assert "'/h/Gather_1'" in shown[1]
+    assert shown[2] == "unsupported no Gather\n"
+    assert shown[3].startswith("cancelled (")
+    assert "does not compile" in shown[4]
+    assert [node.op_type for node in onnx.load(tmp_path / "piece.onnx").graph.node] == ["Sin", "Cos"]
+
+
+def test_the_page_names_every_error_and_event() -> None:
+    text = DOCS.read_text()
+    errors = [
+        name
+        for name in onnx_bisect.__all__
+        if isinstance(kind := getattr(onnx_bisect, name), type) and issubclass(kind, onnx_bisect.OnnxBisectError)
+    ]
+    events = [kind.__name__ for kind in onnx_bisect.Event.__args__]
+    assert [name for name in (*errors, *events) if f"`{name}`" not in text] == []
