@@ -5,7 +5,7 @@ import os
 # onnxruntime's official builds report to Microsoft unless told otherwise; whose model it is, is nobody's business
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
-from onnx_bisect.callable_backend import Compiles
+from onnx_bisect.callable_backend import CompileFunction
 from onnx_bisect.cancellation import Cancellation
 from onnx_bisect.client import Client, RemoteJob, RemoteTarget
 from onnx_bisect.diagnosing import diagnose
@@ -46,7 +46,7 @@ __all__ = [
     "Certificate",
     "CertificateStatus",
     "Client",
-    "Compiles",
+    "CompileFunction",
     "Culprit",
     "CulpritKind",
     "CutError",

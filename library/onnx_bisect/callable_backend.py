@@ -13,7 +13,7 @@ from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect_backends.contract import Description, Limits, Outcome
 
 #: Given the path of a model, whether it compiles. A Verdict says more: in which way it fails, and what the log names.
-Compiles = Callable[[Path], bool | Verdict]
+CompileFunction = Callable[[Path], bool | Verdict]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +32,7 @@ class CallableBackend:
 
     options: dict[str, Any] = {}  # noqa: RUF012 - the protocol's attribute, never written to
 
-    def __init__(self, compiles: Compiles) -> None:
+    def __init__(self, compiles: CompileFunction) -> None:
         self._compiles = compiles
         self.name = getattr(compiles, "__name__", type(compiles).__name__)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, cast
 
-from onnx_bisect.callable_backend import CallableBackend, Compiles
+from onnx_bisect.callable_backend import CallableBackend, CompileFunction
 from onnx_bisect.cancellation import Cancellation
 from onnx_bisect.driver import Budget, Driver, Ended
 from onnx_bisect.events import Note, Progress, SearchEnded, SearchStarted
@@ -30,7 +30,7 @@ from onnxbisect_backends.probing.inquiry import Inquiry, inquire
 from onnxbisect_backends.working_folder import working_folder
 
 #: A backend's name, the path of a TOML file, a backend, or a function that compiles.
-BackendChoice = str | PathLike[str] | Backend | Compiles
+BackendChoice = str | PathLike[str] | Backend | CompileFunction
 
 
 def diagnose(
@@ -52,9 +52,10 @@ def diagnose(
 ) -> Result:
     """Find every part of the model that the compiler refuses, and prove that nothing else is wrong.
 
-    `model` is an ONNX file, or an `Intake` of it, which several calls may share. `backend` is the name of a backend
-    (`backends()` lists them), the path of a TOML file, a backend of your own (`onnxbisect_backends.contract.Backend`),
-    or a function that is given the path of a model and returns whether it compiles, as a bool or a Verdict.
+    `model` is an ONNX file, or an `Intake` of it, which calls that follow each other may share. `backend` is the name
+    of a backend (`backends()` lists them), the path of a TOML file, a backend of your own
+    (`onnxbisect_backends.contract.Backend`), or a function that is given the path of a model and returns whether it
+    compiles, as a bool or a Verdict.
 
     `options` are the backend's. `input_shapes` binds dynamic dimensions of inputs. `jobs` compilers run at a time; a
     function is then called by as many threads. The budgets end the search with what is known; `timeout` bounds each
