@@ -192,6 +192,8 @@ class Client:
 
         Every try sends and fetches from the start: httpx2 rewinds `files` itself.
         """
+        if self._client.is_closed:
+            raise OptionError("This client is closed: fetch results and files before.")
         for pause in (*_PAUSES, None):
             try:
                 body = None if content is None else content()

@@ -229,7 +229,7 @@ def test_without_waiting_the_job_is_named(server: Server) -> None:
         ((SAM, *EDGESAM, "--token", "obk_0_0"), 2, "token"),
         ((SAM, *EDGESAM, "--server", "http://127.0.0.1:9"), 3, "cannot be reached"),
         ((SAM, *EDGESAM, "--server", "ftp://x"), 2, "no address"),
-        ((SAM, "--backend", "chip=./examples/mychip.toml"), 2, "--backend ./examples/mychip.toml is a file"),
+        ((SAM, "--backend", "chip=./examples/mychip.toml"), 2, "The backend ./examples/mychip.toml is a file"),
     ],
 )
 def test_a_mistake_is_one_sentence(server: Server, arguments: tuple[str | Path, ...], code: int, said: str) -> None:
@@ -337,19 +337,23 @@ def test_the_client_of_the_library_brings_what_is_found_here(
     (tmp_path / "examples").symlink_to(DOCS.parents[1] / "examples")
     names: dict[str, Any] = {"onnx_bisect": onnx_bisect, "token": server.token}
     exec(example.replace("https://onnx-bisect.example.org", server.url), names)  # noqa: S102 - our own documentation
-    there = names["result"]
+    assert [node.op_type for node in onnx.load("culprit.onnx").graph.node] == ["Sin"]
     here = onnx_bisect.diagnose(
         "examples/sam_decoder.onnx", backend="whitelist", options={"profile": "edgesam"}, cache=False
     )
-    assert json.dumps(there.report["culprits"]) == json.dumps(here.report["culprits"])
-    assert there.culprits == here.culprits
-    assert (there.verdict, there.certificate) == (here.verdict, here.certificate)
-    for number, culprit in enumerate(here.culprits):
-        mine, other = (it.culprits[number].save(name) for it, name in ((here, "mine.onnx"), (there, "other.onnx")))
-        assert mine.read_bytes() == other.read_bytes(), culprit.id
-    here.write("here")
-    there.write("there")
+    with onnx_bisect.Client(server.url, server.token) as client:
+        there = client.submit("examples/sam_decoder.onnx", backend="whitelist", options={"profile": "edgesam"}).result()
+        assert json.dumps(there.report["culprits"]) == json.dumps(here.report["culprits"])
+        assert there.culprits == here.culprits
+        assert (there.verdict, there.certificate) == (here.verdict, here.certificate)
+        for mine, theirs in zip(here.culprits, there.culprits, strict=True):
+            saved = mine.save("here.onnx").rename("saved.onnx").read_bytes()
+            assert theirs.save("here.onnx").read_bytes() == saved, mine.id
+        here.write("here")
+        there.write("there")
     assert files(tmp_path / "here") == files(tmp_path / "there")
+    with pytest.raises(onnx_bisect.OptionError, match="closed"):
+        there.culprits[0].save("theirs.onnx")
 
 
 def test_a_job_that_asks_for_what_is_not_there_raises(server: Server) -> None:
