@@ -307,7 +307,7 @@ class RefusesSinhAtTheEnd:
     options: dict[str, object] = {}  # noqa: RUF012
 
     def describe(self) -> Description:
-        return Description(tool="ends", version="1", dressing=Dressing(covered=frozenset({"Sinh"})))
+        return Description(tool="ends", version="1", dressing=Dressing(covered=("Sinh",)))
 
     def check(self) -> str | None:
         return None
