@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from onnxbisect.errors import OptionError
+from onnxbisect.fingerprint import fingerprint
 from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect_backends.contract import Description, Limits, Outcome
 
@@ -57,7 +58,9 @@ class CallableBackend:
             raise OptionError(
                 f"The backend function {self.name} returned {returned!r}; it must return True, False or a Verdict."
             )
-        return _Returned(exit_code=0, seconds=seconds, verdict=replace(returned, seconds=returned.seconds or seconds))
+        said = returned.fingerprint or (fingerprint(returned.message) if returned.failed else "")
+        verdict = replace(returned, seconds=returned.seconds or seconds, fingerprint=said)
+        return _Returned(exit_code=0, seconds=seconds, verdict=verdict)
 
     def judge(self, outcome: Outcome) -> Verdict:
         """What the function returned."""

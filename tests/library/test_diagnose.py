@@ -77,11 +77,14 @@ def test_a_function_may_say_more_than_yes_or_no() -> None:
     def verdict(path: Path) -> Verdict:
         if compiles(path):
             return Verdict(status=Status.PASS)
-        return Verdict(status=Status.FAIL, kind=Kind.CRASH, message="segmentation fault")
+        return Verdict(status=Status.FAIL, kind=Kind.CRASH, message=f"segmentation fault in {path}")
 
     result = onnx_bisect.diagnose(C2, backend=verdict)
     assert nodes(result) == TRUTH
-    assert {(culprit.failure, culprit.message) for culprit in result.culprits} == {(Kind.CRASH, "segmentation fault")}
+    assert {culprit.failure for culprit in result.culprits} == {Kind.CRASH}
+    assert all(culprit.message.startswith("segmentation fault in /") for culprit in result.culprits)
+    # one failure for the search, whatever the file is called
+    assert {culprit["fingerprint"] for culprit in result.report["culprits"]} == {"segmentation fault in <name>"}
     assert result.stats.compile_seconds > 0
 
 
