@@ -22,7 +22,8 @@ from onnx_bisect.events import (
 )
 from onnx_bisect.listing import BackendInfo, BackendState, backends
 from onnx_bisect.models import extract, inspect
-from onnx_bisect.result import Certificate, Culprit, NeedsContext, NoReproducerError, Result
+from onnx_bisect.result import Cause, Certificate, Culprit, NeedsContext, NoReproducerError, Result
+from onnxbisect.causes.cause import CauseState
 from onnxbisect.diagnosis import Certainty, CertificateStatus, CulpritKind
 from onnxbisect.errors import (
     BackendUnusableError,
@@ -42,6 +43,8 @@ __all__ = [
     "BackendState",
     "BackendUnusableError",
     "Cancellation",
+    "Cause",
+    "CauseState",
     "Certainty",
     "Certificate",
     "CertificateStatus",

@@ -8,6 +8,7 @@ from typing import Any, Protocol, Self
 
 import onnx
 
+from onnxbisect.causes.cause import CauseState
 from onnxbisect.diagnosis import Certainty, CertificateStatus, CulpritKind
 from onnxbisect.errors import OnnxBisectError, OptionError
 from onnxbisect.job import Job, Stats, Target
@@ -81,6 +82,18 @@ class Culprit:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Cause:
+    """What some culprits have in common and nothing that passed has, such as "tensors of rank 6 or more".
+
+    `culprits` are their ids.
+    """
+
+    text: str
+    state: CauseState
+    culprits: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class NeedsContext:
     """Nodes that fail when they are cut out and pass where they stand: nothing is wrong with them in the model."""
 
@@ -117,6 +130,7 @@ class Result:
 
     verdict: Status
     headline: str
+    causes: tuple[Cause, ...]
     culprits: tuple[Culprit, ...]
     needs_context: tuple[NeedsContext, ...]
     certificate: Certificate
@@ -141,6 +155,10 @@ class Result:
         return cls(
             verdict=Status(report["verdict"]),
             headline=report["headline"],
+            causes=tuple(
+                Cause(text=it["text"], state=CauseState(it["state"]), culprits=tuple(it["culprits"]))
+                for it in report.get("causes", ())  # a server of an earlier version has none
+            ),
             culprits=tuple(
                 Culprit(
                     id=it["id"],

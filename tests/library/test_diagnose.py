@@ -59,6 +59,7 @@ def test_a_function_is_a_compiler(tmp_path: Path) -> None:
     assert result.verdict is Status.FAIL
     assert nodes(result) == TRUTH
     assert [culprit.kind for culprit in result.culprits] == [CulpritKind.SINGLE] * 3
+    assert sorted(name for cause in result.causes for name in cause.culprits) == sorted(it.id for it in result.culprits)
     assert result.certificate.proven
     assert result.ending is Ending.FINISHED
     assert result.target.backend == "compiles"
