@@ -8,7 +8,7 @@ from onnxbisect.diagnosis import Certainty, CertificateStatus, CulpritKind
 from onnxbisect.search.oracle import Oracle
 from onnxbisect.unitset import UnitSet, members, of, size, union
 from onnxbisect.universe import Universe
-from onnxbisect.verdict import Status, Verdict
+from onnxbisect.verdict import Hints, Status, Verdict
 from support.engine.judging import Log, Run, judge
 from support.engine.rule_worlds import Behaviour, RuleWorld, world
 from support.engine.worlds import Rule, World, all_found, chain, monotone, universe
@@ -246,3 +246,17 @@ def test_places_that_fail_where_they_stand_are_not_asked_again_for_what_passes_f
     assert all_found(step) == {1 << at for at in places - set(excused)}
     assert step.diagnosis.certificate.status is CertificateStatus.PROVEN
     assert one.calls <= 60  # 85 where each was asked again after each that passed
+
+
+def test_an_op_that_the_log_names_is_confirmed_where_its_places_do_not_look_alike() -> None:
+    """The log names the first refused op and no node, so it does not say at which place of V3 the model fails."""
+    graph = chain([5, *[0, 1, 2, 0, 1, 0, 3, 4] * 3, 6])
+    refused = (5, 3, 6)
+
+    def log(units: UnitSet) -> Hints:
+        return Hints(ops=(next(f"V{variant}" for variant in refused if graph.variant_members[variant] & units),))
+
+    bad = union(graph.variant_members[variant] for variant in refused)
+    step = World(graph, lambda units: bool(units & bad), log, fingerprints=True).diagnose()
+    assert union(all_found(step)) == bad
+    assert {culprit.certainty for culprit in step.diagnosis.culprits} == {Certainty.CONFIRMED}

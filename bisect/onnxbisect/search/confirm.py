@@ -217,9 +217,9 @@ class Confirmer:
         """A failing probe on record that blames the suspect in context already.
 
         Either it holds the context, and beyond the remainder nothing but occurrences of it whose neighbourhood looks
-        like the suspect's; or the compiler said there, in the words it has for the suspect alone, what
-        it no longer said once the suspect was masked, and some occurrence has no other culprit beside it that could
-        have drawn it in.
+        like the suspect's; or the compiler said there, in the words it has for the suspect alone, what it no longer
+        said once the suspect was masked, all occurrences that it may have meant look alike, and one has no other
+        culprit beside it that could have drawn it in.
         """
         most = remainder | self._alike(suspect)
         if not suspect.single:
@@ -236,7 +236,9 @@ class Confirmer:
             return None
         for failing in holding:
             others = failing & ~remainder & ~suspect.everywhere
-            if self._words(failing) == words and self._stands_apart(suspect, others):
+            meant = self._oracle.named_in(failing) & suspect.everywhere or failing & suspect.everywhere
+            alike = len({self._universe.neighbourhoods[unit] for unit in members(meant)}) == 1
+            if self._words(failing) == words and alike and self._stands_apart(suspect, others):
                 return failing
         return None
 
