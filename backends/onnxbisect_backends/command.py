@@ -1,25 +1,36 @@
 """Any command as a compiler, as `git bisect run` has it: what follows `--` on the command line.
 
 The command runs as the user typed it: in the directory where onnx-bisect was started, with the user's environment.
-Only `TMPDIR` points into the empty work directory of the compile. Its log is not understood, so it gives no hints.
+Only `TMPDIR` points into the empty work directory of the compile. Its log is not understood; ops and nodes of the model
+that its last complaint names are hints.
 """
 
 import json
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from onnxbisect.errors import OptionError
+from onnxbisect.fingerprint import fingerprint
 from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect_backends.contract import Description, Limits, Outcome
 from onnxbisect_backends.identity import files_named, short_hash
 from onnxbisect_backends.judging import crashed, unfinished
 from onnxbisect_backends.logs import read_log
+from onnxbisect_backends.mentions import NOTHING, Mentions, mentions
 from onnxbisect_backends.process import brought_home, find_executable, not_found, run
 
 #: The exit status by which a command says that it could not answer, as for `git bisect run`.
 _UNRESOLVED = 125
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Ran(Outcome):
+    """With what the last complaint of the log names of the probe."""
+
+    mentions: Mentions = NOTHING
 
 
 class CommandBackend:
@@ -64,7 +75,11 @@ class CommandBackend:
         values = {"{model}": str(probe.absolute()), "{workdir}": str(workdir), "{out}": str(workdir / "out")}
         argv = [_fill(element, values) for element in self._argv]
         outcome = run(argv, cwd=self._cwd, env={**os.environ, "TMPDIR": str(workdir)}, limits=limits)
-        return brought_home(outcome, probe.absolute(), workdir)
+        outcome = brought_home(outcome, probe.absolute(), workdir)
+        if not outcome.exit_code or outcome.exit_code == _UNRESOLVED:
+            return outcome
+        kept = {field.name: getattr(outcome, field.name) for field in fields(outcome)}
+        return _Ran(**kept, mentions=mentions(read_log(outcome.log).message, probe))
 
     def judge(self, outcome: Outcome) -> Verdict:
         """By the exit status alone; the log gives the words."""
@@ -76,10 +91,12 @@ class CommandBackend:
         if verdict := crashed(outcome, reading):
             return verdict
         code = outcome.exit_code
+        said = outcome.mentions if isinstance(outcome, _Ran) else NOTHING
         return Verdict(
             status=Status.UNRESOLVED if code == _UNRESOLVED else Status.FAIL,
             kind=Kind.ERROR,
-            fingerprint=reading.fingerprint,
+            hints=said.hints,
+            fingerprint=fingerprint(said.blanked) if said.hints else reading.fingerprint,
             message=reading.message or f"Ended with exit status {code}, without a word.",
             seconds=outcome.seconds,
         )

@@ -5,11 +5,13 @@ from pathlib import Path
 
 import onnx
 import pytest
+from onnx import helper
 
 from onnxbisect.errors import OptionError
 from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect_backends.command import CommandBackend
 from onnxbisect_backends.contract import Limits, Outcome
+from onnxbisect_backends.mentions import mentions
 from onnxbisect_backends.testing import conv_net
 
 
@@ -100,12 +102,52 @@ def test_other_braces_stay_as_they_are(tmp_path: Path) -> None:
     assert outcome.log == '{"model": {x}} --in=model.onnx\n'
 
 
-def test_a_failure_has_the_commands_last_complaint_and_gives_no_hints(tmp_path: Path) -> None:
+def test_a_failure_has_the_commands_last_complaint(tmp_path: Path) -> None:
     _, verdict = ask(shell("echo start; echo \"error: node '/a/Erf_3' is bad\"; echo bye; exit 1"), tmp_path)
 
     assert verdict.message == "error: node '/a/Erf_3' is bad"
     assert verdict.fingerprint == "error: node <name> is bad"
-    assert not verdict.hints
+    assert not verdict.hints  # the probe has no such node
+
+
+@pytest.mark.parametrize(
+    ("words", "ops", "nodes"),
+    [
+        ("unsupported op Conv", ("Conv",), ()),
+        ("ONNX::Conv: no converter", ("Conv",), ()),
+        ("Conv is not supported.", ("Conv",), ()),
+        ("cannot convert 'Conv' of node 'conv_0'", ("Conv",), ("conv_0",)),
+        ("error: my.Conv, Convolution and Conv2d failed", (), ()),
+        ("Not supported, and Relu is fine", ("Relu",), ()),
+    ],
+)
+def test_a_failure_that_names_ops_or_nodes_of_the_probe_gives_hints(
+    tmp_path: Path, words: str, ops: tuple[str, ...], nodes: tuple[str, ...]
+) -> None:
+    model = tmp_path / "model.onnx"
+    names = ("conv_0", "relu", "not")
+    made = [
+        helper.make_node(op, ["x"], [name], name=name) for op, name in zip(("Conv", "Relu", "Not"), names, strict=True)
+    ]
+    onnx.save(helper.make_model(helper.make_graph(made, "probe", [], [])), model)
+
+    hints = mentions(words, model).hints
+
+    assert (hints.ops, hints.nodes) == (ops, nodes)
+
+
+def test_two_ops_refused_in_the_same_words_have_the_same_fingerprint(tmp_path: Path) -> None:
+    found = [ask(shell(f"echo 'error: unsupported op {op}'; exit 1"), tmp_path)[1] for op in ("Conv", "Relu")]
+
+    assert [verdict.hints.ops for verdict in found] == [("Conv",), ("Relu",)]
+    assert found[0].fingerprint == found[1].fingerprint
+    assert "Conv" in found[0].message
+
+
+def test_what_a_passing_compile_or_one_without_an_answer_names_is_no_hint(tmp_path: Path) -> None:
+    for status in (0, 125):
+        _, verdict = ask(shell(f"echo 'warning: Conv is slow'; exit {status}"), tmp_path)
+        assert not verdict.hints
 
 
 def test_a_silent_failure_still_has_a_message(tmp_path: Path) -> None:

@@ -73,6 +73,7 @@ def test_the_decoder_compiles_after_what_its_team_did_by_hand(shell: Shell) -> N
     # What passed before are the ops, not these forms of them: one call for the pieces with Slice and Mul, one for the
     # piece with Floor, one for the repaired model.
     assert told["repair_calls"] <= 3
+    assert told["diagnosis_calls"] <= 22
     assert not (shell.folder / "repair" / "report.json").exists()
     repaired = shell.folder / "repair" / "repaired.onnx"
     assert shell.call("compare-outputs", str(DECODER), str(repaired)).code == 0

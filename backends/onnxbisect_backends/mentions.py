@@ -1,0 +1,60 @@
+"""Ops and nodes of a probe that occur in the words of a compiler of which nothing is known."""
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+
+from onnxbisect.model.scopes import qualified
+from onnxbisect.verdict import Hints
+
+#: What may stand around a name in a sentence.
+_WORD = re.compile(r"[^\s'\"`,;()\[\]{}<>=|]+")
+#: Ops that are also words with which sentences begin.
+_SENTENCE_BEGINS = frozenset({"And", "If", "Not", "Or", "Range", "Shape", "Size", "Split", "Where"})
+_LETTERS = re.compile(r"[a-z]+|[A-Z][a-z]+")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mentions:
+    """What a sentence names, and the sentence with that blanked: equal for two ops refused in the same words."""
+
+    hints: Hints
+    blanked: str
+
+
+NOTHING = Mentions(hints=Hints(), blanked="")
+
+
+def mentions(sentence: str, probe: Path) -> Mentions:
+    """Ops and nodes of the model in the file `probe`, none where it cannot be read.
+
+    A node's name that looks like a word of English is not looked for.
+    """
+    try:
+        nodes = onnx.load(probe, load_external_data=False).graph.node
+    except Exception:  # what the file is may be why it was refused
+        return NOTHING
+    names = {node.name for node in nodes if not _LETTERS.fullmatch(node.name)}
+    return _mentions(sentence, {qualified(node) for node in nodes}, names)
+
+
+def _mentions(sentence: str, ops: Collection[str], names: Collection[str]) -> Mentions:
+    found: dict[str, dict[str, None]] = {"op": {}, "node": {}}
+    blanked, at = "", 0
+    for word in _WORD.finditer(sentence):
+        name = word[0] if word[0] in names else word[0].rstrip(".:!")
+        op = name.rpartition("::")[2].rpartition("ai.onnx.")[2] if name not in ops else name
+        if name in names:
+            what, value = "node", name
+        elif op in ops and not (at == 0 and word.start() == 0 and op in _SENTENCE_BEGINS):
+            what, value = "op", op
+        else:
+            continue
+        found[what][value] = None
+        start = word.start()
+        blanked += f"{sentence[at:start]}<{what}>"
+        at = start + len(name)
+    return Mentions(hints=Hints(ops=tuple(found["op"]), nodes=tuple(found["node"])), blanked=blanked + sentence[at:])
