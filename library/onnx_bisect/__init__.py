@@ -20,6 +20,7 @@ from onnx_bisect.events import (
     SearchEnded,
     SearchStarted,
 )
+from onnx_bisect.fixing import FixResult, fix
 from onnx_bisect.listing import BackendInfo, BackendState, backends
 from onnx_bisect.models import extract, inspect
 from onnx_bisect.result import Cause, Certificate, Culprit, NeedsContext, NoReproducerError, Result
@@ -35,6 +36,7 @@ from onnxbisect.errors import (
 )
 from onnxbisect.job import Stats, Target
 from onnxbisect.preflight import Inspection
+from onnxbisect.rewrites import Exactness
 from onnxbisect.session import Ending
 from onnxbisect.verdict import Hints, Kind, Status, Verdict
 
@@ -55,6 +57,8 @@ __all__ = [
     "CutError",
     "Ending",
     "Event",
+    "Exactness",
+    "FixResult",
     "Found",
     "Hints",
     "Inspection",
@@ -82,5 +86,6 @@ __all__ = [
     "backends",
     "diagnose",
     "extract",
+    "fix",
     "inspect",
 ]

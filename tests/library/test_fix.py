@@ -1,0 +1,74 @@
+"""Repairs from Python, with a compiler that is a function."""
+
+from pathlib import Path
+
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import onnx_bisect
+from onnx_bisect import Cancellation, Note, OptionError, ProbeAnswered, Status
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONNXBISECT_CACHE_DIR", str(tmp_path / "cache"))
+
+
+def saved(tmp_path: Path, *ops: str) -> Path:
+    """A chain of these ops."""
+    nodes = [helper.make_node(op, [f"t{at}"], [f"t{at + 1}"], name=f"n{at}") for at, op in enumerate(ops)]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 3]) for name in ("t0", f"t{len(ops)}")]
+    opsets = [helper.make_opsetid("", 17)]
+    path = tmp_path / "model.onnx"
+    onnx.save(
+        helper.make_model(helper.make_graph(nodes, "g", ends[:1], ends[1:]), ir_version=8, opset_imports=opsets), path
+    )
+    return path
+
+
+def refuses(*ops: str) -> onnx_bisect.CompileFunction:
+    return lambda path: not {node.op_type for node in onnx.load(path).graph.node} & set(ops)
+
+
+def test_a_refused_op_is_replaced_and_the_saved_file_compiles(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    compiler = refuses("Abs")
+    result = onnx_bisect.fix(saved(tmp_path, "Neg", "Abs", "Relu"), backend=compiler)
+
+    assert result.compiles
+    assert [change.node for change in result.document.changes] == ["n1"]
+    assert compiler(result.save(tmp_path / "repaired.onnx"))
+    assert capsys.readouterr() == ("", "")
+
+
+def test_what_no_rule_replaces_is_left_and_said(tmp_path: Path) -> None:
+    events: list[onnx_bisect.Event] = []
+    result = onnx_bisect.fix(
+        saved(tmp_path, "Abs", "Erf", "Neg"), backend=refuses("Abs", "Erf", "Exp", "Tanh"), progress=events.append
+    )
+
+    assert not result.compiles
+    assert result.repaired
+    assert [row.nodes for row in result.document.left] == [("n1",)]
+    assert any(isinstance(event, Note) for event in events)
+    assert sorted(result.write(tmp_path / "out")) == ["repair.json", "repair.md", "repaired.onnx", "report.json"]
+
+
+def test_a_repair_that_is_cancelled_changes_nothing(tmp_path: Path) -> None:
+    cancellation = Cancellation()
+
+    def cancel(event: onnx_bisect.Event) -> None:
+        if isinstance(event, ProbeAnswered):
+            cancellation.cancel()
+
+    result = onnx_bisect.fix(
+        saved(tmp_path, "Neg", "Abs", "Relu"), backend=refuses("Abs"), progress=cancel, cancellation=cancellation
+    )
+
+    assert result.document.verdict == Status.FAIL
+    assert not result.repaired
+    assert result.write(tmp_path / "out") == ["repair.md", "repair.json"]
+    with pytest.raises(OptionError, match="no repaired model"):
+        result.save(tmp_path / "repaired.onnx")
