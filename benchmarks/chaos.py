@@ -19,7 +19,7 @@ from support.production.chaos_embedded import EmbeddedResult, EmbeddedRun
 from support.production.chaos_run import Result, Run
 
 #: Seconds between two kills of the embedded service, on average: often it has just begun to do something.
-_KILL_EVERY = 3.0
+_KILL_EVERY = 2.0
 
 
 def main() -> None:
