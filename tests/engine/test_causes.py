@@ -54,6 +54,19 @@ def test_gathers_that_differ_in_a_constant_index_have_one_cause(tmp_path: Path) 
     assert size(cause.contrast[0].units) == 1
 
 
+def test_of_two_conditions_that_cost_the_same_the_rank_is_named_before_an_attribute(tmp_path: Path) -> None:
+    model = model_of(
+        tmp_path,
+        """(float[2,4,4] x) => (float[2,4,4] y) {
+            s = Constant<value_ints = [1,2,4,4]>() back = Constant<value_ints = [2,4,4]>()
+            a = Transpose<perm = [0,2,1]>(x) b = Reshape(a, s) c = Transpose<perm = [0,2,1,3]>(b)
+            d = Relu(c) e = Transpose<perm = [0,1,3,2]>(d) y = Reshape(e, back)
+        }""",
+    )
+    (cause,) = found(refusing(model, lambda it: it.op_type == "Transpose" and len(it.attribute[0].ints) == 4))
+    assert cause.text == "Transpose with data of rank 4 or more"
+
+
 def test_ops_that_never_passed_are_refused_themselves_and_nothing_is_made_up(tmp_path: Path) -> None:
     """Both read what nothing else reads, which may be chance."""
     model = model_of(

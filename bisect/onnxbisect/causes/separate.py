@@ -11,6 +11,7 @@ from onnxbisect.causes.table import Entry
 
 #: What it costs to state a cause at all, and to name its op.
 _CAUSE, _OP = 1, 2
+_ASPECTS = list(Aspect)
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Explanation:
         return _CAUSE + (_OP if self.op else 0) + sum(condition.cost for condition in self.conditions)
 
     @property
-    def order(self) -> tuple[int, int, list[tuple[int, str, str, str, str, str]]]:
+    def order(self) -> tuple[int, int, list[tuple[int, str, int, str, str, str]]]:
         """The cheapest first."""
         return self.cost, len(self.conditions), [_order(condition) for condition in self.conditions]
 
@@ -78,10 +79,11 @@ def _pairs(pairs: Iterable[tuple[Entry, Entry]], ops: Sequence[str], passed_ops:
     return found
 
 
-def _order(condition: Condition) -> tuple[int, str, str, str, str, str]:
-    """A total order that depends on nothing but the conditions."""
+def _order(condition: Condition) -> tuple[int, str, int, str, str, str]:
+    """A total order that depends on nothing but the conditions; of equal cost the telling ones come first."""
     subject = condition.subject
-    return condition.cost, subject.op, subject.aspect, subject.name, condition.relation, str(condition.value)
+    aspect = _ASPECTS.index(subject.aspect)
+    return condition.cost, subject.op, aspect, subject.name, condition.relation, str(condition.value)
 
 
 def _sound(explanation: Explanation, ops: Sequence[str], passed_ops: frozenset[str]) -> bool:
