@@ -32,6 +32,7 @@ from onnx_bisect import (
     Verdict,
 )
 from onnxbisect.dressing import Dressing
+from onnxbisect.session import OWN_FILE
 from onnxbisect_backends.command import CommandBackend
 from onnxbisect_backends.contract import Description, Limits, Outcome
 
@@ -67,6 +68,15 @@ def test_a_function_is_a_compiler(tmp_path: Path) -> None:
         saved = culprit.save(tmp_path / "culprit.onnx")
         assert [node.op_type for node in onnx.load(saved).graph.node] == list(culprit.ops)
         assert not compiles(saved)
+
+
+def test_a_culprit_of_many_nodes_has_a_file_and_is_not_compiled_again_for_it(tmp_path: Path) -> None:
+    most = 70
+    result = onnx_bisect.diagnose(C2, backend=lambda path: len(onnx.load(path).graph.node) <= most)
+    (culprit,) = result.culprits
+    assert culprit.kind is CulpritKind.CAPACITY
+    assert len(onnx.load(culprit.save(tmp_path / "culprit.onnx")).graph.node) == len(culprit.nodes) > most
+    assert not any(OWN_FILE in probe["why"] for probe in result.report["probes"])
 
 
 def test_a_function_s_answers_are_not_kept_for_the_next_one() -> None:

@@ -49,10 +49,6 @@ class Asked:
     interrupted: bool = False
 
 
-#: Larger probes are not remembered by their bytes; a culprit of more units is compiled once more before it is written.
-CULPRIT_UNITS = 64
-
-
 class Probes(Protocol):
     """What the driver asks questions of."""
 
@@ -156,8 +152,7 @@ class Prober:
         file_sha256 = ""
         if verdict.failed:
             began = perf_counter()
-            # Only a culprit's file is ever compared, and culprits are small; large probes can weigh gigabytes.
-            file_sha256 = file_digest(probe) if units.bit_count() <= CULPRIT_UNITS else ""
+            file_sha256 = file_digest(probe)
             objection = self._objection(units, probe)
             engine_seconds += perf_counter() - began
             if objection is not None:
