@@ -21,7 +21,7 @@ test: setup check
 test-all: setup check
 	$(RUN)/pytest -n 3 -rs
 
-# `make test` may take five minutes: these 20 tests take the most of it
+# the 20 tests that take the most of `make test`, which should end in five minutes
 slowest: setup
 	$(RUN)/pytest -n 3 --durations=20 $(QUICK)
 
