@@ -130,19 +130,29 @@ def fix(
     """
     chosen = chosen_backend(backend, options or {})
     intake, tell = loaded(model, input_shapes), progress or (lambda event: None)
-    samples_folder = None if calibration is None else Path(calibration)
+    calibration_path = None if calibration is None else Path(calibration)
     original = onnx.load(intake.model.path, load_external_data=False)
     prover = _prover(intake.model, original, None if samples is None else Path(samples), count, tolerance)
-    ask = partial(diagnose, backend=chosen, jobs=jobs, timeout=timeout, recheck=recheck, cache=cache, files=False)
-    inquiry = inquire(intake, chosen, samples_folder)
+    ask = partial(
+        diagnose,
+        backend=chosen,
+        jobs=jobs,
+        timeout=timeout,
+        recheck=recheck,
+        cache=cache,
+        files=False,
+        progress=tell,
+        cancellation=cancellation,
+    )
+    inquiry = inquire(intake, chosen, calibration_path)
     with working_folder() as work:
         compiler = FixCompiler(
             intake=intake,
-            ask_about=partial(ask, progress=tell, cancellation=cancellation or Cancellation()),
-            inquire=lambda read: inquire(read, chosen, samples_folder),
+            ask_about=ask,
+            inquire=lambda read: inquire(read, chosen, calibration_path),
             folder=work,
             input_shapes=input_shapes or {},
-            calibration=samples_folder,
+            calibration=calibration_path,
             budget=Budget(calls=budget_calls, seconds=budget_seconds),
         )
         found, calls = _repaired(compiler, inquiry, original, prover, allow, tell)
