@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import onnx_bisect
-from onnx_bisect.fix_compiler import REPAIRED
-from onnx_bisect.fixing import changed_files
 from onnxbisect.proof import Tolerance
 from onnxbisect.remedies import Advisor, Found
 from onnxbisect.remedies.summary import lines, plan_lines
@@ -17,6 +15,8 @@ from onnxbisect.report.text import clean
 from onnxbisect.rewrites import Exactness, installed
 from onnxbisect_backends.probing.inquiry import inquire
 from onnxbisect_backends.probing.intake import Intake
+from onnxbisect_backends.probing.repair_compiler import REPAIRED
+from onnxbisect_backends.probing.repairing import changed_files
 from onnxbisect_cli import bisection
 from onnxbisect_cli.bisection import backend_of, bisected
 from onnxbisect_cli.progress import Shown

@@ -1,44 +1,36 @@
 """`fix`: from a model that a compiler refuses to one that it takes, proven, or to what is left of the way there."""
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain
 from os import PathLike
 from pathlib import Path
-
-import onnx
 
 from onnx_bisect.cancellation import Cancellation
 from onnx_bisect.diagnosing import BackendChoice, chosen_backend, diagnose
 from onnx_bisect.driver import Budget
 from onnx_bisect.events import Note, Progress
-from onnx_bisect.fix_compiler import REPAIRED, FixCompiler, copy_data
 from onnx_bisect.models import Shapes, Source, loaded
+from onnx_bisect.result import Result
 from onnxbisect.errors import OptionError
-from onnxbisect.file_remedies import Candidate, candidates
-from onnxbisect.model import Model
-from onnxbisect.model.compute import Sample
-from onnxbisect.model.wording import some
-from onnxbisect.preflight import Severity, settled_by
-from onnxbisect.proof import Tolerance, edge_feeds, random_feeds
-from onnxbisect.remedies import Prover, Repair, TriedFiles, repair, try_files
-from onnxbisect.remedies.document import RepairDocument, document
+from onnxbisect.proof import Tolerance
+from onnxbisect.remedies import Found, Repair
+from onnxbisect.remedies.document import RepairDocument
 from onnxbisect.remedies.summary import headline, markdown
 from onnxbisect.report.document import document as report_document
 from onnxbisect.report.files import FORMS, put
-from onnxbisect.rewrites import Exactness, Facts, installed
-from onnxbisect_backends.calibration import read_calibration
-from onnxbisect_backends.probing.forked import forked
-from onnxbisect_backends.probing.inquiry import Inquiry, inquire
+from onnxbisect.rewrites import Exactness
+from onnxbisect.session import Ending
+from onnxbisect_backends.probing.inquiry import inquire
+from onnxbisect_backends.probing.intake import Intake
+from onnxbisect_backends.probing.repair_compiler import REPAIRED, RepairCompiler, copy_data
+from onnxbisect_backends.probing.repairing import Terms, repair_model
 from onnxbisect_backends.working_folder import working_folder
 
 #: The report on what is left.
 REPORT = "report.json"
-#: Samples taken from the user's.
-_MOST_SAMPLES = 100
-_ORDER = list(Exactness)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,8 +123,12 @@ def fix(
     chosen = chosen_backend(backend, options or {})
     intake, tell = loaded(model, input_shapes), progress or (lambda event: None)
     calibration_path = None if calibration is None else Path(calibration)
-    original = onnx.load(intake.model.path, load_external_data=False)
-    prover = _prover(intake.model, original, None if samples is None else Path(samples), count, tolerance)
+    terms = Terms(
+        allow=allow,
+        samples=None if samples is None else Path(samples),
+        count=count,
+        tolerance=tolerance or Tolerance(),
+    )
     ask = partial(
         diagnose,
         backend=chosen,
@@ -144,94 +140,42 @@ def fix(
         progress=tell,
         cancellation=cancellation,
     )
-    inquiry = inquire(intake, chosen, calibration_path)
     with working_folder() as work:
-        compiler = FixCompiler(
+        compiler = RepairCompiler(
             intake=intake,
-            ask_about=ask,
+            search=_Searches(ask, calibration_path, Budget(calls=budget_calls, seconds=budget_seconds)),
             inquire=lambda read: inquire(read, chosen, calibration_path),
             folder=work,
-            input_shapes=input_shapes or {},
-            calibration=calibration_path,
-            budget=Budget(calls=budget_calls, seconds=budget_seconds),
         )
-        found, calls = _repaired(compiler, inquiry, original, prover, allow, tell)
-        told = document(
-            intake.model,
-            found,
-            allow,
-            diagnosis_calls=calls,
-            repair_calls=compiler.calls - calls,
-            input_shapes={name: tuple(dims) for name, dims in (input_shapes or {}).items()},
-        )
+        inquiry = inquire(intake, chosen, calibration_path)
+        found, told = repair_model(compiler, inquiry, terms, lambda sentence: tell(Note(sentence=sentence)))
     return FixResult(document=told, repair=found, source=intake.model.path)
 
 
-def _repaired(
-    compiler: FixCompiler,
-    inquiry: Inquiry,
-    original: onnx.ModelProto,
-    prover: Prover,
-    allow: Exactness,
-    tell: Progress,
-) -> tuple[Repair, int]:
-    """The repair, and how many compiler calls the diagnosis took."""
+class _Searches:
+    """Searches of one repair by `diagnose` (`repair_compiler.Search`). The budget is for all of them together."""
 
-    def say(sentence: str) -> None:
-        tell(Note(sentence=sentence))
+    def __init__(self, ask: partial[Result], calibration: Path | None, budget: Budget) -> None:
+        self._ask, self._calibration, self._budget = ask, calibration, budget
+        self._began, self._calls = time.monotonic(), 0
 
-    files = changed_files(inquiry, allow)
-    base = TriedFiles()
-    if (first := next(files, None)) is not None:
-        whole = compiler.original_whole()
-        if whole.compiles or whole.stopped:
-            return Repair(before=whole, after=whole, stopped=whole.stopped), compiler.calls
-        calls = compiler.calls
-        base = try_files(whole, chain([first], files), compiler, prover, say)
-        if base.repair is not None:
-            return base.repair, calls
-    if base.base is None:
-        before = compiler.original()
-    else:
-        say(f"going on from the changed file: {base.base.sentence}")
-        original = base.base.proto
-        before = compiler.diagnose(original)
-        prover = prover.on(original, Facts.of(before.model))
-    calls = compiler.calls
-    found = repair(before, original, compiler, prover, installed().rules, most=allow, tell=say)
-    if base.base is not None and not found.stopped:
-        unchanged = found.model is None
-        found = replace(
-            found,
-            changed_file=base.base,
-            model=original if unchanged else found.model,
-            proof=base.proof if unchanged else found.proof,
+    def __call__(self, model: Intake, *, piece: bool, most: int | None) -> Found:
+        left = self._left()
+        result = self._ask(
+            model,
+            calibration=None if piece else self._calibration,
+            budget_calls=min((it for it in (most, left.calls) if it is not None), default=None),
+            budget_seconds=left.seconds,
         )
-    return found, calls
+        job = result.job
+        assert job is not None  # noqa: S101 - it was searched here
+        self._calls += job.stats.compiler_calls
+        left = self._left()
+        return Found(job=job, stopped=result.ending is Ending.CANCELLED or left.calls == 0 or left.seconds == 0)
 
-
-def changed_files(inquiry: Inquiry, allow: Exactness) -> Iterator[Candidate]:
-    """At most four changes of the whole file, the one that changes least first; none where the preflight finds nothing
-    that most compilers refuse. Each costs a compile of the whole model.
-    """
-    settled = settled_by(inquiry.reader.dressing)
-    if any(it.severity is Severity.ERROR and it.id not in settled for it in inquiry.findings):
-        for candidate in candidates(inquiry.intake.model, inquiry.findings, inquiry.reader, forked):
-            if _ORDER.index(candidate.exactness) <= _ORDER.index(allow):
-                yield candidate
-
-
-def _prover(
-    model: Model, original: onnx.ModelProto, samples: Path | None, count: int, tolerance: Tolerance | None
-) -> Prover:
-    if model.unbound:
-        raise OptionError(
-            f"Bind the dynamic dimensions of {some(model.unbound)} with --input-shape (input_shapes): a repair is "
-            "proven by running the model."
+    def _left(self) -> Budget:
+        calls, seconds = self._budget.calls, self._budget.seconds
+        return Budget(
+            calls=None if calls is None else max(0, calls - self._calls),
+            seconds=None if seconds is None else max(0.0, seconds - (time.monotonic() - self._began)),
         )
-    inputs = model.proto.graph.input
-    given: tuple[Sample, ...] = ()
-    if samples is not None:
-        given = tuple(read_calibration(samples, inputs, _MOST_SAMPLES).samples)
-    shown = list(chain(given, random_feeds(inputs, count), edge_feeds(inputs, count)))
-    return Prover(original, Facts.of(model), shown, folder=model.path.parent, tolerance=tolerance)

@@ -28,6 +28,7 @@ class Intake:
         bounded: Bounded = forked,
     ) -> None:
         """The arguments are those of `load`. Raises ModelError, also for a model of more nodes than `most_nodes`."""
+        self.input_shapes = input_shapes
         self.model = load(
             path, input_shapes=input_shapes, most_nodes=most_nodes, established=established, bounded=bounded
         )

@@ -1,7 +1,6 @@
-"""The compiler as a repair asks it: every question is a diagnosis, and shares verdicts with all others."""
+"""The compiler as a repair asks it: every question is a search of a model, and shares verdicts with all others."""
 
 import shutil
-import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,16 +8,12 @@ from typing import Protocol
 
 import onnx
 
-from onnx_bisect.driver import Budget
-from onnx_bisect.models import Shapes
-from onnx_bisect.result import Result
 from onnxbisect.cut import units_of_nodes
 from onnxbisect.diagnosis import Certificate, CertificateStatus, Diagnosis
 from onnxbisect.errors import CutError, ModelError
 from onnxbisect.job import Stats
 from onnxbisect.model.external import locations
 from onnxbisect.remedies import Found
-from onnxbisect.session import Ending
 from onnxbisect.verdict import Status
 from onnxbisect_backends.probing.inquiry import Inquiry
 from onnxbisect_backends.probing.intake import Intake
@@ -28,34 +23,30 @@ _NO_CALLS = Stats(compiler_calls=0, cached=0, rounds=0, compile_seconds=0, engin
 REPAIRED = "repaired.onnx"
 
 
-class Diagnose(Protocol):
-    """`diagnose` for one compiler."""
+class Search(Protocol):
+    """Has a model searched, however that is done."""
 
-    def __call__(
-        self, model: Intake, *, calibration: Path | None, budget_calls: int | None, budget_seconds: float | None
-    ) -> Result:
-        """What the compiler refuses of the model."""
+    def __call__(self, model: Intake, *, piece: bool, most: int | None) -> Found:
+        """What is refused of the model, with `most` compiler calls where that is given. A `piece` has inputs of its
+        own, for which there are no samples.
+        """
 
 
 @dataclass(kw_only=True)
-class FixCompiler:
+class RepairCompiler:
     """Asks for the repair of one model, that of `intake` (`onnxbisect.remedies.Compiler`).
 
-    Models are written to `folder`, which outlives it. The budget is for all questions together, of which `calls` is the
-    part that is spent. `inquire` looks at a model for the compiler, `input_shapes` bind its dynamic dimensions.
+    Models are written to `folder`, which outlives it. `inquire` looks at a model for the compiler, `input_shapes` bind
+    the dynamic dimensions of whole models. `calls` counts compiler calls.
     """
 
     intake: Intake
-    ask_about: Diagnose
+    search: Search
     inquire: Callable[[Intake], Inquiry]
     folder: Path
-    input_shapes: Shapes
-    calibration: Path | None
-    budget: Budget
     calls: int = 0
 
     def __post_init__(self) -> None:
-        self._began = time.monotonic()
         self._latest: tuple[bytes, Intake] | None = None
 
     def original(self) -> Found:
@@ -84,43 +75,15 @@ class FixCompiler:
         try:
             units = inquiry.universe.with_needs(units_of_nodes(intake.model, list(nodes)))
             names = inquiry.write(units, piece)
-            found = self._search(Intake(piece, {}), calibrated=False)
+            found = self._search(Intake(piece, {}), piece=True)
         except (CutError, ModelError) as error:
-            nothing = Diagnosis(
-                verdict=Status.UNRESOLVED,
-                culprits=(),
-                needs_context=(),
-                certificate=Certificate(status=CertificateStatus.BOUNDED, unknown=(str(error),)),
-                remainder=0,
-            )
-            return Found(job=inquiry.job(nothing, (), _NO_CALLS))
+            return unanswered(inquiry, str(error))
         return replace(found, names=names)
 
-    def _search(self, intake: Intake, *, most: int | None = None, calibrated: bool = True) -> Found:
-        budget = self._left()
-        if most is not None:
-            budget = replace(budget, calls=most if budget.calls is None else min(most, budget.calls))
-        result = self.ask_about(
-            intake,
-            calibration=self.calibration if calibrated else None,
-            budget_calls=budget.calls,
-            budget_seconds=budget.seconds,
-        )
-        job = result.job
-        assert job is not None  # noqa: S101 - it was searched here
-        self.calls += job.stats.compiler_calls
-        return Found(job=job, stopped=result.ending is Ending.CANCELLED or self._spent())
-
-    def _left(self) -> Budget:
-        calls, seconds = self.budget.calls, self.budget.seconds
-        return Budget(
-            calls=None if calls is None else max(0, calls - self.calls),
-            seconds=None if seconds is None else max(0.0, seconds - (time.monotonic() - self._began)),
-        )
-
-    def _spent(self) -> bool:
-        left = self._left()
-        return left.calls == 0 or left.seconds == 0
+    def _search(self, intake: Intake, *, piece: bool = False, most: int | None = None) -> Found:
+        found = self.search(intake, piece=piece, most=most)
+        self.calls += found.job.stats.compiler_calls
+        return found
 
     def _read(self, model: onnx.ModelProto) -> Intake:
         """The model from a file, with the original's data files beside it: onnx takes no links to them."""
@@ -130,8 +93,20 @@ class FixCompiler:
                 copy_data(self.intake.model.proto, self.intake.model.path.parent, self.folder)
             path = self.folder / REPAIRED
             path.write_bytes(content)
-            self._latest = content, Intake(path, self.input_shapes)
+            self._latest = content, Intake(path, self.intake.input_shapes)
         return self._latest[1]
+
+
+def unanswered(inquiry: Inquiry, why: str, *, stopped: bool = False) -> Found:
+    """Of a model that was not asked about."""
+    nothing = Diagnosis(
+        verdict=Status.UNRESOLVED,
+        culprits=(),
+        needs_context=(),
+        certificate=Certificate(status=CertificateStatus.BOUNDED, unknown=(why,)),
+        remainder=0,
+    )
+    return Found(job=inquiry.job(nothing, (), _NO_CALLS), stopped=stopped)
 
 
 def copy_data(model: onnx.ModelProto, source: Path, target: Path) -> None:

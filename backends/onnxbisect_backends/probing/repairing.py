@@ -1,0 +1,129 @@
+"""A repair from beginning to end: the whole file first, then single nodes, and what there is to say of it.
+
+How the compiler is asked is given (`RepairCompiler.search`): the library searches in threads, the service has workers.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from pathlib import Path
+
+import onnx
+
+from onnxbisect.errors import OptionError
+from onnxbisect.file_remedies import Candidate, candidates
+from onnxbisect.model import Model
+from onnxbisect.model.compute import Sample
+from onnxbisect.model.wording import some
+from onnxbisect.preflight import Severity, settled_by
+from onnxbisect.proof import Tolerance, edge_feeds, random_feeds
+from onnxbisect.remedies import Prover, Repair, TriedFiles, repair, try_files
+from onnxbisect.remedies.document import RepairDocument, document
+from onnxbisect.rewrites import Exactness, Facts, installed
+from onnxbisect_backends.calibration import read_calibration
+from onnxbisect_backends.probing.forked import forked
+from onnxbisect_backends.probing.inquiry import Inquiry
+from onnxbisect_backends.probing.repair_compiler import RepairCompiler
+
+#: Samples taken from the user's.
+_MOST_SAMPLES = 100
+_ORDER = list(Exactness)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """What a repair may do, and how it is proven: on `samples` of the user's (a folder, zip or tar of .npz keyed by
+    input names), on `count` random inputs and on as many with edge values; the model's outputs must agree within
+    `tolerance`. Nothing of lesser exactness than `allow` is used.
+    """
+
+    allow: Exactness = Exactness.ROUNDING
+    samples: Path | None = None
+    count: int = 4
+    tolerance: Tolerance = field(default_factory=Tolerance)
+
+
+def repair_model(
+    compiler: RepairCompiler, inquiry: Inquiry, terms: Terms, tell: Callable[[str], None] = lambda sentence: None
+) -> tuple[Repair, RepairDocument]:
+    """Repair the model of `inquiry`, and say what was done. `tell` is given a sentence for each step.
+
+    Raises OptionError for dynamic dimensions that are not bound and for samples that do not fit, ModelError where
+    onnxruntime does not run the model.
+    """
+    intake = inquiry.intake
+    original = onnx.load(intake.model.path, load_external_data=False)
+    prover = _prover(intake.model, original, terms)
+    found, calls = _repaired(compiler, inquiry, original, prover, terms.allow, tell)
+    return found, document(
+        intake.model,
+        found,
+        terms.allow,
+        diagnosis_calls=calls,
+        repair_calls=compiler.calls - calls,
+        input_shapes={name: tuple(dims) for name, dims in intake.input_shapes.items()},
+    )
+
+
+def changed_files(inquiry: Inquiry, allow: Exactness) -> Iterator[Candidate]:
+    """At most four changes of the whole file, the one that changes least first; none where the preflight finds nothing
+    that most compilers refuse. Each costs a compile of the whole model.
+    """
+    settled = settled_by(inquiry.reader.dressing)
+    if any(it.severity is Severity.ERROR and it.id not in settled for it in inquiry.findings):
+        for candidate in candidates(inquiry.intake.model, inquiry.findings, inquiry.reader, forked):
+            if _ORDER.index(candidate.exactness) <= _ORDER.index(allow):
+                yield candidate
+
+
+def _repaired(
+    compiler: RepairCompiler,
+    inquiry: Inquiry,
+    original: onnx.ModelProto,
+    prover: Prover,
+    allow: Exactness,
+    say: Callable[[str], None],
+) -> tuple[Repair, int]:
+    """The repair, and how many compiler calls the diagnosis took."""
+    files = changed_files(inquiry, allow)
+    base = TriedFiles()
+    if (first := next(files, None)) is not None:
+        whole = compiler.original_whole()
+        if whole.compiles or whole.stopped:
+            return Repair(before=whole, after=whole, stopped=whole.stopped), compiler.calls
+        calls = compiler.calls
+        base = try_files(whole, chain([first], files), compiler, prover, say)
+        if base.repair is not None:
+            return base.repair, calls
+    if base.base is None:
+        before = compiler.original()
+    else:
+        say(f"going on from the changed file: {base.base.sentence}")
+        original = base.base.proto
+        before = compiler.diagnose(original)
+        prover = prover.on(original, Facts.of(before.model))
+    calls = compiler.calls
+    found = repair(before, original, compiler, prover, installed().rules, most=allow, tell=say)
+    if base.base is not None and not found.stopped:
+        unchanged = found.model is None
+        found = replace(
+            found,
+            changed_file=base.base,
+            model=original if unchanged else found.model,
+            proof=base.proof if unchanged else found.proof,
+        )
+    return found, calls
+
+
+def _prover(model: Model, original: onnx.ModelProto, terms: Terms) -> Prover:
+    if model.unbound:
+        raise OptionError(
+            f"Bind the dynamic dimensions of {some(model.unbound)} with --input-shape (input_shapes): a repair is "
+            "proven by running the model."
+        )
+    inputs = model.proto.graph.input
+    given: tuple[Sample, ...] = ()
+    if terms.samples is not None:
+        given = tuple(read_calibration(terms.samples, inputs, _MOST_SAMPLES).samples)
+    shown = list(chain(given, random_feeds(inputs, terms.count), edge_feeds(inputs, terms.count)))
+    return Prover(original, Facts.of(model), shown, folder=model.path.parent, tolerance=terms.tolerance)
