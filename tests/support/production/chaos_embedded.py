@@ -45,7 +45,11 @@ class EmbeddedResult:
 
 @dataclass(kw_only=True)
 class EmbeddedRun:
-    """So many jobs and so many kills, a kill about every `kill_every` seconds. `seconds` is how long it may take."""
+    """So many jobs and so many kills, a kill about every `kill_every` seconds. `seconds` is how long it may take.
+
+    Half of the jobs are asked for before the first kill, the others one by one between kills, so that no machine is
+    fast enough to end all jobs before the last kill.
+    """
 
     folder: Path
     jobs: int
@@ -65,10 +69,11 @@ class EmbeddedRun:
         result = EmbeddedResult(jobs=len(wanted))
         serve.start()
         try:
-            made = self._ask(serve, wanted)
+            waiting = wanted[len(wanted) // 2 :]
+            made = self._ask(serve, wanted[: len(wanted) // 2])
             began = time.monotonic()
             with closing(Database(f"sqlite:///{self.folder / 'data' / 'onnx-bisect.sqlite'}")) as database:
-                self._storm(serve, database, chance, result, began)
+                made |= self._storm(serve, database, chance, waiting, result, began)
                 result.seconds = time.monotonic() - began
                 if (code := serve.stop()) != 0:
                     result.complaints.append(f"It ended with {code}.")
@@ -93,8 +98,8 @@ class EmbeddedRun:
         arguments = ("serve", "--data", str(self.folder / "data"))
         return Part(name="serve", arguments=arguments, environment=environment, log=self.folder / "serve.log")
 
-    def _ask(self, serve: Part, wanted: list[Wanted]) -> dict[str, Wanted]:
-        """Before the storm: what is asked for while the service is away is the client's to ask for again."""
+    def _ask(self, serve: Part, wanted: Sequence[Wanted]) -> dict[str, Wanted]:
+        """The jobs by their ids. A request that a kill interrupts is repeated, as a client would."""
         url = f"http://127.0.0.1:{serve.environment['ONNXBISECT_PORT']}"
         made = {}
         patience = time.monotonic() + 120
@@ -118,26 +123,35 @@ class EmbeddedRun:
         return made
 
     def _storm(
-        self, serve: Part, database: Database, chance: random.Random, result: EmbeddedResult, began: float
-    ) -> None:
-        """Kill it while there is anything to do, then let it come to an end."""
+        self,
+        serve: Part,
+        database: Database,
+        chance: random.Random,
+        waiting: Sequence[Wanted],
+        result: EmbeddedResult,
+        began: float,
+    ) -> dict[str, Wanted]:
+        """Kill the service, asking for one of the `waiting` jobs after every other kill; then let all jobs end."""
+        made: dict[str, Wanted] = {}
+        every = max(1, self.kills // max(1, len(waiting)))
         kill_at = began + chance.expovariate(1 / self.kill_every)
         told = began
         while True:
             states = self._states(database)
             going = sum(not state.ended for state in states.elements())
             now = time.monotonic()
-            if not going:
-                if result.kills < self.kills:
-                    result.complaints.append(f"All had ended after {result.kills} kills of {self.kills}.")
-                return
+            if not going and result.kills == self.kills and len(made) == len(waiting):
+                return made
             if now - began > self.seconds:
                 result.complaints.append(f"After {now - began:.0f} seconds there are {dict(states)}.")
-                return
+                return made
             if now >= kill_at and result.kills < self.kills:
                 serve.kill()
                 result.kills += 1
                 serve.start()
+                if result.kills % every == 0 or result.kills == self.kills:
+                    due = waiting[len(made) :] if result.kills == self.kills else waiting[len(made) : len(made) + 1]
+                    made |= self._ask(serve, due)
                 kill_at = time.monotonic() + chance.expovariate(1 / self.kill_every)
             if now - told > 15:
                 told = now
