@@ -109,16 +109,12 @@ def client(request: pytest.FixtureRequest, tables: Path, tmp_path: Path) -> Iter
     database.close()
     proxy = tmp_path / "proxy"
     proxy.mkdir()
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", f"/CN={HOST}", "-days", "2"]
-        + ["-addext", f"subjectAltName=DNS:{HOST}", "-keyout", proxy / "key.pem", "-out", proxy / "cert.pem"],
-        check=True,
-        capture_output=True,
-    )
+    certificate = ["-addext", f"subjectAltName=DNS:{HOST}", "-keyout", f"{proxy}/key.pem", "-out", f"{proxy}/cert.pem"]
+    request_one = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", f"/CN={HOST}", "-days", "2"]
+    subprocess.run([*request_one, *certificate], check=True, capture_output=True)
     port = free_port()
-    settings = {"public_url": f"https://{HOST}", "trusted_proxies": "127.0.0.1", "failures": "3/day"}
     with (
-        served(folder, **settings) as api,
+        served(folder, public_url=f"https://{HOST}", trusted_proxies="127.0.0.1", failures="3/day") as api,
         running(configure(proxy, port, api.port), proxy, port),
         httpx2.Client(
             base_url=f"https://127.0.0.1:{port}",

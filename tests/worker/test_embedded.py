@@ -20,6 +20,7 @@ from onnxbisect_db.tables import Probe
 from onnxbisect_worker.embedded import Embedded
 from onnxbisect_worker.working import work
 from support.worker.installation import Installation
+from support.worker.small_models import chain
 
 MODEL = Path(__file__).parent.parent / "cases" / "c2_chain100_3bad.onnx"
 DENY = {"deny": "Asinh,Cosh,Atan", "report": "none"}
@@ -127,3 +128,18 @@ def compiling(it: Installation) -> bool:
 def running_probes(it: Installation) -> int:
     with it.service.database.session() as session:
         return len(list(session.scalars(select(Probe.id).where(Probe.state == ProbeState.RUNNING))))
+
+
+def test_a_job_is_not_slower_for_earlier_ones_with_the_same_refused_op(it: Installation, tmp_path: Path) -> None:
+    def probes(number: int) -> int:
+        model = tmp_path / f"{number}.onnx"
+        model.write_bytes(chain(*["Relu"] * (number + 1), "Asinh", *["Tanh"] * 3))
+        job = it.ended(it.submit(model, DENY))
+        assert it.report(job)["culprits"][0]["ops"] == ["Asinh"]
+        with it.service.database.session() as session:
+            return session.query(Probe).where(Probe.search_id == job.searches[0].id).count()
+
+    with embedded(it):
+        counts = [probes(number) for number in range(12)]
+    # longer chains need a question more; each earlier culprit's file used to cost one as well
+    assert max(counts) <= counts[0] + 3, counts

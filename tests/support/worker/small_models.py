@@ -13,6 +13,10 @@ def model(*nodes: onnx.NodeProto, tensors: tuple[onnx.TensorProto, ...] = ()) ->
     return bytes(made.SerializeToString())
 
 
+def chain(*ops: str) -> bytes:
+    names = ["x", *(str(number) for number in range(len(ops) - 1)), "y"]
+    return model(*(helper.make_node(op, [a], [b]) for op, (a, b) in zip(ops, itertools.pairwise(names), strict=True)))
+
+
 def relus(count: int) -> bytes:
-    names = ["x", *(str(number) for number in range(count - 1)), "y"]
-    return model(*(helper.make_node("Relu", [a], [b]) for a, b in itertools.pairwise(names)))
+    return chain(*["Relu"] * count)
