@@ -15,7 +15,7 @@ from onnxbisect.verdict import Verdict
 
 @dataclass(frozen=True, kw_only=True)
 class Confinement:
-    """That a compile sees only a part of the machine (`onnxbisect_backends.isolation`).
+    """That a compile sees only a part of the machine (`onnxbisect_backends.sandbox.isolation`).
 
     `hidden` are folders of which it sees nothing, besides those that are nobody's business anyway. `probe` and
     `workdir` are what it reads and writes; whoever calls `Backend.compile` fills them in. `required`: what cannot be

@@ -1,4 +1,4 @@
-"""Finds backends: under the entry-point group `onnx_bisect.backends`, in `compilers/*.toml`, and TOML files by path."""
+"""Finds backends: entry points of the group `onnx_bisect.backends`, `commands/compilers/*.toml`, TOML files by path."""
 
 import sys
 from dataclasses import dataclass
@@ -9,10 +9,10 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from onnxbisect.errors import BackendUnusableError, OptionError
+from onnxbisect_backends.commands.toml_backend import TomlBackend
+from onnxbisect_backends.commands.toml_file import load_definition
 from onnxbisect_backends.contract import Backend, BackendFactory
 from onnxbisect_backends.options import OptionHelp, explained, unknown
-from onnxbisect_backends.toml_backend import TomlBackend
-from onnxbisect_backends.toml_file import load_definition
 
 _GROUP = "onnx_bisect.backends"
 
@@ -20,7 +20,7 @@ _GROUP = "onnx_bisect.backends"
 _OURS = "onnx-bisect"
 
 #: TOML files that come with this package; each file has the name of its backend.
-_COMPILERS = Path(__file__).with_name("compilers")
+_COMPILERS = Path(__file__).parent / "commands" / "compilers"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,9 +25,9 @@ import pytest
 from onnxbisect.errors import ShortageError
 from onnxbisect.verdict import Status, Verdict
 from onnxbisect_backends.contract import Backend, Limits
-from onnxbisect_backends.process import kill_running
+from onnxbisect_backends.measurement.sample_models import conv_net, oddly_named, with_op, write_whole
+from onnxbisect_backends.sandbox.process import kill_running
 from onnxbisect_backends.testing_machine import bad_disk, processes_in
-from onnxbisect_backends.trial import conv_net, oddly_named, with_op, write_whole
 
 __all__ = ["BackendConformance", "conv_net", "processes_in", "with_op"]
 

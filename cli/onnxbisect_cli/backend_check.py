@@ -11,9 +11,9 @@ from onnxbisect.report.text import clean, duration, uncoloured
 from onnxbisect.verdict import Status, Verdict
 from onnxbisect_backends import registry
 from onnxbisect_backends.contract import Backend, Limits
-from onnxbisect_backends.process import kill_running
-from onnxbisect_backends.trial import conv_net, write_whole
-from onnxbisect_backends.working_folder import working_folder
+from onnxbisect_backends.measurement.sample_models import conv_net, write_whole
+from onnxbisect_backends.sandbox.process import kill_running
+from onnxbisect_backends.sandbox.working_folder import working_folder
 from onnxbisect_cli.run_job import COMPILES, CULPRITS, UNRESOLVED
 from onnxbisect_cli.signals import stopping
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from onnxbisect.errors import BackendUnusableError, OptionError
 from onnxbisect.report.text import clean
 from onnxbisect_backends import registry
-from onnxbisect_backends.toolchain import Toolchain, named, toolchains
+from onnxbisect_backends.toolchains.toolchain import Toolchain, named, toolchains
 from onnxbisect_cli.signals import stopping
 
 

@@ -6,10 +6,10 @@ import textwrap
 import onnx_bisect
 from onnx_bisect import BackendInfo, BackendState
 from onnxbisect.report.text import clean, clip, plural
-from onnxbisect_backends import isolation
-from onnxbisect_backends.isolation import Isolation
 from onnxbisect_backends.options import OptionHelp
-from onnxbisect_backends.process import kill_running
+from onnxbisect_backends.sandbox import isolation
+from onnxbisect_backends.sandbox.isolation import Isolation
+from onnxbisect_backends.sandbox.process import kill_running
 from onnxbisect_cli.signals import stopping
 
 #: Options of one backend that are listed; `backends options` shows all.

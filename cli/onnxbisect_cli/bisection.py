@@ -8,7 +8,7 @@ import onnx_bisect
 from onnx_bisect.models import Source
 from onnxbisect.errors import OptionError
 from onnxbisect_backends import registry
-from onnxbisect_backends.command import CommandBackend
+from onnxbisect_backends.commands.any_command import CommandBackend
 from onnxbisect_backends.contract import Backend
 from onnxbisect_cli.progress import Shown
 from onnxbisect_cli.signals import Interruption

@@ -23,14 +23,14 @@ from onnxbisect.report.text import clip, plural
 from onnxbisect.verdict import Kind, Verdict
 from onnxbisect_backends import registry
 from onnxbisect_backends.contract import Backend, Description, Limits
-from onnxbisect_backends.manners import folding_question, report_of, reporting_question
-from onnxbisect_backends.measured import Manners, Measured, measured_profile
-from onnxbisect_backends.node_tests import USUAL_OPSET, Form, NodeTest, node_tests
+from onnxbisect_backends.measurement.measured import Measured, RefusalBehaviour, measured_profile
+from onnxbisect_backends.measurement.node_tests import USUAL_OPSET, Form, NodeTest, node_tests
+from onnxbisect_backends.measurement.refusal_behaviour import folding_model, report_of, reporting_model
 from onnxbisect_backends.options import unknown
 from onnxbisect_backends.probing.identity import target_identity
-from onnxbisect_backends.profile_text import profile_text
-from onnxbisect_backends.profiles import Profile
-from onnxbisect_backends.working_folder import working_folder
+from onnxbisect_backends.sandbox.working_folder import working_folder
+from onnxbisect_backends.simulator.profile_text import profile_text
+from onnxbisect_backends.simulator.profiles import Profile
 from onnxbisect_cli.signals import stopping
 from onnxbisect_cli.sweep import Sweep
 
@@ -81,7 +81,7 @@ def measure(request: Request) -> int:
         with stopping(sweep.stop) as interruption, _Shown() as shown:
             asked = _answers(sweep, tests, description, shown)
             sweep.until = None  # two questions more, whose answers are about every op
-            manners = _manners(sweep, asked.answers, shown)
+            behaviour = _refusal_behaviour(sweep, asked.answers, shown)
         if interruption.number is not None:
             kept = "its verdicts are kept and the same command goes on" if request.keep else "nothing is kept"
             print(f"onnx-bisect: interrupted; no profile is written, {kept}.", file=sys.stderr)
@@ -90,7 +90,7 @@ def measure(request: Request) -> int:
         request.output.stem,
         asked.answers,
         description,
-        manners,
+        behaviour,
         source=_source(backend, description),
         tests=len(tests),
         asked=frozenset(asked.ops),
@@ -166,8 +166,8 @@ def _answers(sweep: Sweep, tests: Sequence[NodeTest], description: Description, 
     return asked
 
 
-def _manners(sweep: Sweep, answers: Sequence[Measured], shown: "_Shown") -> Manners:
-    folding, reporting = folding_question(answers), reporting_question(answers)
+def _refusal_behaviour(sweep: Sweep, answers: Sequence[Measured], shown: "_Shown") -> RefusalBehaviour:
+    folding, reporting = folding_model(answers), reporting_model(answers)
     folds = report = None
     shown.begin("how it treats what it refuses", 2)
     if folding is not None:
@@ -176,7 +176,7 @@ def _manners(sweep: Sweep, answers: Sequence[Measured], shown: "_Shown") -> Mann
     if reporting is not None:
         (verdict,) = sweep.ask([reporting], shown.answered)
         report = report_of(reporting, verdict) if verdict is not None else None
-    return Manners(folds=folds, report=report)
+    return RefusalBehaviour(folds=folds, report=report)
 
 
 def _source(backend: Backend, description: Description) -> str:

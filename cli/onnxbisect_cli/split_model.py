@@ -17,13 +17,13 @@ from onnxbisect.split import RUNNER, SHARE, Entry, Kind, Manifest, split
 from onnxbisect.unitset import UnitSet, of
 from onnxbisect.verdict import Status
 from onnxbisect_backends import registry
-from onnxbisect_backends.command import CommandBackend
+from onnxbisect_backends.commands.any_command import CommandBackend
 from onnxbisect_backends.contract import Backend, Limits
 from onnxbisect_backends.probing.inquiry import inquire
 from onnxbisect_backends.probing.intake import Intake
 from onnxbisect_backends.probing.piece_compiler import COMPILED, PieceCompiler
-from onnxbisect_backends.process import kill_running
-from onnxbisect_backends.working_folder import working_folder
+from onnxbisect_backends.sandbox.process import kill_running
+from onnxbisect_backends.sandbox.working_folder import working_folder
 from onnxbisect_cli import reports, table
 from onnxbisect_cli.signals import stopping
 

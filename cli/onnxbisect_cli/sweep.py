@@ -23,7 +23,7 @@ from onnxbisect_backends.contract import Backend, Description, Limits
 from onnxbisect_backends.probing.intake import Intake, probe_writer
 from onnxbisect_backends.probing.prober import Asked, Prober
 from onnxbisect_backends.probing.sampling import sampling
-from onnxbisect_backends.process import kill_running
+from onnxbisect_backends.sandbox.process import kill_running
 
 #: In the place of an answer to what is no question, as the compiler takes no such model whatever its ops.
 _NO_QUESTION = Verdict(status=Status.UNRESOLVED, kind=Kind.INVALID, message="not a model that the compiler takes")

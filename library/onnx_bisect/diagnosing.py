@@ -27,7 +27,7 @@ from onnxbisect_backends import registry
 from onnxbisect_backends.contract import Backend, Limits
 from onnxbisect_backends.probing.identity import search_identity
 from onnxbisect_backends.probing.inquiry import Inquiry, inquire
-from onnxbisect_backends.working_folder import working_folder
+from onnxbisect_backends.sandbox.working_folder import working_folder
 
 #: A backend's name, the path of a TOML file, a backend, or a function that compiles.
 BackendChoice = str | PathLike[str] | Backend | CompileFunction

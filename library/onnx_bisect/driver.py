@@ -32,7 +32,7 @@ from onnxbisect.session import OWN_FILE, Digests, Ending, Known, Planner, Step, 
 from onnxbisect.unitset import UnitSet
 from onnxbisect.universe import Universe
 from onnxbisect_backends.probing.prober import Asked, Probes
-from onnxbisect_backends.process import CompileGroup
+from onnxbisect_backends.sandbox.process import CompileGroup
 
 #: Seconds after `stop` in which compiles must have died; a backend that cannot be killed is left to the process's end.
 _PATIENCE = 5.0

@@ -27,7 +27,7 @@ from onnxbisect_backends.probing.inquiry import inquire
 from onnxbisect_backends.probing.intake import Intake
 from onnxbisect_backends.probing.repair_compiler import REPAIRED, RepairCompiler, copy_data
 from onnxbisect_backends.probing.repairing import Terms, repair_model
-from onnxbisect_backends.working_folder import working_folder
+from onnxbisect_backends.sandbox.working_folder import working_folder
 
 #: The report on what is left.
 REPORT = "report.json"

@@ -19,7 +19,7 @@ from onnxbisect.session import Ending
 from onnxbisect.verdict import Kind, Status
 from onnxbisect_backends.probing.culprit_files import DATA_NAME, LOG_NAME
 from onnxbisect_backends.probing.prober import PROBE_NAME
-from onnxbisect_backends.working_folder import working_folder
+from onnxbisect_backends.sandbox.working_folder import working_folder
 
 
 class NoReproducerError(OnnxBisectError):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import onnx
 
-from onnxbisect_backends.command import CommandBackend
+from onnxbisect_backends.commands.any_command import CommandBackend
 from onnxbisect_backends.contract import Backend
 from onnxbisect_backends.registry import make
 from onnxbisect_backends.testing import BackendConformance, with_op

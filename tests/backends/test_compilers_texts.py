@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from onnxbisect.verdict import Kind, Status
-from onnxbisect_backends import ort, pulsar2, qnn, rknn_log, tpu_mlir_patterns
+from onnxbisect_backends.commands.toml_backend import TomlBackend
 from onnxbisect_backends.contract import Backend, Outcome
 from onnxbisect_backends.logs import Pattern, read_log
 from onnxbisect_backends.registry import make
-from onnxbisect_backends.toml_backend import TomlBackend
+from onnxbisect_backends.vendors import ort, pulsar2, qnn, rknn, tpu_mlir
 
 FILES = {path.stem: tomllib.loads(path.read_text()) for path in Path(__file__).with_name("texts").glob("*.toml")}
 
@@ -22,8 +22,8 @@ PATTERNS: dict[str, Sequence[Pattern]] = {
     "onnxruntime": ort.PATTERNS,
     "pulsar2": pulsar2.PATTERNS,
     "qnn": qnn.PATTERNS,
-    "rknn": rknn_log.PATTERNS,
-    "tpu-mlir": tpu_mlir_patterns.PATTERNS,
+    "rknn": rknn.PATTERNS,
+    "tpu-mlir": tpu_mlir.PATTERNS,
 }
 
 #: Texts of failures at the last count. One more is good news; one less is a text that nobody reads any longer.

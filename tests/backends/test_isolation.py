@@ -14,11 +14,12 @@ from tempfile import TemporaryDirectory, gettempdir
 import onnx
 import pytest
 
-from onnxbisect_backends import isolation, process
-from onnxbisect_backends.command import CommandBackend
+from onnxbisect_backends.commands.any_command import CommandBackend
 from onnxbisect_backends.contract import Backend, Confinement, Limits, Outcome
-from onnxbisect_backends.process import clean_env, run
 from onnxbisect_backends.registry import make
+from onnxbisect_backends.sandbox import process
+from onnxbisect_backends.sandbox.confined_view import confined_view
+from onnxbisect_backends.sandbox.process import clean_env, run
 from onnxbisect_backends.testing import BackendConformance, processes_in, with_op
 from support.backends.confined import confined, demand_namespaces
 
@@ -252,7 +253,7 @@ def test_a_compile_dies_with_the_process_that_asked(place: Path) -> None:
     driver = f"""
 import sys; sys.path[:] = {sys.path!r}
 from pathlib import Path
-from onnxbisect_backends.process import run
+from onnxbisect_backends.sandbox.process import run
 from onnxbisect_backends.contract import Confinement, Limits
 work = Path({str(work)!r})
 code = "import os, time; os.fork() or os.setsid(); open('started', 'w').close(); time.sleep(600)"
@@ -290,12 +291,12 @@ except BlockingIOError:
     with TemporaryDirectory() as name:
         folder = Path(name)
         folder.chmod(0o755)
-        for script in ("supervise.py", "family.py", "confine.py"):
+        for script in ("supervise.py", "process_tree.py", "confine.py"):
             shutil.copy(Path(process.__file__).with_name(script), folder)  # they may be out of that user's reach
         work = folder / "work"
         work.mkdir()
         os.chown(work, 65534, 65534)
-        view = isolation.view(Confinement(workdir=work), [python], cwd=work, env={}, reads=())
+        view = confined_view(Confinement(workdir=work), [python], cwd=work, env={}, reads=())
         order = {
             **{"argv": [python, "-I", "-S", "-c", code], "path": python, "cwd": str(work), "env": {}},
             **{"seconds": 60, "memory_bytes": None, "file_bytes": None, "log_bytes": 10_000, "network": False},
@@ -359,7 +360,7 @@ def test_what_is_confined_can_confine_others(user: int) -> None:
         own.mkdir()
         if os.geteuid() == 0:
             os.chown(own, user, user)
-        view = isolation.view(Confinement(workdir=own), [python], cwd=own, env={}, reads=[folder])
+        view = confined_view(Confinement(workdir=own), [python], cwd=own, env={}, reads=[folder])
         argv = [python, "-I", "-S", "-c", NESTED, str(folder), json.dumps(view)]
         done = subprocess.run(argv, user=user, group=user, extra_groups=[], cwd="/", capture_output=True, text=True)
         written = sorted(path.name for path in own.iterdir())
@@ -373,7 +374,7 @@ def test_what_is_confined_can_confine_others(user: int) -> None:
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("setpriv"), reason="needs root and the command setpriv")
 def test_where_the_kernel_refuses_nothing_is_run_half_isolated(tmp_path: Path) -> None:
     """As in a container: whoever wants it run all the same asks again, without isolation."""
-    view = isolation.view(Confinement(workdir=tmp_path), [sys.executable], cwd=tmp_path, env={}, reads=())
+    view = confined_view(Confinement(workdir=tmp_path), [sys.executable], cwd=tmp_path, env={}, reads=())
     order = {
         **{"argv": ["touch", str(tmp_path / "ran")], "path": "/usr/bin/touch", "cwd": str(tmp_path), "env": {}},
         **{"seconds": 60, "memory_bytes": None, "file_bytes": None, "log_bytes": 10_000, "network": False},

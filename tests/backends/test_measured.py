@@ -10,13 +10,13 @@ from onnx import TensorProto, helper
 
 from onnxbisect.verdict import Hints, Kind, Status, Verdict
 from onnxbisect_backends.contract import Description
-from onnxbisect_backends.measured import Manners, Measured, disagreements, measured_profile
-from onnxbisect_backends.node_tests import Form, node_tests
-from onnxbisect_backends.profile_text import profile_text
-from onnxbisect_backends.profiles import Profile
-from onnxbisect_backends.scope import enter
-from onnxbisect_backends.simulate import Rules, refusals
-from onnxbisect_backends.variant import spelled
+from onnxbisect_backends.measurement.measured import Measured, RefusalBehaviour, disagreements, measured_profile
+from onnxbisect_backends.measurement.node_tests import Form, node_tests
+from onnxbisect_backends.simulator.profile_text import profile_text
+from onnxbisect_backends.simulator.profiles import Profile
+from onnxbisect_backends.simulator.refusals import Rules, refusals
+from onnxbisect_backends.simulator.scope import enter
+from onnxbisect_backends.simulator.variant import spelled
 
 PASS = Verdict(status=Status.PASS)
 HOSTILE = 'no "way"\n\x1b[31m\\ {op} \u202e'
@@ -37,7 +37,9 @@ def node(op: str, *shapes: tuple[int, tuple[int, ...]], **attributes: Any) -> on
 
 
 def profile_of(*answers: tuple[onnx.ModelProto, Verdict]) -> Profile:
-    return measured_profile("mine", measured(*answers), DESCRIPTION, Manners(), source="a test", tests=9, asked=OPS)
+    return measured_profile(
+        "mine", measured(*answers), DESCRIPTION, RefusalBehaviour(), source="a test", tests=9, asked=OPS
+    )
 
 
 def measured(*answers: tuple[onnx.ModelProto, Verdict]) -> list[Measured]:
@@ -112,7 +114,7 @@ def test_an_op_is_refused_where_one_of_its_tests_failed_in_every_form() -> None:
             "mine",
             answers,
             DESCRIPTION,
-            Manners(),
+            RefusalBehaviour(),
             source="a test",
             tests=9,
             asked=OPS,
@@ -130,7 +132,7 @@ def test_a_test_that_some_form_of_is_unanswered_has_not_failed() -> None:
         "mine",
         answers,
         DESCRIPTION,
-        Manners(),
+        RefusalBehaviour(),
         source="a test",
         tests=9,
         asked=OPS,
@@ -299,7 +301,7 @@ def test_a_refused_op_is_quoted_by_words_that_name_it(named: tuple[str, ...], sa
         )
         for form in ops
     ]
-    profile = measured_profile("mine", answers, DESCRIPTION, Manners(), source="a test", tests=9, asked=OPS)
+    profile = measured_profile("mine", answers, DESCRIPTION, RefusalBehaviour(), source="a test", tests=9, asked=OPS)
     assert profile.refused["Softmax"] == says
 
 

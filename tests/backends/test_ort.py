@@ -9,8 +9,8 @@ from onnx import TensorProto, helper
 
 from onnxbisect.verdict import Hints, Kind, Status, Verdict
 from onnxbisect_backends.contract import Limits, Outcome
-from onnxbisect_backends.ort import OnnxRuntimeBackend
 from onnxbisect_backends.testing import conv_net, with_op
+from onnxbisect_backends.vendors.ort.backend import OnnxRuntimeBackend
 
 
 def ask(model: onnx.ModelProto, tmp_path: Path, **options: str) -> tuple[Outcome, Verdict]:

@@ -7,12 +7,12 @@ import onnx
 import pytest
 
 from onnxbisect.verdict import Status
-from onnxbisect_backends.command import CommandBackend
+from onnxbisect_backends.commands.any_command import CommandBackend
+from onnxbisect_backends.commands.toml_backend import TomlBackend
 from onnxbisect_backends.contract import Backend, Limits, products
 from onnxbisect_backends.probing.piece_compiler import PieceCompiler
-from onnxbisect_backends.rknn import RknnBackend
 from onnxbisect_backends.testing import conv_net
-from onnxbisect_backends.toml_backend import TomlBackend
+from onnxbisect_backends.vendors.rknn.backend import RknnBackend
 
 #: Writes what the device needs, and what nobody does.
 SCRIPT = 'test -f "${1%.onnx}.data" && echo one > "$2".bin && mkdir d && echo two > d/a.npu && echo log > junk'

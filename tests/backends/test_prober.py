@@ -20,7 +20,7 @@ from onnxbisect.model import Model, load
 from onnxbisect.model.values import TensorValues
 from onnxbisect.unitset import UnitSet
 from onnxbisect.verdict import Hints, Kind, Status, Verdict
-from onnxbisect_backends.command import CommandBackend
+from onnxbisect_backends.commands.any_command import CommandBackend
 from onnxbisect_backends.contract import Limits, Outcome
 from onnxbisect_backends.probing.prober import Objection, Prober, WriteSamples, file_digest
 from onnxbisect_backends.probing.validity import Validity

@@ -16,10 +16,10 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from onnxbisect_backends import isolation, process
 from onnxbisect_backends.contract import Confinement, Limits, Outcome
-from onnxbisect_backends.isolation import Isolation
-from onnxbisect_backends.process import clean_env, kill_running, run, written
+from onnxbisect_backends.sandbox import isolation, process
+from onnxbisect_backends.sandbox.isolation import Isolation
+from onnxbisect_backends.sandbox.process import clean_env, kill_running, run, written
 from onnxbisect_backends.testing import processes_in
 from support.worker.process_tree import is_privileged
 
@@ -258,7 +258,7 @@ def test_the_compiler_dies_with_the_process_that_started_it(tmp_path: Path, numb
     driver = f"""
 import sys; sys.path[:] = {sys.path!r}
 from pathlib import Path
-from onnxbisect_backends.process import run, clean_env
+from onnxbisect_backends.sandbox.process import run, clean_env
 from onnxbisect_backends.contract import Limits
 work = Path({str(tmp_path)!r})
 run([sys.executable, "-c", {DAEMON!r}, "stays"], cwd=work, env=clean_env(work), limits=Limits())
@@ -280,7 +280,7 @@ def test_a_compile_is_as_nice_as_who_asks_for_it(tmp_path: Path) -> None:
 import sys; sys.path[:] = {sys.path!r}
 import os
 from pathlib import Path
-from onnxbisect_backends.process import run, clean_env
+from onnxbisect_backends.sandbox.process import run, clean_env
 from onnxbisect_backends.contract import Limits
 os.nice(7)
 work = Path({str(tmp_path)!r})
@@ -362,7 +362,7 @@ def test_without_network_there_is_nobody_to_talk_to(tmp_path: Path) -> None:
 
 def supervised_by(python: str, prefix: list[str], user: int) -> str:
     """The log of an attempt to connect to this process, without network, by another user or in another way."""
-    scripts = [Path(process.__file__).with_name(name) for name in ("supervise.py", "family.py", "confine.py")]
+    scripts = [Path(process.__file__).with_name(name) for name in ("supervise.py", "process_tree.py", "confine.py")]
     with TemporaryDirectory() as folder, socket.create_server(("127.0.0.1", 0)) as listener:
         words = [python, "-I", "-S", "-c", CONNECT, str(listener.getsockname()[1])]
         limits = {

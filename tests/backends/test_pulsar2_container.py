@@ -13,9 +13,9 @@ import pytest
 from onnxbisect.errors import BackendUnusableError
 from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect_backends.contract import Limits
-from onnxbisect_backends.process import kill_running
-from onnxbisect_backends.pulsar2 import Pulsar2Backend
+from onnxbisect_backends.sandbox.process import kill_running
 from onnxbisect_backends.testing import conv_net, processes_in
+from onnxbisect_backends.vendors.pulsar2 import Pulsar2Backend
 from support.backends import pulsar2_tools
 
 IMAGE = {"image": "pulsar2:5.1"}

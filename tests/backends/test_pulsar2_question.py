@@ -19,10 +19,10 @@ from onnxbisect.model import load
 from onnxbisect.model.values import TensorValues
 from onnxbisect.verdict import Status
 from onnxbisect_backends.contract import Limits, Outcome
-from onnxbisect_backends.pulsar2 import Pulsar2Backend
-from onnxbisect_backends.pulsar2.question import Question
-from onnxbisect_backends.pulsar2.settings import read_settings
 from onnxbisect_backends.samples import write_samples
+from onnxbisect_backends.vendors.pulsar2 import Pulsar2Backend
+from onnxbisect_backends.vendors.pulsar2.question import Question
+from onnxbisect_backends.vendors.pulsar2.settings import read_settings
 from support.backends import pulsar2_tools
 
 MODEL = """<ir_version: 8, opset_import: ["": 17]>

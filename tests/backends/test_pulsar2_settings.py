@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from onnxbisect.errors import OptionError
-from onnxbisect_backends.pulsar2 import Pulsar2Backend
-from onnxbisect_backends.pulsar2.schema import BuildConfig
-from onnxbisect_backends.pulsar2.settings import OURS, read_settings, scalars
+from onnxbisect_backends.vendors.pulsar2 import Pulsar2Backend
+from onnxbisect_backends.vendors.pulsar2.schema import BuildConfig
+from onnxbisect_backends.vendors.pulsar2.settings import OURS, read_settings, scalars
 from support.backends.pulsar2_stand_in_fields import MESSAGES
 
 #: `pulsar2 build -h` of the vendor's guide, without the paths that onnx-bisect gives.
@@ -132,7 +132,7 @@ def test_the_schema_has_every_field_that_was_written_down_elsewhere() -> None:
 
 
 def _messages() -> list[Any]:
-    from onnxbisect_backends.pulsar2 import schema
+    from onnxbisect_backends.vendors.pulsar2 import schema
 
     return [it for it in vars(schema).values() if isinstance(it, type) and issubclass(it, schema.Message)]
 

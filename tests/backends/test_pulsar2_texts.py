@@ -4,8 +4,8 @@ import pytest
 
 from onnxbisect.verdict import Kind, Status
 from onnxbisect_backends.contract import Outcome
-from onnxbisect_backends.pulsar2 import PATTERNS, Pulsar2Backend
-from onnxbisect_backends.pulsar2.texts import precision_tables
+from onnxbisect_backends.vendors.pulsar2 import PATTERNS, Pulsar2Backend
+from onnxbisect_backends.vendors.pulsar2.texts import precision_tables
 
 UNSUPPORTED, ERROR, RESOURCE, CRASH = Kind.UNSUPPORTED, Kind.ERROR, Kind.RESOURCE, Kind.CRASH
 

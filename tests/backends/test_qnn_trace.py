@@ -7,7 +7,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from onnxbisect_backends.qnn_trace import TRACE, Refused, Told, read_told, told_line
+from onnxbisect_backends.vendors.qnn.trace import TRACE, Refused, Told, read_told, told_line
 
 FAILED = "Failed to add node."
 

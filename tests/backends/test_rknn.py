@@ -13,12 +13,12 @@ import pytest
 
 from onnxbisect.errors import OptionError
 from onnxbisect.verdict import Kind, Status, Verdict
-from onnxbisect_backends import rknn
 from onnxbisect_backends.contract import Backend, Limits, Outcome
 from onnxbisect_backends.registry import make
 from onnxbisect_backends.samples import samples_folder
 from onnxbisect_backends.testing import BackendConformance, conv_net, processes_in, with_op
-from onnxbisect_backends.toolchain import toolchain
+from onnxbisect_backends.toolchains.toolchain import toolchain
+from onnxbisect_backends.vendors.rknn import backend as rknn
 
 SECONDS = Limits(seconds=150)
 
@@ -297,7 +297,7 @@ def test_a_compile_has_time_by_the_size_of_its_model_unless_the_user_says_otherw
         asked.append(limits)
         return Outcome(exit_code=0)
 
-    monkeypatch.setattr("onnxbisect_backends.rknn.run", run)
+    monkeypatch.setattr("onnxbisect_backends.vendors.rknn.backend.run", run)
     probe = tmp_path / "model.onnx"
     with probe.open("wb") as file:
         file.truncate(megabytes * 10**6)

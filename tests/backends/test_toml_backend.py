@@ -11,10 +11,10 @@ import pytest
 
 from onnxbisect.errors import BackendUnusableError, OptionError
 from onnxbisect.verdict import Hints, Kind, Status, Verdict
+from onnxbisect_backends.commands.toml_backend import TomlBackend
 from onnxbisect_backends.contract import Limits, Outcome
 from onnxbisect_backends.testing import conv_net
-from onnxbisect_backends.toml_backend import TomlBackend
-from onnxbisect_backends.toolchain import Toolchain, toolchains
+from onnxbisect_backends.toolchains.toolchain import Toolchain, toolchains
 
 HEAD = 'name = "t"\n'
 
@@ -476,7 +476,7 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Toolchain:
     monkeypatch.setenv("ONNXBISECT_CACHE_DIR", str(tmp_path / "cache"))
     nothing: dict[str, Any] = {"requirements": (), "elsewhere": {}, "set_aside": ()}
     it = Toolchain(name="tiny", version="1.5", pythons=("3.11",), gigabytes=0.1, digest="d", **nothing)
-    monkeypatch.setattr("onnxbisect_backends.toolchain.toolchains", lambda: {**toolchains(), "tiny": (it,)})
+    monkeypatch.setattr("onnxbisect_backends.toolchains.toolchain.toolchains", lambda: {**toolchains(), "tiny": (it,)})
     program = it.folder / "bin" / "tinyc"
     program.parent.mkdir(parents=True)
     program.write_text('#!/bin/sh\necho "$0" "$@"; echo "home $HOME"; cat /proc/net/dev; test "$FLAG" = on\n')

@@ -18,12 +18,12 @@ from pathlib import Path
 import pytest
 
 from onnxbisect.errors import BackendUnusableError, OptionError
-from onnxbisect_backends import toolchain as module
 from onnxbisect_backends.contract import Limits, Outcome
-from onnxbisect_backends.interpreter import find_python
-from onnxbisect_backends.process import run
+from onnxbisect_backends.sandbox.process import run
 from onnxbisect_backends.testing import processes_in
-from onnxbisect_backends.toolchain import Toolchain, named, toolchains
+from onnxbisect_backends.toolchains import toolchain as module
+from onnxbisect_backends.toolchains.interpreter import find_python
+from onnxbisect_backends.toolchains.toolchain import Toolchain, named, toolchains
 
 HERE = "{}.{}".format(*sys.version_info)
 
@@ -43,7 +43,7 @@ INSTALL = f"""
 import sys
 sys.path[:] = {sys.path!r}
 from onnxbisect.errors import OnnxBisectError
-from onnxbisect_backends.toolchain import Toolchain
+from onnxbisect_backends.toolchains.toolchain import Toolchain
 try:
     {TINY!r}.install(lambda line: print(line, flush=True))
 except OnnxBisectError as error:

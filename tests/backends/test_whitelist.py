@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 from onnxbisect.errors import OptionError
 from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect_backends.contract import Limits, Outcome
-from onnxbisect_backends.whitelist import WhitelistBackend
+from onnxbisect_backends.simulator.backend import WhitelistBackend
 
 
 def model(text: str, opset: int = 17, ir_version: int = 8) -> onnx.ModelProto:

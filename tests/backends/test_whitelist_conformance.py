@@ -3,8 +3,8 @@
 import onnx
 
 from onnxbisect_backends.contract import Backend
+from onnxbisect_backends.simulator.backend import WhitelistBackend
 from onnxbisect_backends.testing import BackendConformance, with_op
-from onnxbisect_backends.whitelist import WhitelistBackend
 
 
 class TestFirst(BackendConformance):

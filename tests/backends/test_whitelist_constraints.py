@@ -3,8 +3,8 @@
 import onnx
 import pytest
 
-from onnxbisect_backends.profiles import Profile
-from onnxbisect_backends.simulate import Rules, refusals
+from onnxbisect_backends.simulator.profiles import Profile
+from onnxbisect_backends.simulator.refusals import Rules, refusals
 
 
 def reasons(constraint: dict[str, object], body: str, opset: int = 17) -> list[str]:

@@ -6,8 +6,8 @@ import onnx
 import pytest
 
 from onnxbisect.errors import OptionError
-from onnxbisect_backends import profiles
-from onnxbisect_backends.profiles import AttrConstraint, InputConstraint, Report
+from onnxbisect_backends.simulator import profiles
+from onnxbisect_backends.simulator.profiles import AttrConstraint, InputConstraint, Report
 
 #: Ops per profile as the sources count them; edgesam's 24 and the two that later parts proved.
 COUNTS = {

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from onnxbisect_backends import isolation, toolchain
-from onnxbisect_backends.toolchain import Toolchain
+from onnxbisect_backends.sandbox import isolation
+from onnxbisect_backends.toolchains import toolchain
+from onnxbisect_backends.toolchains.toolchain import Toolchain
 from onnxbisect_cli import backend_install
 from support.cli.command_line import Shell
 

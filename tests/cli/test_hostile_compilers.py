@@ -12,7 +12,7 @@ import pytest
 from onnxbisect.answer import LOG_BYTES
 from onnxbisect.unitset import UnitSet
 from onnxbisect.verdict import Kind, Status
-from onnxbisect_backends.command import CommandBackend
+from onnxbisect_backends.commands.any_command import CommandBackend
 from onnxbisect_backends.contract import Limits
 from onnxbisect_backends.probing.prober import Prober
 from onnxbisect_backends.testing import conv_net, processes_in

@@ -14,8 +14,8 @@ import pytest
 from onnx_bisect.verdict_base import InMemoryVerdictBase
 from onnxbisect_backends import registry
 from onnxbisect_backends.contract import Backend, Limits
-from onnxbisect_backends.node_tests import USUAL_OPSET, Form, NodeTest, node_tests
-from onnxbisect_backends.profiles import AttrConstraint, InputConstraint, Profile, Report, load
+from onnxbisect_backends.measurement.node_tests import USUAL_OPSET, Form, NodeTest, node_tests
+from onnxbisect_backends.simulator.profiles import AttrConstraint, InputConstraint, Profile, Report, load
 from onnxbisect_cli.sweep import Sweep
 from support.cli.command_line import Shell
 

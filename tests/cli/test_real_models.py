@@ -11,8 +11,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from onnxbisect.model import load
-from onnxbisect_backends import profiles
-from onnxbisect_backends.simulate import Rules, refusals
+from onnxbisect_backends.simulator import profiles
+from onnxbisect_backends.simulator.refusals import Rules, refusals
 from support.cli.command_line import Shell, culprits
 
 ROOT = Path(__file__).parents[2]

@@ -12,7 +12,7 @@ from onnxbisect.dressing import Dressing
 from onnxbisect.errors import BackendUnusableError
 from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect_backends.contract import Description, Limits, Outcome
-from onnxbisect_backends.process import clean_env, run
+from onnxbisect_backends.sandbox.process import clean_env, run
 from onnxbisect_cli.sweep import Sweep
 
 

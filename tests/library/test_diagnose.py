@@ -33,7 +33,7 @@ from onnx_bisect import (
 )
 from onnxbisect.dressing import Dressing
 from onnxbisect.session import OWN_FILE
-from onnxbisect_backends.command import CommandBackend
+from onnxbisect_backends.commands.any_command import CommandBackend
 from onnxbisect_backends.contract import Description, Limits, Outcome
 
 ROOT = Path(__file__).parents[2]

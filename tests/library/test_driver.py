@@ -28,7 +28,7 @@ from onnxbisect.unitset import UnitSet
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Hints, Kind, Status, Verdict
 from onnxbisect_backends.probing.prober import Asked
-from onnxbisect_backends.process import CompileGroup
+from onnxbisect_backends.sandbox.process import CompileGroup
 
 PASS = Verdict(status=Status.PASS, seconds=1.0)
 FAIL = Verdict(status=Status.FAIL, kind=Kind.UNSUPPORTED, message="no", seconds=1.0)

@@ -12,11 +12,12 @@ import onnx
 import pytest
 
 from onnxbisect.errors import OnnxBisectError, OptionError
-from onnxbisect_backends import process, registry, remote
+from onnxbisect_backends import registry, remote
 from onnxbisect_backends.contract import Limits
+from onnxbisect_backends.measurement.sample_models import write_whole
 from onnxbisect_backends.registry import LoadedBackend
+from onnxbisect_backends.sandbox import process
 from onnxbisect_backends.testing import conv_net
-from onnxbisect_backends.trial import write_whole
 
 BACKENDS = {name: it for name, it in registry.available().items() if isinstance(it, LoadedBackend)}
 #: Those that want to know more.

@@ -9,8 +9,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from onnxbisect_backends import isolation
-from onnxbisect_backends.isolation import Isolation
+from onnxbisect_backends.sandbox import isolation
+from onnxbisect_backends.sandbox.isolation import Isolation
 from onnxbisect_db.states import JobState
 from onnxbisect_worker.forking import HOST_NAME
 from support.worker import redis_server

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from onnxbisect.job import Stats
-from onnxbisect_backends import isolation
-from onnxbisect_backends.isolation import Isolation
+from onnxbisect_backends.sandbox import isolation
+from onnxbisect_backends.sandbox.isolation import Isolation
 from onnxbisect_db.database import Database
 from onnxbisect_worker.child_host import hosts_folder
 from onnxbisect_worker.held_folders import hold

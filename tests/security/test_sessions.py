@@ -9,8 +9,8 @@ import pytest
 from onnxbisect.answer import Answer
 from onnxbisect.verdict import Status
 from onnxbisect_backends.contract import Limits, Outcome
-from onnxbisect_backends.ort import OnnxRuntimeBackend
 from onnxbisect_backends.testing import conv_net, with_op
+from onnxbisect_backends.vendors.ort.backend import OnnxRuntimeBackend
 from onnxbisect_worker.service import Service
 from support.api.callers import Callers
 from support.api.given import running, uploaded

@@ -184,7 +184,7 @@ def test_where_it_cannot_be_confined_it_reads_nothing(root: Path, monkeypatch: p
     """The kernel refused a namespace, or a mount, which it did not when the worker began."""
     (root / "sitecustomize.py").write_text(f"""
 import errno
-from onnxbisect_backends import confine
+from onnxbisect_backends.sandbox import confine
 def refused(*_, **__):
     raise OSError(errno.ENOSPC, "No space left on device")
 confine.{step} = refused

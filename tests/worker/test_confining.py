@@ -7,8 +7,8 @@ import pytest
 
 from onnxbisect.errors import OptionError
 from onnxbisect.verdict import Kind, Status
-from onnxbisect_backends import isolation
-from onnxbisect_backends.isolation import Isolation
+from onnxbisect_backends.sandbox import isolation
+from onnxbisect_backends.sandbox.isolation import Isolation
 from onnxbisect_worker import confining
 from onnxbisect_worker.settings import Settings
 from onnxbisect_worker.tools import isolated

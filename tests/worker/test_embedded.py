@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import select
 
 from onnxbisect.errors import OptionError
-from onnxbisect_backends import isolation
+from onnxbisect_backends.sandbox import isolation
 from onnxbisect_db import lifecycle, workers
 from onnxbisect_db.states import JobState, ProbeState
 from onnxbisect_db.tables import Probe

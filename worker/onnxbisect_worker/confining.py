@@ -8,11 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from onnxbisect.errors import OptionError
-from onnxbisect_backends import isolation
-from onnxbisect_backends.confine import fork_confined
 from onnxbisect_backends.contract import Access, Confinement, access
-from onnxbisect_backends.isolation import Isolation
-from onnxbisect_backends.supervise import MOST_PROCESSES, bound
+from onnxbisect_backends.sandbox import isolation
+from onnxbisect_backends.sandbox.confine import fork_confined
+from onnxbisect_backends.sandbox.confined_view import confined_view
+from onnxbisect_backends.sandbox.isolation import Isolation
+from onnxbisect_backends.sandbox.supervise import MOST_PROCESSES, bound
 from onnxbisect_worker.groundwork import Groundwork
 from onnxbisect_worker.host_messages import Setup
 from onnxbisect_worker.settings import Settings
@@ -67,7 +68,7 @@ def confine(setup: Setup, own: Path, ground: Groundwork) -> int | None:
     files = [setup.model, *setup.calibration.values(), *([] if setup.prepared is None else [setup.prepared])]
     if setup.files and isinstance(ground.model, Path):
         files.append(str(ground.model.parent))
-    seen = isolation.view(
+    seen = confined_view(
         replace(wanted, workdir=own),
         [sys.executable, *reached.programs],
         cwd=own,

@@ -37,7 +37,7 @@ from onnxbisect.model.allowance import directly
 from onnxbisect_backends import registry
 from onnxbisect_backends.probing.inquiry import inquire
 from onnxbisect_backends.probing.intake import Intake
-from onnxbisect_backends.supervise import PR_SET_PDEATHSIG, prctl
+from onnxbisect_backends.sandbox.supervise import PR_SET_PDEATHSIG, prctl
 from onnxbisect_worker import model_host
 from onnxbisect_worker.forked import SERVER
 from onnxbisect_worker.forking import HOST_NAME

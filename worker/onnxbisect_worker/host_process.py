@@ -12,7 +12,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from onnxbisect_backends.oom import oom_kills
+from onnxbisect_backends.sandbox.oom import oom_kills
 from onnxbisect_worker.forking import ForkServer
 from onnxbisect_worker.held_folders import hold, remove, remove_held
 from onnxbisect_worker.hosting import HostKilledError, HostLostError

@@ -24,7 +24,7 @@ from typing import Any, NoReturn
 from onnxbisect.errors import BackendUnusableError, OnnxBisectError
 from onnxbisect.job import Stats
 from onnxbisect.shortage import shortage
-from onnxbisect_backends.process import kill_running
+from onnxbisect_backends.sandbox.process import kill_running
 from onnxbisect_worker.confining import confine
 from onnxbisect_worker.groundwork import Groundwork
 from onnxbisect_worker.held_folders import remove_held

@@ -8,7 +8,7 @@ _OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal
 
 
 def from_outside(code: int | None) -> bool:
-    """Whether somebody else ended the process, or the kernel for want of memory (`onnxbisect_backends.oom`)."""
+    """Whether somebody else ended the process, or the kernel for want of memory (`onnxbisect_backends.sandbox.oom`)."""
     return code is not None and -code in _OUTSIDE
 
 

@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from sqlalchemy.orm import Session
 
-from onnxbisect_backends.isolation import Isolation
+from onnxbisect_backends.sandbox.isolation import Isolation
 from onnxbisect_db import workers
 from onnxbisect_db.database import Database
 from onnxbisect_db.workers import Presence

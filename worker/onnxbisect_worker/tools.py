@@ -8,7 +8,7 @@ import sys
 from onnxbisect.errors import OnnxBisectError, OptionError
 from onnxbisect.report.text import clip
 from onnxbisect_backends import registry
-from onnxbisect_backends.isolation import Isolation
+from onnxbisect_backends.sandbox.isolation import Isolation
 from onnxbisect_worker.confining import level
 from onnxbisect_worker.settings import load_settings
 

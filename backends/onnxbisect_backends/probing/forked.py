@@ -16,7 +16,7 @@ from typing import NoReturn
 from onnxbisect.errors import ModelError
 from onnxbisect.model.allowance import Allowance, ExceededError
 from onnxbisect.model.established import Established
-from onnxbisect_backends.supervise import PR_SET_PDEATHSIG, bound, prctl
+from onnxbisect_backends.sandbox.supervise import PR_SET_PDEATHSIG, bound, prctl
 
 #: First byte of what the process sends: a result, a refusal of the model, no memory, a fault.
 _RESULT, _REFUSAL, _MEMORY, _FAULT = b"R", b"E", b"M", b"F"

@@ -17,9 +17,9 @@ from onnxbisect.errors import OnnxBisectError
 from onnxbisect.unitset import UnitSet
 from onnxbisect.verdict import Hints, Kind, Status, Verdict
 from onnxbisect_backends.contract import Backend, Limits, Outcome
-from onnxbisect_backends.disk import demand_plenty
 from onnxbisect_backends.judging import killed_from_outside
-from onnxbisect_backends.oom import oom_kills
+from onnxbisect_backends.sandbox.disk import demand_plenty
+from onnxbisect_backends.sandbox.oom import oom_kills
 
 #: The probe's file name: short, without anything that a compiler could trip over, the same in every folder.
 PROBE_NAME = "model.onnx"

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from onnxbisect.verdict import Verdict
-from onnxbisect_backends import isolation
 from onnxbisect_backends.contract import Backend, Confinement, Description, Limits, Outcome
-from onnxbisect_backends.isolation import Isolation
+from onnxbisect_backends.sandbox import isolation
+from onnxbisect_backends.sandbox.isolation import Isolation
 
 
 def demand_namespaces() -> None:

@@ -21,8 +21,8 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from onnxbisect_backends.profiles import load
-from onnxbisect_backends.simulate import Rules, refusals
+from onnxbisect_backends.simulator.profiles import load
+from onnxbisect_backends.simulator.refusals import Rules, refusals
 from support.backends.pulsar2_stand_in_fields import MESSAGES
 
 TABLE = """                     Quant Precision Table【PerLayer Reference】

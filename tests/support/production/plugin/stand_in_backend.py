@@ -6,8 +6,8 @@ Unlike the whitelist backend it starts a process for each compile, which can be 
 from collections.abc import Sequence
 from pathlib import Path
 
+from onnxbisect_backends.commands.toml_backend import TomlBackend
 from onnxbisect_backends.options import OptionHelp
-from onnxbisect_backends.toml_backend import TomlBackend
 
 
 class StandIn(TomlBackend):

@@ -4,9 +4,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from onnxbisect_backends.commands.toml_backend import TomlBackend
 from onnxbisect_backends.contract import Outcome
-from onnxbisect_backends.toml_backend import TomlBackend
-from onnxbisect_backends.whitelist import Options, WhitelistBackend
+from onnxbisect_backends.simulator.backend import Options, WhitelistBackend
 
 
 class Hostile(TomlBackend):

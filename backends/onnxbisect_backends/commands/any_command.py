@@ -1,0 +1,108 @@
+"""Any command as a compiler, as `git bisect run` has it: what follows `--` on the command line.
+
+The command runs as the user typed it: in the directory where onnx-bisect was started, with the user's environment.
+Only `TMPDIR` points into the empty work directory of the compile. Its log is not understood; ops and nodes of the model
+that its last complaint names are hints.
+"""
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from onnxbisect.errors import OptionError
+from onnxbisect.fingerprint import fingerprint
+from onnxbisect.verdict import Kind, Status, Verdict
+from onnxbisect_backends.commands.mentions import NOTHING, Mentions, mentions
+from onnxbisect_backends.commands.named_files import files_named, short_hash
+from onnxbisect_backends.contract import Description, Limits, Outcome
+from onnxbisect_backends.judging import crashed, unfinished
+from onnxbisect_backends.logs import read_log
+from onnxbisect_backends.sandbox.process import brought_home, find_executable, not_found, run
+
+#: The exit status by which a command says that it could not answer, as for `git bisect run`.
+_UNRESOLVED = 125
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Ran(Outcome):
+    """With what the last complaint of the log names of the probe."""
+
+    mentions: Mentions = NOTHING
+
+
+class CommandBackend:
+    """Exit status 0 is a pass, 125 unresolved, anything else a failure; a signal is a crash.
+
+    `{model}` stands for the probe's path, `{workdir}` for the empty directory of this compile and `{out}` for a
+    path in it that does not exist yet; all three are absolute. Raises OptionError where `{model}` is not used.
+    Picklable, so that it can be sent to worker processes.
+    """
+
+    name = "command"
+
+    def __init__(self, argv: Sequence[str], *, cwd: Path | None = None) -> None:
+        if not argv:
+            raise OptionError("There is no command after '--'; give one, such as: -- python my_compile.py {model}.")
+        if not any("{model}" in element for element in argv):
+            raise OptionError(
+                f"The command '{' '.join(argv)}' does not say where the model goes; write {{model}} in its place."
+            )
+        self._argv = tuple(argv)
+        self._cwd = (cwd or Path.cwd()).absolute()
+        self._files = files_named(self._argv, self._cwd)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The command as typed."""
+        return {"command": list(self._argv)}
+
+    def describe(self) -> Description:
+        """The version is a hash of the command and of the files that it names: an edited script is a new compiler."""
+        version = short_hash(json.dumps([self._argv, self._files]))
+        return Description(tool=Path(self._argv[0]).name, version=version, dynamic_shapes=True)
+
+    def check(self) -> str | None:
+        """Whether the command's first word can be executed."""
+        found = find_executable(self._argv[0], cwd=self._cwd, path=os.environ.get("PATH"))
+        return None if found else not_found(self._argv[0])
+
+    def compile(self, probe: Path, workdir: Path, limits: Limits) -> Outcome:
+        """Run the command on one probe."""
+        workdir = workdir.absolute()
+        values = {"{model}": str(probe.absolute()), "{workdir}": str(workdir), "{out}": str(workdir / "out")}
+        argv = [_fill(element, values) for element in self._argv]
+        outcome = run(argv, cwd=self._cwd, env={**os.environ, "TMPDIR": str(workdir)}, limits=limits)
+        outcome = brought_home(outcome, probe.absolute(), workdir)
+        if not outcome.exit_code or outcome.exit_code == _UNRESOLVED:
+            return outcome
+        kept = {field.name: getattr(outcome, field.name) for field in fields(outcome)}
+        return _Ran(**kept, mentions=mentions(read_log(outcome.log).message, probe))
+
+    def judge(self, outcome: Outcome) -> Verdict:
+        """By the exit status alone; the log gives the words."""
+        if verdict := unfinished(outcome):
+            return verdict
+        reading = read_log(outcome.log)
+        if outcome.exit_code == 0:
+            return Verdict(status=Status.PASS, seconds=outcome.seconds)
+        if verdict := crashed(outcome, reading):
+            return verdict
+        code = outcome.exit_code
+        said = outcome.mentions if isinstance(outcome, _Ran) else NOTHING
+        return Verdict(
+            status=Status.UNRESOLVED if code == _UNRESOLVED else Status.FAIL,
+            kind=Kind.ERROR,
+            hints=said.hints,
+            fingerprint=fingerprint(said.blanked) if said.hints else reading.fingerprint,
+            message=reading.message or f"Ended with exit status {code}, without a word.",
+            seconds=outcome.seconds,
+        )
+
+
+def _fill(element: str, values: dict[str, str]) -> str:
+    for placeholder, value in values.items():
+        element = element.replace(placeholder, value)
+    return element

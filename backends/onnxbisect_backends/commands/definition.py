@@ -1,0 +1,209 @@
+"""What a compiler's TOML file may say. docs/backends.md explains it with an example."""
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from onnxbisect.errors import OptionError
+from onnxbisect.verdict import Kind
+from onnxbisect_backends.logs import compile_pattern
+from onnxbisect_backends.options import unknown
+from onnxbisect_backends.toolchains.toolchain import named
+
+#: `{word}` is a placeholder, `{{word}}` a literal `{word}`; other braces are text.
+PLACEHOLDER = re.compile(r"\{\{(\w+)\}\}|\{(\w+)\}")
+
+#: Placeholders that need no declaration; `{toolchain}` needs the key `toolchain`.
+BUILT_IN = ("model", "workdir", "out", "here", "python", "toolchain")
+
+#: The version of a tool whose file does not say how to learn it.
+UNKNOWN = "unknown"
+
+
+def _regex(text: str) -> str:
+    compile_pattern(text)
+    return text
+
+
+def _text(value: Any) -> Any:
+    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+def _toolchain(text: str) -> str:
+    try:
+        named(text)
+    except OptionError as error:
+        raise ValueError(str(error)) from None
+    return text
+
+
+Regex = Annotated[str, AfterValidator(_regex)]
+Text = Annotated[str, BeforeValidator(_text)]
+Command = Annotated[tuple[str, ...], Field(min_length=1)]
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Success(_Table):
+    """When a compile has passed: all of this holds."""
+
+    #: Exit statuses of a good compile.
+    exit_codes: tuple[int, ...] = (0,)
+    #: Globs below the work directory; each must match a file that is not empty.
+    files: tuple[str, ...] = ()
+    log_must_match: tuple[Regex, ...] = ()
+    log_must_not_match: tuple[Regex, ...] = ()
+
+
+class Unresolved(_Table):
+    """When a compile says nothing about the model, such as a licence server that does not answer."""
+
+    exit_codes: tuple[int, ...] = ()
+    log_matches: tuple[Regex, ...] = ()
+
+
+class LogPattern(_Table):
+    """A text of the compiler's, with groups `op`, `node`, `tensor`."""
+
+    regex: Regex
+    kind: Kind = Kind.UNSUPPORTED
+    #: This text is a failure whatever the exit status.
+    fails: bool = False
+    #: The pattern is there only where these options have these values, such as `{ fallback = "forbid" }`.
+    when: dict[str, Text] = {}
+    #: Where the text comes from; for the reader of the file.
+    source: str = ""
+
+
+class LimitsTable(_Table):
+    """Bounds that suit this compiler where the user asks for no others."""
+
+    seconds: float | None = Field(default=None, gt=0)
+    memory_mb: int | None = Field(default=None, gt=0)
+    file_mb: int | None = Field(default=None, gt=0)
+    log_kb: int | None = Field(default=None, gt=0)
+
+
+class DressingTable(_Table):
+    """How probes are prepared; the fields of `onnxbisect.dressing.Dressing`."""
+
+    input_dtypes: frozenset[str] | None = None
+    self_contained: bool = False
+    safe_names: bool = False
+    explicit_defaults: bool = False
+    unwritten_defaults: tuple[str, ...] = ()
+    constants_as_initializers: bool = False
+    covered: tuple[str, ...] = ()
+    folds: bool = True
+
+
+class VersionCommand(_Table):
+    """How to ask the tool for its version: the first group of `regex`, else all that it matches."""
+
+    command: Command
+    regex: Regex = r"\d+(?:\.\d+)+\S*"
+
+
+class Option(_Table):
+    """A `--option` of this backend; its value fills the placeholder of the same name."""
+
+    default: Text
+    choices: tuple[Text, ...] = ()
+    help: str = ""
+    #: It names something of the machine where the compiler runs; over the network nobody chooses that freely.
+    local: bool = False
+
+
+class Definition(_Table):
+    """A compiler, as a TOML file describes it."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    tool: str = ""
+    #: What this compiler is, in one line of a list.
+    summary: str = ""
+    #: What to install where the command is not found: the end of a sentence that begins with "install".
+    install: str = ""
+    #: `NAME` or `NAME==VERSION` of an environment that `onnx-bisect backends install` makes: the compiler runs in it.
+    toolchain: Annotated[str, AfterValidator(_toolchain)] = ""
+    #: Commands that run before `command`; the first that ends in a status neither 0 nor of success ends the compile.
+    prepare: tuple[Command, ...] = ()
+    command: Command
+    env: dict[str, Text] = {}
+    #: Variables of the user's environment that the compiler gets too.
+    inherit_env: tuple[str, ...] = ()
+    cwd: Literal["work", "here"] = "work"
+    #: The compiler asks somebody, such as a licence server. Without it, where compiles are isolated, it reaches nobody.
+    network: bool = False
+    #: False for one that does not work in isolation, such as the client of a daemon.
+    isolated: bool = True
+    version: str | VersionCommand = UNKNOWN
+    #: Op types that the compiler's documents list as supported; `domain::Op` outside the default domain.
+    ops: frozenset[str] | None = None
+    weights_matter: bool = False
+    #: The compiler takes models whose inputs have unbound dimensions.
+    dynamic_shapes: bool = False
+    #: The newest versions of the format that it reads.
+    newest_ir: int | None = None
+    newer_unfolded: bool = False
+    newest_opset: int | None = None
+    #: Where the texts and lists of this file come from; for its reader.
+    source: str = ""
+    success: Success = Success()
+    unresolved: Unresolved = Unresolved()
+    patterns: tuple[LogPattern, ...] = ()
+    limits: LimitsTable = LimitsTable()
+    dressing: DressingTable = DressingTable()
+    options: dict[str, Option] = {}
+
+    @model_validator(mode="after")
+    def _placeholders(self) -> "Definition":
+        words = [word for command in self.commands for word in command]
+        if not any("model" in placeholders(word) for word in words):
+            raise ValueError("command does not say where the model goes; write {model} in its place")
+        if taken := sorted(set(self.options) & set(BUILT_IN)):
+            raise ValueError(f"options.{taken[0]} has the name of a built-in placeholder")
+        valid = {*BUILT_IN, *self.options} - (set() if self.toolchain else {"toolchain"})
+        asking = self.version.command if isinstance(self.version, VersionCommand) else ()
+        for element in (*words, *asking, *self.env.values()):
+            for name in placeholders(element):
+                if name not in valid:
+                    known = ", ".join(f"{{{word}}}" for word in sorted(valid))
+                    raise ValueError(
+                        f"'{element}' has the placeholder {{{name}}}, which is neither built in nor an option; "
+                        f"there are {known}"
+                    )
+        for name, option in self.options.items():
+            if option.choices and option.default not in option.choices:
+                raise ValueError(f"options.{name}: the default '{option.default}' is none of its choices")
+        return self
+
+    @model_validator(mode="after")
+    def _conditions(self) -> "Definition":
+        for number, pattern in enumerate(self.patterns):
+            for name, value in pattern.when.items():
+                where = f"patterns.{number}.when"
+                if name not in self.options:
+                    raise ValueError(f"{where}: {unknown('option', name, self.options).rstrip('.')}")
+                choices = self.options[name].choices
+                if choices and value not in choices:
+                    raise ValueError(f"{where}: {unknown(f'choice of options.{name}', value, choices).rstrip('.')}")
+        return self
+
+    @property
+    def commands(self) -> tuple[tuple[str, ...], ...]:
+        """All commands of one compile, in order."""
+        return (*self.prepare, self.command)
+
+
+def placeholders(text: str) -> Iterable[str]:
+    """The names in braces."""
+    return [match[2] for match in PLACEHOLDER.finditer(text) if match[2]]
+
+
+def fill(text: str, values: Callable[[str], str]) -> str:
+    """The text with its placeholders replaced."""
+    return PLACEHOLDER.sub(lambda match: f"{{{match[1]}}}" if match[1] else values(match[2]), text)

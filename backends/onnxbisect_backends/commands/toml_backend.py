@@ -1,0 +1,219 @@
+"""A compiler described by a TOML file: a command, what counts as success, and how to read its log."""
+
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from textwrap import shorten
+from typing import Any
+
+from onnxbisect.dressing import Dressing
+from onnxbisect.errors import BackendUnusableError, OptionError
+from onnxbisect.fingerprint import plain
+from onnxbisect.verdict import Verdict
+from onnxbisect_backends.commands.definition import UNKNOWN, Definition, VersionCommand, fill, placeholders
+from onnxbisect_backends.commands.named_files import files_named, short_hash
+from onnxbisect_backends.commands.toml_file import load_definition
+from onnxbisect_backends.commands.toml_judging import judged
+from onnxbisect_backends.contract import Access, Description, Limits, Outcome
+from onnxbisect_backends.judging import unfinished
+from onnxbisect_backends.logs import Pattern, compile_pattern, read_log
+from onnxbisect_backends.options import unknown
+from onnxbisect_backends.sandbox.confined_view import listed
+from onnxbisect_backends.sandbox.process import brought_home, clean_env, find_executable, inherited, not_found, run
+from onnxbisect_backends.toolchains.toolchain import Toolchain, named
+
+#: Seconds that a version command may take.
+_VERSION_SECONDS = 60.0
+
+#: Characters of a command that a person reads to the end.
+_LONG_COMMAND = 80
+
+
+class TomlBackend:
+    """The backend of one TOML file. Picklable; the file is read once.
+
+    Raises OptionError where the file or an option is wrong. Compiles run in the empty work directory with a clean
+    environment. Where the file asks for self-contained probes, the compiler gets a copy of the probe in the work
+    directory, so that it may rewrite it or write beside it.
+    """
+
+    def __init__(self, path: Path, options: dict[str, str]) -> None:
+        self._path = path.absolute()
+        self._definition = load_definition(self._path)
+        self._values = _chosen(self._definition, options)
+        self._toolchain = named(self._definition.toolchain) if self._definition.toolchain else None
+        words = [word for command in self._definition.commands for word in command]
+        own = [word for word in words if "here" in placeholders(word)]
+        files = {Path(name).name: digest for name, digest in files_named(self._filled(own), self._path.parent).items()}
+        self._digest = short_hash(self._path.read_text(encoding="utf-8") + json.dumps(files))
+
+    @property
+    def name(self) -> str:
+        """As the file calls it."""
+        return self._definition.name
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options' values, and a hash of the TOML file and of the files `{here}` that its command names."""
+        return {**self._values, "definition": self._digest}
+
+    @property
+    def toolchain(self) -> Toolchain | None:
+        """The environment that the compiler runs in, where the file names one."""
+        return self._toolchain
+
+    @property
+    def patterns(self) -> tuple[Pattern, ...]:
+        """Those that hold with these options, compiled."""
+        return tuple(
+            Pattern(regex=compile_pattern(it.regex), kind=it.kind, fails=it.fails)
+            for it in self._definition.patterns
+            if it.when.items() <= self._values.items()
+        )
+
+    @property
+    def access(self) -> Access:
+        """The programs of all its commands; the file's folder; where variables lead, as to an SDK or a licence; and the
+        folders in its paths.
+        """
+        it, env = self._definition, self._env(self._path.parent, {})
+        asked = [it.version.command] if isinstance(it.version, VersionCommand) else []
+        first = self._filled([words[0] for words in (*it.commands, *asked)])
+        found = [find_executable(word, cwd=self._path.parent, path=env.get("PATH")) for word in first]
+        named = [Path(value) for value in inherited(it.inherit_env).values() if value[:1] == "/"]
+        return Access(
+            programs=tuple(filter(None, found)), reads=(self._path.parent, *named, *listed(env)), network=it.network
+        )
+
+    @property
+    def products(self) -> tuple[str, ...]:
+        """What a pass must leave, and what else the command wrote to `{out}`."""
+        return (*self._definition.success.files, "out*")
+
+    def describe(self) -> Description:
+        """Asks the tool for its version where the file says how; raises BackendUnusableError where it fails."""
+        it = self._definition
+        version = self._ask_version(it.version) if isinstance(it.version, VersionCommand) else it.version
+        if self._toolchain and version == UNKNOWN:
+            version = self._toolchain.version
+        return Description(
+            tool=it.tool or Path(it.command[0]).name,
+            version=version,
+            environment=self._toolchain.digest if self._toolchain else "",
+            ops=it.ops,
+            dressing=Dressing(**it.dressing.model_dump()),
+            weights_matter=it.weights_matter,
+            dynamic_shapes=it.dynamic_shapes,
+            newest_ir=it.newest_ir,
+            newer_unfolded=it.newer_unfolded,
+            newest_opset=it.newest_opset,
+        )
+
+    def check(self) -> str | None:
+        """Whether its toolchain is installed and the first words of its commands can be executed."""
+        if self._toolchain and self._toolchain.missing:
+            return self._toolchain.missing
+        with tempfile.TemporaryDirectory() as work:
+            path = self._env(Path(work), {}).get("PATH")
+        for command in self._filled([words[0] for words in self._definition.commands]):
+            if not find_executable(command, cwd=self._path.parent, path=path):
+                return not_found(command, self._definition.install)
+        return None
+
+    def compile(self, probe: Path, workdir: Path, limits: Limits) -> Outcome:
+        """Run the commands on one probe."""
+        workdir, probe = workdir.absolute(), probe.absolute()
+        if self._definition.dressing.self_contained:
+            probe = Path(shutil.copyfile(probe, workdir / "model.onnx"))
+        outcome = self._run_all(workdir, self._bounded(limits), probe)
+        return brought_home(outcome, probe, workdir, self._toolchain.folder if self._toolchain else None)
+
+    def judge(self, outcome: Outcome) -> Verdict:
+        """By the file's success test; its patterns say in which way and where a compile failed."""
+        return judged(self._definition, self.patterns, outcome)
+
+    def _filled(self, words: Sequence[str], places: Mapping[str, str] | None = None) -> list[str]:
+        values = {"here": str(self._path.parent), "python": sys.executable, **self._values, **(places or {})}
+        if self._toolchain:
+            values["toolchain"] = str(self._toolchain.folder)
+        return [fill(word, lambda name: values.get(name, f"{{{name}}}")) for word in words]
+
+    def _env(self, workdir: Path, places: Mapping[str, str]) -> dict[str, str]:
+        it = self._definition
+        extra = dict(zip(it.env, self._filled(list(it.env.values()), places), strict=True))
+        if self._toolchain is None:
+            return clean_env(workdir, inherit=it.inherit_env, extra=extra)
+        return self._toolchain.environment(workdir, {**inherited(it.inherit_env), **extra})
+
+    def _run_all(self, workdir: Path, limits: Limits, probe: Path) -> Outcome:
+        """The commands in turn, as one compile: it ends with the first that fails, and the limits bound all of it."""
+        commands = self._definition.commands
+        each = replace(limits, log_bytes=limits.log_bytes // len(commands))
+        so_far = Outcome(exit_code=0)
+        for words in commands:
+            if so_far.exit_code not in (0, *self._definition.success.exit_codes):
+                break
+            left = replace(each, seconds_left=limits.wall_seconds - so_far.seconds)
+            it = self._run(words, workdir, left, probe)
+            so_far = replace(
+                it,
+                seconds=so_far.seconds + it.seconds,
+                peak_memory=max(so_far.peak_memory, it.peak_memory),
+                log=so_far.log + it.log,
+                log_truncated=so_far.log_truncated or it.log_truncated,
+            )
+        return so_far
+
+    def _run(self, words: Sequence[str], workdir: Path, limits: Limits, probe: Path) -> Outcome:
+        places = {"model": str(probe), "workdir": str(workdir), "out": str(workdir / "out")}
+        cwd = workdir if self._definition.cwd == "work" else self._path.parent
+        it, env = self._definition, self._env(workdir, places)
+        # the user's own compiler may ask a licence server; one that was installed here has nobody to talk to
+        network = True if it.network else None if self._toolchain is None else False
+        argv, reads = self._filled(words, places), self.access.reads
+        return run(argv, cwd=cwd, env=env, limits=limits, network=network, reads=reads, isolated=it.isolated)
+
+    def _ask_version(self, how: VersionCommand) -> str:
+        with tempfile.TemporaryDirectory() as work:
+            outcome = self._run(how.command, Path(work), Limits(seconds=_VERSION_SECONDS), Path(work, "none.onnx"))
+        if verdict := unfinished(outcome):
+            raise BackendUnusableError(f"The backend '{self.name}' does not tell its version: {verdict.message}")
+        match = compile_pattern(how.regex).search(plain(outcome.log))
+        if match is None:
+            command = shorten(" ".join(how.command), _LONG_COMMAND, placeholder=" …")
+            said = read_log(outcome.log).message or "nothing"
+            install = self._definition.install
+            raise BackendUnusableError(
+                f"The backend '{self.name}' does not tell its version: '{command}' printed {said!r}, "
+                f"in which nothing matches '{how.regex}'{f'; install {install}' if install else ''}."
+            )
+        return (match[1] if match.re.groups else match[0]).strip()
+
+    def _bounded(self, limits: Limits) -> Limits:
+        """The caller's limits, and the file's where the caller left the default."""
+        table, default = self._definition.limits, Limits()
+        if table.seconds and limits.seconds == default.seconds:
+            limits = replace(limits, seconds=table.seconds)
+        if table.memory_mb and limits.memory_bytes == default.memory_bytes:
+            limits = replace(limits, memory_bytes=table.memory_mb << 20)
+        if table.file_mb and limits.file_bytes == default.file_bytes:
+            limits = replace(limits, file_bytes=table.file_mb << 20)
+        if table.log_kb and limits.log_bytes == default.log_bytes:
+            limits = replace(limits, log_bytes=table.log_kb << 10)
+        return limits
+
+
+def _chosen(definition: Definition, given: dict[str, str]) -> dict[str, str]:
+    for key, value in given.items():
+        if key not in definition.options:
+            raise OptionError(unknown(f"option of the backend '{definition.name}'", key, definition.options))
+        choices = definition.options[key].choices
+        if choices and value not in choices:
+            raise OptionError(
+                unknown(f"value of the option '{key}' of the backend '{definition.name}'", value, choices)
+            )
+    return {key: given.get(key, option.default) for key, option in definition.options.items()}

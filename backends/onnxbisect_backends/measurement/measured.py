@@ -1,0 +1,163 @@
+"""From what a compiler answered about single nodes to a profile that answers the same."""
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import onnx
+
+from onnxbisect.report.text import clip, plural, uncoloured
+from onnxbisect.verdict import Verdict
+from onnxbisect_backends.contract import Description
+from onnxbisect_backends.measurement.limit_inference import Use, features_of, limits
+from onnxbisect_backends.measurement.node_tests import NODE, Form
+from onnxbisect_backends.simulator.profiles import OpSupport, Profile, RefusedVariant, Report
+from onnxbisect_backends.simulator.refusals import Rules, refusals
+from onnxbisect_backends.simulator.scope import Scope, enter
+from onnxbisect_backends.simulator.variant import spelled
+
+#: Characters of a message that a profile keeps.
+_WORDS = 200
+
+#: Some logs begin their lines with the time, which would make every measurement another one.
+_TIME = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d\S*\s*")
+
+#: A model has them whatever the compiler; no test asks about one alone, for there is nothing to compile.
+_CONSTANT = {"Constant": OpSupport(note="Not asked: alone, it is no model.")}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """One node test in one form, and what the compiler said of it."""
+
+    test: str
+    op: str
+    form: Form
+    model: onnx.ModelProto
+    verdict: Verdict
+
+
+@dataclass(frozen=True, kw_only=True)
+class RefusalBehaviour:
+    """How a compiler treats what it refuses, None where nothing that was asked shows it."""
+
+    folds: bool | None = None
+    report: Report | None = None
+
+
+def measured_profile(
+    name: str,
+    answers: Sequence[Measured],
+    description: Description,
+    behaviour: RefusalBehaviour,
+    *,
+    source: str,
+    tests: int,
+    asked: frozenset[str],
+    unanswered: frozenset[str] = frozenset(),
+) -> Profile:
+    """The profile: an op is listed where some use of it compiled.
+
+    Uses that were refused are limits where the answers show which (`limit_inference`), else listed one by one. `tests`
+    is how many there were to ask, `asked` the ops whose turn came, `unanswered` the tests of which some form got no
+    answer. An op is refused where one of its tests failed in every form; where none is known to have, it
+    is listed, for nothing is known against it.
+    """
+    by_op: dict[str, list[Measured]] = {}
+    for answer in sorted(answers, key=lambda it: (it.op, it.test, list(Form).index(it.form))):
+        if answer.verdict.passed or answer.verdict.failed:
+            by_op.setdefault(answer.op, []).append(answer)
+    supported = {
+        op: _support(of_op, unanswered) for op, of_op in by_op.items() if any(it.verdict.passed for it in of_op)
+    }
+    settled = {answer.op for of_op in by_op.values() for answer in of_op if answer.test not in unanswered}
+    refused = {op: _words(_likeliest(by_op[op])) for op in by_op if op in settled and op not in supported}
+    nothing = OpSupport(note="Not measured: of no test is there an answer in every form.")
+    silent = dict.fromkeys(sorted(asked - supported.keys() - refused.keys()), nothing)
+    answered = len({answer.test for of_op in by_op.values() for answer in of_op})
+    profile = Profile(
+        profile=name,
+        tool=description.tool,
+        version=description.version,
+        source=source,
+        semantics="An op is listed where one of its tests compiled, in some form; node_tests says how many did. "
+        "Constraints are what tests that differ in one thing show; refuses lists what no constraint explains.",
+        folds=bool(behaviour.folds),
+        report=behaviour.report or Report.FIRST,
+        refusal=_refusal(by_op, refused),
+        notes=(
+            f"{plural(answered, 'test')} of {plural(len(by_op), 'op')} answered, as {len(answers)} models"
+            + (f"; {plural(tests - answered, 'test')} cannot be asked or got no answer." if tests > answered else "."),
+            *(["Whether it folds constants first was not seen."] if behaviour.folds is None else []),
+            *(["What its log names of several offenders was not seen."] if behaviour.report is None else []),
+        ),
+        ops=dict(sorted({**_CONSTANT, **silent, **supported}.items())),
+        refused=dict(sorted(refused.items())),
+    )
+    wrong = sorted({answer.test for answer in disagreements(profile, answers) if answer.op not in silent})
+    note = f"On {plural(len(wrong), 'test')} it answers otherwise than the tool: {', '.join(wrong)}."
+    return profile.model_copy(update={"notes": (*profile.notes, note)}) if wrong else profile
+
+
+def disagreements(profile: Profile, answers: Sequence[Measured]) -> list[Measured]:
+    """The answers that the profile would not have given."""
+    rules = Rules(profile=profile)
+    return [
+        answer
+        for answer in answers
+        if (answer.verdict.passed or answer.verdict.failed)
+        and answer.verdict.failed != bool(refusals(answer.model, rules))
+    ]
+
+
+def _support(answers: Sequence[Measured], unanswered: frozenset[str]) -> OpSupport:
+    scopes = [_scope(answer.model) for answer in answers]
+    uses = [
+        Use(features=features_of(node, scope), passed=answer.verdict.passed, message=_words(answer))
+        for answer, (node, scope) in zip(answers, scopes, strict=True)
+    ]
+    constraints, unexplained = limits(uses)
+    compiled = [scope for use, scope in zip(uses, scopes, strict=True) if use.passed]
+    fine = {spelled(*scope, exact=exact) for scope in compiled for exact in (False, True)}
+    refuses: dict[str, str] = {}
+    for index in unexplained:
+        spellings = (spelled(*scopes[index], exact=exact) for exact in (False, True))
+        spelling = next((it for it in spellings if it is not None and it not in fine), None)
+        if spelling is not None:
+            refuses.setdefault(spelling, uses[index].message)
+    passed = {answer.test for answer in answers if answer.verdict.passed}
+    tests = passed | {answer.test for answer in answers} - unanswered
+    return OpSupport(
+        constraints=tuple(constraints),
+        refuses=tuple(RefusedVariant(variant=spelling, message=refuses[spelling]) for spelling in sorted(refuses)),
+        node_tests=f"{len(passed)}/{len(tests)}",
+        failed_tests=tuple(sorted(tests - passed)),
+    )
+
+
+def _scope(model: onnx.ModelProto) -> tuple[onnx.NodeProto, Scope]:
+    opsets = {"" if entry.domain == "ai.onnx" else entry.domain: entry.version for entry in model.opset_import}
+    return model.graph.node[0], enter(model.graph, opsets=opsets, outer=None)
+
+
+def _words(answer: Measured) -> str:
+    verdict = answer.verdict
+    said = _TIME.sub("", uncoloured(verdict.message or verdict.fingerprint or str(verdict.kind)))
+    return clip(said, _WORDS)
+
+
+def _likeliest(answers: Sequence[Measured]) -> Measured:
+    """Of what the compiler said of the first test: words about the op itself, rather with its weights constant, for
+    with computed ones they may be about that alone.
+    """
+    first = [answer for answer in answers if answer.test == answers[0].test]
+    named = [answer for answer in first if answer.model.graph.node[0].op_type in answer.verdict.hints.ops] or first
+    return next((answer for answer in named if answer.form is Form.WEIGHTS), named[0])
+
+
+def _refusal(by_op: Mapping[str, Sequence[Measured]], refused: Mapping[str, str]) -> str:
+    """The compiler's usual words for an op that it refuses, with `{op}` and `{node}` where these are named."""
+    said = Counter(words.replace(op, "{op}").replace(NODE, "{node}") for op, words in refused.items() if op in words)
+    usual = [words for words, count in said.most_common(1) if count > 1]
+    return usual[0] if usual else "{op} is refused"

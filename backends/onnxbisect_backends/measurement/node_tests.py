@@ -1,0 +1,185 @@
+"""ONNX's own tests of single nodes, as questions to a compiler: one small model for each use of an op.
+
+The tests feed everything through graph inputs. Real models have shapes, axes, pads and most indices as constants, and
+compilers refuse them as inputs; so the values that a test comes with are written into the model, in up to five forms.
+"""
+
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from onnxbisect.model.scopes import qualified
+from onnxbisect.model.shapeops import SEMANTIC_SLOTS, SHAPE_SLOTS
+from onnxbisect_backends.measurement.opset_downgrade import downgraded
+
+#: The opset that exporters write today; tests of newer ones are asked there wherever their node exists in it.
+USUAL_OPSET = 20
+
+#: What the node of every question is called.
+NODE = "the_node"
+
+#: Values of attributes that have another name in opsets before this one; onnx.checker does not look at them.
+_FORMER_NAMES = {("GridSample", "mode"): (20, {b"linear": b"bilinear", b"cubic": b"bicubic"})}
+
+#: IR versions before this one list initializers among the inputs, which some tools read as inputs.
+_OLDEST_IR = 4
+
+
+class Form(StrEnum):
+    """Which inputs of a test are constant, how many of its outputs are asked for, and in which opset."""
+
+    #: Those that say what to compute: shapes, axes, pads, bounds, indices.
+    USUAL = "shapes and indices constant"
+    #: All but the first: weights too.
+    WEIGHTS = "all but the first input constant"
+    #: None, as ONNX has the test.
+    COMPUTED = "every input computed"
+    #: As WEIGHTS, with the first output only: tests of some ops all ask for optional ones, or leave out the first one
+    #: (GRU), which models seldom do.
+    ONE_OUTPUT = "one output"
+    #: As USUAL, in the opset before the op's inputs or attributes last changed.
+    OLDER = "as an older opset has it"
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeTest:
+    """One test: a model of one node, and values for its inputs. `op` is bare in the default domain, else `domain::Op`.
+
+    `place` counts the tests of one op from 0.
+    """
+
+    name: str
+    op: str
+    model: onnx.ModelProto
+    values: Sequence[Any]
+    place: int = 0
+
+    def question(self, form: Form, *, opset: int, newest_opset: int | None = None) -> onnx.ModelProto | None:
+        """The test as a model at `opset` or below, else at the next one up to `newest_opset` that takes the node.
+
+        None where there is no such opset, where a value cannot be a constant, and where the form is that of an
+        earlier member of `Form`.
+        """
+        if form is Form.OLDER:
+            usual = self.question(Form.USUAL, opset=opset, newest_opset=newest_opset)
+            return None if usual is None else downgraded(usual)
+        earlier = list(Form)[: list(Form).index(form)]
+        if self._shape(form) in map(self._shape, earlier):
+            return None
+        own = _opset(self.model)
+        newest = own if newest_opset is None else min(own, newest_opset)
+        node = self.model.graph.node[0]
+        later = [version for version in _versions(node.op_type, node.domain) if opset < version <= newest]
+        written = (self._written(form, version) for version in (min(own, opset), *later))
+        return next((model for model in written if model is not None), None)
+
+    def _shape(self, form: Form) -> tuple[frozenset[int], bool]:
+        """What a form comes to for this test; another one of the same is the same question."""
+        first, *others = self.model.graph.node[0].output
+        return self._constant(form), form is Form.ONE_OUTPUT and (not first or any(others))
+
+    def _constant(self, form: Form) -> frozenset[int]:
+        """Positions among the inputs that are given."""
+        given = [slot for slot, name in enumerate(self.model.graph.node[0].input) if name]
+        match form:
+            case Form.USUAL | Form.OLDER:
+                op = self.model.graph.node[0].op_type
+                slots = {*SHAPE_SLOTS.get(op, ()), *SEMANTIC_SLOTS.get(op, ())}
+                return frozenset(place for place, slot in enumerate(given) if slot in slots)
+            case Form.WEIGHTS | Form.ONE_OUTPUT:
+                return frozenset(range(1, len(given)))
+            case Form.COMPUTED:
+                return frozenset()
+
+    def _written(self, form: Form, opset: int) -> onnx.ModelProto | None:
+        """The model in a form, relabelled; None where onnx.checker does not take that."""
+        model = onnx.ModelProto()
+        model.CopyFrom(self.model)
+        graph = model.graph
+        for entry in model.opset_import:
+            if entry.domain in ("", "ai.onnx"):
+                entry.version = opset
+        if not any(entry.domain in ("", "ai.onnx") for entry in model.opset_import):
+            model.opset_import.add(domain="", version=opset)  # as every real model has it, whatever its ops
+        model.ir_version = max(_OLDEST_IR, helper.find_min_ir_version_for(list(model.opset_import), True))
+        inputs = list(graph.input)
+        constant, one_output = self._shape(form)
+        for place in constant:
+            value = self.values[place]
+            if not isinstance(value, np.ndarray | np.generic | int | float):
+                return None
+            tensor = numpy_helper.from_array(np.asarray(value), inputs[place].name)
+            if tensor.data_type != inputs[place].type.tensor_type.elem_type:
+                return None
+            graph.initializer.append(tensor)
+        kept = [value for place, value in enumerate(inputs) if place not in constant]
+        del graph.input[:]
+        graph.input.extend(kept)
+        graph.node[0].name = NODE
+        for attribute in graph.node[0].attribute:
+            until, former = _FORMER_NAMES.get((graph.node[0].op_type, attribute.name), (0, {}))
+            if opset < until and attribute.s in former:
+                attribute.s = former[attribute.s]
+        try:
+            if one_output:
+                model = _first_output_only(model)
+            onnx.checker.check_model(model, full_check=True)
+        except Exception:  # its own errors, protobuf's, plain RuntimeErrors
+            return None
+        return model
+
+
+def _first_output_only(model: onnx.ModelProto) -> onnx.ModelProto:
+    """May raise whatever shape inference does."""
+    node, outputs = model.graph.node[0], model.graph.output
+    del outputs[1:], node.output[1:]
+    if node.output[0]:
+        return model
+    node.output[0] = outputs[0].name
+    outputs[0].type.tensor_type.ClearField("shape")
+    return onnx.shape_inference.infer_shapes(model, strict_mode=True)
+
+
+@lru_cache(maxsize=1)
+def node_tests() -> tuple[NodeTest, ...]:
+    """All tests of single nodes, the first of every op before the second of any; building them takes seconds.
+
+    Tests of functions written out as several nodes are left out: their ops have tests of their own.
+    """
+    from onnx.backend.test.case.node import collect_testcases
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # overflows that the tests compute on purpose
+        cases = collect_testcases(None)
+    return tuple(sorted(_numbered(cases), key=lambda test: (test.place, test.op)))
+
+
+def _numbered(cases: Iterable[Any]) -> Iterator[NodeTest]:
+    counts: dict[str, int] = {}
+    for case in cases:
+        nodes = case.model.graph.node
+        inputs, _ = case.data_sets[0]
+        if len(nodes) != 1 or "_expanded" in case.name or len(inputs) != len(case.model.graph.input):
+            continue
+        op = qualified(nodes[0])
+        place = counts.get(op, 0)
+        counts[op] = place + 1
+        yield NodeTest(name=case.name, op=op, model=case.model, values=tuple(inputs), place=place)
+
+
+@lru_cache(maxsize=1024)
+def _versions(op: str, domain: str) -> tuple[int, ...]:
+    """The opsets that changed an op, the oldest first."""
+    schemas = onnx.defs.get_all_schemas_with_history()
+    return tuple(sorted(it.since_version for it in schemas if (it.name, it.domain) == (op, domain)))
+
+
+def _opset(model: onnx.ModelProto) -> int:
+    return max((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=USUAL_OPSET)

@@ -1,6 +1,0 @@
-"""Axera's pulsar2: everything that `--backend pulsar2` is made of."""
-
-from onnxbisect_backends.pulsar2.backend import Pulsar2Backend
-from onnxbisect_backends.pulsar2.texts import PATTERNS
-
-__all__ = ["PATTERNS", "Pulsar2Backend"]

@@ -1,0 +1,95 @@
+"""Which files of this machine a confined process sees: a compiler, or the process that reads a model.
+
+`confine.py` arranges it in that process; this module knows which folders matter.
+"""
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from onnxbisect_backends.cache import cache_folder
+from onnxbisect_backends.contract import Confinement
+
+#: Where people keep what is theirs, and sockets of whoever runs here: docker, databases, agents.
+_HIDDEN = ("/home", "/root", "/run", "/mnt", "/media", "/srv")
+#: In a home: programs may be there, beside what is not theirs.
+_LOCAL = ".local/share"
+_TEMPORARY = ("/tmp", "/var/tmp")  # noqa: S108 - each compile gets empty ones
+#: Lists of folders from which the operator's programs are made up.
+_PATHS = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH")
+
+
+def confined_view(
+    confinement: Confinement, programs: Sequence[str], *, cwd: Path, env: Mapping[str, str], reads: Sequence[Path]
+) -> dict[str, Any]:
+    """What `confine.arrange` takes.
+
+    Shown are, besides `reads`, `cwd` and the probe's folder, what `programs` are installed with, the paths of programs
+    and libraries in `env`, this Python, and the toolchains. None of this comes from a model or its sender. What
+    holds a hidden folder is not shown: a home directory may be on PATH.
+    """
+    workdir = (confinement.workdir or cwd).absolute()
+    temporary = {*_TEMPORARY, tempfile.gettempdir()} - {str(workdir)}
+    hidden = [*_HIDDEN, *_homes(), *(str(folder.absolute()) for folder in confinement.hidden)]
+    probe = [] if confinement.probe is None else [confinement.probe.parent]
+    links = [link for program in programs for link in _links(Path(program))]
+    shown = {
+        *(str(path.absolute()) for path in (cwd, *probe, *reads, *listed(env), *_ours())),
+        *(str(folder) for link in links for folder in _installed(link)),
+    }
+    kept = {os.path.realpath(path) for path in (*hidden, *temporary)}
+    found = {path: os.path.realpath(path) for path in shown}
+    allowed = {path for path, real in found.items() if not _holds(real, kept)}
+    targets = {found[path] for path in allowed}
+    return {
+        "own": str(workdir),
+        "hidden": sorted(set(hidden) - temporary),
+        "temporary": sorted(temporary),
+        # what links lead to comes first: a link in sight is then as good as before
+        "shown": [*sorted(targets), *sorted(allowed - targets)],
+    }
+
+
+def listed(env: Mapping[str, str]) -> list[Path]:
+    """The folders in this environment's paths of programs and libraries."""
+    entries = [entry for name in _PATHS for entry in env.get(name, "").split(os.pathsep)]
+    return [Path(entry) for entry in entries if entry.startswith("/")]
+
+
+def _homes() -> Iterator[str]:
+    try:
+        home = Path.home()
+    except RuntimeError:  # a user without one
+        return
+    yield str(home)
+    yield str(home / _LOCAL)
+
+
+def _ours() -> Iterator[Path]:
+    yield Path(__file__).parents[1]
+    yield cache_folder() / "toolchains"
+    yield Path(sys.prefix)
+    yield Path(sys.base_prefix)
+
+
+def _links(program: Path) -> Iterator[Path]:
+    """The program, and what it is a link to, step by step."""
+    yield program
+    while program.is_symlink():
+        program = program.parent / program.readlink()
+        yield program
+
+
+def _installed(program: Path) -> Iterator[Path]:
+    """The folder with all that it was installed with, its own folder, itself; the outermost may not be shown."""
+    if program.parent.name in ("bin", "sbin"):
+        yield program.parent.parent
+    yield program.parent
+    yield program
+
+
+def _holds(real: str, kept: set[str]) -> bool:
+    return any(each == real or each.startswith(real.rstrip("/") + "/") for each in kept)

@@ -1,0 +1,270 @@
+"""One compile's own supervisor: a script that starts the compiler, watches it, and leaves nothing of it alive.
+
+Run as `python -I -S supervise.py`, one per compile, because only a process of its own can adopt orphans and know
+whose they are: a compiler that forks, calls setsid and lets its parent exit is handed to the nearest subreaper,
+which is this process, and so can be found and killed. It imports little, to start in a few milliseconds.
+
+Protocol: standard input brings one line of JSON (`argv`, `path` of the executable, `cwd`, `env`, `seconds`,
+`memory_bytes`, `file_bytes`, `log_bytes`, `network`, `view`) and then stays open for as long as the answer is wanted:
+its end, or SIGTERM (which the kernel sends when the parent dies), means kill everything. Standard output receives one
+line of JSON and then the log's bytes, verbatim.
+"""
+
+import contextlib
+import ctypes
+import json
+import os
+import resource
+import select
+import signal
+import sys
+import time
+from typing import TYPE_CHECKING, Any, NoReturn
+
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+#: Processes and threads of a compiler that is confined; some start one for each of a hundred cores, several times.
+MOST_PROCESSES = 4096
+
+
+def beside(name: str) -> Any:
+    """The module of this name in this script's folder; nothing is on the path from which it could be imported."""
+    from importlib.machinery import SourceFileLoader
+    from types import ModuleType
+
+    module = ModuleType(name)
+    SourceFileLoader(name, __file__.removesuffix("supervise.py") + f"{name}.py").exec_module(module)
+    return module
+
+
+if TYPE_CHECKING:
+    from onnxbisect_backends.sandbox import process_tree
+else:
+    process_tree = beside("process_tree")
+
+
+class Log:
+    """The first and the last half of `limit` bytes of what was written; the middle is counted, not kept."""
+
+    def __init__(self, limit: int) -> None:
+        self.half = max(1, limit // 2)
+        self.head = bytearray()
+        self.tail = bytearray()
+        self.dropped = 0
+
+    def add(self, data: bytes) -> None:
+        """Take in the next bytes."""
+        room = self.half - len(self.head)
+        if room > 0:
+            self.head += data[:room]
+            data = data[room:]
+        self.tail += data
+        surplus = len(self.tail) - self.half
+        if surplus > 0:
+            del self.tail[:surplus]
+            self.dropped += surplus
+
+    def text(self) -> bytes:
+        """What was kept, with a line that says how much was not."""
+        gap = f"\n[... {self.dropped} bytes left out ...]\n".encode() if self.dropped else b""
+        return bytes(self.head) + gap + bytes(self.tail)
+
+
+def prctl(option: int, value: int) -> None:
+    """Ask the Linux kernel; elsewhere there is nobody to ask, and process groups must do."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+def make_way() -> None:
+    """Linux shares processors between sessions first (autogroup, sched(7)): a new one is as nice as its process."""
+    nice = os.getpriority(os.PRIO_PROCESS, 0)
+    if nice > 0:
+        with contextlib.suppress(OSError), open("/proc/self/autogroup", "w") as group:  # noqa: PTH123 - pathlib is slow to import
+            group.write(str(nice))
+
+
+def bound(which: int, value: int) -> None:
+    """Lower a resource limit; a hard limit that is lower already stays."""
+    hard = resource.getrlimit(which)[1]
+    if hard != resource.RLIM_INFINITY:
+        value = min(value, hard)
+    resource.setrlimit(which, (value, value))
+
+
+def become_compiler(
+    spec: dict[str, Any], confined: Any, parent: int, log: int, trouble: int, alive: int, ended: int
+) -> NoReturn:
+    """Turn the forked child into the compiler; a sentence goes to `trouble` where that is impossible.
+
+    One that is confined is that child's child; see `live_as_first` for `alive` and `ended`.
+    """
+    what = "could not be prepared"
+    try:
+        os.setsid()
+        for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
+        signal.set_wakeup_fd(-1)
+        with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as adjust:  # noqa: PTH123 - pathlib is slow to import
+            adjust.write("500")  # where the machine runs out of memory, the compiler goes first, not onnx-bisect
+        if spec["view"] is not None:
+            what = "could not be isolated"
+            confined.live_as_first(spec["view"], alive, ended)
+            os.setsid()
+            make_way()
+            bound(resource.RLIMIT_NPROC, MOST_PROCESSES)
+            confined.give_up_rights()
+        else:
+            if confined is not None:
+                confined.leave_network()
+            prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() != parent:
+                os._exit(1)
+            make_way()
+        bound(resource.RLIMIT_CORE, 0)
+        if spec["file_bytes"] is not None:
+            bound(resource.RLIMIT_FSIZE, spec["file_bytes"])
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        what = f"could not be started in {spec['cwd']}"
+        os.chdir(spec["cwd"])
+        what = "could not be started"
+        os.execve(spec["path"], spec["argv"], spec["env"])  # noqa: S606 - a list, and no shell is wanted
+    except Exception as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        os.write(trouble, f"{what}: {reason}".encode(errors="replace"))
+    os._exit(1)
+
+
+def drain(source: int, log: Log) -> bool:
+    """Read once what is there; False when there is nothing, which after a poll means that all writers have closed."""
+    with contextlib.suppress(BlockingIOError):
+        data = os.read(source, 1 << 20)
+        log.add(data)
+        return bool(data)
+    return False
+
+
+def supervise(spec: dict[str, Any], confined: Any) -> tuple[dict[str, Any], bytes]:
+    """Run the compiler to its end, or to one of its limits; the answer's head and the log."""
+    me = os.getpid()
+    alarm, ring = os.pipe()
+    os.set_blocking(ring, False)
+    os.set_blocking(alarm, False)
+    signal.set_wakeup_fd(ring, warn_on_full_buffer=False)
+    cancelled = False
+
+    def cancel(_number: int, _frame: object) -> None:
+        nonlocal cancelled
+        cancelled = True
+
+    signal.signal(signal.SIGTERM, cancel)
+    signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
+
+    source, sink = os.pipe()
+    trouble, complain = os.pipe()
+    alive, living = os.pipe()
+    told, tell = os.pipe()
+    begun = time.monotonic()
+    compiler = os.fork()
+    if compiler == 0:
+        os.close(living)
+        become_compiler(spec, confined, me, sink, complain, alive, tell)
+    for descriptor in (sink, complain, tell):
+        os.close(descriptor)
+    complaint = os.read(trouble, 4096).decode(errors="replace")
+    os.set_blocking(source, False)
+
+    log = Log(spec["log_bytes"])
+    deadline = begun + spec["seconds"]
+    limit = spec["memory_bytes"]
+    look_every = 0.05 if limit else 0.5
+    look_at = begun
+    peak = 0
+    ended: int | None = None
+    timed_out = over_memory = False
+    poll = select.poll()
+    for descriptor in (source, alarm, 0):
+        poll.register(descriptor, select.POLLIN)
+    while True:
+        now = time.monotonic()
+        if now >= look_at:
+            pids = process_tree.descendants()
+            held = process_tree.resident(pids)
+            if limit and held > limit:
+                held = process_tree.proportional(pids)
+                over_memory = held > limit
+            peak = max(peak, held)
+            look_at = now + look_every
+        status, _ = process_tree.reap(compiler)
+        if status is not None:
+            # of one that is confined its parent tells, unless that was killed with it
+            ended = int.from_bytes(os.read(told, 4) or status.to_bytes(4, "little"), "little")
+            over_memory = False
+            break
+        timed_out = now >= deadline
+        if cancelled or timed_out or over_memory:
+            break
+        for descriptor, _event in poll.poll(max(0.0, min(deadline, look_at) - now) * 1000):
+            if descriptor == source and not drain(source, log):
+                poll.unregister(source)
+            elif descriptor == alarm:
+                os.read(alarm, 512)
+            elif descriptor == 0 and not os.read(0, 512):
+                cancelled = True
+    seconds = time.monotonic() - begun
+    survivors = process_tree.kill_all(compiler)
+    for _ in range(64):  # a pipe holds less; where something survived and still writes, its words are not waited for
+        if not drain(source, log):
+            break
+    unit = 1 if sys.platform == "darwin" else 1024
+    peak = max(peak, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * unit)
+    return {
+        "complaint": complaint,
+        "cancelled": cancelled,
+        "timed_out": timed_out,
+        "over_memory": over_memory,
+        "exit_code": os.WEXITSTATUS(ended) if ended is not None and os.WIFEXITED(ended) else None,
+        "signal": os.WTERMSIG(ended) if ended is not None and os.WIFSIGNALED(ended) else None,
+        "survivors": survivors,
+        "seconds": seconds,
+        "peak_memory": peak,
+        "truncated": log.dropped > 0,
+    }, log.text()
+
+
+def main() -> None:
+    """Read the order, carry it out, answer."""
+    parent = os.getppid()
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
+    # bytes, unbuffered: what follows the order on standard input is only ever its end
+    order = bytearray()
+    while not order.endswith(b"\n"):
+        data = os.read(0, 1 << 16)
+        if not data:
+            return
+        order += data
+    spec = json.loads(order)
+    confined: Any = beside("confine") if sys.platform == "linux" and (spec["view"] or not spec["network"]) else None
+    refused = ""
+    if spec["view"] is not None:
+        try:
+            confined.enter(network=spec["network"])
+        except OSError as error:
+            refused = f"could not be isolated: {error.strerror}"
+    prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:
+        return
+    if refused:
+        head, log = {"complaint": refused, "seconds": 0.0, "peak_memory": 0, "truncated": False}, b""
+    else:
+        head, log = supervise(spec, confined)
+    with contextlib.suppress(BrokenPipeError):
+        answer = json.dumps(head).encode() + b"\n" + log
+        while answer:
+            answer = answer[os.write(1, answer) :]
+
+
+if __name__ == "__main__":
+    main()

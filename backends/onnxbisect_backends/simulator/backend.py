@@ -1,0 +1,200 @@
+"""The `whitelist` backend: a compiler simulated from an op-support profile.
+
+It needs no vendor tool, answers in milliseconds, and fails in the way that the profiled compiler does: naming every
+op type at once, the first offending node, or nothing. It serves to judge a model by a vendor's document, and to test
+everything above the Backend contract.
+"""
+
+import re
+import time
+from pathlib import Path
+from signal import SIGSEGV
+from typing import Annotated, Any
+
+import onnx
+from google.protobuf.message import DecodeError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from onnxbisect.dressing import Dressing
+from onnxbisect.errors import OptionError
+from onnxbisect.fingerprint import fingerprint
+from onnxbisect.verdict import Kind, Status, Verdict
+from onnxbisect_backends.contract import Description, Limits, Outcome
+from onnxbisect_backends.judging import signal_name, unfinished
+from onnxbisect_backends.options import LOCAL, read_options
+from onnxbisect_backends.simulator.op_chains import parse_chain
+from onnxbisect_backends.simulator.profiles import OpSupport, Profile, Report, load, shipped
+from onnxbisect_backends.simulator.refusals import Rules, refusals
+from onnxbisect_backends.simulator.simulated_log import read_back, words
+
+
+def _split(text: Any) -> Any:
+    """At commas and semicolons, neither of which an op name has: reports print every list with commas."""
+    return [p.strip() for p in re.split("[,;]", text) if p.strip()] if isinstance(text, str) else text
+
+
+_Names = Annotated[tuple[str, ...], BeforeValidator(_split)]
+
+
+class Options(BaseModel):
+    """What `--option key=value` takes; docs/profiles.md explains each."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    profile: Annotated[str | None, LOCAL] = Field(
+        default=None, examples=[*shipped()], description="a shipped profile, or a TOML file of your own"
+    )
+    ops: _Names = Field(default=(), description="instead of a profile: exactly these are supported, A,B,…")
+    deny: _Names = Field(
+        default=(), description="these are refused, whatever the list says; alone: all others are taken"
+    )
+    report: Report | None = Field(default=None, description="what the log names: all offenders, the first, or none")
+    folds: bool | None = Field(default=None, description="whether constants fold away before the check")
+    fail_patterns: _Names = Field(
+        default=(), description="A>B: fails where A feeds B; A&B: where both occur; several with ';'"
+    )
+    needs_context: _Names = Field(default=(), description="Erf:Div>Erf>Add: Erf passes only within this chain")
+    input_dtypes: _Names = Field(default=(), description="other graph inputs are refused, float,int32,…")
+    max_nodes: int | None = Field(default=None, ge=1, description="larger models fail for want of room")
+    advertise: bool | None = Field(default=None, description="whether the search may know the list")
+    delay: float = Field(default=0.0, ge=0.0, description="seconds that each compile takes")
+
+
+class WhitelistBackend:
+    """A compiler that is simulated by rules: the ops, attributes and patterns that a profile or options tell."""
+
+    name = "whitelist"
+    isolated = True
+    Options = Options
+
+    def __init__(self, options: dict[str, str]) -> None:
+        """Raises OptionError for unknown options, values and profiles, and when nothing says what is supported."""
+        self._options = read_options(Options, options, self.name)
+        profile, digest = _profile(self._options)
+        self._version = f"{profile.version} [{digest}]" if digest else profile.version
+        self._profile = profile.model_copy(
+            update={
+                "report": self._options.report or profile.report,
+                "folds": profile.folds if self._options.folds is None else self._options.folds,
+            }
+        )
+        self._rules = _rules(self._options, self._profile)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options that were given and the report mode in force; verdicts do not depend on `delay`."""
+        given = self._options.model_dump(mode="json", exclude_defaults=True, exclude={"delay"})
+        return {**given, "report": self._profile.report.value}
+
+    def describe(self) -> Description:
+        """The profile's tool and its list as advertised ops, unless `advertise=false`."""
+        advertise = not self._rules.everything_else if self._options.advertise is None else self._options.advertise
+        dtypes = self._rules.input_dtypes
+        return Description(
+            tool=f"a simulation of {self._profile.tool}",
+            version=self._version,
+            ops=frozenset(self._profile.ops) - self._rules.denied if advertise else None,
+            dressing=Dressing(input_dtypes=dtypes),
+        )
+
+    def check(self) -> str | None:
+        """Always usable: there is no tool to miss."""
+        return None
+
+    def compile(self, probe: Path, workdir: Path, limits: Limits) -> Outcome:
+        """Judge one ONNX file in this process: no tool is started, so there is nothing to contain or to kill.
+
+        Weights outside of the file are not read. Writes nothing to `workdir`.
+        """
+        started = time.monotonic()
+        if self._options.delay > limits.wall_seconds:
+            time.sleep(limits.wall_seconds)
+            return Outcome(timed_out=True, seconds=time.monotonic() - started)
+        time.sleep(self._options.delay)
+        try:
+            model = onnx.load(probe, load_external_data=False)
+        except (OSError, DecodeError) as error:
+            return Outcome(broken=f"the probe cannot be read: {error}", seconds=time.monotonic() - started)
+        found = refusals(model, self._rules)
+        log = [f"{self._profile.tool} {self._version}, simulated by onnx-bisect"]
+        if found:
+            log += words(self._profile, found)
+        crashed = bool(found) and found[0].kind is not Kind.INVALID and self._profile.report is Report.NONE
+        text = "\n".join(log) + "\n"
+        return Outcome(
+            exit_code=None if crashed else int(bool(found)),
+            signal=int(SIGSEGV) if crashed else None,
+            seconds=time.monotonic() - started,
+            log=text[-limits.log_bytes :],
+            log_truncated=len(text) > limits.log_bytes,
+        )
+
+    def judge(self, outcome: Outcome) -> Verdict:
+        """Read the outcome; hints are what the report mode lets the log admit."""
+        seconds = outcome.seconds
+        if (verdict := unfinished(outcome)) is not None:
+            return verdict
+        if outcome.signal is not None:
+            name = signal_name(outcome.signal)
+            message = f"Killed by {name}, without a word."
+            return Verdict(status=Status.FAIL, kind=Kind.CRASH, message=message, fingerprint=name, seconds=seconds)
+        if outcome.exit_code == 0:
+            return Verdict(status=Status.PASS, seconds=seconds)
+        said = read_back(outcome.log)
+        if said is None:
+            return Verdict(status=Status.FAIL, kind=Kind.ERROR, message="failed without a word", seconds=seconds)
+        return Verdict(
+            status=Status.UNRESOLVED if said.kind is Kind.INVALID else Status.FAIL,
+            kind=said.kind,
+            message=said.message,
+            fingerprint=fingerprint(said.blanked),
+            hints=said.hints,
+            seconds=seconds,
+        )
+
+
+def _profile(options: Options) -> tuple[Profile, str]:
+    if options.profile is not None and options.ops:
+        raise OptionError(
+            "the whitelist backend takes either profile or ops, not both; deny removes ops from a profile"
+        )
+    if options.profile is not None:
+        return load(options.profile)
+    if not (options.ops or options.deny or options.fail_patterns or options.needs_context or options.max_nodes):
+        raise OptionError(
+            "the whitelist backend needs to know what is supported: give profile=NAME, ops=A,B,… or deny=A,B,…"
+        )
+    # what the user did not list, a Constant node is: it is a weight written as a node
+    ops = {op: OpSupport() for op in (*options.ops, "Constant")} if options.ops else {}
+    return Profile(profile="options", tool="whitelist", version="1", source="the options", ops=ops), ""
+
+
+def _rules(options: Options, profile: Profile) -> Rules:
+    try:
+        contexts: dict[str, tuple[tuple[str, ...], ...]] = {}
+        for entry in options.needs_context:
+            op, _, chain = entry.rpartition(":")
+            op = op.strip()
+            links = parse_chain(chain)
+            if op not in links:
+                raise ValueError(f"needs_context entry {entry!r} must read Op:A>Op>B, with Op in the chain")
+            contexts[op] = (*contexts.get(op, ()), links)
+        chains = tuple(parse_chain(entry) for entry in options.fail_patterns if "&" not in entry)
+        together = tuple(parse_chain(entry, "&") for entry in options.fail_patterns if "&" in entry)
+        for pattern in (*chains, *together):
+            if len(pattern) == 1:
+                raise ValueError(
+                    f"fail_patterns entry {pattern[0]!r} must join two ops, as A>B or A&B; deny refuses one"
+                )
+    except ValueError as error:
+        raise OptionError(f"the whitelist backend cannot read a pattern: {error}") from error
+    return Rules(
+        profile=profile,
+        everything_else=options.profile is None and not options.ops,
+        denied=frozenset(options.deny),
+        chains=chains,
+        together=together,
+        contexts=contexts,
+        max_nodes=options.max_nodes,
+        input_dtypes=frozenset(options.input_dtypes) or None,
+    )

@@ -1,0 +1,175 @@
+"""Whether one node keeps a profile's limits.
+
+What the probe does not tell (a rank that nothing states and inference does not find) is given the benefit of the
+doubt: a stand-in that refuses what it cannot read would invent culprits.
+"""
+
+from collections.abc import Iterable
+
+import onnx
+from onnx import AttributeProto, TensorProto
+
+from onnxbisect_backends.simulator.profiles import (
+    AttrConstraint,
+    Constraint,
+    Effect,
+    InputConstraint,
+    InputsConstraint,
+    Scalar,
+)
+from onnxbisect_backends.simulator.scope import Scope, small_values
+
+_DTYPE_ATTRIBUTES = frozenset({"to", "dtype"})
+
+
+def violation(constraint: Constraint, node: onnx.NodeProto, scope: Scope) -> str | None:
+    """What of the node is beyond this limit, as a phrase that quotes the limit; None where it keeps it.
+
+    Limits whose effect is silent_wrong refuse nothing and are never violated here.
+    """
+    if constraint.effect is not Effect.ERROR:
+        return None
+    match constraint:
+        case AttrConstraint():
+            return _attribute(constraint, node, scope)
+        case InputConstraint():
+            return _input(constraint, node, scope)
+        case InputsConstraint():
+            given = sum(1 for name in node.input if name)
+            most = constraint.value
+            broken = given != most if constraint.rule == "count_eq" else given > most
+            limit = "exactly" if constraint.rule == "count_eq" else "at most"
+            return f"{given} inputs, takes {limit} {most}" if broken else None
+
+
+def _attribute(constraint: AttrConstraint, node: onnx.NodeProto, scope: Scope) -> str | None:
+    name, rule, allowed = constraint.name, constraint.rule, _tuple(constraint.value)
+    written = scope.attribute(node, name)
+    value = value_of(written) if written is not None else default_of(node, name, scope)
+    shown = f"attribute {name} {'=' if written is not None else 'left at its default'} {value!r}"
+    match rule:
+        case "absent" | "absent_or":
+            if written is not None and not _among(value, allowed):
+                return f"attribute {name} is given, must be absent" + (f" or {_list(allowed)}" if allowed else "")
+        case "present":
+            return None if written is not None else f"attribute {name} is not written out"
+        case "present_in":
+            if written is None:
+                return f"attribute {name} is not written out"
+            return None if _among(value, allowed) else f"{shown}, takes {_list(allowed)}"
+        case "in":
+            return None if value is None or _among(value, allowed) else f"{shown}, takes {_list(allowed)}"
+        case "not_in":
+            return f"{shown}, which it does not take" if _among(value, allowed) else None
+        case "in_if_mode_nearest":
+            mode = scope.attribute(node, "mode")
+            if (value_of(mode) if mode is not None else "nearest") == "nearest" and not _among(value, allowed):
+                return f"{shown} with mode nearest, takes {_list(allowed)}"
+        case "all_eq":
+            items = value if isinstance(value, list) else [] if value is None else [value]
+            return None if all(_among(item, allowed) for item in items) else f"{shown}, takes {_list(allowed)}"
+        case "in_last":
+            data = scope.type_of(node.input[0]) if node.input else None
+            rank = len(data.dims) if data is not None and data.dims is not None else None
+            if isinstance(value, int) and value >= 0 and rank is not None:
+                value -= rank
+            undecided = isinstance(value, int) and value >= 0
+            return None if value is None or undecided or _among(value, allowed) else f"{shown}, takes {_list(allowed)}"
+    return None
+
+
+def _input(constraint: InputConstraint, node: onnx.NodeProto, scope: Scope) -> str | None:
+    tensor = _named_input(constraint.name, node, scope)
+    allowed = _tuple(constraint.value)
+    if tensor is None:
+        return None
+    match constraint.rule:
+        case "absent":
+            return f"input {constraint.name} is given, must be absent" if scope.is_given(tensor) else None
+        case "absent_or_const":
+            known = scope.tensor(tensor)
+            values = small_values(known) if known is not None else None
+            if values is not None and all(_among(value, allowed) for value in values):
+                return None
+            return f"input {constraint.name} must be absent or {_list(allowed)}"
+        case "initializer":
+            return None if scope.is_constant(tensor) else f"input {constraint.name} is computed, must be constant"
+        case "initializer_scalar":
+            data = scope.type_of(tensor)
+            single = data is None or data.dims is None or all(dim == 1 for dim in data.dims)
+            if scope.is_constant(tensor) and single:
+                return None
+            return f"input {constraint.name} must be a constant scalar"
+        case "rank_in":
+            data = scope.type_of(tensor)
+            if data is None or data.dims is None or _among(len(data.dims), allowed):
+                return None
+            return f"input {constraint.name} has rank {len(data.dims)}, takes {_list(allowed)}"
+        case "rank_not_in":
+            data = scope.type_of(tensor)
+            if data is None or data.dims is None or not _among(len(data.dims), allowed):
+                return None
+            return f"input {constraint.name} has rank {len(data.dims)}, which it does not take"
+        case "dtype_in" | "dtype_not_in":
+            data = scope.type_of(tensor)
+            if data is None or data.dtype == 0:
+                return None
+            dtype = TensorProto.DataType.Name(data.dtype)
+            if _among(dtype, allowed) == (constraint.rule == "dtype_in"):
+                return None
+            wish = "which it does not take" if constraint.rule == "dtype_not_in" else f"takes {_list(allowed)}"
+            return f"input {constraint.name} is {dtype}, {wish}"
+        case "note" | "shape_note":
+            return None
+
+
+def _named_input(name: str, node: onnx.NodeProto, scope: Scope) -> str | None:
+    """The tensor at the schema's input of this name; None where it is omitted or this opset does not have it."""
+    schema = scope.schema(node)
+    if schema is None:
+        return None
+    position = next((index for index, formal in enumerate(schema.inputs) if formal.name == name), None)
+    if position is None or position >= len(node.input):
+        return None
+    return node.input[position] or None
+
+
+def default_of(node: onnx.NodeProto, name: str, scope: Scope) -> Scalar | list[Scalar] | None:
+    """What an attribute is where the node leaves it out; None where the schema gives nothing."""
+    schema = scope.schema(node)
+    known = schema.attributes.get(name) if schema is not None else None
+    if known is None or known.default_value.type == AttributeProto.UNDEFINED:
+        return None
+    return value_of(known.default_value)
+
+
+def value_of(attribute: AttributeProto) -> Scalar | list[Scalar] | None:
+    """An attribute's value as profiles write it, dtypes by name; None for tensors and graphs."""
+    match attribute.type:
+        case AttributeProto.FLOAT:
+            return float(attribute.f)
+        case AttributeProto.INT:
+            if attribute.name in _DTYPE_ATTRIBUTES and attribute.i in TensorProto.DataType.values():
+                return str(TensorProto.DataType.Name(attribute.i))
+            return int(attribute.i)
+        case AttributeProto.STRING:
+            return str(attribute.s.decode("utf-8", "replace"))
+        case AttributeProto.FLOATS:
+            return list(attribute.floats)
+        case AttributeProto.INTS:
+            return list(attribute.ints)
+        case AttributeProto.STRINGS:
+            return [item.decode("utf-8", "replace") for item in attribute.strings]
+    return None
+
+
+def _tuple(value: Scalar | tuple[Scalar, ...]) -> tuple[Scalar, ...]:
+    return value if isinstance(value, tuple) else (value,)
+
+
+def _among(value: Scalar | list[Scalar] | None, allowed: Iterable[Scalar]) -> bool:
+    return not isinstance(value, list) and value is not None and value in set(allowed)
+
+
+def _list(allowed: tuple[Scalar, ...]) -> str:
+    return " or ".join(str(item) for item in allowed)

@@ -1,0 +1,220 @@
+"""Op-support profiles: what a compiler's own document or converter says that it takes, as data files.
+
+Profiles are TOML: shipped ones lie in `profiles/`, a user's own is named by its path. docs/profiles.md describes the
+format. Validation is strict: an unknown field, constraint or rule is an error, because a limit that is misspelt and
+therefore never checked would make a model look supported.
+"""
+
+import difflib
+import hashlib
+import tomllib
+from enum import StrEnum
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from onnxbisect.errors import OptionError
+
+Scalar = bool | int | float | str
+
+
+class Report(StrEnum):
+    """What a compiler's log admits of the ops that it refuses."""
+
+    #: Every unsupported op type at once.
+    ALL = "all"
+    #: The first offending node in topological order.
+    FIRST = "first"
+    #: Nothing: it crashes without a word.
+    NONE = "none"
+
+
+class Effect(StrEnum):
+    """What comes of a node beyond a limit."""
+
+    #: The compiler refuses it.
+    ERROR = "error"
+    #: It compiles and computes other numbers; only a comparison of outputs shows it.
+    SILENT_WRONG = "silent_wrong"
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class _Constraint(_Strict):
+    name: str
+    effect: Effect = Effect.ERROR
+    #: For measured profiles: the compiler's words.
+    seen: str = ""
+
+
+class AttrConstraint(_Constraint):
+    """A limit on one attribute; the schema default stands in for an absent one unless the rule is about presence.
+
+    Dtype attributes (`to`, `dtype`) are compared by name: `"FLOAT"`, `"INT32"`. `in_last`: an axis, negative values
+    counted from the last dimension of input 0. `in_if_mode_nearest`: minded only where attribute `mode` is `nearest`.
+    """
+
+    kind: Literal["attr"]
+    rule: Literal[
+        "in",
+        "not_in",
+        "in_last",
+        "in_if_mode_nearest",
+        "all_eq",
+        "absent",
+        "absent_or",
+        "present",
+        "present_in",
+        "note",
+    ]
+    value: Scalar | tuple[Scalar, ...] = ()
+
+
+class InputConstraint(_Constraint):
+    """A limit on one input, by its name in the ONNX schema.
+
+    `initializer` also accepts what is computed from constants where the compiler folds first. `absent_or_const`:
+    absent, or a constant with one of `value`. `dtype_in` and `dtype_not_in` name dtypes as TensorProto does. `note`
+    and `shape_note` are words that no program checks.
+    """
+
+    kind: Literal["input"]
+    rule: Literal[
+        "absent",
+        "absent_or_const",
+        "initializer",
+        "initializer_scalar",
+        "rank_in",
+        "rank_not_in",
+        "dtype_in",
+        "dtype_not_in",
+        "shape_note",
+        "note",
+    ]
+    value: Scalar | tuple[Scalar, ...] = ()
+
+
+class InputsConstraint(_Constraint):
+    """A limit on all inputs together; `name` is `*`. Omitted optional inputs do not count."""
+
+    kind: Literal["inputs"]
+    rule: Literal["count_eq", "count_max"]
+    value: int
+
+
+Constraint = Annotated[AttrConstraint | InputConstraint | InputsConstraint, Field(discriminator="kind")]
+
+
+class RefusedVariant(_Strict):
+    """One use of an op, spelled as `simulator.variant` does, and the compiler's words against it."""
+
+    variant: str
+    message: str
+
+
+class OpSupport(_Strict):
+    """One supported op. `limits` are the source's words; `constraints` are what a program can check of them."""
+
+    limits: tuple[str, ...] = ()
+    constraints: tuple[Constraint, ...] = ()
+    #: Uses that were seen to be refused, for no reason that a limit could state.
+    refuses: tuple[RefusedVariant, ...] = ()
+    note: str = ""
+    #: How the source spells the op where that is not ONNX's way.
+    doc_name: str = ""
+    #: The method of the vendor's converter that handles the op; its tracebacks name it.
+    converter: str = ""
+    #: For measured profiles: how many node tests passed, and which did not.
+    node_tests: str = ""
+    failed_tests: tuple[str, ...] = ()
+
+
+class Profile(_Strict):
+    """What one compiler version supports, and how it speaks.
+
+    `refusal` is its message for an unsupported op, with `{op}`, `{ops}` (comma list), `{quoted_ops}` and `{node}`.
+    `refused` and `disputed` are what was seen of ops off the list, and where real runs disagreed with the list: for
+    people, never for the verdict.
+    """
+
+    profile: str
+    vendor: str = ""
+    tool: str
+    version: str
+    hardware: str = ""
+    stage: str = ""
+    source: str
+    semantics: str = ""
+    #: Nodes computed from constants and static shapes alone never reach the check.
+    folds: bool = False
+    #: Files newer than this are not folded, however much of them is constant.
+    folds_max_opset: int | None = None
+    folds_max_ir_version: int | None = None
+    #: Op types are matched whatever their domain.
+    ignores_domain: bool = False
+    report: Report = Report.ALL
+    refusal: str = "unsupported ops: {ops}"
+    opset_min: int | None = None
+    opset_max: int | None = None
+    opset_refusal: str = "opset {opset} is outside of what this tool reads"
+    #: Names on the list that no ONNX file carries: the compiler's own fusions make them.
+    internal_ops: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    #: Default-domain ops by bare name, others as `domain::Op`.
+    ops: dict[str, OpSupport]
+    refused: dict[str, str] = {}
+    disputed: dict[str, str] = {}
+
+    @model_validator(mode="after")
+    def _words_agree(self) -> "Profile":
+        both = sorted(self.refused.keys() & self.ops.keys())
+        if both:
+            raise ValueError(f"{', '.join(both)} cannot be both supported and refused")
+        return self
+
+
+def shipped() -> tuple[str, ...]:
+    """Names of the profiles that come with the package, sorted."""
+    return tuple(sorted(p.name.removesuffix(".toml") for p in _folder().iterdir() if p.name.endswith(".toml")))
+
+
+def load(name: str) -> tuple[Profile, str]:
+    """A shipped profile by name, or a user's own by path, with a digest of its text (8 hex digits).
+
+    The digest belongs into the version under which verdicts are kept: an edited profile is another compiler.
+    Raises OptionError for an unknown name, an unreadable file, or content that is no valid profile.
+    """
+    text = _read(name)
+    digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+    try:
+        return Profile.model_validate(tomllib.loads(text)), digest
+    except tomllib.TOMLDecodeError as error:
+        raise OptionError(f"profile {name!r} is not TOML: {error}") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise OptionError(f"profile {name!r} is wrong at {where or 'the top'}: {first['msg']}") from error
+
+
+def _folder() -> resources.abc.Traversable:
+    return resources.files("onnxbisect_backends.simulator") / "profiles"
+
+
+def _read(name: str) -> str:
+    if name in shipped():
+        return (_folder() / f"{name}.toml").read_text(encoding="utf-8")
+    path = Path(name)
+    if path.suffix != ".toml":
+        near = difflib.get_close_matches(name, shipped(), n=1)
+        raise OptionError(
+            f"there is no profile {name!r}" + (f"; did you mean {near[0]!r}?" if near else ".")
+            + f" Shipped are {', '.join(shipped())}; a file of your own is named by a path that ends in .toml."
+        )  # fmt: skip
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise OptionError(f"profile file {name!r} cannot be read: {error}") from error

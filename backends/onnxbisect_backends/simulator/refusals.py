@@ -1,0 +1,272 @@
+"""A compiler made of rules: walks over a model as a front end does and says what it refuses.
+
+Bodies of If, Loop and Scan are walked, a node that calls a model-local function is judged by the function's body, and
+what folds away is not judged at all.
+"""
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+import onnx
+from onnx import TensorProto
+
+from onnxbisect.model.scopes import bodies, is_constant, qualified
+from onnxbisect.verdict import Kind
+from onnxbisect_backends.simulator.constraints import violation
+from onnxbisect_backends.simulator.op_chains import Chain, Flow, is_named
+from onnxbisect_backends.simulator.profiles import OpSupport, Profile
+from onnxbisect_backends.simulator.scope import Scope, TensorType, enter, small_values, types_in
+from onnxbisect_backends.simulator.variant import spelled
+
+#: Domain, name and overload of a function.
+_Key = tuple[str, str, str]
+#: Functions that call each other deeper than this are taken for recursive, which ONNX forbids.
+_MAX_CALLS = 64
+#: Bytes of an initializer whose value can decide a shape.
+_SMALL = 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rules:
+    """What the simulated compiler refuses.
+
+    `denied` ops are refused whatever the profile says. A `chains` entry fails where its ops stand one after the
+    other, a `together` entry where all its ops occur anywhere in the model (twice where it is named twice).
+    `contexts` maps an op to the chains within which alone it is accepted, listed or not. `input_dtypes` are the
+    dtypes that graph inputs may have, as onnxruntime spells them; None takes all.
+    """
+
+    profile: Profile
+    everything_else: bool = False
+    denied: frozenset[str] = frozenset()
+    chains: tuple[Chain, ...] = ()
+    together: tuple[tuple[str, ...], ...] = ()
+    contexts: Mapping[str, tuple[Chain, ...]] = field(default_factory=dict)
+    max_nodes: int | None = None
+    input_dtypes: frozenset[str] | None = None
+
+    def support(self, node: onnx.NodeProto) -> OpSupport | None:
+        """What is known of the node's op, None where it is off the list."""
+        if self.denies(node):
+            return None
+        listed = self.profile.ops.get(node.op_type if self.profile.ignores_domain else qualified(node))
+        if listed is None and (self.everything_else or any(is_named(node, name) for name in self.contexts)):
+            return OpSupport()
+        return listed
+
+    def denies(self, node: onnx.NodeProto) -> bool:
+        """Whether the node's op is refused by name."""
+        return any(is_named(node, name) for name in self.denied)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refusal:
+    """One reason why the model does not compile.
+
+    `nodes` are nodes of the main graph: for something inside of a body or a function, the node that holds or calls
+    it. `reason` is empty where the op is simply off the list.
+    """
+
+    kind: Kind
+    ops: tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ()
+    tensors: tuple[str, ...] = ()
+    reason: str = ""
+
+
+def refusals(model: onnx.ModelProto, rules: Rules) -> tuple[Refusal, ...]:
+    """All that the rules have against this model, node by node in its order; empty where it compiles."""
+    imports = _opsets(model.opset_import)
+    opset = imports.get("", 1)
+    if "" in imports and (reason := _opset_refusal(opset, rules.profile)) is not None:
+        return (Refusal(kind=Kind.INVALID, reason=reason),)
+    walk = _Walk(model=model, rules=rules, folds=_folds(model, opset, rules.profile))
+    found = [*_input_refusals(model.graph, rules), *walk.graph(model.graph, outer=None, holder=None)]
+    found += [
+        Refusal(kind=Kind.ERROR, ops=ops, reason=f"{' and '.join(ops)} cannot both be in one model")
+        for ops in rules.together
+        if all(walk.seen[op] >= count for op, count in Counter(ops).items())
+    ]
+    if rules.max_nodes is not None and walk.count > rules.max_nodes and not found:
+        found.append(Refusal(kind=Kind.RESOURCE, reason=f"{walk.count} nodes do not fit, {rules.max_nodes} do"))
+    return tuple(found)
+
+
+@dataclass(kw_only=True)
+class _Walk:
+    """One pass over a model. `seen` counts the judged nodes by op type and by `domain::Op`."""
+
+    model: onnx.ModelProto
+    rules: Rules
+    folds: bool
+    seen: Counter[str] = field(default_factory=Counter)
+    count: int = 0
+
+    def __post_init__(self) -> None:
+        self._functions = {(f.domain, f.name, f.overload): f for f in self.model.functions}
+        self._calling: set[_Key] = set()
+        self._answers: dict[Hashable, tuple[tuple[Refusal, ...], Counter[str], int]] = {}
+
+    def graph(self, graph: onnx.GraphProto, *, outer: Scope | None, holder: str | None) -> Iterator[Refusal]:
+        opsets = outer.opsets if outer else _opsets(self.model.opset_import)
+        scope = enter(graph, opsets=opsets, outer=outer)
+        if outer is None:
+            scope.infer = lambda: _inferred(self.model)
+        return self._nodes(graph.node, scope, holder)
+
+    def _nodes(self, nodes: Iterable[onnx.NodeProto], scope: Scope, holder: str | None) -> Iterator[Refusal]:
+        judged = []
+        for node in nodes:
+            constant = scope.fold(node)
+            # a Constant node is read before anything is folded, so its own limits hold all the same
+            if constant and self.folds and not is_constant(node):
+                continue
+            judged.append(node)
+        flow = Flow(nodes=judged)
+        for index, node in enumerate(judged):
+            owner = holder or node.name
+            folded = self.folds and is_constant(node)
+            self.count += not folded
+            self.seen.update({node.op_type, qualified(node)})
+            key = (node.domain, node.op_type, node.overload)
+            if key in self._functions and not self.rules.denies(node):
+                yield from self._call(key, node, scope, owner)
+            else:
+                yield from self._judge(node, scope, owner, folded=folded)
+                for body in bodies(node):
+                    yield from self.graph(body, outer=scope, holder=owner)
+            for name, chains in self.rules.contexts.items():
+                if is_named(node, name) and not any(flow.stands_in(index, chain) for chain in chains):
+                    yield Refusal(kind=Kind.UNSUPPORTED, ops=(qualified(node),), nodes=(owner,))
+        for chain in self.rules.chains:
+            if (match := flow.first_match(chain)) is not None:
+                yield Refusal(
+                    kind=Kind.ERROR,
+                    ops=chain,
+                    nodes=tuple(dict.fromkeys(holder or judged[index].name for index in match)),
+                    reason=f"cannot lower {' > '.join(chain)}",
+                )
+
+    def _judge(self, node: onnx.NodeProto, scope: Scope, owner: str, *, folded: bool) -> Iterator[Refusal]:
+        support = self.rules.support(node)
+        op = qualified(node)
+        if support is None:
+            if not folded or self.rules.denies(node):
+                yield Refusal(kind=Kind.UNSUPPORTED, ops=(op,), nodes=(owner,))
+            return
+        for constraint in support.constraints:
+            if (reason := violation(constraint, node, scope)) is not None:
+                yield Refusal(kind=Kind.UNSUPPORTED, ops=(op,), nodes=(owner,), reason=reason)
+                return
+        if support.refuses:
+            spellings = {spelled(node, scope, exact=exact) for exact in (False, True)}
+            for refused in support.refuses:
+                if refused.variant in spellings:
+                    yield Refusal(kind=Kind.UNSUPPORTED, ops=(op,), nodes=(owner,), reason=refused.message)
+                    return
+
+    def _call(self, key: _Key, node: onnx.NodeProto, scope: Scope, owner: str) -> Iterator[Refusal]:
+        if key in self._calling or len(self._calling) >= _MAX_CALLS:
+            yield Refusal(kind=Kind.ERROR, nodes=(owner,), reason="functions call each other too deep")
+            return
+        function = self._functions[key]
+        formal = list(zip(function.input, node.input, strict=False))
+        inner = Scope(
+            opsets=_opsets(function.opset_import),
+            types={name: known for name, given in formal if (known := scope.type_of(given)) is not None},
+            constant={name for name, given in formal if given and scope.is_constant(given)},
+            tensors={name: value for name, given in formal if (value := scope.tensor(given)) is not None},
+            attributes={
+                **{a.name: a for a in function.attribute_proto},
+                **{a.name: said for a in node.attribute if (said := scope.attribute(node, a.name)) is not None},
+            },
+        )
+        question = (key, _circumstances(inner))
+        inner.types.update(types_in(function.value_info))
+        if question not in self._answers:
+            self._answers[question] = self._answer(key, inner, owner)
+        found, seen, count = self._answers[question]
+        self.seen.update(seen)
+        self.count += count
+        yield from (replace(refusal, nodes=(owner,)) for refusal in found)
+
+    def _answer(self, key: _Key, inner: Scope, owner: str) -> tuple[tuple[Refusal, ...], Counter[str], int]:
+        """What there is against a function's body, each thing once, and what it counts as."""
+        before = self.seen, self.count
+        self.seen, self.count = Counter(), 0
+        self._calling.add(key)
+        found = tuple(dict.fromkeys(self._nodes(self._functions[key].node, inner, owner)))
+        self._calling.discard(key)
+        seen, count = self.seen, self.count
+        self.seen, self.count = before
+        return found, seen, count
+
+
+def _circumstances(scope: Scope) -> Hashable:
+    """All that a call hands to a function's body: calls that agree in it need one look, and nested calls multiply."""
+    return (
+        tuple(sorted(scope.types.items())),
+        tuple(sorted(scope.constant)),
+        tuple(sorted((name, repr(small_values(tensor))) for name, tensor in scope.tensors.items())),
+        tuple(sorted((name, a.SerializeToString(deterministic=True)) for name, a in scope.attributes.items())),
+    )
+
+
+def _input_refusals(graph: onnx.GraphProto, rules: Rules) -> Iterator[Refusal]:
+    if rules.input_dtypes is None:
+        return
+    weights = {tensor.name for tensor in graph.initializer}
+    for name, known in types_in(graph.input).items():
+        dtype = _ort_dtype(known.dtype)
+        if name not in weights and dtype not in rules.input_dtypes:
+            yield Refusal(kind=Kind.ERROR, tensors=(name,), reason=f"graph input of dtype {dtype}")
+
+
+def _folds(model: onnx.ModelProto, opset: int, profile: Profile) -> bool:
+    if profile.folds_max_opset is not None and opset > profile.folds_max_opset:
+        return False
+    if profile.folds_max_ir_version is not None and model.ir_version > profile.folds_max_ir_version:
+        return False
+    return profile.folds
+
+
+def _opset_refusal(opset: int, profile: Profile) -> str | None:
+    if (profile.opset_min or opset) <= opset <= (profile.opset_max or opset):
+        return None
+    words = {"opset": opset, "opset_min": profile.opset_min, "opset_max": profile.opset_max}
+    text = profile.opset_refusal
+    for word, value in words.items():
+        text = text.replace(f"{{{word}}}", str(value))
+    return text
+
+
+def _opsets(imports: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
+    return {"" if item.domain == "ai.onnx" else item.domain: item.version for item in imports}
+
+
+def _ort_dtype(dtype: int) -> str:
+    return str(TensorProto.DataType.Name(dtype)).lower() if dtype in TensorProto.DataType.values() else str(dtype)
+
+
+def _inferred(model: onnx.ModelProto) -> Mapping[str, TensorType]:
+    try:
+        graph = onnx.shape_inference.infer_shapes(_without_weights(model)).graph
+    except Exception:  # inference of a hostile model fails in many ways; then nothing is known
+        return {}
+    return types_in([*graph.value_info, *graph.output])
+
+
+def _without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with the values of small initializers only: inference reads shapes, and copies whatever it is given."""
+    light = onnx.ModelProto(ir_version=model.ir_version)
+    light.opset_import.extend(model.opset_import)
+    light.functions.extend(model.functions)
+    for name in ("node", "input", "output", "value_info"):
+        getattr(light.graph, name).extend(getattr(model.graph, name))
+    for tensor in model.graph.initializer:
+        if tensor.ByteSize() <= _SMALL:
+            light.graph.initializer.append(tensor)
+        else:
+            light.graph.initializer.add(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
+    return light

@@ -1,0 +1,221 @@
+"""Vendors' compilers that come from PyPI, each in a Python environment of its own in the user's cache.
+
+Their pins collide with ours and with each other's, some need an older Python, and some install packages by
+themselves with the first pip that they find. So every one has its own environment, made once from exact pins in
+`toolchains/NAME-VERSION.toml`, without a pip; `Toolchain.environment` is what its processes see of this machine.
+"""
+
+import fcntl
+import hashlib
+import os
+import shutil
+import tomllib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import resources
+from pathlib import Path
+
+from onnxbisect.errors import BackendUnusableError, OptionError
+from onnxbisect.report.text import plural
+from onnxbisect_backends.cache import cache_folder
+from onnxbisect_backends.options import unknown
+from onnxbisect_backends.sandbox.process import clean_env
+from onnxbisect_backends.toolchains.interpreter import find_python
+from onnxbisect_backends.toolchains.pip_run import PipError, Say, carry_out
+
+#: What a tool finds where it looks for pip.
+_NO_PIP = "#!/bin/sh\necho 'this environment is pinned; nothing is installed into it' >&2\nexit 1\n"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Toolchain:
+    """One version of a vendor's compiler, installed or not.
+
+    `pythons` are the minor versions of CPython that it runs on, the best first. `requirements` are exact pins of
+    everything, installed without asking for dependencies; `elsewhere` are more of them, by the address of the
+    package index that has the right build. `set_aside` are files below site-packages that keep the tool from
+    starting on other systems than its vendor's; they are renamed. `digest` is of the definition, so that another one
+    gets another environment.
+    """
+
+    name: str
+    version: str
+    pythons: tuple[str, ...]
+    requirements: tuple[str, ...]
+    elsewhere: Mapping[str, tuple[str, ...]]
+    set_aside: tuple[str, ...]
+    gigabytes: float
+    digest: str
+
+    @property
+    def folder(self) -> Path:
+        """The environment's root."""
+        return cache_folder() / "toolchains" / f"{self.name}-{self.version}-{self.digest}"
+
+    @property
+    def python(self) -> Path:
+        """Its interpreter."""
+        return self.folder / "bin" / "python"
+
+    @property
+    def installed(self) -> bool:
+        """Whether the environment was made to its end, and its interpreter is still there."""
+        return self._mark.exists() and self.python.exists()
+
+    @property
+    def missing(self) -> str | None:
+        """One sentence that says what to install; None where it is installed."""
+        if self.installed:
+            return None
+        return (
+            f"{self.name} {self.version} is not installed; run: "
+            f"onnx-bisect backends install {self.name}=={self.version} (about {self.gigabytes:g} GB)."
+        )
+
+    def environment(self, workdir: Path, extra: Mapping[str, str] | None = None) -> dict[str, str]:
+        """The whole environment of the tool's processes: its own programs and the system's, home in `workdir`."""
+        path = os.pathsep.join([str(self.folder / "bin"), "/usr/bin", "/bin"])
+        own = {"PATH": path, "VIRTUAL_ENV": str(self.folder), "PYTHONNOUSERSITE": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+        return clean_env(workdir, extra={**own, "PYTHONIOENCODING": "utf-8:backslashreplace", **(extra or {})})
+
+    def install(self, say: Say) -> None:
+        """Make the environment, unless it is there; raises BackendUnusableError with what is missing.
+
+        Several processes may ask at a time: one makes it, the others wait. What ends early, by Ctrl-C too, leaves
+        nothing that is taken for installed.
+        """
+        called = f"{self.name} {self.version}"
+
+        def report(line: str) -> None:
+            say(f"{called}: {line}")
+
+        try:
+            with self._alone(report) as lock:
+                if not self.installed:
+                    self._make(report, lock)
+        except PipError as error:
+            raise BackendUnusableError(f"{called} could not be installed: {error}") from None
+        except OSError as error:
+            raise BackendUnusableError(
+                f"{called} could not be installed in {self.folder}: {error.strerror or error}; "
+                f"ONNXBISECT_CACHE_DIR names another place."
+            ) from error
+
+    @cached_property
+    def site_packages(self) -> Path:
+        """Where its packages are; meaningful once it is installed."""
+        return next(iter((self.folder / "lib").glob("python*/site-packages")))
+
+    @property
+    def _mark(self) -> Path:
+        return self.folder / "onnx-bisect-complete"
+
+    @contextmanager
+    def _alone(self, say: Say) -> Iterator[int]:
+        """Hold the lock of this environment, and hand it on: what runs on our behalf keeps it should we be killed."""
+        self.folder.parent.mkdir(parents=True, exist_ok=True)
+        with self.folder.with_name(self.folder.name + ".lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                say("waiting for another process that installs it")
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            yield lock.fileno()
+
+    def _make(self, say: Say, lock: int) -> None:
+        base = self._interpreter()
+        self._remove()
+        try:
+            say(f"a new environment of {base}")
+            carry_out([str(base), "-I", "-m", "venv", str(self.folder)], say, lock)
+            packages = len(self.requirements) + sum(map(len, self.elsewhere.values()))
+            say(f"installing {plural(packages, 'package')}, about {self.gigabytes:g} GB")
+            pip = [str(self.python), "-I", "-m", "pip", "--disable-pip-version-check", "--no-input"]
+            install = [*pip, "install", "--no-deps", "--progress-bar=off"]
+            carry_out([*install, *self.requirements], say, lock)
+            for index, requirements in self.elsewhere.items():
+                carry_out([*install, "--extra-index-url", index, *requirements], say, lock)
+            scripts = [*(self.folder / "bin").glob("pip*")]
+            carry_out([*pip, "uninstall", "--yes", "pip"], say, lock)
+            for script in scripts:
+                script.write_text(_NO_PIP)
+                script.chmod(0o755)
+            self._set_aside()
+            self._mark.touch()
+        except BaseException:
+            with suppress(OSError):
+                self._remove()
+            raise
+        say(f"installed in {self.folder}")
+        for other in sorted(self.folder.parent.glob(f"{self.name}-{self.version}-{'[0-9a-f]' * len(self.digest)}")):
+            if other != self.folder:
+                say(f"no longer used by this version of onnx-bisect, and may be removed: {other}")
+
+    def _interpreter(self) -> Path:
+        for version in self.pythons:
+            if path := find_python(version):
+                return path
+        raise BackendUnusableError(
+            f"{self.name} {self.version} runs on CPython {' or '.join(self.pythons)}, which was not found on PATH, "
+            f"under pyenv or under uv; install it (for example: uv python install {self.pythons[0]}) and try again."
+        )
+
+    def _remove(self) -> None:
+        self._mark.unlink(missing_ok=True)  # first: what is left of a removal that fails must not be believed
+        if self.folder.exists():
+            shutil.rmtree(self.folder)
+
+    def _set_aside(self) -> None:
+        for name in self.set_aside:
+            path = self.site_packages / name
+            if path.exists():
+                path.rename(path.with_name(path.name + ".set-aside"))
+
+
+def toolchain(name: str, version: str | None = None) -> Toolchain:
+    """The toolchain of that name: of that version, else of the newest known; raises OptionError where there is none."""
+    known = toolchains()
+    if name not in known:
+        raise OptionError(unknown("compiler that can be installed", name, known))
+    if version is None:
+        return known[name][-1]
+    for one in known[name]:
+        if one.version == version:
+            return one
+    raise OptionError(unknown(f"version of {name} that can be installed", version, [it.version for it in known[name]]))
+
+
+def named(requirement: str) -> Toolchain:
+    """The toolchain that `NAME` or `NAME==VERSION` means."""
+    name, _, version = requirement.partition("==")
+    return toolchain(name.strip(), version.strip() or None)
+
+
+def toolchains() -> dict[str, tuple[Toolchain, ...]]:
+    """All that can be installed: name to versions, the newest last."""
+    found: dict[str, list[Toolchain]] = {}
+    for entry in resources.files("onnxbisect_backends").joinpath("toolchains").iterdir():
+        if entry.name.endswith(".toml"):
+            one = _read(entry.read_text(encoding="utf-8"))
+            found.setdefault(one.name, []).append(one)
+    return {name: tuple(sorted(found[name], key=lambda it: _numbers(it.version))) for name in sorted(found)}
+
+
+def _read(text: str) -> Toolchain:
+    data = tomllib.loads(text)
+    return Toolchain(
+        name=data["name"],
+        version=data["version"],
+        pythons=tuple(data["pythons"]),
+        requirements=tuple(data["requirements"]),
+        elsewhere={index: tuple(pins) for index, pins in data.get("elsewhere", {}).items()},
+        set_aside=tuple(data.get("set_aside", ())),
+        gigabytes=data["gigabytes"],
+        digest=hashlib.sha256(text.encode()).hexdigest()[:8],
+    )
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(part) for part in version.split(".") if part.isdigit()]

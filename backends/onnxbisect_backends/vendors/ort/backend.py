@@ -1,0 +1,99 @@
+"""The `onnxruntime` backend: does onnxruntime create a session of the model on its CPU provider?
+
+A real compiler that is always at hand: it refuses unknown ops, dtypes without a kernel, and malformed nodes.
+"""
+
+import os
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from onnxbisect.verdict import Kind, Status, Verdict
+from onnxbisect_backends.contract import Description, Limits, Outcome
+from onnxbisect_backends.judging import crashed, unfinished
+from onnxbisect_backends.logs import read_log
+from onnxbisect_backends.options import read_options
+from onnxbisect_backends.sandbox.process import brought_home, clean_env, run
+from onnxbisect_backends.vendors.ort.log import PATTERNS, PREAMBLE
+
+_SCRIPT = Path(__file__).with_name("ort_session.py")
+
+#: The newest IR version and opset that a release loads, by what was tried.
+_NEWEST = {"1.31": (13, 26)}
+
+#: The exit status of `ort_session.py` where onnxruntime was asked and refused.
+_REFUSED = 3
+
+
+class Options(BaseModel):
+    """What `--option key=value` takes."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    optimization: Literal["disable_all", "enable_basic", "enable_extended", "enable_all"] = Field(
+        default="enable_all", description="onnxruntime's graph optimisation level"
+    )
+
+
+class OnnxRuntimeBackend:
+    """Session creation on the CPU provider, in a process of its own."""
+
+    name = "onnxruntime"
+    isolated = True
+    Options = Options
+
+    def __init__(self, options: dict[str, str]) -> None:
+        self._options = read_options(Options, options, self.name)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The effective options."""
+        return self._options.model_dump()
+
+    def describe(self) -> Description:
+        """The version that is installed beside this program."""
+        try:
+            installed = version("onnxruntime")
+        except PackageNotFoundError:  # installed from another distribution, such as onnxruntime-gpu
+            installed = "unknown"
+        ir, opset = _NEWEST.get(installed.rpartition(".")[0], (None, None))
+        return Description(tool="onnxruntime", version=installed, dynamic_shapes=True, newest_ir=ir, newest_opset=opset)
+
+    def check(self) -> str | None:
+        """Whether onnxruntime can be imported."""
+        return None if find_spec("onnxruntime") else "onnxruntime is not installed; run: pip install onnxruntime."
+
+    def compile(self, probe: Path, workdir: Path, limits: Limits) -> Outcome:
+        """Create a session of one probe."""
+        # -P: this package's own modules must not shadow others; PYTHONPATH: what is importable here is there too
+        argv = [sys.executable, "-P", str(_SCRIPT), str(probe.absolute()), self._options.optimization.upper()]
+        path = os.pathsep.join(entry for entry in sys.path if entry)
+        own = {"PYTHONPATH": path, "PYTHONIOENCODING": "utf-8:backslashreplace"}
+        # the official builds report to Microsoft otherwise
+        env = clean_env(workdir, extra={**own, "ORT_DISABLE_TELEMETRY": "1"})
+        outcome = run(argv, cwd=workdir, env=env, limits=limits)
+        return brought_home(outcome, probe, workdir)
+
+    def judge(self, outcome: Outcome) -> Verdict:
+        """By the exit status; what the error says gives kind and hints."""
+        if verdict := unfinished(outcome):
+            return verdict
+        if outcome.exit_code == 0:
+            return Verdict(status=Status.PASS, seconds=outcome.seconds)
+        reading = read_log(outcome.log, PATTERNS)
+        if verdict := crashed(outcome, reading):
+            return verdict
+        if outcome.exit_code != _REFUSED:
+            return Verdict(status=Status.UNRESOLVED, kind=Kind.ERROR, message=reading.message, seconds=outcome.seconds)
+        return Verdict(
+            status=Status.FAIL,
+            kind=reading.kind or Kind.ERROR,
+            fingerprint=reading.fingerprint,
+            message=PREAMBLE.sub("", reading.message) or "Refused, without a word.",
+            hints=reading.hints,
+            seconds=outcome.seconds,
+        )

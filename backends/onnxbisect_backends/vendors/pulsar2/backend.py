@@ -1,0 +1,188 @@
+"""The `pulsar2` backend: `pulsar2 build` of Axera, on PATH (inside the vendor's image) or in a container."""
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import onnx
+from google.protobuf.message import DecodeError
+
+from onnxbisect.dressing import Dressing
+from onnxbisect.errors import BackendUnusableError
+from onnxbisect.verdict import Kind, Status, Verdict
+from onnxbisect_backends.contract import Description, Limits, Outcome
+from onnxbisect_backends.judging import crashed, unfinished
+from onnxbisect_backends.options import OptionHelp, explained
+from onnxbisect_backends.sandbox.process import brought_home, clean_env, find_executable, run
+from onnxbisect_backends.sandbox.working_folder import working_folder
+from onnxbisect_backends.simulator import profiles
+from onnxbisect_backends.vendors.pulsar2 import container, texts
+from onnxbisect_backends.vendors.pulsar2.container import Container
+from onnxbisect_backends.vendors.pulsar2.dataset import write_datasets
+from onnxbisect_backends.vendors.pulsar2.names import Hardware
+from onnxbisect_backends.vendors.pulsar2.question import Question
+from onnxbisect_backends.vendors.pulsar2.schema import BuildConfig
+from onnxbisect_backends.vendors.pulsar2.settings import Options, read_settings, scalars
+
+_MODEL, _CONFIG = "model.onnx", "config.json"
+#: What a build writes, last of all.
+_RESULT = Path("output/compiled.axmodel")
+#: Tables are as wide as the terminal; what does not fit is cut. onnxruntime reports to its makers unless told not to.
+_ENVIRONMENT = {"COLUMNS": "500", "ORT_DISABLE_TELEMETRY": "1"}
+_VERSION_LIMITS = Limits(seconds=120)
+_VERSION = re.compile(r"^version:\s*(?P<version>\S+)(?:\s+commit:\s*(?P<commit>\w+))?", re.MULTILINE)
+
+#: What graph inputs may be: of bool, double and 4-bit inputs the documents say nothing.
+_INPUT_DTYPES = frozenset({"float", "float16", "int64", "int32", "int16", "int8", "uint32", "uint16", "uint8"})
+_DRESSING = Dressing(
+    input_dtypes=_INPUT_DTYPES,
+    self_contained=True,
+    safe_names=True,
+    explicit_defaults=True,
+    covered=("Reshape", "Squeeze"),  # at a graph output they divide its scheduler by zero
+)
+
+
+class Pulsar2Backend:
+    """Axera's pulsar2 for AX650, AX620E, AX615, AX637, M76H and M57: quantises and compiles."""
+
+    name = "pulsar2"
+    products = (str(_RESULT),)
+
+    @staticmethod
+    def known_options() -> tuple[OptionHelp, ...]:
+        """Ours, and what one word can set of pulsar2's configuration."""
+        settable = scalars(BuildConfig)
+        return (*explained(Options), *(it for it in explained(BuildConfig) if it.name in settable))
+
+    def __init__(self, options: dict[str, str]) -> None:
+        """Raises OptionError for options, and configuration files, that pulsar2 would not take."""
+        self._settings = read_settings(options)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options as given, and what comes of them and of the files that they name."""
+        it = self._settings
+        build = it.build.model_dump(mode="json", exclude_unset=True)
+        return {**it.given, "calibration_size": it.own.calibration_size, "build": build, "files": {**it.constants}}
+
+    def describe(self) -> Description:
+        """Asks `pulsar2 version`; the advertised ops are those of the vendor's list for the chip."""
+        return Description(
+            tool="pulsar2",
+            version=self._version(),
+            ops=_advertised(self._settings.build.target_hardware),
+            dressing=_DRESSING,
+            weights_matter=True,
+            samples=self._settings.own.calibration_size,
+        )
+
+    def check(self) -> str | None:
+        """Whether pulsar2 is on PATH, or docker has the image."""
+        if self._settings.own.image is not None:
+            return container.complaint(self._settings.own.image)
+        if find_executable("pulsar2", cwd=Path.cwd(), path=os.environ.get("PATH")):
+            return None
+        return (
+            "pulsar2 is not on PATH; run onnx-bisect inside Axera's Docker image, or name the image: "
+            "--option image=pulsar2:VERSION, after docker load -i ax_pulsar2_VERSION.tar.gz."
+        )
+
+    def compile(self, probe: Path, workdir: Path, limits: Limits) -> Outcome:
+        """Write configuration and calibration data, then build; raises BackendUnusableError where they contradict."""
+        workdir, probe = workdir.absolute(), probe.absolute()
+        try:
+            self._prepare(probe, workdir)
+        except (ValueError, OSError, DecodeError) as error:
+            return Outcome(broken=f"pulsar2 was not asked: {error}.")
+        hardware = self._settings.build.target_hardware.value
+        words = ["pulsar2", "build", "--target_hardware", hardware, "--config", _CONFIG]
+        outcome = self._run([*words, "--input", _MODEL, "--output_dir", _RESULT.parts[0]], workdir, limits)
+        return brought_home(outcome, workdir / _MODEL, workdir)
+
+    def judge(self, outcome: Outcome) -> Verdict:
+        """A pass is exit status 0 and a compiled model; what the log says gives kind and hints."""
+        if verdict := unfinished(outcome):
+            return verdict
+        tables = texts.precision_tables(outcome.log)
+        if outcome.exit_code == 0 and _RESULT in outcome.artifacts:
+            return Verdict(status=Status.PASS, seconds=outcome.seconds, tables=tables)
+        reading = texts.read(outcome.log)
+        if texts.is_unfair(outcome.log):
+            message = f"pulsar2 does not take what onnx-bisect gave it: {reading.message}"
+            return Verdict(status=Status.UNRESOLVED, kind=Kind.ERROR, message=message, seconds=outcome.seconds)
+        if verdict := crashed(outcome, reading):
+            return verdict
+        ended = f"Ended with exit status {outcome.exit_code} and without {_RESULT.name}"
+        said = reading.message if reading.kind or outcome.exit_code else ""
+        return Verdict(
+            status=Status.FAIL,
+            kind=reading.kind or Kind.ERROR,
+            fingerprint=reading.fingerprint if said else "no compiled model",
+            message=said or f"{ended}, without a word.",
+            hints=reading.hints,
+            seconds=outcome.seconds,
+            tables=tables,
+        )
+
+    def _prepare(self, probe: Path, workdir: Path) -> None:
+        """Put model, calibration data and configuration into the work directory."""
+        samples = self._settings.own.calibration_size
+        question = Question(model=onnx.load(probe, load_external_data=False), build=self._settings.build)
+        config = question.config(write_datasets(question.inputs, probe, workdir, samples), samples)
+        for number, entry in enumerate(config.get("const_processors", [])):
+            if path := entry.get("data_path"):
+                entry["data_path"] = f"constant_{number}{Path(path).suffix}"
+                shutil.copyfile(path, workdir / entry["data_path"])
+        (workdir / _CONFIG).write_text(json.dumps(config, indent=1), encoding="utf-8")
+        shutil.copyfile(probe, workdir / _MODEL)
+
+    def _run(self, words: Sequence[str], workdir: Path, limits: Limits) -> Outcome:
+        image = self._settings.own.image
+        if image is None:
+            # The vendor's image is set up by its environment, and the licence is found at home.
+            env = {**os.environ, **_ENVIRONMENT, "TMPDIR": str(workdir)}
+            return run(words, cwd=workdir, env=env, limits=limits, isolated=False)
+        box = Container(image, workdir)
+        env = clean_env(workdir, extra=container.client_environment())
+        try:
+            outcome = run(box.argv(words, limits, _ENVIRONMENT), cwd=workdir, env=env, limits=limits, isolated=False)
+        except BaseException:
+            box.end()
+            raise
+        if outcome.exit_code is None:
+            box.end()
+        box.hand_over()
+        return _of_container(outcome, limits)
+
+    def _version(self) -> str:
+        with working_folder() as folder:
+            outcome = self._run(["pulsar2", "version"], folder, _VERSION_LIMITS)
+        match = _VERSION.search(outcome.log)
+        if match is None:
+            said = outcome.broken or outcome.log.strip()[-200:]
+            raise BackendUnusableError(f"`pulsar2 version` does not tell its version; it said: {said!r}.")
+        return f"{match['version']} ({match['commit']})" if match["commit"] else match["version"]
+
+
+def _of_container(outcome: Outcome, limits: Limits) -> Outcome:
+    """Docker's own exit statuses, told from pulsar2's."""
+    if outcome.exit_code in container.NOT_RUN:
+        words = outcome.log.strip().splitlines() or ["nothing"]
+        return replace(outcome, exit_code=None, broken=f"docker did not run pulsar2; it said: {words[-1]}")
+    if outcome.exit_code == container.KILLED:
+        peak = limits.memory_bytes or outcome.peak_memory
+        return replace(outcome, exit_code=None, signal=9, over_memory=limits.memory_bytes is not None, peak_memory=peak)
+    return outcome
+
+
+def _advertised(hardware: Hardware) -> frozenset[str]:
+    """The vendor's list for the chip; M76H shares that of AX650."""
+    chip = Hardware.AX650 if hardware is Hardware.M76H else hardware
+    profile, _ = profiles.load(f"pulsar2-{chip.value.lower()}")
+    return frozenset(profile.ops)

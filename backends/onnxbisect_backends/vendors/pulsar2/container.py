@@ -1,0 +1,104 @@
+"""pulsar2 in Axera's Docker image: how it is called, ended, and cleaned up after.
+
+The client that we start is not the compiler: killing it leaves the container running. So containers have names and are
+killed by them. They run as root, which pulsar2's licence needs, and what they write may belong to root.
+"""
+
+import contextlib
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from uuid import uuid4
+
+from onnxbisect_backends.contract import Limits
+from onnxbisect_backends.sandbox.process import find_executable
+
+#: Seconds that docker itself may take for a small request.
+_SECONDS = 60.0
+#: Where the work directory is inside.
+_INSIDE = "/data"
+
+#: What docker exits with where no container ran: its own trouble, a command that cannot be started or found.
+NOT_RUN = (125, 126, 127)
+#: Status of a container that was killed, as for want of memory.
+KILLED = 137
+
+_CLIENT = ("DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "DOCKER_TLS_VERIFY", "DOCKER_CERT_PATH", "XDG_RUNTIME_DIR")
+
+
+class Container:
+    """One call of pulsar2 in a container of its own, with `workdir` as its working directory."""
+
+    def __init__(self, image: str, workdir: Path) -> None:
+        self._image = image
+        self._workdir = workdir
+        self._name = f"onnx-bisect-{uuid4().hex[:16]}"
+
+    def argv(self, words: Sequence[str], limits: Limits, env: Mapping[str, str]) -> list[str]:
+        """The command line; memory and file sizes are bounded inside, where the compiler is."""
+        bounds = [] if limits.memory_bytes is None else [f"--memory={limits.memory_bytes}b"]
+        bounds += [] if limits.file_bytes is None else [f"--ulimit=fsize={limits.file_bytes}"]
+        own = [f"--env={name}={value}" for name, value in env.items()]
+        place = ["--mount", self._mount(), "--workdir", _INSIDE]
+        return ["docker", "run", "--rm", "--name", self._name, *bounds, *own, *place, self._image, *words]
+
+    def end(self) -> None:
+        """Kill the container, if it still runs; one that was only created goes, too."""
+        _docker(["rm", "--force", self._name])
+
+    def hand_over(self) -> None:
+        """Make files that belong to another user ours, so that the work directory can be removed."""
+        me, group = os.getuid(), os.getgid()
+        if any(_owner(path) not in (me, None) for path in self._workdir.rglob("*")):
+            change = ["--entrypoint", "chown", self._image, "-R", f"{me}:{group}", _INSIDE]
+            _docker(["run", "--rm", "--mount", self._mount(), *change])
+
+    def _mount(self) -> str:
+        """As CSV, in which paths may have commas, blanks and colons."""
+        source = str(self._workdir).replace('"', '""')
+        return f'type=bind,"source={source}",target={_INSIDE}'
+
+
+def client_environment() -> dict[str, str]:
+    """What the docker client needs of this user's environment to find its daemon, wherever home is."""
+    found = {name: os.environ[name] for name in _CLIENT if name in os.environ}
+    with contextlib.suppress(RuntimeError):  # a user without a home has no configuration either
+        found.setdefault("DOCKER_CONFIG", str(Path.home() / ".docker"))
+    return found
+
+
+def complaint(image: str) -> str | None:
+    """What is missing for containers of this image, in a sentence; None where nothing is."""
+    if find_executable("docker", cwd=Path.cwd(), path=os.environ.get("PATH")) is None:
+        return "docker was not found on PATH, in which the image of pulsar2 would run; install it."
+    said = _docker(["image", "inspect", "--format", "{{.Id}}", image])
+    if said is None:
+        return (
+            f"docker has no image '{image}', or its daemon does not answer; load what Axera ships "
+            f"(docker load -i ax_pulsar2_VERSION.tar.gz), and see 'docker images' for its name."
+        )
+    return None
+
+
+def _docker(words: Sequence[str]) -> str | None:
+    """What a small request to docker answers; None where it fails."""
+    try:
+        done = subprocess.run(
+            ["docker", *words],  # noqa: S607 - the user's own docker
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_SECONDS,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None
+
+
+def _owner(path: Path) -> int | None:
+    try:
+        return path.lstat().st_uid
+    except OSError:
+        return None

@@ -1,0 +1,94 @@
+"""Reads protobuf's text format for messages that are pydantic models.
+
+protobuf can parse the text only against a descriptor, so one is built from the models. Field numbers do not occur in
+the text format; any will do.
+"""
+
+import re
+from enum import StrEnum
+from functools import cache
+from typing import Any
+
+from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory, struct_pb2, text_format
+from pydantic import BaseModel
+
+from onnxbisect_backends.options import unknown
+from onnxbisect_backends.vendors.pulsar2.fields import element, message_of
+
+_Field = descriptor_pb2.FieldDescriptorProto
+_UNKNOWN = re.compile(r'Message type "[\w.]*\.(?P<message>\w+)" has no field named "(?P<field>\w+)"')
+_SCALARS = {bool: _Field.TYPE_BOOL, int: _Field.TYPE_INT32, float: _Field.TYPE_DOUBLE, str: _Field.TYPE_STRING}
+
+
+def parse(text: str, root: type[BaseModel], package: str) -> dict[str, Any]:
+    """The fields that the text sets, by name; raises ValueError with the place and protobuf's words."""
+    message = _message_class(root, package)()
+    try:
+        text_format.Parse(text, message)
+    except text_format.ParseError as error:
+        raise ValueError(_nearest(str(error), root)) from None
+    found: dict[str, Any] = json_format.MessageToDict(message, preserving_proto_field_name=True)
+    return found
+
+
+@cache
+def _message_class(root: type[BaseModel], package: str) -> Any:
+    # proto2, because its scalars remember whether they were set
+    file = descriptor_pb2.FileDescriptorProto(name=f"{package}.proto", package=package, syntax="proto2")
+    file.dependency.append(struct_pb2.DESCRIPTOR.name)
+    _describe(root, file, set())
+    pool = descriptor_pool.DescriptorPool()
+    pool.AddSerializedFile(struct_pb2.DESCRIPTOR.serialized_pb)
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{package}.{root.__name__}"))
+
+
+def _describe(model: type[BaseModel], file: descriptor_pb2.FileDescriptorProto, done: set[type]) -> None:
+    if model in done:
+        return
+    done.add(model)
+    message = file.message_type.add(name=model.__name__)
+    for number, (name, about) in enumerate(model.model_fields.items(), 1):
+        kind, repeated = element(about.annotation)
+        label = _Field.LABEL_REPEATED if repeated else _Field.LABEL_OPTIONAL
+        field = message.field.add(name=name, number=number, label=label)
+        if kind in _SCALARS:
+            field.type = _SCALARS[kind]
+        elif kind is dict:
+            field.type, field.type_name = _Field.TYPE_MESSAGE, ".google.protobuf.Struct"
+        elif issubclass(kind, StrEnum):
+            field.type, field.type_name = _Field.TYPE_ENUM, f".{file.package}.{_enum(kind, file, done)}"
+        elif inner := message_of(about.annotation):
+            field.type, field.type_name = _Field.TYPE_MESSAGE, f".{file.package}.{inner.__name__}"
+            _describe(inner, file, done)
+
+
+def _nearest(words: str, root: type[BaseModel]) -> str:
+    """protobuf's complaint of an unknown field, with the nearest that there is."""
+    match = _UNKNOWN.search(words)
+    models: set[type[BaseModel]] = set()
+    _collect(root, models)
+    model = next((model for model in models if match and model.__name__ == match["message"]), None)
+    if match is None or model is None:
+        return words
+    return (
+        f"line {words.partition(':')[0]}: {unknown(f'field of {model.__name__}', match['field'], model.model_fields)}"
+    )
+
+
+def _collect(model: type[BaseModel], found: set[type[BaseModel]]) -> None:
+    if model not in found:
+        found.add(model)
+        for about in model.model_fields.values():
+            if kind := message_of(about.annotation):
+                _collect(kind, found)
+
+
+def _enum(kind: type[StrEnum], file: descriptor_pb2.FileDescriptorProto, done: set[type]) -> str:
+    """Inside a message of its own: enumerations share values such as `Slice`, which one scope cannot hold twice."""
+    if kind not in done:
+        done.add(kind)
+        values = file.message_type.add(name=f"{kind.__name__}Names").enum_type.add(name=kind.__name__)
+        for number, value in enumerate(kind):
+            values.value.add(name=value.value, number=number)
+    return f"{kind.__name__}Names.{kind.__name__}"

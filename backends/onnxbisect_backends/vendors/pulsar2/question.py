@@ -1,0 +1,185 @@
+"""The configuration of pulsar2 for one probe: the user's, as far as it concerns the probe, and its calibration data.
+
+Entries about layers, tensors and constants that the probe does not have are left out, because pulsar2 may refuse the
+names. Tensors at the boundary may have been renamed (`Dressing.safe_names`); entries follow them.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import onnx
+import onnx.defs
+from onnx import TensorProto
+
+from onnxbisect.cut.dress import safe_name
+from onnxbisect.errors import BackendUnusableError
+from onnxbisect.model.footprint import dims_of
+from onnxbisect_backends.vendors.pulsar2.schema import BuildConfig, CompilerConfig, LayerConfig
+from onnxbisect_backends.vendors.pulsar2.settings import EVERY, OURS
+
+#: How an input is fed at run time; of these dtypes alone it must be said.
+_RUNTIME: dict[int, str] = {
+    TensorProto.INT64: "S32",
+    TensorProto.INT32: "S32",
+    TensorProto.UINT32: "U32",
+    TensorProto.INT16: "S16",
+    TensorProto.UINT16: "U16",
+    TensorProto.INT8: "S8",
+    TensorProto.UINT8: "U8",
+    TensorProto.FLOAT16: "FP16",
+}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Question:
+    """One probe and the user's configuration."""
+
+    model: onnx.ModelProto
+    build: BuildConfig
+
+    def config(self, datasets: Mapping[str, str], samples: int) -> dict[str, Any]:
+        """The content of the configuration file; `datasets` are archives by input."""
+        data = self.build.model_dump(mode="json", exclude_unset=True)
+        for path in OURS:
+            _drop(data, path.split("."))
+        data.pop("target_hardware", None)  # said on the command line: the file's enumeration lacks newer chips
+        data |= {"model_type": self.build.model_type.value, "npu_mode": self.build.npu_mode.value}
+        data["input_shapes"] = self._input_shapes()
+        quant = data.setdefault("quant", {})
+        quant["input_configs"] = [self._input_config(name, dataset, samples) for name, dataset in datasets.items()]
+        quant["layer_configs"] = [kept for it in self.build.quant.layer_configs if (kept := self._layers(it))]
+        data["input_processors"] = self._input_processors()
+        data["output_processors"] = self._named(data.get("output_processors", []), "tensor_name", self._boundary)
+        data["const_processors"] = self._named(data.get("const_processors", []), "name", self._constants)
+        for field in ("op_processors", "quant_op_processors"):
+            data[field] = self._named(data.get(field, []), "op_name", self._nodes)
+        compiler = data.setdefault("compiler", {})
+        compiler["sub_configs"] = [kept for it in self.build.compiler.sub_configs if (kept := self._range(it))]
+        return _without_empty(data)
+
+    def _input_config(self, name: str, dataset: str, samples: int) -> dict[str, Any]:
+        """As the user has it for this very input, if at all: mean and deviation are also what processors default to."""
+        found: dict[str, Any] = {
+            "tensor_name": name,
+            "calibration_dataset": dataset,
+            "calibration_format": "Numpy",
+            "calibration_size": samples,
+        }
+        processed = {entry["tensor_name"] for entry in self._own_processors()}
+        for entry in self.build.quant.input_configs:
+            if self._here(entry.tensor_name) == name or (entry.tensor_name == EVERY and name in processed):
+                for field in ("calibration_mean", "calibration_std"):
+                    if values := getattr(entry, field):
+                        found[field] = list(values)
+        return found
+
+    def _input_processors(self) -> list[dict[str, Any]]:
+        own = self._own_processors()
+        named = {entry["tensor_name"] for entry in own}
+        needed = [
+            {"tensor_name": value.name, "src_dtype": _RUNTIME[value.type.tensor_type.elem_type]}
+            for value in self.inputs
+            if value.name not in named and value.type.tensor_type.elem_type in _RUNTIME
+        ]
+        return own + needed
+
+    def _own_processors(self) -> list[dict[str, Any]]:
+        entries = [it.model_dump(mode="json", exclude_unset=True) for it in self.build.input_processors]
+        return self._named(entries, "tensor_name", {value.name for value in self.inputs})
+
+    def _layers(self, layer: LayerConfig) -> dict[str, Any] | None:
+        """The entry for what of its layers is here; None where nothing is."""
+        if layer.start_tensor_names:
+            return self._range(layer)
+        data = layer.model_dump(mode="json", exclude_unset=True)
+        kept: dict[str, Sequence[str]] = {
+            "layer_name": [layer.layer_name] if layer.layer_name in self._nodes else [],
+            "layer_names": [name for name in layer.layer_names if name in self._nodes],
+            "op_type": [layer.op_type] if self._may_have(layer.op_type) else [],
+            "op_types": [op for op in layer.op_types if self._may_have(op)],
+        }
+        for field, names in kept.items():
+            if getattr(layer, field):
+                if not names:
+                    return None
+                data[field] = names[0] if isinstance(getattr(layer, field), str) else list(names)
+        return data
+
+    def _may_have(self, op: str) -> bool:
+        """Whether the op is here, or is one of pulsar2's own, such as Silu, that it fuses."""
+        return op in self._ops or not onnx.defs.has(op)
+
+    def _range(self, config: LayerConfig | CompilerConfig) -> dict[str, Any] | None:
+        """The entry for the layers between tensors; None where one of these is not here."""
+        data = config.model_dump(mode="json", exclude_unset=True)
+        for field in ("start_tensor_names", "end_tensor_names"):
+            data[field] = [name if name == EVERY else self._here(name) for name in data.get(field, ())]
+            if not {EVERY, *self._tensors}.issuperset(data[field]):
+                return None
+        return data
+
+    def _input_shapes(self) -> str:
+        """Entries for the probe's inputs. They must say what the probe has already: other pieces are cut at that."""
+        shapes = {value.name: "x".join(map(str, dims_of(value.type))) for value in self.inputs}
+        kept = []
+        for entry in filter(None, self.build.input_shapes.split(";")):
+            name, _, shape = entry.rpartition(":")
+            here = self._here(name)
+            if here in shapes:
+                if shape != shapes[here]:
+                    raise BackendUnusableError(
+                        f"input_shapes makes '{name}' {shape}, and pieces are cut of a model in which it is "
+                        f"{shapes[here]}: say --input-shape {name}={shape.replace('x', ',')} to onnx-bisect instead, "
+                        "or give it a model of that shape."
+                    )
+                kept.append(f"{here}:{shape}")
+        return ";".join(kept)
+
+    def _named(self, entries: Sequence[dict[str, Any]], field: str, there: set[str]) -> list[dict[str, Any]]:
+        return [{**entry, field: here} for entry in entries if (here := self._here(entry[field])) in there]
+
+    def _here(self, name: str) -> str:
+        """The name of the user's tensor in the probe, where it may stand at the boundary."""
+        return name if name in self._tensors or name in self._nodes else safe_name(name)
+
+    @cached_property
+    def inputs(self) -> list[onnx.ValueInfoProto]:
+        """The probe's inputs."""
+        return list(self.model.graph.input)
+
+    @cached_property
+    def _boundary(self) -> set[str]:
+        return {value.name for value in self.model.graph.output}
+
+    @cached_property
+    def _constants(self) -> set[str]:
+        made = {name for node in self.model.graph.node if node.op_type == "Constant" for name in node.output}
+        return made | {tensor.name for tensor in self.model.graph.initializer}
+
+    @cached_property
+    def _nodes(self) -> set[str]:
+        return {node.name for node in self.model.graph.node}
+
+    @cached_property
+    def _ops(self) -> set[str]:
+        return {node.op_type for node in self.model.graph.node}
+
+    @cached_property
+    def _tensors(self) -> set[str]:
+        graph = self.model.graph
+        return {name for node in graph.node for name in (*node.input, *node.output)} | {it.name for it in self.inputs}
+
+
+def _without_empty(data: dict[str, Any]) -> dict[str, Any]:
+    """Without lists, texts and messages that hold nothing."""
+    inner = {key: _without_empty(value) if isinstance(value, dict) else value for key, value in data.items()}
+    return {key: value for key, value in inner.items() if value not in ([], "", {})}
+
+
+def _drop(data: dict[str, Any], path: Sequence[str]) -> None:
+    *outer, last = path
+    for part in outer:
+        data = data.get(part, {})
+    data.pop(last, None)

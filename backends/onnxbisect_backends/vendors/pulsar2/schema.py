@@ -1,0 +1,228 @@
+"""The whole configuration of `pulsar2 build`: proto3 message `pulsar2.build.BuildConfig`.
+
+Source: pulsar2-docs, user_guides_config/config.md and user_guides_advanced/advanced_build_guides.md
+(`pulsar2 build -h`) of 2026-04-23. Field names and defaults are the vendor's, spelling included.
+"""
+
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from onnxbisect_backends.vendors.pulsar2.names import (
+    AnalysisMethod,
+    AnalysisMode,
+    CheckMode,
+    ColorSpace,
+    CscMode,
+    DataFormat,
+    DataType,
+    Hardware,
+    Layout,
+    MatchMode,
+    ModelType,
+    NpuMode,
+    QuantMethod,
+    ScheduleStrategy,
+)
+
+
+class Message(BaseModel):
+    """A message; unknown fields are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class OnnxOptimizeOption(Message):
+    """`onnx_opt`: what becomes of the graph before quantisation."""
+
+    disable_onnx_optimization: bool = False
+    enable_onnxsim: bool = False
+    model_check: bool = False
+    disable_transformation_check: bool = False
+    save_tensors_data: bool = False
+
+
+class InputQuantConfig(Message):
+    """Calibration data of one input, or of all as `DEFAULT`."""
+
+    tensor_name: str
+    calibration_dataset: str
+    calibration_format: DataFormat = DataFormat.IMAGE
+    calibration_size: int = Field(default=32, ge=-1)
+    calibration_mean: tuple[float, ...] = ()
+    calibration_std: tuple[float, ...] = ()
+
+
+class LayerConfig(Message):
+    """Precision of the layers that one selector names."""
+
+    layer_name: str = ""
+    op_type: str = ""
+    start_tensor_names: tuple[str, ...] = ()
+    end_tensor_names: tuple[str, ...] = ()
+    data_type: DataType = DataType.U8
+    weight_data_type: DataType = DataType.S8
+    layer_names: tuple[str, ...] = ()
+    op_types: tuple[str, ...] = ()
+    output_data_type: DataType | None = None
+
+    @model_validator(mode="after")
+    def _one_selector(self) -> Self:
+        by_range = self.start_tensor_names and self.end_tensor_names
+        selectors = (self.layer_name, self.op_type, self.layer_names, self.op_types, by_range)
+        if sum(map(bool, selectors)) != 1:
+            raise ValueError(
+                "exactly one of layer_name, op_type, layer_names, op_types, or start_tensor_names with "
+                "end_tensor_names must say which layers are meant"
+            )
+        return self
+
+
+class QuantConfig(Message):
+    """`quant`: calibration and quantisation."""
+
+    input_configs: tuple[InputQuantConfig, ...] = ()
+    layer_configs: tuple[LayerConfig, ...] = ()
+    calibration_method: QuantMethod = QuantMethod.MIN_MAX
+    precision_analysis: bool = False
+    precision_analysis_method: AnalysisMethod = AnalysisMethod.PER_LAYER
+    precision_analysis_mode: AnalysisMode = AnalysisMode.REFERENCE
+    highest_mix_precision: bool = False
+    conv_bias_data_type: DataType = DataType.S32
+    refine_weight_threshold: float = Field(default=1e-6, lt=1e-4)
+    enable_smooth_quant: bool = False
+    smooth_quant_threshold: float = Field(default=0.2, ge=0, le=1)
+    smooth_quant_strength: float = 0.6
+    transformer_opt_level: int = Field(default=0, ge=0, le=2)
+    input_sample_dir: str = ""
+    ln_scale_data_type: DataType = DataType.FP32
+    check: int = Field(default=0, ge=0, le=1)
+    disable_auto_refine_scale: bool = False
+    enable_easy_quant: bool = False
+    disable_quant_optimization: bool = False
+    enable_brecq: bool = False
+    enable_lsq: bool = False
+    enable_adaround: bool = False
+    finetune_epochs: int = Field(default=500, ge=1)
+    finetune_block_size: int = Field(default=4, ge=1)
+    finetune_batch_size: int = Field(default=1, ge=1)
+    finetune_lr: float = 1e-3
+    device: str = Field(default="cpu", pattern=r"^(cpu|cuda:[0-7])$")
+
+
+class Shape(Message):
+    """Dimensions."""
+
+    shape: tuple[int, ...] = ()
+
+
+class InputProcessor(Message):
+    """What is done to one input before the model, or to all as `DEFAULT`."""
+
+    tensor_name: str
+    tensor_format: ColorSpace = ColorSpace.AUTO
+    tensor_layout: Layout = Layout.NCHW
+    src_format: ColorSpace = ColorSpace.AUTO
+    src_layout: Layout = Layout.NCHW
+    src_dtype: DataType = DataType.FP32
+    src_extra_shapes: tuple[Shape, ...] = ()
+    csc_mode: CscMode = CscMode.NONE
+    csc_mat: tuple[float, ...] = ()
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+    padding: tuple[int, ...] = ()
+    padding_mode: str = Field(default="constant", pattern=r"^constant$")
+    padding_constant_value: int = 0
+    slicing: tuple[int, ...] = ()
+
+
+class OutputProcessor(Message):
+    """What is done to one output behind the model, or to all as `DEFAULT`."""
+
+    tensor_name: str
+    tensor_layout: Layout = Layout.DEFAULT
+    dst_perm: tuple[int, ...] = ()
+    output_dtype: DataType = DataType.FP32
+
+
+class ConstProcessor(Message):
+    """Another value for a constant."""
+
+    name: str
+    data: tuple[float, ...] = ()
+    data_path: str = ""
+
+
+class OpProcessor(Message):
+    """Other attributes for an operator."""
+
+    op_name: str
+    attrs: dict[str, Any] = Field(default_factory=dict)
+
+
+class Node(Message):
+    """One op of a group pattern."""
+
+    types: tuple[str, ...] = ()
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    properties: dict[str, Any] = Field(default_factory=dict)
+
+
+class Graph(Message):
+    """A pattern of ops that are scheduled together."""
+
+    nodes: tuple[Node, ...] = ()
+    type: ScheduleStrategy = ScheduleStrategy.TILE
+    match_mode: MatchMode = MatchMode.OP
+
+
+class CompilerConfig(Message):
+    """`compiler`: scheduling, and checks of the result. Tensor names are for sub configurations only."""
+
+    static_batch_sizes: tuple[int, ...] = ()
+    max_dynamic_batch_size: int = Field(default=0, ge=0)
+    disable_ir_fix: bool = False
+    check: int = Field(default=0, ge=0, le=3)
+    npu_perf: bool = False
+    check_mode: CheckMode = CheckMode.OUTPUT
+    check_rtol: float = 1e-5
+    check_atol: float = 0.0
+    check_cosine_simularity: float = 0.999
+    check_tensor_black_list: tuple[str, ...] = ()
+    ddr_bw_limit: float = 0.0
+    enable_slice_mode: bool = False
+    enable_data_soft_compression: bool = False
+    compiler_group_patterns: tuple[Graph, ...] = ()
+    input_sample_dir: str = ""
+    start_tensor_names: tuple[str, ...] = ()
+    end_tensor_names: tuple[str, ...] = ()
+    enable_tile_mode: bool = False
+    sub_configs: "tuple[CompilerConfig, ...]" = ()
+
+
+class BuildConfig(Message):
+    """The root."""
+
+    input: str = ""
+    output_dir: str = ""
+    output_name: str = ""
+    work_dir: str = ""
+    model_type: ModelType = ModelType.ONNX
+    target_hardware: Hardware = Hardware.AX650
+    npu_mode: NpuMode = NpuMode.NPU1
+    input_shapes: str = ""
+    onnx_opt: OnnxOptimizeOption = OnnxOptimizeOption()
+    quant: QuantConfig = QuantConfig()
+    input_processors: tuple[InputProcessor, ...] = ()
+    output_processors: tuple[OutputProcessor, ...] = ()
+    const_processors: tuple[ConstProcessor, ...] = ()
+    op_processors: tuple[OpProcessor, ...] = ()
+    quant_op_processors: tuple[OpProcessor, ...] = ()
+    compiler: CompilerConfig = CompilerConfig()
+
+    @model_validator(mode="after")
+    def _cores(self) -> Self:
+        if self.npu_mode is NpuMode.NPU3 and self.target_hardware in (Hardware.AX620E, Hardware.AX615):
+            raise ValueError(f"npu_mode is NPU3, and {self.target_hardware} has only NPU1 and NPU2")
+        return self

@@ -1,0 +1,156 @@
+"""What the user asks of pulsar2: `--option` pairs over a configuration file, validated together."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from onnxbisect.errors import OptionError
+from onnxbisect_backends.options import LOCAL, read_options, reason, unknown
+from onnxbisect_backends.vendors.pulsar2.config_file import read_config
+from onnxbisect_backends.vendors.pulsar2.fields import element, message_at, message_of
+from onnxbisect_backends.vendors.pulsar2.schema import BuildConfig
+
+#: What `pulsar2 build` takes for all inputs, or for the whole graph.
+EVERY = "DEFAULT"
+
+#: Fields that onnx-bisect says itself, for each probe; a file may have them, they are not heard.
+OURS = (
+    "input",
+    "output_dir",
+    "output_name",
+    "work_dir",
+    "quant.input_sample_dir",
+    "compiler.input_sample_dir",
+    "compiler.start_tensor_names",
+    "compiler.end_tensor_names",
+)
+
+
+class Options(BaseModel):
+    """The options that are ours; those of pulsar2 have its own dotted names."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    config: Annotated[Path | None, LOCAL] = Field(
+        default=None, description="your own configuration file for pulsar2 build: .json, .yaml, .toml or .prototxt"
+    )
+    image: Annotated[str | None, LOCAL] = Field(
+        default=None,
+        pattern=r"^\w[\w./:@-]*$",  # docker would take what begins with a dash for a flag of its own
+        description="the Docker image to run it in; without it pulsar2 is on PATH",
+    )
+    calibration_size: int = Field(
+        default=4, ge=1, le=1000, description="samples of input values that go with each probe"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Options as given, ours as values, and the user's configuration with the options of pulsar2 merged in.
+
+    `constants` are the files that the configuration names, each with a digest of its content.
+    """
+
+    given: Mapping[str, str]
+    own: Options
+    build: BuildConfig
+    constants: Mapping[str, str]
+
+
+def read_settings(given: Mapping[str, str]) -> Settings:
+    """Raises OptionError, which names the nearest option or field."""
+    fields = dict(scalars(BuildConfig))
+    for key in given:
+        if key not in fields and key not in Options.model_fields:
+            raise OptionError(_no_option(key, [*fields, *Options.model_fields]))
+    own = read_options(Options, {key: given[key] for key in Options.model_fields if key in given}, "pulsar2")
+    data = {} if own.config is None else read_config(own.config)
+    build = _validated(data, f"The pulsar2 configuration {own.config} is wrong")
+    wanted = {key: value for key, value in given.items() if key in fields}
+    if wanted:
+        merged = build.model_dump(mode="json", exclude_unset=True)
+        for key, value in wanted.items():
+            _put(merged, key, value.split(",") if fields[key] else value)
+        build = _validated(merged, "An option of the backend 'pulsar2' is wrong")
+    _refuse_for_all(build)
+    return Settings(given=dict(sorted(given.items())), own=own, build=build, constants=_constants(build))
+
+
+def _no_option(key: str, valid: list[str]) -> str:
+    if key in OURS:
+        return f"onnx-bisect sets '{key}' of pulsar2 itself for each probe; leave it out."
+    *path, last = key.split(".")
+    if last in message_at(BuildConfig, path).model_fields:
+        return f"'{key}' of pulsar2 is more than a word; write it into the file that --option config=FILE names."
+    near = get_close_matches(key, valid, n=1, cutoff=0.5)
+    guess = f"; did you mean '{near[0]}'?" if near else "."
+    return f"'{key}' is no option of the backend 'pulsar2'{guess} All of `pulsar2 build -h` are, with their dots."
+
+
+def scalars(model: type[BaseModel], prefix: str = "") -> dict[str, bool]:
+    """The fields that one word can set, by dotted name, and whether they are lists; `OURS` are left out."""
+    found: dict[str, bool] = {}
+    for name, about in model.model_fields.items():
+        kind, repeated = element(about.annotation)
+        if inner := message_of(about.annotation):
+            if not repeated:
+                found |= scalars(inner, f"{prefix}{name}.")
+        elif kind is not dict and f"{prefix}{name}" not in OURS:
+            found[f"{prefix}{name}"] = repeated
+    return found
+
+
+def _put(data: dict[str, Any], key: str, value: object) -> None:
+    *path, last = key.split(".")
+    for part in path:
+        data = data.setdefault(part, {})
+    data[last] = value
+
+
+def _validated(data: dict[str, Any], what: str) -> BuildConfig:
+    try:
+        return BuildConfig.model_validate(data)
+    except ValidationError as error:
+        raise OptionError(f"{what}: {_complaint(error)}") from None
+
+
+def _complaint(error: ValidationError) -> str:
+    errors = error.errors(include_url=False)
+    first = next((it for it in errors if it["type"] == "extra_forbidden"), errors[0])
+    where = [str(part) for part in first["loc"]]
+    if first["type"] == "extra_forbidden":
+        inside = ".".join(where[:-1]) or "BuildConfig"
+        return unknown(f"field of {inside}", where[-1], message_at(BuildConfig, where[:-1]).model_fields)
+    if first["type"] == "missing":
+        return f"{'.'.join(where)} is missing."
+    said = f"{reason(first['msg'])}."
+    return f"{'.'.join(where)}: {said}" if where else said
+
+
+def _constants(build: BuildConfig) -> dict[str, str]:
+    try:
+        paths = [entry.data_path for entry in build.const_processors if entry.data_path]
+        return {path: hashlib.sha256(Path(path).read_bytes()).hexdigest()[:16] for path in paths}
+    except OSError as error:
+        raise OptionError(
+            f"data_path of the pulsar2 configuration, {error.filename}, cannot be read: {error.strerror}."
+        ) from None
+
+
+def _refuse_for_all(build: BuildConfig) -> None:
+    """What is meant for every input of the model would befall every tensor at which a probe is cut."""
+    named = {
+        "input_processors": [entry.tensor_name for entry in build.input_processors],
+        "output_processors": [entry.tensor_name for entry in build.output_processors],
+    }
+    for field, names in named.items():
+        if EVERY in names:
+            raise OptionError(
+                f"{field} of the pulsar2 configuration has an entry for {EVERY}, which would befall every tensor where "
+                f"the model is cut, too; name the {field.partition('_')[0]}s that are meant."
+            )

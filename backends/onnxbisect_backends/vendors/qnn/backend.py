@@ -1,0 +1,186 @@
+"""The `qnn` backend: Qualcomm's compiler for the Hexagon NPU, the HTP, as onnxruntime's QNN provider drives it.
+
+It prepares a model for a chip that need not be in this machine, and with onnxruntime's fallback to the CPU forbidden
+it takes all of the model or refuses it.
+"""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from onnxbisect.fingerprint import fingerprint, headline
+from onnxbisect.verdict import Hints, Kind, Status, Verdict
+from onnxbisect_backends.contract import Access, Description, Limits, Outcome
+from onnxbisect_backends.judging import crashed, unfinished
+from onnxbisect_backends.logs import read_log
+from onnxbisect_backends.options import read_options, unknown
+from onnxbisect_backends.sandbox.process import brought_home, run
+from onnxbisect_backends.toolchains.toolchain import toolchain
+from onnxbisect_backends.vendors.qnn.log import NO_ANSWER, PATTERNS, PREAMBLE
+from onnxbisect_backends.vendors.qnn.trace import Refused, Told, read_told, told_line
+
+_SCRIPT = Path(__file__).with_name("qnn_session.py")
+
+#: The exit status of `qnn_session.py` where QNN was asked and refused.
+_REFUSED = 3
+
+#: The newest that onnxruntime 1.31.1 loads.
+_NEWEST_IR, _NEWEST_OPSET = 13, 26
+
+#: The names that onnxruntime-qnn 2.7.0 has for chips; of any other name it only warns, and prepares for none.
+_CHIPS = (
+    *("SC8380XP", "SC8480XP", "SM7675", "SM8325", "SM8350", "SM8450", "SM8475"),
+    *("SM8550", "SM8635", "SM8650", "SM8750", "SM8850", "SM8975"),
+)
+
+
+class Options(BaseModel):
+    """What `--option key=value` takes."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    soc_model: str = Field(default="SM8550", description=f"the chip: {', '.join(_CHIPS)}, or QNN's number for another")
+    htp_arch: Literal["68", "69", "73", "75", "79", "81"] | None = Field(
+        default=None, description="the architecture of its HTP; by default what the chip has"
+    )
+    precision: Literal["fp16", "fp32", "bf16"] = Field(
+        default="fp16", description="what the HTP computes float32 tensors in; bf16 from SoC number 88 on"
+    )
+    optimization: int = Field(
+        default=0, ge=0, le=3, description="how long the HTP graph is optimised: 1 shortest, 3 longest, 0 QNN's default"
+    )
+    vtcm_mb: int | None = Field(default=None, ge=1, description="megabytes of on-chip memory; by default all")
+
+    @field_validator("soc_model")
+    @classmethod
+    def _is_known(cls, chip: str) -> str:
+        name = chip.upper()
+        if name not in _CHIPS and not re.fullmatch("[1-9][0-9]*", chip):
+            raise ValueError(f"{unknown('chip that QNN knows by name', chip, _CHIPS)} Others go by QNN's number.")
+        return name
+
+
+class QnnBackend:
+    """Qualcomm Hexagon NPUs (HTP), prepared offline by onnxruntime's QNN provider."""
+
+    name = "qnn"
+    isolated = True
+    products = ("context*",)
+    Options = Options
+
+    def __init__(self, options: dict[str, str]) -> None:
+        self._options = read_options(Options, options, self.name)
+        self._toolchain = toolchain(self.name)
+
+    @property
+    def access(self) -> Access:
+        """The toolchain's Python."""
+        return Access(programs=(str(self._toolchain.python),))
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The effective options."""
+        return self._options.model_dump()
+
+    def describe(self) -> Description:
+        """The pinned version; nothing is started for it."""
+        return Description(
+            tool="Qualcomm QNN (onnxruntime-qnn)",
+            version=self._toolchain.version,
+            environment=self._toolchain.digest,
+            newest_ir=_NEWEST_IR,
+            newest_opset=_NEWEST_OPSET,
+        )
+
+    def check(self) -> str | None:
+        """Whether the toolchain is installed."""
+        return self._toolchain.missing
+
+    def compile(self, probe: Path, workdir: Path, limits: Limits) -> Outcome:
+        """Prepare one probe; the log ends with what the trace says of the probe's own nodes.
+
+        A context is written even where the provider has refused, so that file proves nothing.
+        """
+        workdir = workdir.absolute()
+        python, words = str(self._toolchain.python), json.dumps(self._provider_options())
+        # -P: this package's own modules must not shadow others
+        argv = [python, "-P", str(_SCRIPT), str(probe.absolute()), str(workdir / "context.onnx"), words]
+        outcome = run(argv, cwd=workdir, env=self._toolchain.environment(workdir), limits=limits, network=False)
+        if outcome.exit_code == _REFUSED:
+            outcome = replace(outcome, log=f"{outcome.log}\n{told_line(workdir, probe)}\n")
+        return brought_home(outcome, probe.absolute(), workdir, self._toolchain.folder)
+
+    def judge(self, outcome: Outcome) -> Verdict:
+        """By the exit status; the trace gives hints and reasons, and where it names nothing, the log."""
+        if verdict := unfinished(outcome):
+            return verdict
+        if outcome.exit_code == 0:
+            return Verdict(status=Status.PASS, seconds=outcome.seconds)
+        reading = read_log(outcome.log, PATTERNS)
+        if verdict := crashed(outcome, reading):
+            return verdict
+        told = read_told(outcome.log)
+        if told.refused:
+            return _unsupported(told, outcome.seconds)
+        trouble = read_log(outcome.log, NO_ANSWER)
+        if outcome.exit_code != _REFUSED or trouble.kind is not None:
+            return _no_answer(PREAMBLE.sub("", trouble.message), outcome.seconds)
+        return Verdict(
+            status=Status.FAIL,
+            kind=reading.kind or Kind.ERROR,
+            fingerprint=reading.fingerprint,
+            message=PREAMBLE.sub("", reading.message) or "Refused, without a word.",
+            # what precedes a failure to finalise is a list of what was not supported yet, before functions are inlined
+            hints=reading.hints if reading.kind is Kind.UNSUPPORTED else Hints(),
+            seconds=outcome.seconds,
+        )
+
+    def _provider_options(self) -> dict[str, str]:
+        options = self._options
+        given = {
+            "backend_type": "htp",
+            "soc_model": options.soc_model,
+            "enable_htp_fp16_precision": str(int(options.precision == "fp16")),
+            "htp_bf16_enable": str(int(options.precision == "bf16")),
+            "htp_graph_finalization_optimization_mode": str(options.optimization),
+            "enable_framework_op_trace": "1",
+        }
+        if options.htp_arch is not None:
+            given["htp_arch"] = options.htp_arch
+        if options.vtcm_mb is not None:
+            given["vtcm_mb"] = str(options.vtcm_mb)
+        return given
+
+
+def _unsupported(told: Told, seconds: float) -> Verdict:
+    causes = tuple(one for one in told.refused if not one.is_consequence)
+    if told.unbound and not causes:
+        return _no_answer(f"QNN needs static shapes, and that of the input '{told.unbound[0]}' is not known.", seconds)
+    causes = causes or told.refused
+    causes = tuple(one for one in causes if one.node) or causes
+    said = tuple(dict.fromkeys((one.op, _why(one)) for one in causes))
+    words = ", ".join(f"{op} ({why})" if why else op for op, why in said)
+    return Verdict(
+        status=Status.FAIL,
+        kind=Kind.UNSUPPORTED,
+        fingerprint=fingerprint(f"unsupported nodes: {'; '.join(sorted({why for _, why in said}))}"),
+        message=headline(f"Unsupported nodes in QNN EP: {' '.join(words.split())}"),
+        hints=Hints(
+            ops=tuple(dict.fromkeys(one.op for one in causes if one.node)),
+            nodes=tuple(one.node for one in causes if one.node),
+        ),
+        seconds=seconds,
+    )
+
+
+def _no_answer(message: str, seconds: float) -> Verdict:
+    return Verdict(status=Status.UNRESOLVED, kind=Kind.ERROR, message=message, seconds=seconds)
+
+
+def _why(one: Refused) -> str:
+    """The reason; nothing where it says no more than that the node is unsupported."""
+    return "" if one.reason.startswith("Operators of type ") else one.reason.rstrip(".!")

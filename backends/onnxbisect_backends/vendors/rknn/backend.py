@@ -1,0 +1,243 @@
+"""The `rknn` backend: Rockchip's RKNN-Toolkit2, which converts models for the NPUs of RK35xx, RV11xx and RK2118."""
+
+import json
+import re
+import shutil
+from dataclasses import replace
+from difflib import get_close_matches
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from onnxbisect.dressing import Dressing
+from onnxbisect.errors import OptionError
+from onnxbisect.fingerprint import headline
+from onnxbisect.verdict import Hints, Kind, Status, Verdict
+from onnxbisect_backends.contract import Access, Description, Limits, Outcome
+from onnxbisect_backends.judging import crashed, unfinished
+from onnxbisect_backends.logs import read_log
+from onnxbisect_backends.options import read_options
+from onnxbisect_backends.samples import samples_of
+from onnxbisect_backends.sandbox.process import brought_home, run
+from onnxbisect_backends.toolchains.toolchain import toolchain
+from onnxbisect_backends.vendors.rknn.layers import layers, placement, pointing_at
+from onnxbisect_backends.vendors.rknn.log import FOLDED, PATTERNS, fusion, without_noise
+
+_SCRIPT = Path(__file__).with_name("rknn_convert.py")
+
+#: The exit status of `rknn_convert.py` where the question did not reach the toolkit.
+_NO_QUESTION = 2
+
+#: What a rule is called.
+_RULE = re.compile(rb"[a-z][a-z0-9]*(?:_[a-z0-9]+)+")
+
+#: These compute in integers only.
+_INTEGER_ONLY = frozenset({"rv1103", "rv1103b", "rv1106", "rv1106b"})
+
+#: What the toolkit takes as dtype of an input; it dies of some others (int8), refuses the rest.
+_INPUT_DTYPES = frozenset({"float", "float16", "double", "int32", "int64", "bool"})
+
+#: It hangs on some nodes: bounds of a compile in seconds, and for each megabyte of the model, where the user sets none.
+_SECONDS, _SECONDS_PER_MB = 120.0, 8.0
+
+#: A table row for each node makes long logs.
+_LOG_BYTES = 32 << 20
+
+_Target = Literal[
+    "rk3588", "rk3576", "rk3568", "rk3566", "rk3562", "rv1103", "rv1103b", "rv1106", "rv1106b", "rv1126b", "rk2118"
+]
+
+
+def _split(text: object) -> object:
+    return [part.strip() for part in text.split(",") if part.strip()] if isinstance(text, str) else text
+
+
+class Options(BaseModel):
+    """What `--option key=value` takes. Those under the toolkit's own names go to `RKNN.config`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    target: _Target = Field(default="rk3588", description="the chip")
+    fallback: Literal["allow", "forbid"] = Field(
+        default="allow", description="whether a node may run on the CPU; with forbid, one that does is a failure"
+    )
+    quantize: bool = Field(default=False, description="convert to integers, calibrated on samples of the inputs")
+    calibration_size: int = Field(
+        default=4, ge=1, le=1000, description="samples of input values that go with each probe, with quantize"
+    )
+    quantized_dtype: Literal["w8a8", "w8a16", "w16a16i", "w16a16i_dfp", "w4a16"] = Field(
+        default="w8a8", description="types of weights and activations, with quantize"
+    )
+    quantized_algorithm: Literal["normal", "mmse", "kl_divergence", "gdq"] = Field(
+        default="normal", description="how ranges are found, with quantize"
+    )
+    quantized_method: str = Field(
+        default="channel",
+        pattern=r"^(layer|channel|group\d+)$",
+        description="what shares a scale, with quantize: layer, channel, group32 to group256",
+    )
+    optimization_level: int = Field(default=3, ge=0, le=3, description="0 to 3")
+    enable_flash_attention: bool = Field(default=False, description="fuse attention")
+    single_core_mode: bool = Field(default=False, description="for one core of the rk3588")
+    remove_reshape: bool = Field(default=False, description="drop Reshape at the ends of the model")
+    compress_weight: bool = Field(default=False, description="smaller files")
+    sparse_infer: bool = Field(default=False, description="use the sparsity of weights")
+    disable_rules: Annotated[tuple[str, ...], BeforeValidator(_split)] = Field(
+        default=(), description="rules of fusion to go without, A,B,…; where one fails, the log names it"
+    )
+
+
+#: Options that are not the toolkit's configuration under the same name.
+_OURS = frozenset({"target", "fallback", "quantize", "calibration_size"})
+
+#: Options that a report names whatever they are.
+_ALWAYS = ("target", "fallback", "quantize")
+
+
+class RknnBackend:
+    """RKNN-Toolkit2 for Rockchip's NPUs, in an environment of its own."""
+
+    name = "rknn"
+    isolated = True
+    products = ("out.rknn",)
+    Options = Options
+
+    def __init__(self, options: dict[str, str]) -> None:
+        self._options = read_options(Options, options, self.name)
+        if self._options.target in _INTEGER_ONLY and not self._options.quantize:
+            raise OptionError(f"{self._options.target} computes in integers only; add --option quantize=true.")
+        self._toolchain = toolchain("rknn")
+
+    @property
+    def access(self) -> Access:
+        """The toolchain's Python."""
+        return Access(programs=(str(self._toolchain.python),))
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What the user meets first, and what was set differently from the toolkit's own defaults."""
+        chosen = {name: getattr(self._options, name) for name in _ALWAYS}
+        return {**chosen, **self._options.model_dump(exclude_defaults=True, mode="json")}
+
+    def describe(self) -> Description:
+        """The version that is pinned. Opset 19 is the newest that it takes."""
+        return Description(
+            tool="RKNN-Toolkit2",
+            version=self._toolchain.version,
+            environment=self._toolchain.digest,
+            dressing=Dressing(input_dtypes=_INPUT_DTYPES, self_contained=True),
+            weights_matter=self._options.quantize,
+            newest_opset=19,
+            samples=self._options.calibration_size if self._options.quantize else 0,
+        )
+
+    def check(self) -> str | None:
+        """Whether its environment is installed, and has the rules that are to be gone without."""
+        if self._toolchain.missing or not self._options.disable_rules:
+            return self._toolchain.missing
+        rules = self._rules
+        unheard = next((rule for rule in self._options.disable_rules if rule not in rules), None)
+        if unheard is None:
+            return None
+        near = get_close_matches(unheard, rules, n=1)
+        hint = f"did you mean '{near[0]}'?" if near else "the log of a compile that fails in one names it."
+        return f"RKNN-Toolkit2 {self._toolchain.version} has no rule '{unheard}' to disable; {hint}"
+
+    def compile(self, probe: Path, workdir: Path, limits: Limits) -> Outcome:
+        """Convert a copy of the probe; the toolkit writes beside it."""
+        workdir = workdir.absolute()
+        model = Path(shutil.copyfile(probe, workdir / "model.onnx"))
+        samples = [str(path.absolute()) for path in samples_of(probe)] if self._options.quantize else []
+        order = json.dumps({"config": self._config(), "quantize": self._options.quantize, "samples": samples})
+        # -P: the toolkit's package has the name of this module, which stands beside the script
+        python = [str(self._toolchain.python), "-P", "-u", "-W", "ignore"]
+        outcome = run(
+            [*python, str(_SCRIPT), model.name, "out.rknn", order],
+            cwd=workdir,
+            env=self._toolchain.environment(workdir),
+            limits=_bounded(limits, model.stat().st_size),
+            network=False,
+        )
+        return brought_home(outcome, model, workdir, self._toolchain.folder)
+
+    def judge(self, outcome: Outcome) -> Verdict:
+        """By the exit status and the log: the toolkit ends well where it has left nodes out."""
+        if verdict := unfinished(outcome):
+            return verdict
+        log = without_noise(outcome.log)
+        reading = read_log(log, PATTERNS)
+        if FOLDED.search(log) and outcome.exit_code == 1:
+            # shapes of tensors, cut out: in the model they become constants as well, and are no matter of the NPU
+            return Verdict(status=Status.PASS, message=reading.message, seconds=outcome.seconds)
+        if outcome.exit_code == _NO_QUESTION or reading.kind is Kind.INVALID:
+            return replace(_unanswered(reading.message, reading.kind or Kind.ERROR, outcome), hints=reading.hints)
+        if verdict := crashed(outcome, reading):
+            return verdict
+        if outcome.exit_code == 0 and not reading.refused:
+            return self._placed(outcome)
+        message = reading.message or f"Ended with exit status {outcome.exit_code}, without a word."
+        rule, fused = fusion(log)
+        if rule:
+            message = f"{message} (fusing by the rule {rule}; --option disable_rules={rule} goes without it)"
+        return Verdict(
+            status=Status.FAIL,
+            kind=reading.kind or Kind.ERROR,
+            fingerprint=f"{rule}: {reading.fingerprint}" if rule else reading.fingerprint,
+            message=message,
+            hints=Hints(
+                ops=reading.hints.ops,
+                nodes=(*reading.hints.nodes, *fused.nodes),
+                tensors=(*reading.hints.tensors, *fused.tensors),
+            ),
+            seconds=outcome.seconds,
+        )
+
+    @cached_property
+    def _rules(self) -> frozenset[str]:
+        """Every word in the toolkit's modules of rules, the rules' names among them: it has no list, and takes any."""
+        modules = self._toolchain.site_packages.glob("rknn/api/rules/*.so")
+        words = {word for module in modules for word in _RULE.findall(module.read_bytes())}
+        return frozenset(word.decode() for word in words)
+
+    def _config(self) -> dict[str, Any]:
+        """What `RKNN.config` is told; our defaults are the toolkit's."""
+        chosen = self._options.model_dump(exclude=set(_OURS), exclude_defaults=True, mode="json")
+        return {"target_platform": self._options.target, **chosen}
+
+    def _placed(self, outcome: Outcome) -> Verdict:
+        """The verdict on a model that was converted: whether all of it may run where it does."""
+        if outcome.log_truncated:
+            return _unanswered("The log is cut, and with it what it may say of nodes left out", Kind.ERROR, outcome)
+        found = layers(outcome.log)
+        if self._options.fallback == "forbid" and not found:
+            return _unanswered("The log does not tell where the nodes run", Kind.ERROR, outcome)
+        strayed = [layer for layer in found if layer.computes and layer.target != "NPU"]
+        tables = (placement(found),) if found else ()
+        if self._options.fallback == "allow" or not strayed:
+            return Verdict(status=Status.PASS, seconds=outcome.seconds, tables=tables)
+        more = f" and {len(strayed) - 1} more" if len(strayed) > 1 else ""
+        return Verdict(
+            status=Status.FAIL,
+            kind=Kind.FALLBACK,
+            fingerprint=f"runs on the {strayed[0].target}",
+            message=headline(f"{strayed[0].called} runs on the {strayed[0].target}{more}."),
+            hints=pointing_at(strayed),
+            seconds=outcome.seconds,
+            tables=tables,
+        )
+
+
+def _unanswered(why: str, kind: Kind, outcome: Outcome) -> Verdict:
+    return Verdict(status=Status.UNRESOLVED, kind=kind, message=why, seconds=outcome.seconds)
+
+
+def _bounded(limits: Limits, size: int) -> Limits:
+    """The caller's limits, and the toolkit's own where the caller left the default."""
+    default = Limits()
+    if limits.seconds == default.seconds:
+        limits = replace(limits, seconds=min(default.seconds, _SECONDS + _SECONDS_PER_MB * size / 1e6))
+    if limits.log_bytes == default.log_bytes:
+        limits = replace(limits, log_bytes=_LOG_BYTES)
+    return limits

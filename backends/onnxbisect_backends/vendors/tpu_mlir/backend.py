@@ -1,0 +1,267 @@
+"""The `tpu-mlir` backend: Sophgo's TPU-MLIR, which compiles models for BM168x and CV18xx processors."""
+
+import json
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from onnxbisect.dressing import Dressing
+from onnxbisect.errors import BackendUnusableError, OptionError
+from onnxbisect.verdict import Hints, Kind, Status, Verdict
+from onnxbisect_backends.contract import Access, Description, Limits, Outcome
+from onnxbisect_backends.judging import crashed, unfinished
+from onnxbisect_backends.logs import read_log
+from onnxbisect_backends.options import LOCAL, read_options
+from onnxbisect_backends.samples import samples_of
+from onnxbisect_backends.sandbox.process import brought_home, clean_env, inherited, run
+from onnxbisect_backends.sandbox.working_folder import working_folder
+from onnxbisect_backends.toolchains.toolchain import Toolchain, toolchain, toolchains
+from onnxbisect_backends.vendors.tpu_mlir.log import NO_QUESTION, PATTERNS, broke_comparing, compared, right_tensors
+
+_SCRIPT = Path(__file__).with_name("tpu_mlir_steps.py")
+
+#: The exit statuses of `tpu_mlir_steps.py` where the question did not reach the compiler: an option that this version
+#: does not take, and whatever else it says.
+_NOT_ASKED = (2, 3)
+
+#: What a sourced `envsetup.sh` leaves behind.
+_SDK_VARIABLES = ("LD_LIBRARY_PATH", "PYTHONPATH", "TPUC_ROOT", "PROJECT_ROOT")
+
+#: A bar that shows how far a comparison is; it stands in front of what is said of a tensor.
+_BAR = re.compile(r"[^\n\r]*\d+%\|[^\n\r]*?\[\d\d:\d\d<[^\]\n]*\]")
+
+#: What compiles to a `cvimodel`; these have no F32, and neither has cv184x.
+_CVITEK = ("cv180x", "cv181x", "cv182x", "cv183x")
+
+_IN_INTEGERS = ("INT8", "INT4")
+
+_DRESSING = Dressing(
+    explicit_defaults=True,
+    # it refuses these attributes for being there, whatever they say
+    unwritten_defaults=("ScatterND.reduction", "ScatterElements.reduction"),
+    constants_as_initializers=True,
+    # it takes them out, and fails where that makes an input an output
+    covered=("Identity", "Dropout"),
+)
+
+Processor = Literal[
+    "", "bm1684", "bm1684x", "bm1684x2", "bm1688", "bm1690", "bm1690e", "cv180x", "cv181x", "cv182x", "cv183x",
+    "cv184x", "cv186x", "mars3", "sg2262", "sg2380", "sgtpuv8",
+]  # fmt: skip
+Quantize = Literal[
+    "", "F32", "F16", "BF16", "INT8", "INT4", "W8F16", "W8BF16", "W4F16", "W4BF16", "F8E4M3", "F8E5M2", "QDQ"
+]
+
+
+def _similarities(text: str) -> str:
+    """The tool takes anything, and breaks off in the comparison of every probe."""
+    if text and not re.fullmatch(r"(0?\.\d+|[01])(,(0?\.\d+|[01])){1,2}", text):
+        raise ValueError("give two numbers from 0 to 1, as in 0.99,0.9")
+    return text
+
+
+Tolerance = Annotated[str, AfterValidator(_similarities)]
+
+
+class Options(BaseModel):
+    """What `--option key=value` takes."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    version: str = Field(
+        default="",
+        description="the version to use of those that 'onnx-bisect backends install tpu-mlir==VERSION' makes; without "
+        "it the newest that is installed, else the model_transform.py of PATH",
+    )
+    home: Annotated[str, LOCAL] = Field(
+        default="", description="the folder of an SDK of your own, in which envsetup.sh is"
+    )
+    processor: Processor = Field(default="", description="what to compile for; without it model_transform is all")
+    quantize: Quantize = Field(
+        default="", description="as model_deploy has it; without it F32, and BF16 for cv180x to cv184x, which lack F32"
+    )
+    calibration: int = Field(
+        default=4, ge=1, le=1000, description="samples of input values that INT8 and INT4 are calibrated with"
+    )
+    verify: bool = Field(
+        default=True, description="compare the numbers with those of onnxruntime: a model that computes others fails"
+    )
+    verify_mb: int = Field(
+        default=512, ge=1, description="models whose tensors hold more are not compared: the tool keeps all of them"
+    )
+    tolerance: Tolerance = Field(default="0.99,0.99", description="least cosine and euclidean similarity")
+    deploy_tolerance: Tolerance = Field(default="", description="that of model_deploy; without it the tool's own")
+
+
+class TpuMlirBackend:
+    """Sophgo's TPU-MLIR: model_transform, and model_deploy where a processor is named."""
+
+    name = "tpu-mlir"
+    isolated = True
+    Options = Options
+
+    def __init__(self, options: dict[str, str]) -> None:
+        self._options = read_options(Options, options, self.name)
+        if self._options.version and self._options.home:
+            raise OptionError(f"The backend '{self.name}' takes 'version' or 'home', not both.")
+        if self._options.quantize and not self._options.processor:
+            raise OptionError(f"The option 'quantize' of the backend '{self.name}' needs a 'processor'.")
+        self._home = Path(self._options.home).absolute() if self._options.home else None
+        self._toolchain = self._choose()
+
+    @property
+    def access(self) -> Access:
+        """The toolchain's Python, or the SDK that the options or the environment name."""
+        if self._toolchain:
+            return Access(programs=(str(self._toolchain.python),))
+        named = [Path(value) for value in inherited(_SDK_VARIABLES[2:]).values() if value[:1] == "/"]
+        return Access(reads=(*named, *([self._home] if self._home else [])))
+
+    @property
+    def products(self) -> tuple[str, ...]:
+        """What runs on the processor, or without one the MLIR file."""
+        return (self._result,)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The effective options: those that change anything."""
+        idle = {name for name, value in self._options.model_dump().items() if value == ""} - {"quantize"}
+        idle |= set() if self._calibration else {"calibration"}
+        idle |= set() if self._options.processor else {"quantize", "deploy_tolerance"}
+        idle |= set() if self._options.verify else {"verify_mb", "tolerance", "deploy_tolerance"}
+        told = {**self._options.model_dump(), "quantize": self._quantize}
+        return {name: value for name, value in told.items() if name not in idle}
+
+    def check(self) -> str | None:
+        """Whether the tool that the options name is here."""
+        if self._toolchain:
+            return self._toolchain.missing
+        if self._home and not (self._home / "envsetup.sh").is_file():
+            return f"'{self._home}' is no SDK of TPU-MLIR: there is no envsetup.sh in it; give its folder as 'home'."
+        return None
+
+    def describe(self) -> Description:
+        """What the tool says of itself; starts it once."""
+        facts = self._facts
+        options = self._options
+        return Description(
+            tool="TPU-MLIR",
+            version=facts["version"],
+            environment=self._toolchain.digest if self._toolchain else "",
+            ops=frozenset(facts["ops"]),
+            dressing=_DRESSING,
+            weights_matter=self._quantize not in ("", "F32", "F16", "BF16"),
+            newest_ir=facts["ir"],
+            newest_opset=facts["opset"],
+            newer_unfolded=True,
+            samples=self._calibration or (1 if options.verify else 0),
+        )
+
+    def compile(self, probe: Path, workdir: Path, limits: Limits) -> Outcome:
+        """All steps of one probe, in one process tree."""
+        options = self._options
+        order = {
+            "samples": [str(path.absolute()) for path in samples_of(probe)],
+            "verify": options.verify,
+            "verify_mb": options.verify_mb,
+            "tolerance": options.tolerance,
+            "processor": options.processor,
+            "quantize": self._quantize,
+            "calibrate": self._calibration,
+            "deploy_tolerance": options.deploy_tolerance,
+            "result": self._result,
+        }
+        outcome = self._run(("compile", str(probe.absolute()), json.dumps(order)), workdir, limits)
+        folder = self._toolchain.folder if self._toolchain else None
+        outcome = brought_home(outcome, probe.absolute(), workdir, folder)
+        return replace(outcome, log=_BAR.sub("", outcome.log))
+
+    def judge(self, outcome: Outcome) -> Verdict:
+        """By the exit status and the files; what the log says gives kind and hints."""
+        if verdict := unfinished(outcome):
+            return verdict
+        reading = read_log(outcome.log, PATTERNS)
+        seconds = outcome.seconds
+        made = {str(path) for path in outcome.artifacts}
+        if outcome.exit_code == 0 and self._result in made and not reading.refused:
+            return Verdict(status=Status.PASS, seconds=seconds, tables=compared(outcome.log))
+        no_question = any(pattern.regex.search(outcome.log) for pattern in NO_QUESTION)
+        if no_question or outcome.exit_code in _NOT_ASKED or broke_comparing(outcome.log):
+            kind = reading.kind or Kind.ERROR
+            return Verdict(status=Status.UNRESOLVED, kind=kind, message=reading.message, seconds=seconds)
+        tables = compared(outcome.log)
+        if reading.kind is Kind.NUMERIC:
+            # the ops of these tensors are nearly all that stand behind the wrong one
+            hints = Hints(tensors=reading.hints.tensors, right=right_tensors(tables))
+        else:
+            # the tool prints a set, whose order is chance
+            hints = replace(reading.hints, ops=tuple(sorted(reading.hints.ops)))
+        reading = replace(reading, hints=hints)
+        return crashed(outcome, reading) or Verdict(
+            status=Status.FAIL,
+            kind=reading.kind or Kind.ERROR,
+            fingerprint=reading.fingerprint,
+            message=reading.message.removeprefix("[onnx-bisect] ")
+            or f"Ended with exit status {outcome.exit_code} and without '{self._result}'.",
+            hints=hints,
+            seconds=seconds,
+            tables=tables,
+        )
+
+    @property
+    def _quantize(self) -> str:
+        if not self._options.processor:
+            return ""
+        lacks_f32 = self._options.processor in (*_CVITEK, "cv184x")
+        return self._options.quantize or ("BF16" if lacks_f32 else "F32")
+
+    @property
+    def _calibration(self) -> int:
+        return self._options.calibration if self._quantize in _IN_INTEGERS else 0
+
+    @property
+    def _result(self) -> str:
+        """The file that a success leaves."""
+        if not self._options.processor:
+            return "probe.mlir"
+        return "probe.cvimodel" if self._options.processor in _CVITEK else "probe.bmodel"
+
+    def _choose(self) -> Toolchain | None:
+        """The environment to use; None for a tool that is not ours."""
+        if self._home:
+            return None
+        if self._options.version:
+            return toolchain(self.name, self._options.version)
+        installed = [one for one in toolchains()[self.name] if one.installed]
+        if not installed and shutil.which("model_transform.py"):
+            return None
+        return installed[-1] if installed else toolchain(self.name)
+
+    @cached_property
+    def _facts(self) -> Mapping[str, Any]:
+        with working_folder() as folder:
+            outcome = self._run(("describe",), folder, Limits(seconds=120))
+        lines = outcome.log.splitlines()
+        if outcome.exit_code != 0 or not lines:
+            said = outcome.broken or (lines[-1] if lines else "it said nothing")
+            raise BackendUnusableError(f"TPU-MLIR could not be asked for its version: {said}")
+        facts: Mapping[str, Any] = json.loads(lines[-1])
+        return facts
+
+    def _run(self, words: Sequence[str], workdir: Path, limits: Limits) -> Outcome:
+        # the tool prints sets; what it prints must end up in the order in which it was printed
+        extra = {"PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "1", "PYTHONIOENCODING": "utf-8:backslashreplace"}
+        argv = ["python3", str(_SCRIPT), *words]
+        if self._toolchain:
+            return run(argv, cwd=workdir, env=self._toolchain.environment(workdir, extra), limits=limits, network=False)
+        env = clean_env(workdir, inherit=_SDK_VARIABLES, extra=extra)
+        if self._home:
+            env = {name: value for name, value in env.items() if name not in _SDK_VARIABLES}
+            argv = ["bash", "-c", '. "$0/envsetup.sh" >/dev/null && exec "$@"', str(self._home), *argv]
+        return run(argv, cwd=workdir, env=env, limits=limits, reads=self.access.reads)
