@@ -256,7 +256,8 @@ def test_the_newest_version_is_meant_where_none_is_said(monkeypatch: pytest.Monk
 
 
 def test_versions_are_in_order_and_pins_are_exact() -> None:
-    files = sorted(it.name for it in resources.files("onnxbisect_backends").joinpath("toolchains").iterdir())
+    there = resources.files("onnxbisect_backends.toolchains").iterdir()
+    files = sorted(it.name for it in there if it.name.endswith(".toml"))
     known = [one for versions in toolchains().values() for one in versions]
 
     assert sorted(f"{one.name}-{one.version}.toml" for one in known) == files

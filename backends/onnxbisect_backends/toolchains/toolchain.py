@@ -196,7 +196,7 @@ def named(requirement: str) -> Toolchain:
 def toolchains() -> dict[str, tuple[Toolchain, ...]]:
     """All that can be installed: name to versions, the newest last."""
     found: dict[str, list[Toolchain]] = {}
-    for entry in resources.files("onnxbisect_backends").joinpath("toolchains").iterdir():
+    for entry in resources.files("onnxbisect_backends.toolchains").iterdir():
         if entry.name.endswith(".toml"):
             one = _read(entry.read_text(encoding="utf-8"))
             found.setdefault(one.name, []).append(one)
