@@ -29,7 +29,7 @@ def occurrences(report: dict[str, Any]) -> list[tuple[str, ...]]:
 
 
 def listed(profile: str) -> set[str]:
-    text = (resources.files("onnxbisect_backends") / "profiles" / f"{profile}.toml").read_text()
+    text = (resources.files("onnxbisect_backends.simulator") / "profiles" / f"{profile}.toml").read_text()
     return set(tomllib.loads(text)["ops"])
 
 
