@@ -16,6 +16,7 @@ from onnxbisect.errors import OnnxBisectError
 from onnxbisect.shortage import shortage
 from onnxbisect_cli import arguments, backend_commands, service_commands
 from onnxbisect_cli.arguments import Format, ListFormat
+from onnxbisect_cli.command_line import EPILOG, TakesCommand, command_of
 
 app = typer.Typer(
     name="onnx-bisect",
@@ -36,13 +37,12 @@ InputShapes = Annotated[
     typer.Option("--input-shape", metavar="NAME=1,3,224,224", help="Bind an input's dynamic dimensions; repeatable."),
 ]
 
-Command = Annotated[
-    list[str] | None,
+ModelPaths = Annotated[
+    list[Path],
     typer.Argument(
-        metavar="-- COMMAND",
-        show_default=False,
-        help="Any command as the compiler, '{model}' standing for the file to compile. Exit status 0 is a pass, "
-        "125 no answer, anything else a failure.",
+        metavar="MODEL",
+        help="An ONNX file. Several, a folder of them or a manifest (FILE.toml) are the parts of one network: a table "
+        "shows all of them.",
     ),
 ]
 Jobs = Annotated[int, typer.Option("--jobs", "-j", min=1, help="Compilers that run at a time.")]
@@ -86,10 +86,10 @@ Relative = Annotated[
 ]
 
 
-@app.command("run", context_settings={"allow_interspersed_args": True})
+@app.command("run", cls=TakesCommand, epilog=EPILOG)
 def run_command(
-    model: ModelPath,
-    command: Command = None,
+    context: typer.Context,
+    models: ModelPaths,
     backend: Annotated[
         list[str] | None,
         typer.Option(
@@ -121,17 +121,19 @@ def run_command(
     form: Annotated[Format, typer.Option("--format", help="What standard output gets.")] = Format.TEXT,
 ) -> None:
     """Diagnose MODEL. Exit status: 0 it compiles, 1 culprits, 2 usage or bad input, 3 no answer."""
-    from onnxbisect_cli import run_job, several, targets
+    from onnxbisect_cli import parts, run_job, several, targets
     from onnxbisect_cli.bisection import Request
 
+    command = command_of(context)
     single = command or not backend
     asked = {} if single else {target.label: target for target in targets.chosen(backend or (), option or ())}
+    found = parts.parts_of(models, arguments.shapes(input_shape or ()), calibration)
     request = Request(
-        model=model,
+        model=found[0].model,
         backend=backend[0] if backend else None,
-        command=tuple(command or ()),
+        command=command,
         options=arguments.key_values(option or (), "--option") if single else {},
-        input_shapes=arguments.shapes(input_shape or ()),
+        input_shapes=found[0].input_shapes,
         jobs=jobs,
         budget_calls=budget_calls,
         budget_seconds=budget_seconds,
@@ -139,18 +141,19 @@ def run_command(
         cache=not no_cache,
         files=out is not None,
         recheck=recheck,
-        calibration=calibration,
+        calibration=found[0].calibration,
     )
     requests = {label: replace(request, backend=it.backend, options=it.options) for label, it in asked.items()}
-    if len(requests) > 1:
-        raise typer.Exit(several.run(requests, out, form))
-    raise typer.Exit(run_job.run(next(iter(requests.values()), request), out, form))
+    requests = requests or {"command" if command else "": request}
+    if len(found) > 1 or len(requests) > 1:
+        raise typer.Exit(several.run(found, requests, out, form))
+    raise typer.Exit(run_job.run(next(iter(requests.values())), out, form))
 
 
-@app.command("fix", context_settings={"allow_interspersed_args": True})
+@app.command("fix", cls=TakesCommand, epilog=EPILOG)
 def fix_command(
+    context: typer.Context,
     model: ModelPath,
-    command: Command = None,
     backend: Annotated[
         str | None, typer.Option("--backend", "-b", metavar="NAME|FILE.toml", help="The compiler to ask.")
     ] = None,
@@ -194,7 +197,7 @@ def fix_command(
     search = bisection.Request(
         model=model,
         backend=backend,
-        command=tuple(command or ()),
+        command=command_of(context),
         options=arguments.key_values(option or (), "--option"),
         input_shapes=arguments.shapes(input_shape or ()),
         jobs=jobs,
@@ -332,16 +335,13 @@ def compare_outputs_command(
     raise typer.Exit(output_comparison.run(request, form))
 
 
-@app.command("split", context_settings={"allow_interspersed_args": True})
+@app.command("split", cls=TakesCommand, epilog=EPILOG)
 def split_command(
+    context: typer.Context,
     model: ModelPath,
     report: Annotated[
         Path, typer.Option("--report", "-r", metavar="REPORT.json", help="That of 'run --out DIR', or its folder.")
     ],
-    command: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="-- COMMAND", show_default=False, help="The compiler, as for run: compiles the pieces."),
-    ] = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", metavar="DIR", help="Write DIR/split; the report's folder if not given."),
@@ -385,7 +385,7 @@ def split_command(
         input_shapes=arguments.shapes(input_shape or ()),
         share=share,
         backend=backend,
-        command=tuple(command or ()),
+        command=command_of(context),
         options=arguments.key_values(option or (), "--option"),
         seconds=timeout,
         calibration=calibration,

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from onnxbisect.errors import OptionError
+from onnxbisect.report import parts_forms
 from onnxbisect.report.document import FORMAT, schema
 from onnxbisect.report.files import FORMS, put
 from onnxbisect.report.overview_forms import html, markdown
 from onnxbisect.report.overview_forms import lines as overview_lines
+from onnxbisect.report.parts import PartsTable
 from onnxbisect.report.terminal import lines
 from onnxbisect_cli.arguments import Format
 
@@ -41,8 +43,8 @@ def demand_overview(form: Format) -> None:
     """OptionError where an overview has no such form: before minutes of compiling, not after."""
     if form not in (Format.TEXT, *_OVERVIEWS):
         raise OptionError(
-            f"--format {form} is for one target; of several, text, json, md and html show an overview, and --out DIR "
-            f"writes every form for each of them."
+            f"--format {form} is for one model and one target; of several, text, json, md and html show an overview, "
+            f"and --out DIR writes every form for each of them."
         )
 
 
@@ -68,6 +70,34 @@ def write_overview(overview: Mapping[str, Any], out: Path) -> None:
     """Every form of it, as files in a folder."""
     for form, write in _OVERVIEWS.items():
         put(out / f"overview.{form}", write(overview).encode("utf-8", "backslashreplace"))
+
+
+def render_parts(table: PartsTable, form: Format, *, several: bool, files: str = "") -> str:
+    """The table of several models as text that ends with a line end; `several` is whether there are several targets."""
+    if form is Format.TEXT:
+        return "\n".join(parts_forms.lines(table, width=terminal_width(), files=files)) + "\n"
+    link = _below if several else _beside
+    match form:
+        case Format.MD:
+            return parts_forms.markdown(table, link)
+        case Format.HTML:
+            return parts_forms.html(table, link)
+    return json.dumps(table.to_json(), indent=1) + "\n"
+
+
+def write_parts(table: PartsTable, out: Path, *, several: bool) -> None:
+    """Every form of it, as files in a folder."""
+    for form in _OVERVIEWS:
+        text = render_parts(table, form, several=several)
+        put(out / f"parts.{form}", text.encode("utf-8", "backslashreplace"))
+
+
+def _below(model: str, target: str, name: str) -> str:
+    return f"{model}/{target}/{name}"
+
+
+def _beside(model: str, _target: str, name: str) -> str:
+    return f"{model}/{name}"
 
 
 def terminal_width() -> int:

@@ -1,50 +1,53 @@
-"""`onnx-bisect run` with several compilers: one intake, one search after the other, a report for each, an overview."""
+"""`onnx-bisect run` with several compilers or models: one search after the other, a report for each, and a table."""
 
 import signal
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from onnxbisect.errors import BackendUnusableError, ShortageError
+from onnxbisect.errors import BackendUnusableError, ModelError, ShortageError
+from onnxbisect.report import words
 from onnxbisect.report.overview import Asked, Subject, overview
+from onnxbisect.report.parts import Part, parts_table
 from onnxbisect_backends.contract import Backend, Description
 from onnxbisect_backends.probing.intake import Intake, demand_static
+from onnxbisect_cli import parts
 from onnxbisect_cli.arguments import Format
 from onnxbisect_cli.bisection import Request, backend_of, bisected
-from onnxbisect_cli.reports import demand_overview, render_overview, write_overview
-from onnxbisect_cli.run_job import UNRESOLVED, demand_folder, exit_code, write_files
+from onnxbisect_cli.reports import demand_overview, render_overview, render_parts, write_overview, write_parts
+from onnxbisect_cli.run_job import demand_folder, exit_code, write_files
 from onnxbisect_cli.signals import Interruption, stopping
 
 _BEFORE = "the run was interrupted before its turn"
+_Known = tuple[Backend, Description] | str
 
 
-def run(requests: Mapping[str, Request], out: Path | None, form: Format) -> int:
-    """The requests by label, all about one model. Returns the exit status: the worst of the targets'.
+def run(models: Sequence[parts.Part], requests: Mapping[str, Request], out: Path | None, form: Format) -> int:
+    """The requests by the label of their target, about each of the models. Returns the highest exit status.
 
-    One that cannot be used does not stop the others; what the user got wrong stops all before any compile.
+    What cannot be used or read does not stop the rest; what the user got wrong stops all before any compile.
     """
     demand_overview(form)
     if out is not None:
         demand_folder(out)
     backends = {label: _described(request) for label, request in requests.items()}
-    first = next(iter(requests.values()))
-    intake = Intake(first.model, first.input_shapes)
-    for known in backends.values():
-        if not isinstance(known, str):
-            demand_static(intake.model, *known)
-    asking = _Asking(intake=intake, out=out, count=len(requests))
-    for label, request in requests.items():
-        asking.ask(label, request, backends[label])
-    table = overview(Subject.of(intake.model), asking.asked)
-    if out is not None and asking.unwritten is None:
-        write_overview(table, out)
-    sys.stdout.write(render_overview(table, form, files="" if out is None or asking.unwritten else str(out)))
+    asking = _Asking(out=out, models=len(models), targets=len(requests))
+    found = [asking.part(model, requests, backends) for model in models]
+    files = "" if out is None or asking.unwritten else str(out)
+    if len(models) > 1:
+        table = parts_table(found, {label: _target(label, request, found) for label, request in requests.items()})
+        if out is not None and not asking.unwritten:
+            write_parts(table, out, several=len(requests) > 1)
+        sys.stdout.write(render_parts(table, form, several=len(requests) > 1, files=files))
+    elif subject := found[0].subject:
+        sys.stdout.write(render_overview(overview(subject, found[0].asked), form, files=files))
     sys.stdout.flush()
     if asking.unwritten is not None:
         raise asking.unwritten
     if asking.interrupted:
-        kept = "all verdicts are kept and the same command goes on from here" if first.cache else "nothing is kept"
+        cached = next(iter(requests.values())).cache
+        kept = "all verdicts are kept and the same command goes on from here" if cached else "nothing is kept"
         print(f"onnx-bisect: interrupted; {kept}.", file=sys.stderr)
         return Interruption(number=asking.interrupted).exit_code
     return asking.worst
@@ -52,58 +55,103 @@ def run(requests: Mapping[str, Request], out: Path | None, form: Format) -> int:
 
 @dataclass(kw_only=True)
 class _Asking:
-    """The targets one after the other. `interrupted` is the signal that ended it, 0 if none did; `worst` the highest
+    """The searches one after the other. `interrupted` is the signal that ended it, 0 if none did; `worst` the highest
     exit status so far; `unwritten` what kept a report from being written.
     """
 
-    intake: Intake
     out: Path | None
-    count: int
-    asked: list[Asked] = field(default_factory=list)
+    models: int
+    targets: int
+    number: int = 0
     worst: int = 0
     interrupted: int = 0
     unwritten: OSError | ShortageError | None = None
 
-    def ask(self, label: str, request: Request, known: tuple[Backend, Description] | str) -> None:
-        """Adds one to `asked`, whatever happens."""
-        head = Asked(label=label, backend=request.backend or "")
+    def part(self, model: parts.Part, requests: Mapping[str, Request], backends: Mapping[str, _Known]) -> Part:
+        """One model on all targets. A model that cannot be read is the user's mistake where it is the only one."""
+        heads = [Asked(label=label, backend=request.backend or "") for label, request in requests.items()]
         if self.interrupted:
-            self.asked.append(replace(head, reason=_BEFORE, ended=True))
-            return
-        number = len(self.asked) + 1
-        print(f"onnx-bisect: target {number} of {self.count}, {label}", file=sys.stderr, flush=True)
+            return _part(model, None, [replace(head, reason=_BEFORE, ended=True) for head in heads])
+        try:
+            intake = Intake(model.model, model.input_shapes)
+            if self.models == 1:
+                for known in backends.values():
+                    if not isinstance(known, str):
+                        demand_static(intake.model, *known)
+        except ModelError as error:
+            if self.models == 1:
+                raise
+            print(f"onnx-bisect: {model.label}: {error}", file=sys.stderr)
+            self.worst = max(self.worst, error.exit_code)
+            self.number += self.targets
+            return _part(model, None, [replace(head, reason=str(error)) for head in heads])
+        asked = [self._ask(head, model, intake, requests[head.label], backends[head.label]) for head in heads]
+        subject = Subject.of(intake.model)
+        if self.out is not None and self.targets > 1 and not self.unwritten:
+            write_overview(overview(subject, asked), self._folder(self.out, model))
+        return _part(model, subject, asked)
+
+    def _ask(self, head: Asked, model: parts.Part, intake: Intake, request: Request, known: _Known) -> Asked:
+        asked = replace(head, reason=_BEFORE, ended=True)
+        if self.interrupted:
+            return asked
+        name = self._say(model.label, head.label)
         with stopping(_interrupt) as outside:
             try:
                 if isinstance(known, str):
                     raise BackendUnusableError(known)
-                self._search(head, request)
-            except BackendUnusableError as error:
-                print(f"onnx-bisect: {label}: {error}", file=sys.stderr)
-                self.worst = UNRESOLVED
-                self.asked.append(replace(head, reason=str(error)))
-            except (OSError, ShortageError) as error:  # a full disk must not cost the other targets
+                demand_static(intake.model, *known)
+                result, interruption = bisected(replace(request, calibration=model.calibration), intake)
+                asked = replace(head, report=result.report)
+                self.interrupted = interruption.number or 0
+                self.worst = max(self.worst, exit_code(result))
+                if self.out is not None:
+                    folder = self._folder(self.out, model)
+                    write_files(result, folder if self.targets == 1 else folder / head.label)
+            except (BackendUnusableError, ModelError) as error:
+                print(f"onnx-bisect: {name}: {error}", file=sys.stderr)
+                self.worst = max(self.worst, error.exit_code)
+                asked = replace(head, reason=str(error))
+            except (OSError, ShortageError) as error:  # a full disk must not cost the other searches
                 self.unwritten = error
-                self.asked += [replace(head, reason=str(error))] * (len(self.asked) < number)
+                asked = asked if asked.report else replace(head, reason=str(error))
             except KeyboardInterrupt:  # before or after its search, which minds signals itself
                 self.interrupted = outside.number or signal.SIGINT
-                self.asked += [replace(head, reason=_BEFORE, ended=True)] * (len(self.asked) < number)
+        return asked
 
-    def _search(self, head: Asked, request: Request) -> None:
-        result, interruption = bisected(request, self.intake)
-        self.interrupted = interruption.number or 0
-        self.worst = max(self.worst, exit_code(result))
-        self.asked.append(replace(head, report=result.report))
-        if self.out is not None:
-            write_files(result, self.out / head.label)
+    def _say(self, model: str, target: str) -> str:
+        """Tells which search begins; returns what it is called."""
+        self.number += 1
+        kind, name = ("search", f"{model}, {target}")
+        if self.models == 1:
+            kind, name = "target", target
+        elif self.targets == 1:
+            kind, name = "model", model
+        count = self.models * self.targets
+        print(f"onnx-bisect: {kind} {self.number} of {count}, {name}", file=sys.stderr, flush=True)
+        return name
+
+    def _folder(self, out: Path, model: parts.Part) -> Path:
+        return out if self.models == 1 else out / model.label
 
 
-def _described(request: Request) -> tuple[Backend, Description] | str:
+def _part(model: parts.Part, subject: Subject | None, asked: Sequence[Asked]) -> Part:
+    return Part(label=model.label, name=model.model.name, subject=subject, asked=tuple(asked))
+
+
+def _described(request: Request) -> _Known:
     """The backend, or the sentence that says why it cannot be used; OptionError is the user's to mend."""
     try:
         backend = backend_of(request)
         return backend.check() or (backend, backend.describe())
     except BackendUnusableError as error:
         return str(error)
+
+
+def _target(label: str, request: Request, found: Sequence[Part]) -> str:
+    """What a column of the table is about, as its reports say it."""
+    reports = [asked.report for part in found for asked in part.asked if asked.label == label and asked.report]
+    return words.target(reports[0]) if reports else request.backend or label
 
 
 def _interrupt() -> None:

@@ -18,7 +18,7 @@ C1 = str(CASES / "c1_chain100_1bad.onnx")
     ("arguments", "code", "words"),
     [
         (["run", "missing.onnx", "--backend", "onnxruntime"], 2, "missing.onnx"),
-        (["run", ".", "--backend", "onnxruntime"], 2, "directory"),
+        (["run", ".", "--backend", "onnxruntime"], 2, "no .onnx file"),
         (["run", __file__, "--backend", "onnxruntime"], 2, "test_mistakes.py"),
         (["run", C1], 2, "--backend NAME"),
         (["run", C1, "--backend", "onnxruntime", "--", "true", "{model}"], 2, "leave --backend and --option out"),

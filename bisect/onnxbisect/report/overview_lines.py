@@ -7,7 +7,7 @@ from typing import Any
 from onnxbisect.report import words
 from onnxbisect.report.text import duration, plural
 
-_STATES = {
+STATES = {
     "pass": "compiles",
     "fail": "does not compile",
     "unresolved": "no answer",
@@ -75,7 +75,7 @@ def asked(target: Mapping[str, Any]) -> str:
 
 def state_name(target: Mapping[str, Any]) -> str:
     """`does not compile`, `cannot be asked`."""
-    return _STATES[target["state"]]
+    return STATES[target["state"]]
 
 
 def headline(overview: Mapping[str, Any]) -> str:

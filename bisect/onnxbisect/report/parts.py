@@ -1,0 +1,184 @@
+"""Several models on the same targets, such as the parts of one network: `onnx-bisect/parts@1`, made from reports."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from onnxbisect.report.names import op_name
+from onnxbisect.report.overview import Asked, Subject
+
+#: The value of `format`; a change that breaks readers counts the number up.
+FORMAT = "onnx-bisect/parts@1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """One model under its label, with what was asked about it, target by target. `subject` is None where the model
+    could not be read.
+    """
+
+    label: str
+    name: str
+    subject: Subject | None
+    asked: Sequence[Asked]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refused:
+    """Culprits of the same ops in one report. `established` is false where all of them are only suspected."""
+
+    ops: tuple[str, ...]
+    places: int
+    established: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """What a target says of a model. `state` is the verdict, `unusable` or `not_asked`; `sentence` is that of the
+    certificate, or why there is no report. Without a report the rest is empty.
+    """
+
+    state: str
+    sentence: str
+    certificate: str | None = None
+    culprits: int = 0
+    refused: tuple[Refused, ...] = ()
+    compiler_calls: int = 0
+    wall_seconds: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One model. `cells` are by label of the target; `sha256` is empty where the model could not be read."""
+
+    label: str
+    name: str
+    sha256: str
+    nodes: int
+    units: int
+    cells: Mapping[str, Cell]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Share:
+    """What one model has of a cause."""
+
+    model: str
+    places: int
+    culprits: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedCause:
+    """A cause on one target, with every model that has it. Where it is no more than the name of an op, `passes_in` are
+    the models in which some node of that op compiles: there the op is given something else.
+    """
+
+    target: str
+    text: str
+    state: str
+    established: bool
+    shares: tuple[Share, ...]
+    passes_in: tuple[str, ...]
+
+    @property
+    def places(self) -> int:
+        """In all models."""
+        return sum(share.places for share in self.shares)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartsTable:
+    """The whole table. `targets` has by label what was asked, as `whitelist (profile=edgesam)`."""
+
+    targets: Mapping[str, str]
+    models: tuple[Row, ...]
+    causes: tuple[SharedCause, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON has it."""
+        document: dict[str, Any] = json.loads(json.dumps({"format": FORMAT, **asdict(self)}))
+        return document
+
+
+def parts_table(parts: Sequence[Part], targets: Mapping[str, str]) -> PartsTable:
+    """The models in their order. `targets` has by label what is asked; every part was asked about all of them."""
+    return PartsTable(
+        targets=dict(targets),
+        models=tuple(_row(part) for part in parts),
+        causes=tuple(cause for label in targets for cause in _causes(label, parts)),
+    )
+
+
+def _row(part: Part) -> Row:
+    subject = part.subject
+    return Row(
+        label=part.label,
+        name=part.name,
+        sha256=subject.sha256 if subject else "",
+        nodes=subject.nodes if subject else 0,
+        units=len(subject.names) if subject else 0,
+        cells={asked.label: _cell(asked) for asked in part.asked},
+    )
+
+
+def _cell(asked: Asked) -> Cell:
+    report = asked.report
+    if report is None:
+        return Cell(state="not_asked" if asked.ended else "unusable", sentence=asked.reason)
+    return Cell(
+        state=report["verdict"],
+        sentence=report["certificate"]["sentence"],
+        certificate=report["certificate"]["status"],
+        culprits=len(report["culprits"]),
+        refused=tuple(_refused(report)),
+        compiler_calls=report["stats"]["compiler_calls"],
+        wall_seconds=report["stats"]["wall_seconds"],
+    )
+
+
+def _refused(report: Mapping[str, Any]) -> Iterator[Refused]:
+    """In the order of the culprits."""
+    alike: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
+    for culprit in report["culprits"]:
+        alike.setdefault(tuple(culprit["ops"]), []).append(culprit)
+    for ops, culprits in alike.items():
+        places = sum(len(culprit["occurrence_units"]) for culprit in culprits)
+        established = any(culprit["certainty"] != "suspected" for culprit in culprits)
+        yield Refused(ops=ops, places=places, established=established)
+
+
+def _causes(target: str, parts: Sequence[Part]) -> list[SharedCause]:
+    """The causes of all reports on a target: those that several models have come first, then those of most places."""
+    reports = {part.label: asked.report for part in parts for asked in part.asked if asked.label == target}
+    found: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
+    for label, report in reports.items():
+        for cause in report.get("causes", ()) if report else ():  # reports of earlier versions have none
+            same = json.dumps(cause["conditions"], sort_keys=True) if cause["conditions"] else cause["text"]
+            found.setdefault(same, []).append((label, cause))
+    causes = [
+        SharedCause(
+            target=target,
+            text=entries[0][1]["text"],
+            state=entries[0][1]["state"],
+            established=any(cause["established"] for _, cause in entries),
+            shares=tuple(
+                Share(model=label, places=cause["places"]["refused"], culprits=tuple(cause["culprits"]))
+                for label, cause in entries
+            ),
+            passes_in=tuple(_passes_in(entries[0][1], reports)),
+        )
+        for entries in found.values()
+    ]
+    return sorted(causes, key=lambda cause: (-len(cause.shares), -cause.places))
+
+
+def _passes_in(cause: Mapping[str, Any], reports: Mapping[str, Mapping[str, Any] | None]) -> Iterator[str]:
+    conditions = cause["conditions"]
+    if len(conditions) != 1 or conditions[0]["aspect"] != "op":
+        return
+    for label, report in reports.items():
+        for row in report["op_table"] if report else ():
+            if row["passing"] and op_name(row["domain"], row["op"]) == conditions[0]["op"]:
+                yield label
