@@ -4,10 +4,13 @@ Protocols, not base classes: a third party's backend needs nothing of ours but t
 the entry-point group `onnx_bisect.backends`. Entry points name a `BackendFactory`.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
+
+import onnx
 
 from onnxbisect.dressing import Dressing
 from onnxbisect.verdict import Verdict
@@ -89,7 +92,9 @@ class Description:
     `newest_ir` and `newest_opset` are the newest versions of the format that the tool reads in full, None where it
     is not known; `newer_unfolded` says that newer files are taken, too, but constants in them are not computed
     beforehand (`Dressing.folds`). `samples` is how many samples of input values the target wants beside each probe
-    (`onnxbisect_backends.samples`): what its inputs are when the whole model runs on the user's data.
+    (`onnxbisect_backends.samples`): what its inputs are when the whole model runs on the user's data. `named` are nodes
+    and tensors of the model about which the target was told something: pieces with them are questions of their own,
+    whatever else is of their structure.
     """
 
     tool: str
@@ -103,6 +108,7 @@ class Description:
     newest_opset: int | None = None
     newer_unfolded: bool = False
     samples: int = 0
+    named: frozenset[str] = frozenset()
 
 
 class Backend(Protocol):
@@ -159,6 +165,25 @@ def products(backend: Backend) -> tuple[str, ...]:
     """
     found = getattr(backend, "products", ())
     return tuple(found) if isinstance(found, tuple) and found else ("*",)
+
+
+def input_shapes(backend: Backend) -> Mapping[str, Sequence[int]]:
+    """The dimensions that the backend's own options give to inputs of the model, whatever the file says.
+
+    What its attribute `input_shapes` says; it may have none.
+    """
+    found: Mapping[str, Sequence[int]] = getattr(backend, "input_shapes", {})
+    return found
+
+
+def for_model(backend: Backend, graph: onnx.GraphProto) -> Backend:
+    """The backend for pieces of one model; raises OptionError where its options do not fit the model.
+
+    What its method `for_model` returns, or itself: most compilers need not know what a piece was cut out of. `graph` is
+    the model's as it was read: nodes have names, and initializers are not among the inputs.
+    """
+    bind = getattr(backend, "for_model", None)
+    return backend if bind is None else cast("Backend", bind(graph))
 
 
 class BackendFactory(Protocol):

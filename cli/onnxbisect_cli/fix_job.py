@@ -13,6 +13,7 @@ from onnxbisect.remedies import Advisor, Found
 from onnxbisect.remedies.summary import lines, plan_lines
 from onnxbisect.report.text import clean
 from onnxbisect.rewrites import Exactness, installed
+from onnxbisect_backends.contract import input_shapes
 from onnxbisect_backends.probing.inquiry import inquire
 from onnxbisect_backends.probing.intake import Intake
 from onnxbisect_backends.probing.repair_compiler import REPAIRED
@@ -94,11 +95,12 @@ def _exit_code(now: Found) -> int:
 def _plan(request: Request) -> int:
     """Diagnose, and say which remedies would be tried."""
     search = request.search
-    intake = Intake(search.model, search.input_shapes)
+    backend = backend_of(search)
+    intake = Intake(search.model, {**input_shapes(backend), **search.input_shapes})
     result, interruption = bisected(search, intake)
     assert result.job is not None  # noqa: S101 - it was searched here
     before = Found(job=result.job)
-    inquiry = inquire(intake, backend_of(search), search.calibration)
+    inquiry = inquire(intake, backend, search.calibration)
     files = [it.sentence for it in changed_files(inquiry, request.allow)]
     print("\n".join(_plan_of(request, before, files)))
     return _exit_code(before) if interruption.number is None else interruption.exit_code

@@ -34,7 +34,9 @@ app.add_typer(service_commands.app)
 ModelPath = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file.")]
 InputShapes = Annotated[
     list[str] | None,
-    typer.Option("--input-shape", metavar="NAME=1,3,224,224", help="Bind an input's dynamic dimensions; repeatable."),
+    typer.Option(
+        "--input-shape", metavar="NAME=1,3,224,224", help="Dimensions of an input, in place of the file's; repeatable."
+    ),
 ]
 
 ModelPaths = Annotated[

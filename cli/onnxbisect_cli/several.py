@@ -10,7 +10,7 @@ from onnxbisect.errors import BackendUnusableError, ModelError, ShortageError
 from onnxbisect.report import words
 from onnxbisect.report.overview import Asked, Subject, overview
 from onnxbisect.report.parts import Part, parts_table
-from onnxbisect_backends.contract import Backend, Description
+from onnxbisect_backends.contract import Backend, Description, for_model, input_shapes
 from onnxbisect_backends.probing.intake import Intake, demand_static
 from onnxbisect_cli import parts
 from onnxbisect_cli.arguments import Format
@@ -78,6 +78,7 @@ class _Asking:
                 for known in backends.values():
                     if not isinstance(known, str):
                         demand_static(intake.model, *known)
+                        for_model(known[0], intake.model.proto.graph)
         except ModelError as error:
             if self.models == 1:
                 raise
@@ -100,6 +101,8 @@ class _Asking:
             try:
                 if isinstance(known, str):
                     raise BackendUnusableError(known)
+                if own := input_shapes(known[0]):  # this target has the model at another size
+                    intake = Intake(model.model, {**own, **model.input_shapes})
                 demand_static(intake.model, *known)
                 result, interruption = bisected(replace(request, calibration=model.calibration), intake)
                 asked = replace(head, report=result.report)

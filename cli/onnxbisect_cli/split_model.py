@@ -18,7 +18,7 @@ from onnxbisect.unitset import UnitSet, of
 from onnxbisect.verdict import Status
 from onnxbisect_backends import registry
 from onnxbisect_backends.commands.any_command import CommandBackend
-from onnxbisect_backends.contract import Backend, Limits
+from onnxbisect_backends.contract import Backend, Limits, for_model, input_shapes
 from onnxbisect_backends.probing.inquiry import inquire
 from onnxbisect_backends.probing.intake import Intake
 from onnxbisect_backends.probing.piece_compiler import COMPILED, PieceCompiler
@@ -51,7 +51,8 @@ def run(request: Request) -> int:
     """Write the split and show it; exit status, 1 where it is not proven or the compiler refused a piece."""
     report = reports.read(request.report)
     backend = _backend(request, report)
-    intake = Intake(request.model, request.input_shapes)
+    shapes = {} if backend is None else input_shapes(backend)
+    intake = Intake(request.model, {**shapes, **request.input_shapes})
     passed = _passed(report, intake.model, request.report)
     if intake.model.unbound:
         raise OptionError(f"Bind the dynamic dimensions of {some(intake.model.unbound)} with --input-shape.")
@@ -85,7 +86,7 @@ def _split(
     inquiry = inquire(intake, backend, request.calibration)
     with working_folder() as scratch:
         compiler = PieceCompiler(
-            backend=backend,
+            backend=for_model(backend, intake.model.proto.graph),
             folder=scratch,
             limits=Limits() if request.seconds is None else Limits(seconds=request.seconds),
             samples=None if inquiry.samples is None else inquiry.samples.write,

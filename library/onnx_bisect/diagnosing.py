@@ -23,7 +23,7 @@ from onnxbisect.report.document import document
 from onnxbisect.report.graph import network_of
 from onnxbisect.search import plan
 from onnxbisect.shortage import shortage
-from onnxbisect_backends import registry
+from onnxbisect_backends import contract, registry
 from onnxbisect_backends.contract import Backend, Limits
 from onnxbisect_backends.probing.identity import search_identity
 from onnxbisect_backends.probing.inquiry import Inquiry, inquire
@@ -72,7 +72,8 @@ def diagnose(
     chosen = chosen_backend(backend, options or {})
     if complaint := chosen.check():
         raise BackendUnusableError(complaint)
-    inquiry = inquire(loaded(model, input_shapes), chosen, None if calibration is None else Path(calibration))
+    intake = loaded(model, {**contract.input_shapes(chosen), **(input_shapes or {})})
+    inquiry = inquire(intake, chosen, None if calibration is None else Path(calibration))
     tell = progress or (lambda event: None)
     if calibration is not None and inquiry.samples is None:
         tell(Note(sentence=f"{chosen.name} takes no input samples; calibration changes nothing for it."))

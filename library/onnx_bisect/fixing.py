@@ -23,6 +23,7 @@ from onnxbisect.report.document import document as report_document
 from onnxbisect.report.files import FORMS, put
 from onnxbisect.rewrites import Exactness
 from onnxbisect.session import Ending
+from onnxbisect_backends import contract
 from onnxbisect_backends.probing.inquiry import inquire
 from onnxbisect_backends.probing.intake import Intake
 from onnxbisect_backends.probing.repair_compiler import REPAIRED, RepairCompiler, copy_data
@@ -121,7 +122,9 @@ def fix(
     Raises what `diagnose` raises, and OptionError for dynamic dimensions that `input_shapes` does not bind.
     """
     chosen = chosen_backend(backend, options or {})
-    intake, tell = loaded(model, input_shapes), progress or (lambda event: None)
+    intake = loaded(model, {**contract.input_shapes(chosen), **(input_shapes or {})})
+    chosen = contract.for_model(chosen, intake.model.proto.graph)
+    tell = progress or (lambda event: None)
     calibration_path = None if calibration is None else Path(calibration)
     terms = Terms(
         allow=allow,

@@ -14,7 +14,6 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 
 from onnxbisect.cut import Cutter, write
-from onnxbisect.errors import BackendUnusableError
 from onnxbisect.model import load
 from onnxbisect.model.values import TensorValues
 from onnxbisect.verdict import Status
@@ -23,6 +22,7 @@ from onnxbisect_backends.samples import write_samples
 from onnxbisect_backends.vendors.pulsar2 import Pulsar2Backend
 from onnxbisect_backends.vendors.pulsar2.question import Question
 from onnxbisect_backends.vendors.pulsar2.settings import read_settings
+from onnxbisect_backends.vendors.pulsar2.whole_model import Ends
 from support.backends import pulsar2_tools
 
 MODEL = """<ir_version: 8, opset_import: ["": 17]>
@@ -50,12 +50,21 @@ def model(text: str = MODEL) -> onnx.ModelProto:
     return proto
 
 
-def config_of(folder: Path, data: Mapping[str, Any], probe: onnx.ModelProto, **options: str) -> dict[str, Any]:
+def config_of(
+    folder: Path,
+    data: Mapping[str, Any],
+    probe: onnx.ModelProto,
+    *,
+    whole: onnx.ModelProto | None = None,
+    **options: str,
+) -> dict[str, Any]:
+    """What is asked about a piece of the `whole` model, or about the model itself."""
     path = folder / "user.json"
     path.write_text(json.dumps(data))
     build = read_settings({"config": str(path), **options}).build
     datasets = {value.name: f"{value.name}.tar" for value in probe.graph.input}
-    return Question(model=probe, build=build).config(datasets, 4)
+    ends = Ends.of((whole or probe).graph)
+    return Question(model=probe, build=build, ends=ends).config(datasets, 4)
 
 
 def compiled(probe: Path, workdir: Path, **options: str) -> tuple[Pulsar2Backend, Outcome]:
@@ -147,6 +156,7 @@ def test_what_the_user_says_of_an_input_follows_it_into_probes_that_have_it(tmp_
         "quant": {
             "input_configs": [
                 {"tensor_name": "DEFAULT", "calibration_dataset": "x.tar", "calibration_mean": [1, 2, 3]},
+                {"tensor_name": "tokens", "calibration_dataset": "x.tar"},
             ]
         },
         "input_processors": [{"tensor_name": "images", "src_dtype": "U8", "src_layout": "NHWC"}],
@@ -154,7 +164,7 @@ def test_what_the_user_says_of_an_input_follows_it_into_probes_that_have_it(tmp_
     }
     whole = config_of(tmp_path, data, model())
     other = model('<ir_version: 8, opset_import: ["": 17]> g (float[2] q) => (float[2] r) {r = Exp(q)}')
-    part = config_of(tmp_path, data, other)
+    part = config_of(tmp_path, data, other, whole=model())
 
     assert whole["input_processors"] == [
         {"tensor_name": "images", "src_dtype": "U8", "src_layout": "NHWC"},
@@ -167,6 +177,46 @@ def test_what_the_user_says_of_an_input_follows_it_into_probes_that_have_it(tmp_
     assert whole["output_processors"] == data["output_processors"]
     assert set(part) == {"model_type", "npu_mode", "quant"}
     assert "calibration_mean" not in part["quant"]["input_configs"][0]
+
+
+def test_default_means_the_ends_of_the_model_and_not_those_of_a_cut(tmp_path: Path) -> None:
+    data = {
+        "input_processors": [
+            {"tensor_name": "DEFAULT", "src_dtype": "U8"},
+            {"tensor_name": "tokens", "src_dtype": "S32"},
+        ],
+        "output_processors": [{"tensor_name": "DEFAULT", "output_dtype": "U8"}],
+    }
+    whole = config_of(tmp_path, data, model())
+    head = model(
+        '<ir_version: 8, opset_import: ["": 17]> g (float[1,3,4,4] images) => (float[1,3,4,4] a) {a = Relu(images)}'
+    )
+    tail = model('<ir_version: 8, opset_import: ["": 17]> g (float[2,3] g) => (float[2,3] e) {e = Exp(g)}')
+
+    assert whole["input_processors"] == [
+        {"tensor_name": "tokens", "src_dtype": "S32"},
+        {"tensor_name": "images", "src_dtype": "U8"},
+    ]
+    assert [entry["tensor_name"] for entry in whole["output_processors"]] == ["e", "y"]
+    of_head = config_of(tmp_path, data, head, whole=model())
+    assert of_head["input_processors"] == [{"tensor_name": "images", "src_dtype": "U8"}]
+    assert "output_processors" not in of_head
+    of_tail = config_of(tmp_path, data, tail, whole=model())
+    assert "input_processors" not in of_tail
+    assert of_tail["output_processors"] == [{"tensor_name": "e", "output_dtype": "U8"}]
+
+
+def test_further_sizes_are_for_probes_all_of_whose_inputs_have_them(tmp_path: Path) -> None:
+    entry = {"tensor_name": "images", "src_extra_shapes": [{"shape": [1, 3, 8, 8]}]}
+    only = model(
+        '<ir_version: 8, opset_import: ["": 17]> g (float[1,3,4,4] images) => (float[1,3,4,4] a) {a = Relu(images)}'
+    )
+
+    kept = config_of(tmp_path, {"input_processors": [entry]}, only, whole=model())
+    mixed = config_of(tmp_path, {"input_processors": [entry]}, model())
+
+    assert kept["input_processors"] == [entry]
+    assert mixed["input_processors"][0] == {"tensor_name": "images"}
 
 
 def test_layers_that_the_probe_lacks_are_left_out(tmp_path: Path) -> None:
@@ -229,14 +279,6 @@ def test_renamed_boundary_tensors_keep_their_entries(tmp_path: Path) -> None:
     assert config["quant"]["layer_configs"] == [{**layer, "start_tensor_names": ["a_b_0"]}]
 
 
-def test_input_shapes_must_be_those_of_the_cuts(tmp_path: Path) -> None:
-    kept = config_of(tmp_path, {"input_shapes": "images:1x3x4x4;other:1x2"}, model())
-
-    assert kept["input_shapes"] == "images:1x3x4x4"
-    with pytest.raises(BackendUnusableError, match="say --input-shape images=1,3,8,8 to onnx-bisect instead"):
-        config_of(tmp_path, {}, model(), input_shapes="images:1x3x8x8")
-
-
 def test_constants_of_files_are_brought_along(tmp_path: Path) -> None:
     np.save(tmp_path / "t.npy", np.zeros((5, 3)))
     user = tmp_path / "user.json"
@@ -248,6 +290,16 @@ def test_constants_of_files_are_brought_along(tmp_path: Path) -> None:
 
     (entry,) = json.loads((tmp_path / "work" / "config.json").read_text())["const_processors"]
     assert np.load(tmp_path / "work" / entry["data_path"]).shape == (5, 3)
+
+
+def test_debug_switches_are_for_the_command_line(tmp_path: Path) -> None:
+    probe = tmp_path / "model.onnx"
+    onnx.save(model(), probe)
+    options = {"debug.dump_frontend_graph": "true"}
+
+    compiled(probe, tmp_path / "work", **options)
+
+    assert (tmp_path / "work/output/frontend/optimzied_quant_axmodel.onnx").exists()
 
 
 @pytest.mark.parametrize("model_type", ["QuantONNX", "QuantAxModel"])

@@ -8,7 +8,7 @@ import pytest
 
 from onnxbisect.errors import OptionError
 from onnxbisect_backends.vendors.pulsar2 import Pulsar2Backend
-from onnxbisect_backends.vendors.pulsar2.schema import BuildConfig
+from onnxbisect_backends.vendors.pulsar2.schema import BuildConfig, BuildOptions
 from onnxbisect_backends.vendors.pulsar2.settings import OURS, read_settings, scalars
 from support.backends.pulsar2_stand_in_fields import MESSAGES
 
@@ -107,6 +107,7 @@ def build(**options: str) -> dict[str, Any]:
 
 def test_every_option_of_the_tools_help_is_an_option() -> None:
     assert set(scalars(BuildConfig)) == set(HELP.split())
+    assert set(scalars(BuildOptions)) == {*HELP.split(), "debug.dump_frontend_graph"}
 
 
 def test_every_scalar_takes_a_word() -> None:
@@ -165,6 +166,19 @@ def test_options_win_over_the_file(tmp_path: Path) -> None:
         ({"compiler.check": "4"}, "compiler.check: input should be less than or equal to 3"),
         ({"target_hardware": "AX615", "npu_mode": "NPU3"}, "npu_mode is NPU3, and AX615 has only NPU1 and NPU2"),
         ({"target_hardware": "AX620E", "npu_mode": "NPU3"}, "AX620E has only NPU1 and NPU2"),
+        (
+            {"target_hardware": "M57", "model_type": "QuantONNX"},
+            "QuantONNX, which M57 does not take; AX650 and M76H do",
+        ),
+        ({"model_type": "OptimizedQuantAxModel"}, "model_type: input should be 'ONNX', 'QuantAxModel' or 'QuantONNX'"),
+        ({"quant.conv_bias_data_type": "U8"}, "conv_bias_data_type: input should be 'S32' or 'FP32'"),
+        ({"quant.ln_scale_data_type": "S8"}, "ln_scale_data_type: input should be 'FP32', 'S32' or 'U32'"),
+        (
+            {"compiler.static_batch_sizes": "1,2", "compiler.max_dynamic_batch_size": "4"},
+            "static_batch_sizes and max_dynamic_batch_size exclude each other",
+        ),
+        ({"input_shapes": "x=1,3"}, "'x=1,3' is not NAME:1x3x224x224"),
+        ({"debug.dump_frontend": "1"}, "did you mean 'debug.dump_frontend_graph'?"),
         ({"output_dir": "x"}, "sets 'output_dir' of pulsar2 itself"),
         ({"quant.layer_configs": "x"}, "--option config=FILE"),
         ({"calibration_size": "none"}, "calibration_size"),
@@ -199,7 +213,24 @@ def test_a_wrong_option_is_one_sentence(options: dict[str, str], words: str) -> 
         ('{"quant": ', "json", "cannot be parsed"),
         ("quant: [", "yaml", "cannot be parsed"),
         ("- quant", "yaml", "holds no fields but list"),
-        ('{"input_processors": [{"tensor_name": "DEFAULT"}]}', "json", "name the inputs that are meant"),
+        ('{"layer_configs": []}', "json", "'layer_configs' is a field of quant, and stands beside it; write it inside"),
+        (
+            '{"input_processors": [{"tensor_name": "x", "src_format": "RGBA"}]}',
+            "json",
+            "should be 'AutoColorSpace', 'GRAY'",
+        ),
+        ('{"input_processors": [{"tensor_name": "x", "csc_mat": [1, 2]}]}', "json", "csc_mat has 2 numbers"),
+        (
+            '{"quant": {"layer_configs": [{"op_type": "Conv", "data_type": "FP32"}]}}',
+            "json",
+            "its output_data_type can",
+        ),
+        (
+            '{"quant": {"layer_configs": [{"op_type": "Add", "data_type": "U32"}]}}',
+            "json",
+            "should be 'U8', 'S8', 'U16'",
+        ),
+        ('{"debug": {"dump_frontend_graph": true}}', "json", "'debug' is no field of BuildConfig"),
         ('{"const_processors": [{"name": "w", "data_path": "gone.npy"}]}', "json", "gone.npy, cannot be read"),
         ('{"compiler": {"sub_configs": [{"chek": 1}]}}', "json", "did you mean 'check'?"),
     ],

@@ -122,7 +122,9 @@ def test_verdicts_belong_to_the_calibration_data(shell: Shell) -> None:
     [
         (["--calibration", "missing"], "--calibration missing cannot be read"),
         (["--option", "npu_mode=NPU3", "--option", "target_hardware=AX615"], "AX615 has only NPU1 and NPU2"),
-        (["--option", "input_shapes=x:4x6"], "say --input-shape x=4,6 to onnx-bisect instead"),
+        (["--option", "input_shapes=x:4x6", "--input-shape", "x=2,6"], "make the input 'x' 4x6, and --input-shape"),
+        (["--option", "input_shapes=x:4x6"], "The model does not work where 'x' is 4x6 instead of 2x6"),
+        (["--option", "input_shapes=q:4x6"], "'q', which is no input of the model"),
     ],
 )
 def test_what_cannot_be_asked_is_one_sentence(shell: Shell, arguments: list[str], words: str) -> None:

@@ -2,13 +2,15 @@
 
 import resource
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import onnx
+
 from onnxbisect.verdict import Verdict
-from onnxbisect_backends.contract import Backend, Description, Limits, Outcome
+from onnxbisect_backends.contract import Backend, Description, Limits, Outcome, for_model, input_shapes
 
 
 class Bounds:
@@ -61,6 +63,15 @@ class UnboundBackend:
     def options(self) -> dict[str, Any]:
         """See `Backend.options`."""
         return self._backend.options
+
+    @property
+    def input_shapes(self) -> Mapping[str, Sequence[int]]:
+        """See `contract.input_shapes`."""
+        return input_shapes(self._backend)
+
+    def for_model(self, graph: onnx.GraphProto) -> "UnboundBackend":
+        """See `contract.for_model`."""
+        return UnboundBackend(for_model(self._backend, graph), self._bounds)
 
     def describe(self) -> Description:
         """See `Backend.describe`."""

@@ -18,7 +18,7 @@ from onnxbisect.search import plan
 from onnxbisect.session import Known
 from onnxbisect.unitset import UnitSet
 from onnxbisect_backends import registry
-from onnxbisect_backends.contract import Limits
+from onnxbisect_backends.contract import Limits, input_shapes
 from onnxbisect_backends.probing.inquiry import Inquiry, inquire
 from onnxbisect_backends.probing.intake import Intake
 from onnxbisect_backends.probing.prober import Asked, Prober
@@ -121,7 +121,9 @@ class ModelWork:
     def _intake(self) -> Intake:
         raw = b"" if self._prepared is None else self._prepared.established
         established = Established.from_bytes(raw) if raw else None
-        return Intake(self._model, self._order.input_shapes, most_nodes=self._setup.nodes, established=established)
+        backend = self._ground.backend
+        shapes = {**({} if isinstance(backend, Exception) else input_shapes(backend)), **self._order.input_shapes}
+        return Intake(self._model, shapes, most_nodes=self._setup.nodes, established=established)
 
     @cached_property
     def _prepared(self) -> Prepared | None:

@@ -55,6 +55,7 @@ class Prepared:
 def _described(description: Description) -> dict[str, Any]:
     fields = asdict(description)
     fields["ops"] = None if description.ops is None else sorted(description.ops)
+    fields["named"] = sorted(description.named)
     dtypes = description.dressing.input_dtypes
     fields["dressing"]["input_dtypes"] = None if dtypes is None else sorted(dtypes)
     return fields
@@ -65,4 +66,5 @@ def _description(fields: dict[str, Any]) -> Description:
     dtypes = dressing["input_dtypes"]
     sequences = {name: tuple(dressing[name]) for name in ("unwritten_defaults", "covered")}
     dressed = Dressing(**{**dressing, **sequences, "input_dtypes": None if dtypes is None else frozenset(dtypes)})
-    return Description(**{**fields, "ops": None if ops is None else frozenset(ops), "dressing": dressed})
+    sets = {"ops": None if ops is None else frozenset(ops), "named": frozenset(fields.get("named", ()))}
+    return Description(**{**fields, **sets, "dressing": dressed})

@@ -5,16 +5,19 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from onnxbisect.cut import bare_ends, dtype_needs, known_needs, told_apart, told_apart_by_makers
+from onnxbisect.cut import bare_ends, dtype_needs, known_needs, told_apart, told_apart_by_makers, touching
 from onnxbisect.diagnosis import Diagnosis
+from onnxbisect.errors import OptionError
 from onnxbisect.job import Job, ProbeRecord, Stats, Target
 from onnxbisect.key import Keyer
+from onnxbisect.model.binding import is_unbound
+from onnxbisect.model.footprint import dims_of
 from onnxbisect.model.model import Model
 from onnxbisect.preflight import Finding, Reader, after_pass, preflight
 from onnxbisect.unitset import UnitSet
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Status
-from onnxbisect_backends.contract import Backend, Description, Limits
+from onnxbisect_backends.contract import Backend, Description, Limits, for_model, input_shapes
 from onnxbisect_backends.probing.culprit_files import CulpritFiles
 from onnxbisect_backends.probing.identity import target_identity
 from onnxbisect_backends.probing.intake import Intake, demand_static, probe_writer
@@ -68,7 +71,7 @@ class Inquiry:
         """Asks the compiler, each question in a folder of its own below `folder`."""
         return Prober(
             write=self._write,
-            backend=backend,
+            backend=for_model(backend, self.intake.model.proto.graph),
             limits=limits,
             objection=self.intake.validity.objection,
             folder=folder,
@@ -95,7 +98,7 @@ class Inquiry:
 
     @cached_property
     def _keyer(self) -> Keyer:
-        apart = bare_ends(self.intake.model, self.description.dressing.covered)
+        apart = _apart(self.intake.model, self.description)
         return Keyer(self.intake.model, weights=self.description.weights_matter, apart=apart)
 
     @cached_property
@@ -109,6 +112,8 @@ def inquire(intake: Intake, backend: Backend, calibration: Path | None = None) -
     Raises ModelError where the target cannot take such a model, OptionError where the samples do not fit.
     """
     model = intake.model
+    _demand_shapes(model, backend)
+    backend = for_model(backend, model.proto.graph)
     description = _as_it_takes(model, backend.describe())
     demand_static(model, backend, description)
     samples = sampling(model, calibration, description.samples)
@@ -119,11 +124,28 @@ def inquire(intake: Intake, backend: Backend, calibration: Path | None = None) -
         options=backend.options,
         calibration="" if samples is None else samples.digest,
     )
-    known = told_apart(model.universe, bare_ends(model, description.dressing.covered))
+    known = told_apart(model.universe, _apart(model, description))
     universe = replace(known, needs=dtype_needs(model, description.dressing), advertised=description.ops)
     if not description.dressing.folds:
         universe = told_apart_by_makers(replace(universe, needs=_joined(universe.needs, known_needs(model))))
     return Inquiry(intake=intake, description=description, target=target, universe=universe, samples=samples)
+
+
+def _demand_shapes(model: Model, backend: Backend) -> None:
+    """OptionError where the backend's options give other dimensions to an input than the model was read with."""
+    kinds = {value.name: value.type for value in model.proto.graph.input}
+    for name, dims in input_shapes(backend).items():
+        if name in kinds and not is_unbound(kinds[name]) and dims_of(kinds[name]) != tuple(dims):
+            wanted, read = ("x".join(map(str, it)) for it in (dims, dims_of(kinds[name])))
+            raise OptionError(
+                f"The options of {backend.name} make the input '{name}' {wanted}, and --input-shape makes it {read}; "
+                "leave one out."
+            )
+
+
+def _apart(model: Model, description: Description) -> frozenset[int]:
+    """The units that are other questions for the target than their like elsewhere in the model."""
+    return bare_ends(model, description.dressing.covered) | touching(model, description.named)
 
 
 def _as_it_takes(model: Model, description: Description) -> Description:

@@ -13,6 +13,7 @@ import onnx
 from onnxbisect.errors import OptionError
 from onnxbisect.file_remedies import Candidate, candidates
 from onnxbisect.model import Model
+from onnxbisect.model.binding import resized
 from onnxbisect.model.compute import Sample
 from onnxbisect.model.wording import some
 from onnxbisect.preflight import Severity, settled_by
@@ -53,6 +54,11 @@ def repair_model(
     """
     intake = inquiry.intake
     original = onnx.load(intake.model.path, load_external_data=False)
+    if changed := resized(original.graph, intake.input_shapes):
+        raise OptionError(
+            f"A repair is of the model as its file has it, and {some(list(changed))} is to have another size: export "
+            "the model at that size first."
+        )
     prover = _prover(intake.model, original, terms)
     found, calls = _repaired(compiler, inquiry, original, prover, terms.allow, tell)
     return found, document(

@@ -1,6 +1,6 @@
 """Cuts: from a set of units to a stand-alone ONNX file."""
 
-from onnxbisect.cut.cover import bare_ends, told_apart
+from onnxbisect.cut.cover import bare_ends, told_apart, touching
 from onnxbisect.cut.cutter import Cutter
 from onnxbisect.cut.extract import cut_between, units_between, units_of_nodes
 from onnxbisect.cut.grow import dtype_needs
@@ -17,6 +17,7 @@ __all__ = [
     "known_needs",
     "told_apart",
     "told_apart_by_makers",
+    "touching",
     "units_between",
     "units_of_nodes",
     "write",

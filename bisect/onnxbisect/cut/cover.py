@@ -31,6 +31,15 @@ def bare_ends(model: Model, ops: Collection[str]) -> frozenset[int]:
     )
 
 
+def touching(model: Model, names: Collection[str]) -> frozenset[int]:
+    """The units that have one of these names, or read or make a tensor of one."""
+    nodes = [model.proto.graph.node[unit.node] for unit in model.units] if names else []
+    wanted = frozenset(names)
+    return frozenset(
+        index for index, node in enumerate(nodes) if not wanted.isdisjoint((node.name, *node.input, *node.output))
+    )
+
+
 def told_apart(universe: Universe, units: Collection[int]) -> Universe:
     """The universe in which these units are variants of their own."""
     return replace(universe, variant=_renumbered(universe.variant, units), solo=_renumbered(universe.solo, units))

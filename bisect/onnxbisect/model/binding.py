@@ -1,4 +1,4 @@
-"""Dynamic dimensions of the graph's inputs, and the numbers that the user gives them."""
+"""The dimensions of the graph's inputs, and the numbers that the user gives them."""
 
 from collections.abc import Mapping, Sequence
 
@@ -11,6 +11,7 @@ from onnxbisect.model.order import nearest
 def bind(graph: onnx.GraphProto, shapes: Mapping[str, Sequence[int]]) -> tuple[str, ...]:
     """Write the given shapes into the graph's inputs; returns the inputs that still have a dynamic dimension.
 
+    A number in the file gives way, too: models are compiled at other sizes than they were exported at (`resized`).
     A symbol (`batch`) bound in one input is bound in every input that uses it, unless `shapes` says otherwise
     there, which is a contradiction. A negative static dimension, as old exporters write it, counts as dynamic;
     zero is a number. Initializers must no longer be among the inputs.
@@ -21,7 +22,7 @@ def bind(graph: onnx.GraphProto, shapes: Mapping[str, Sequence[int]]) -> tuple[s
     for name, dims in shapes.items():
         if name not in inputs:
             raise ModelError(
-                f"--input-shape names {name!r}, which is no input of the model; its inputs are "
+                f"A shape is given for {name!r}, which is no input of the model; its inputs are "
                 f"{', '.join(map(repr, inputs)) or 'none'}{nearest(name, list(inputs))}"
             )
         _bind_input(inputs[name], [int(dim) for dim in dims], symbols)
@@ -30,6 +31,27 @@ def bind(graph: onnx.GraphProto, shapes: Mapping[str, Sequence[int]]) -> tuple[s
             if dim.dim_param in symbols:
                 dim.dim_value = symbols[dim.dim_param][0]
     return tuple(value.name for value in graph.input if is_unbound(value.type))
+
+
+def resized(graph: onnx.GraphProto, shapes: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
+    """The inputs of which a dimension that the file fixes becomes another one, and their shapes in the file."""
+    found = {}
+    for value in graph.input:
+        dims = list(_dims(value))
+        wanted = [int(dim) for dim in shapes.get(value.name, ())]
+        numbers = [dim.dim_value if dim.HasField("dim_value") and dim.dim_value >= 0 else None for dim in dims]
+        if len(wanted) == len(numbers) and any(
+            old is not None and old != new for old, new in zip(numbers, wanted, strict=True)
+        ):
+            found[value.name] = tuple(-1 if number is None else number for number in numbers)
+    return found
+
+
+def forget_shapes(graph: onnx.GraphProto) -> None:
+    """Take out what the file declares of shapes behind its inputs."""
+    for value in (*graph.value_info, *graph.output):
+        if value.type.HasField("tensor_type"):
+            value.type.tensor_type.ClearField("shape")
 
 
 def is_unbound(kind: onnx.TypeProto) -> bool:
@@ -61,10 +83,6 @@ def _bind_input(value: onnx.ValueInfoProto, dims: list[int], symbols: dict[str, 
             f"{len(tensor.shape.dim)}: {onnx.helper.printable_type(value.type)}."
         )
     for axis, (slot, dim) in enumerate(zip(tensor.shape.dim, dims, strict=True)):
-        if slot.HasField("dim_value") and slot.dim_value >= 0 and slot.dim_value != dim:
-            raise ModelError(
-                f"--input-shape {value.name}={text}: dimension {axis} of this input is fixed to {slot.dim_value}."
-            )
         if slot.dim_param:
             bound, where = symbols.setdefault(slot.dim_param, (dim, value.name))
             if bound != dim:

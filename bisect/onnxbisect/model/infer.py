@@ -22,6 +22,34 @@ def infer(
 
     Declared value_info is not looked at. Weights are not copied, so the cost does not grow with them.
     """
+    skeleton, result = _skeleton(proto, types, values)
+    try:
+        inferred = onnx.shape_inference.infer_shapes(skeleton)
+        # Data propagation writes every vector out, at 140 bytes an element: a file of 100 bytes could take all memory.
+        if not any(_is_long(value.type) for value in (*inferred.graph.value_info, *skeleton.graph.input)):
+            inferred = onnx.shape_inference.infer_shapes(skeleton, data_prop=True)
+    except Exception:  # a hostile model may raise anything here, and what is known stays known
+        return result
+    for value in inferred.graph.value_info:
+        if value.type.WhichOneof("value") and value.name not in result:
+            result[value.name] = value.type
+    return result
+
+
+def contradiction(proto: onnx.ModelProto) -> str:
+    """Why no shapes fit the graph's inputs, as inference says it; empty where none is known."""
+    skeleton, _ = _skeleton(proto, {}, {})
+    try:
+        onnx.shape_inference.infer_shapes(skeleton, strict_mode=True)
+    except Exception as error:
+        return " ".join(str(error).split())
+    return ""
+
+
+def _skeleton(
+    proto: onnx.ModelProto, types: Mapping[str, onnx.TypeProto], values: Mapping[str, np.ndarray]
+) -> tuple[onnx.ModelProto, dict[str, onnx.TypeProto]]:
+    """The model without its large weights, and with what is known of it; and all types that this gives."""
     skeleton = onnx.ModelProto()
     skeleton.ir_version = max(proto.ir_version, 10)
     skeleton.opset_import.extend(proto.opset_import)
@@ -66,17 +94,7 @@ def infer(
         if name not in result:
             result[name] = kind
             graph.value_info.append(helper.make_value_info(name, kind))
-    try:
-        inferred = onnx.shape_inference.infer_shapes(skeleton)
-        # Data propagation writes every vector out, at 140 bytes an element: a file of 100 bytes could take all memory.
-        if not any(_is_long(value.type) for value in (*inferred.graph.value_info, *graph.input)):
-            inferred = onnx.shape_inference.infer_shapes(skeleton, data_prop=True)
-    except Exception:  # a hostile model may raise anything here, and what is known stays known
-        return result
-    for value in inferred.graph.value_info:
-        if value.type.WhichOneof("value") and value.name not in result:
-            result[value.name] = value.type
-    return result
+    return skeleton, result
 
 
 def _is_long(kind: onnx.TypeProto) -> bool:

@@ -9,9 +9,11 @@ import onnx
 
 from onnxbisect.errors import ModelError
 from onnxbisect.model.allowance import Allowance, Bounded, ExceededError, directly
-from onnxbisect.model.binding import bind
+from onnxbisect.model.binding import bind, forget_shapes, resized
 from onnxbisect.model.counting import demand_inlinable, written_out
 from onnxbisect.model.established import Established
+from onnxbisect.model.footprint import dims_of
+from onnxbisect.model.infer import contradiction
 from onnxbisect.model.model import Model
 from onnxbisect.model.names import make_unique
 from onnxbisect.model.order import depth_first
@@ -20,7 +22,7 @@ from onnxbisect.model.scopes import constant_names
 from onnxbisect.model.shapes import establish
 from onnxbisect.model.structure import complaint
 from onnxbisect.model.units import units_of, universe_of
-from onnxbisect.model.wording import some
+from onnxbisect.model.wording import brief, some
 
 #: Bytes of activations and known values that the shape run may hold at one time.
 MEMORY_LIMIT = 4 << 30
@@ -41,9 +43,9 @@ def load(
 ) -> Model:
     """Read an ONNX file, settle everything about it that needs no compiler, and number its units.
 
-    `input_shapes` gives dimensions to graph inputs by name. Dimensions left unbound are no error here:
-    `Model.unbound` names the inputs, and the types of tensors that depend on them keep their symbols; no number is
-    invented. `memory_limit` is in bytes: a model whose activations would not fit is inferred instead of run.
+    `input_shapes` gives dimensions to graph inputs by name, in place of those of the file. Dimensions left unbound are
+    no error here: `Model.unbound` names the inputs, and the types of tensors that depend on them keep their symbols; no
+    number is invented. `memory_limit` is in bytes: a model whose activations would not fit is inferred instead of run.
     `most_nodes`, bodies counted, and functions as often as they are called, are the most that a model may have: a few
     bytes make a node, which takes a thousand times as long to think about as to read. `established` is what an earlier
     intake of the same file, with the same shapes, came to. `bounded` does what can take any time and memory: inference,
@@ -62,7 +64,11 @@ def load(
     nodes = [onnx.NodeProto.FromString(graph.node[index].SerializeToString()) for index in order]
     del graph.node[:]
     graph.node.extend(nodes)
+    changed = resized(graph, input_shapes or {})
     unbound = bind(graph, input_shapes or {})
+    if changed:
+        forget_shapes(graph)
+        notes.append(_demand_fitting(proto, changed))
     if established is None:
         allowance = Allowance.of(size)
         limit = min(memory_limit, int(allowance.memory * _RUN_SHARE))
@@ -119,6 +125,19 @@ def _establish(
         notes=(*notes, *doubts, *facts.notes),
         costly=facts.costly,
     )
+
+
+def _demand_fitting(proto: onnx.ModelProto, changed: Mapping[str, tuple[int, ...]]) -> str:
+    """A note that the model has other input shapes than its file; ModelError where it does not work with them."""
+    kinds = {value.name: value.type for value in proto.graph.input}
+    sizes = [f"'{name}' is {_size(dims_of(kinds[name]))} instead of {_size(old)}" for name, old in changed.items()]
+    if said := contradiction(proto):
+        raise ModelError(f"The model does not work where {' and '.join(sizes)}: {brief(said)}")
+    return f"Not at the size of the file: {', '.join(sizes)}."
+
+
+def _size(dims: Sequence[int]) -> str:
+    return "x".join("?" if dim < 0 else str(dim) for dim in dims) or "a scalar"
 
 
 def _demand_few(path: Path, proto: onnx.ModelProto, most: int) -> None:

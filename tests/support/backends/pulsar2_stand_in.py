@@ -20,10 +20,11 @@ from typing import Any, NoReturn
 import numpy as np
 import onnx
 from onnx import helper
+from onnxbisect_backends.simulator.simulate import Rules, refusals
 
 from onnxbisect_backends.simulator.profiles import load
-from onnxbisect_backends.simulator.refusals import Rules, refusals
-from support.backends.pulsar2_stand_in_fields import MESSAGES
+from onnxbisect_backends.vendors.pulsar2.config_file import lenient_json
+from support.backends.pulsar2_stand_in_fields import BOOL, FLAGS, MESSAGES, STRING
 
 TABLE = """                     Quant Precision Table【PerLayer Reference】
 ┏━━━━━━━━━━┳━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━┳━━━━━━━┳━━━━━━━━┳━━━━━━━━━┳━━━━━━━━━┓
@@ -50,20 +51,29 @@ def main() -> int:
     parser.add_argument("--output_dir", required=True)
     parser.add_argument("--config", required=True)
     parser.add_argument("--target_hardware", default="AX650", choices=["AX650", "AX620E", "AX615", "M76H", "M57"])
+    parser.add_argument("--debug.dump_frontend_graph", dest="dump", action="store_true")
+    for flag in FLAGS:
+        parser.add_argument(f"--{flag}")
     build(parser.parse_args(words[1:]), traps)
     return 0
 
 
 def build(args: argparse.Namespace, traps: argparse.Namespace) -> None:
-    config = json.loads(Path(args.config).read_text(encoding="utf-8"))
+    config = lenient_json(Path(args.config).read_text(encoding="utf-8"))
+    for flag in FLAGS:
+        if (word := getattr(args, flag)) is not None:
+            put(config, flag, word)
     validate(config, "BuildConfig")
     output = Path(args.output_dir)
     output.mkdir()
     (output / "build_context.json").write_text(json.dumps(config))
     model = onnx.load(args.input)
+    change(model, config)
     parse(model, args.target_hardware, traps)
     log("INFO", "yamain.command.build:quant:806", "save optimized onnx to [output/frontend/optimized.onnx]")
     write(output / "frontend/optimized.onnx", model.SerializeToString())
+    if args.dump:
+        write(output / "frontend/optimzied_quant_axmodel.onnx", b"quantised")  # the vendor's spelling
     calibrate(model, config, output)
     print("Network Quantization Finished.", file=sys.stderr)
     write(output / "quant/quant_axmodel.onnx", b"quantised")
@@ -78,6 +88,46 @@ def build(args: argparse.Namespace, traps: argparse.Namespace) -> None:
     compiled = helper.make_model(helper.make_graph([node], "npu", [], []), producer_name="Pulsar2")
     write(output / "compiled.axmodel", compiled.SerializeToString())
     log("INFO", "yamain.command.build:compile_ptq_model:1297", "fuse 1 subgraph(s)")
+
+
+def put(config: dict[str, Any], flag: str, word: str) -> None:
+    *path, last = flag.split(".")
+    message = "BuildConfig"
+    for part in path:
+        message, config = MESSAGES[message][part], config.setdefault(part, {})
+    expected = MESSAGES[message][last]
+    config[last] = word if expected is STRING else word in ("1", "true") if expected is BOOL else json.loads(word)
+
+
+def change(model: onnx.ModelProto, config: dict[str, Any]) -> None:
+    """What the configuration makes of the model before it is quantised."""
+    shapes = dict(entry.rsplit(":", 1) for entry in config.get("input_shapes", "").split(";") if entry)
+    inputs = {value.name: value for value in model.graph.input}
+    for name, dims in shapes.items():
+        if name not in inputs:
+            fail("OnnxOptimizationError", 13, f"[stand-in] input_shapes names {name}, which is no input")
+        for slot, dim in zip(inputs[name].type.tensor_type.shape.dim, dims.split("x"), strict=True):
+            slot.dim_value = int(dim)
+    if shapes:
+        log("WARNING", "yamain.command.load_model:optimize_onnx_model:640", f"change input shape to {shapes}")
+    nodes = {node.name for node in model.graph.node}
+    stored = {tensor.name for tensor in model.graph.initializer}
+    for entry in config.get("op_processors", []):
+        if entry["op_name"] not in nodes:
+            fail("OnnxOptimizationError", 13, f"[stand-in] there is no op {entry['op_name']}")
+        for name, value in entry["attrs"].items():
+            place = "yamain.command.load_model:op_attr_patch:488"
+            log("INFO", place, f"set op [{entry['op_name']}] attr [{name}] to {value}")
+    for entry in config.get("const_processors", []):
+        if entry["name"] not in stored:
+            fail("OnnxOptimizationError", 13, f"[stand-in] there is no constant {entry['name']}")
+        place = "yamain.command.load_model:const_patch:512"
+        log("WARNING", place, f"update data of const tensor [{entry['name']}]")
+    ends = {"input": inputs, "output": {value.name for value in model.graph.output}}
+    for end, names in ends.items():
+        for entry in config.get(f"{end}_processors", []):
+            if entry["tensor_name"] not in (*names, "DEFAULT"):
+                fail("OnnxOptimizationError", 13, f"[stand-in] there is no {end} {entry['tensor_name']}")
 
 
 def validate(data: dict[str, Any], message: str) -> None:
@@ -116,13 +166,18 @@ def parse(model: onnx.ModelProto, hardware: str, traps: argparse.Namespace) -> N
 def calibrate(model: onnx.ModelProto, config: dict[str, Any], output: Path) -> None:
     entries = {entry["tensor_name"]: entry for entry in config.get("quant", {}).get("input_configs", [])}
     processors = {entry["tensor_name"]: entry for entry in config.get("input_processors", [])}
+    for known in (entries, processors):
+        if "DEFAULT" in known:
+            known.update({value.name: known["DEFAULT"] for value in model.graph.input if value.name not in known})
     batches: set[tuple[str, ...]] = set()
     for value in model.graph.input:
         if value.name not in entries:
             fail("QuantError", 3, f"NotImplementedError: Seems config of input({value.name}) doesn't exist")
         entry = entries[value.name]
-        if entry["calibration_format"] != "Numpy":
-            fail("QuantError", 3, "[stand-in] only Numpy")
+        if entry.get("calibration_format", "Image") != "Numpy":
+            names = [Path(name).stem for name, _ in members(Path(entry["calibration_dataset"]))]
+            batches.add(tuple(names[: entry.get("calibration_size", 32) % (1 << 32)]))
+            continue
         tensor = value.type.tensor_type
         dtype = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.elem_type))
         if dtype == np.int64 and processors.get(value.name, {}).get("src_dtype") != "S32":
@@ -141,7 +196,7 @@ def calibrate(model: onnx.ModelProto, config: dict[str, Any], output: Path) -> N
             if list(array.shape) != [dim.dim_value for dim in tensor.shape.dim]:
                 fail("QuantError", 3, f"[stand-in] {place} has the shape {array.shape}")
             names.append(Path(name).stem)
-        batches.add(tuple(names[: entry["calibration_size"]]))
+        batches.add(tuple(names[: entry.get("calibration_size", 32) % (1 << 32)]))
     if len(batches) > 1 or batches == {()}:
         fail("QuantError", 3, f"[stand-in] inputs do not have the same samples: {sorted(batches)}")
 

@@ -4,7 +4,8 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,14 +21,14 @@ from onnxbisect_backends.judging import crashed, unfinished
 from onnxbisect_backends.options import OptionHelp, explained
 from onnxbisect_backends.sandbox.process import brought_home, clean_env, find_executable, run
 from onnxbisect_backends.sandbox.working_folder import working_folder
-from onnxbisect_backends.simulator import profiles
 from onnxbisect_backends.vendors.pulsar2 import container, texts
 from onnxbisect_backends.vendors.pulsar2.container import Container
 from onnxbisect_backends.vendors.pulsar2.dataset import write_datasets
 from onnxbisect_backends.vendors.pulsar2.names import Hardware
 from onnxbisect_backends.vendors.pulsar2.question import Question
-from onnxbisect_backends.vendors.pulsar2.schema import BuildConfig
+from onnxbisect_backends.vendors.pulsar2.schema import BuildOptions
 from onnxbisect_backends.vendors.pulsar2.settings import Options, read_settings, scalars
+from onnxbisect_backends.vendors.pulsar2.whole_model import Ends, demand_named, singled_out
 
 _MODEL, _CONFIG = "model.onnx", "config.json"
 #: What a build writes, last of all.
@@ -57,12 +58,32 @@ class Pulsar2Backend:
     @staticmethod
     def known_options() -> tuple[OptionHelp, ...]:
         """Ours, and what one word can set of pulsar2's configuration."""
-        settable = scalars(BuildConfig)
-        return (*explained(Options), *(it for it in explained(BuildConfig) if it.name in settable))
+        settable = scalars(BuildOptions)
+        return (*explained(Options), *(it for it in explained(BuildOptions) if it.name in settable))
 
     def __init__(self, options: dict[str, str]) -> None:
         """Raises OptionError for options, and configuration files, that pulsar2 would not take."""
         self._settings = read_settings(options)
+        self._ends: Ends | None = None
+        self._named: frozenset[str] = frozenset()
+
+    @property
+    def input_shapes(self) -> Mapping[str, Sequence[int]]:
+        """What the configuration makes of the model's inputs."""
+        return self._settings.build.shapes
+
+    def for_model(self, graph: onnx.GraphProto) -> "Pulsar2Backend":
+        """The backend for pieces of one model; OptionError where the configuration names what it does not have.
+
+        One that is bound to a model stays so: what is made of that model in a repair may lack what was named.
+        """
+        if self._ends is not None:
+            return self
+        build = self._settings.build
+        demand_named(build, graph, _advertised(build.target_hardware))
+        found = copy(self)
+        found._ends, found._named = Ends.of(graph), singled_out(build, graph)
+        return found
 
     @property
     def options(self) -> dict[str, Any]:
@@ -80,6 +101,7 @@ class Pulsar2Backend:
             dressing=_DRESSING,
             weights_matter=True,
             samples=self._settings.own.calibration_size,
+            named=self._named,
         )
 
     def check(self) -> str | None:
@@ -100,9 +122,7 @@ class Pulsar2Backend:
             self._prepare(probe, workdir)
         except (ValueError, OSError, DecodeError) as error:
             return Outcome(broken=f"pulsar2 was not asked: {error}.")
-        hardware = self._settings.build.target_hardware.value
-        words = ["pulsar2", "build", "--target_hardware", hardware, "--config", _CONFIG]
-        outcome = self._run([*words, "--input", _MODEL, "--output_dir", _RESULT.parts[0]], workdir, limits)
+        outcome = self._run(self._command(), workdir, limits)
         return brought_home(outcome, workdir / _MODEL, workdir)
 
     def judge(self, outcome: Outcome) -> Verdict:
@@ -130,10 +150,18 @@ class Pulsar2Backend:
             tables=tables,
         )
 
+    def _command(self) -> list[str]:
+        """The call of pulsar2, in a folder that `_prepare` has filled."""
+        build = self._settings.build
+        words = ["pulsar2", "build", "--target_hardware", build.target_hardware.value, "--config", _CONFIG]
+        words += ["--input", _MODEL, "--output_dir", _RESULT.parts[0]]
+        return words + [f"--debug.{name}" for name, wanted in build.debug.model_dump().items() if wanted]
+
     def _prepare(self, probe: Path, workdir: Path) -> None:
         """Put model, calibration data and configuration into the work directory."""
         samples = self._settings.own.calibration_size
-        question = Question(model=onnx.load(probe, load_external_data=False), build=self._settings.build)
+        model = onnx.load(probe, load_external_data=False)
+        question = Question(model=model, build=self._settings.build, ends=self._ends or Ends.of(model.graph))
         config = question.config(write_datasets(question.inputs, probe, workdir, samples), samples)
         for number, entry in enumerate(config.get("const_processors", [])):
             if path := entry.get("data_path"):
@@ -148,7 +176,7 @@ class Pulsar2Backend:
             # The vendor's image is set up by its environment, and the licence is found at home.
             env = {**os.environ, **_ENVIRONMENT, "TMPDIR": str(workdir)}
             return run(words, cwd=workdir, env=env, limits=limits, isolated=False)
-        box = Container(image, workdir)
+        box = Container(image, workdir, gpus=self._settings.build.quant.device != "cpu")
         env = clean_env(workdir, extra=container.client_environment())
         try:
             outcome = run(box.argv(words, limits, _ENVIRONMENT), cwd=workdir, env=env, limits=limits, isolated=False)

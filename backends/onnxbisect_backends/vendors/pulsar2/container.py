@@ -28,10 +28,14 @@ _CLIENT = ("DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "DOCKER_TLS_VERIFY"
 
 
 class Container:
-    """One call of pulsar2 in a container of its own, with `workdir` as its working directory."""
+    """One call of pulsar2 in a container of its own, with `workdir` as its working directory.
 
-    def __init__(self, image: str, workdir: Path) -> None:
+    With `gpus` it sees those of this machine.
+    """
+
+    def __init__(self, image: str, workdir: Path, *, gpus: bool = False) -> None:
         self._image = image
+        self._gpus = ["--gpus=all"] if gpus else []
         self._workdir = workdir
         self._name = f"onnx-bisect-{uuid4().hex[:16]}"
 
@@ -41,7 +45,7 @@ class Container:
         bounds += [] if limits.file_bytes is None else [f"--ulimit=fsize={limits.file_bytes}"]
         own = [f"--env={name}={value}" for name, value in env.items()]
         place = ["--mount", self._mount(), "--workdir", _INSIDE]
-        return ["docker", "run", "--rm", "--name", self._name, *bounds, *own, *place, self._image, *words]
+        return ["docker", "run", "--rm", "--name", self._name, *self._gpus, *bounds, *own, *place, self._image, *words]
 
     def end(self) -> None:
         """Kill the container, if it still runs; one that was only created goes, too."""

@@ -1,7 +1,7 @@
 """The enumerations of pulsar2's configuration, by the vendor's names.
 
-Source: pulsar2-docs, user_guides_config/config.md of 2026-04-23; AX615 and AX637 from `pulsar2 build -h` and the quick
-starts.
+Source: pulsar2-docs, user_guides_config/config.md of 2026-04-23, where the comment at each field lists the values that
+the field takes; AX615 and AX637 from `pulsar2 build -h` and the quick starts.
 """
 
 from enum import StrEnum
@@ -13,7 +13,6 @@ class ModelType(StrEnum):
     ONNX = "ONNX"
     QUANT_AX_MODEL = "QuantAxModel"
     QUANT_ONNX = "QuantONNX"
-    OPTIMIZED_QUANT_AX_MODEL = "OptimizedQuantAxModel"
 
 
 class Hardware(StrEnum):
@@ -74,31 +73,75 @@ class DataFormat(StrEnum):
     NUMPY_OBJECT = "NumpyObject"
 
 
-class DataType(StrEnum):
-    """Element types."""
+class LayerType(StrEnum):
+    """How a layer, or what it makes, is quantised."""
 
-    DEFAULT = "DefaultDataType"
+    U8 = "U8"
+    S8 = "S8"
+    U16 = "U16"
+    S16 = "S16"
+    FP32 = "FP32"
+
+
+class WeightType(StrEnum):
+    """How the weights of a layer are quantised."""
+
+    S8 = "S8"
+    FP32 = "FP32"
+
+
+class BiasType(StrEnum):
+    """Element types of the bias of a convolution."""
+
+    S32 = "S32"
+    FP32 = "FP32"
+
+
+class ScaleType(StrEnum):
+    """Element types of the scale of a LayerNormalization."""
+
+    FP32 = "FP32"
+    S32 = "S32"
+    U32 = "U32"
+
+
+class SourceType(StrEnum):
+    """Element types of inputs at run time. S64 is in no document; 6.0 was seen to take it."""
+
     U8 = "U8"
     S8 = "S8"
     U16 = "U16"
     S16 = "S16"
     U32 = "U32"
     S32 = "S32"
-    U64 = "U64"
     S64 = "S64"
     FP16 = "FP16"
     FP32 = "FP32"
-    BF16 = "BF16"
 
 
-class ColorSpace(StrEnum):
-    """Formats of image inputs."""
+class OutputType(StrEnum):
+    """Element types of outputs at run time."""
+
+    FP32 = "FP32"
+    U8 = "U8"
+
+
+class TensorFormat(StrEnum):
+    """Colour spaces of image inputs in the model."""
+
+    AUTO = "AutoColorSpace"
+    BGR = "BGR"
+    RGB = "RGB"
+    GRAY = "GRAY"
+
+
+class SourceFormat(StrEnum):
+    """Colour spaces of image inputs at run time."""
 
     AUTO = "AutoColorSpace"
     GRAY = "GRAY"
     BGR = "BGR"
     RGB = "RGB"
-    RGBA = "RGBA"
     YUV420SP = "YUV420SP"
     YVU420SP = "YVU420SP"
     YUYV422 = "YUYV422"
@@ -108,6 +151,13 @@ class ColorSpace(StrEnum):
 
 class Layout(StrEnum):
     """Orders of image dimensions."""
+
+    NHWC = "NHWC"
+    NCHW = "NCHW"
+
+
+class OutputLayout(StrEnum):
+    """Orders of image dimensions of an output, which need not have one."""
 
     DEFAULT = "DefaultLayout"
     NHWC = "NHWC"

@@ -14,10 +14,9 @@ import onnx.defs
 from onnx import TensorProto
 
 from onnxbisect.cut.dress import safe_name
-from onnxbisect.errors import BackendUnusableError
-from onnxbisect.model.footprint import dims_of
-from onnxbisect_backends.vendors.pulsar2.schema import BuildConfig, CompilerConfig, LayerConfig
-from onnxbisect_backends.vendors.pulsar2.settings import EVERY, OURS
+from onnxbisect_backends.vendors.pulsar2.schema import BuildOptions, CompilerConfig, LayerConfig
+from onnxbisect_backends.vendors.pulsar2.settings import OURS
+from onnxbisect_backends.vendors.pulsar2.whole_model import EVERY, Ends
 
 #: How an input is fed at run time; of these dtypes alone it must be said.
 _RUNTIME: dict[int, str] = {
@@ -34,10 +33,11 @@ _RUNTIME: dict[int, str] = {
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Question:
-    """One probe and the user's configuration."""
+    """One probe and the user's configuration. `ends` are those of the whole model, to which `DEFAULT` refers."""
 
     model: onnx.ModelProto
-    build: BuildConfig
+    build: BuildOptions
+    ends: Ends
 
     def config(self, datasets: Mapping[str, str], samples: int) -> dict[str, Any]:
         """The content of the configuration file; `datasets` are archives by input."""
@@ -45,13 +45,16 @@ class Question:
         for path in OURS:
             _drop(data, path.split("."))
         data.pop("target_hardware", None)  # said on the command line: the file's enumeration lacks newer chips
+        data.pop("debug", None)  # the file has no such field
+        data.pop("input_shapes", None)  # pieces are cut of a model that has these shapes
         data |= {"model_type": self.build.model_type.value, "npu_mode": self.build.npu_mode.value}
-        data["input_shapes"] = self._input_shapes()
         quant = data.setdefault("quant", {})
         quant["input_configs"] = [self._input_config(name, dataset, samples) for name, dataset in datasets.items()]
         quant["layer_configs"] = [kept for it in self.build.quant.layer_configs if (kept := self._layers(it))]
         data["input_processors"] = self._input_processors()
-        data["output_processors"] = self._named(data.get("output_processors", []), "tensor_name", self._boundary)
+        data["output_processors"] = self._processors(
+            data.get("output_processors", []), self._own_outputs, self._boundary
+        )
         data["const_processors"] = self._named(data.get("const_processors", []), "name", self._constants)
         for field in ("op_processors", "quant_op_processors"):
             data[field] = self._named(data.get(field, []), "op_name", self._nodes)
@@ -67,16 +70,21 @@ class Question:
             "calibration_format": "Numpy",
             "calibration_size": samples,
         }
-        processed = {entry["tensor_name"] for entry in self._own_processors()}
-        for entry in self.build.quant.input_configs:
-            if self._here(entry.tensor_name) == name or (entry.tensor_name == EVERY and name in processed):
-                for field in ("calibration_mean", "calibration_std"):
-                    if values := getattr(entry, field):
-                        found[field] = list(values)
+        configs = self.build.quant.input_configs
+        every = [it for it in configs if it.tensor_name == EVERY and name in self._own_inputs]
+        for entry in [*(it for it in configs if self._here(it.tensor_name) == name), *every][:1]:
+            for field in ("calibration_mean", "calibration_std"):
+                if values := getattr(entry, field):
+                    found[field] = list(values)
         return found
 
     def _input_processors(self) -> list[dict[str, Any]]:
-        own = self._own_processors()
+        entries = [it.model_dump(mode="json", exclude_unset=True) for it in self.build.input_processors]
+        own = self._processors(entries, self._own_inputs, {value.name for value in self.inputs})
+        several = {entry["tensor_name"] for entry in own if entry.get("src_extra_shapes")}
+        if not all(value.name in several for value in self.inputs):
+            for entry in own:
+                entry.pop("src_extra_shapes", None)  # all inputs have as many, or none has any
         named = {entry["tensor_name"] for entry in own}
         needed = [
             {"tensor_name": value.name, "src_dtype": _RUNTIME[value.type.tensor_type.elem_type]}
@@ -85,9 +93,12 @@ class Question:
         ]
         return own + needed
 
-    def _own_processors(self) -> list[dict[str, Any]]:
-        entries = [it.model_dump(mode="json", exclude_unset=True) for it in self.build.input_processors]
-        return self._named(entries, "tensor_name", {value.name for value in self.inputs})
+    def _processors(self, entries: Sequence[dict[str, Any]], own: set[str], there: set[str]) -> list[dict[str, Any]]:
+        """The entries for what is there, and one for each of the model's `own` ends that only `DEFAULT` names."""
+        named = self._named(entries, "tensor_name", there)
+        rest = sorted(own - {entry["tensor_name"] for entry in named})
+        every = [entry for entry in entries if entry["tensor_name"] == EVERY]
+        return named + [{**entry, "tensor_name": name} for entry in every[:1] for name in rest]
 
     def _layers(self, layer: LayerConfig) -> dict[str, Any] | None:
         """The entry for what of its layers is here; None where nothing is."""
@@ -120,23 +131,6 @@ class Question:
                 return None
         return data
 
-    def _input_shapes(self) -> str:
-        """Entries for the probe's inputs. They must say what the probe has already: other pieces are cut at that."""
-        shapes = {value.name: "x".join(map(str, dims_of(value.type))) for value in self.inputs}
-        kept = []
-        for entry in filter(None, self.build.input_shapes.split(";")):
-            name, _, shape = entry.rpartition(":")
-            here = self._here(name)
-            if here in shapes:
-                if shape != shapes[here]:
-                    raise BackendUnusableError(
-                        f"input_shapes makes '{name}' {shape}, and pieces are cut of a model in which it is "
-                        f"{shapes[here]}: say --input-shape {name}={shape.replace('x', ',')} to onnx-bisect instead, "
-                        "or give it a model of that shape."
-                    )
-                kept.append(f"{here}:{shape}")
-        return ";".join(kept)
-
     def _named(self, entries: Sequence[dict[str, Any]], field: str, there: set[str]) -> list[dict[str, Any]]:
         return [{**entry, field: here} for entry in entries if (here := self._here(entry[field])) in there]
 
@@ -148,6 +142,15 @@ class Question:
     def inputs(self) -> list[onnx.ValueInfoProto]:
         """The probe's inputs."""
         return list(self.model.graph.input)
+
+    @property
+    def _own_inputs(self) -> set[str]:
+        """The probe's inputs that are the model's."""
+        return {self._here(name) for name in self.ends.inputs} & {value.name for value in self.inputs}
+
+    @property
+    def _own_outputs(self) -> set[str]:
+        return {self._here(name) for name in self.ends.outputs} & self._boundary
 
     @cached_property
     def _boundary(self) -> set[str]:

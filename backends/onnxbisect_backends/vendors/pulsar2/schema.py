@@ -4,26 +4,46 @@ Source: pulsar2-docs, user_guides_config/config.md and user_guides_advanced/adva
 (`pulsar2 build -h`) of 2026-04-23. Field names and defaults are the vendor's, spelling included.
 """
 
-from typing import Any, Self
+import re
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from onnxbisect_backends.vendors.pulsar2.names import (
     AnalysisMethod,
     AnalysisMode,
+    BiasType,
     CheckMode,
-    ColorSpace,
     CscMode,
     DataFormat,
-    DataType,
     Hardware,
+    LayerType,
     Layout,
     MatchMode,
     ModelType,
     NpuMode,
+    OutputLayout,
+    OutputType,
     QuantMethod,
+    ScaleType,
     ScheduleStrategy,
+    SourceFormat,
+    SourceType,
+    TensorFormat,
+    WeightType,
 )
+
+#: The chips that have two NPU cores, and those that take models which the user has quantised.
+_TWO_CORES = (Hardware.AX620E, Hardware.AX615)
+_TAKE_QUANTISED = (Hardware.AX650, Hardware.M76H)
+
+
+def _dimensions(text: str) -> str:
+    for entry in filter(None, text.split(";")):
+        name, _, dims = entry.rpartition(":")
+        if not name or not re.fullmatch(r"\d+(x\d+)*", dims):
+            raise ValueError(f"'{entry}' is not NAME:1x3x224x224; several are separated by semicolons")
+    return text
 
 
 class Message(BaseModel):
@@ -48,7 +68,7 @@ class InputQuantConfig(Message):
     tensor_name: str
     calibration_dataset: str
     calibration_format: DataFormat = DataFormat.IMAGE
-    calibration_size: int = Field(default=32, ge=-1)
+    calibration_size: int = Field(default=32, ge=-1)  # -1: all that there are
     calibration_mean: tuple[float, ...] = ()
     calibration_std: tuple[float, ...] = ()
 
@@ -60,11 +80,11 @@ class LayerConfig(Message):
     op_type: str = ""
     start_tensor_names: tuple[str, ...] = ()
     end_tensor_names: tuple[str, ...] = ()
-    data_type: DataType = DataType.U8
-    weight_data_type: DataType = DataType.S8
+    data_type: LayerType = LayerType.U8
+    weight_data_type: WeightType = WeightType.S8
     layer_names: tuple[str, ...] = ()
     op_types: tuple[str, ...] = ()
-    output_data_type: DataType | None = None
+    output_data_type: LayerType | None = None
 
     @model_validator(mode="after")
     def _one_selector(self) -> Self:
@@ -75,6 +95,12 @@ class LayerConfig(Message):
                 "exactly one of layer_name, op_type, layer_names, op_types, or start_tensor_names with "
                 "end_tensor_names must say which layers are meant"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _quantised_convolutions(self) -> Self:
+        if self.data_type is LayerType.FP32 and "Conv" in (self.op_type, *self.op_types):
+            raise ValueError("data_type of Conv cannot be FP32; its output_data_type can")
         return self
 
 
@@ -88,14 +114,14 @@ class QuantConfig(Message):
     precision_analysis_method: AnalysisMethod = AnalysisMethod.PER_LAYER
     precision_analysis_mode: AnalysisMode = AnalysisMode.REFERENCE
     highest_mix_precision: bool = False
-    conv_bias_data_type: DataType = DataType.S32
+    conv_bias_data_type: BiasType = BiasType.S32
     refine_weight_threshold: float = Field(default=1e-6, lt=1e-4)
     enable_smooth_quant: bool = False
     smooth_quant_threshold: float = Field(default=0.2, ge=0, le=1)
     smooth_quant_strength: float = 0.6
     transformer_opt_level: int = Field(default=0, ge=0, le=2)
     input_sample_dir: str = ""
-    ln_scale_data_type: DataType = DataType.FP32
+    ln_scale_data_type: ScaleType = ScaleType.FP32
     check: int = Field(default=0, ge=0, le=1)
     disable_auto_refine_scale: bool = False
     enable_easy_quant: bool = False
@@ -120,11 +146,11 @@ class InputProcessor(Message):
     """What is done to one input before the model, or to all as `DEFAULT`."""
 
     tensor_name: str
-    tensor_format: ColorSpace = ColorSpace.AUTO
+    tensor_format: TensorFormat = TensorFormat.AUTO
     tensor_layout: Layout = Layout.NCHW
-    src_format: ColorSpace = ColorSpace.AUTO
+    src_format: SourceFormat = SourceFormat.AUTO
     src_layout: Layout = Layout.NCHW
-    src_dtype: DataType = DataType.FP32
+    src_dtype: SourceType = SourceType.FP32
     src_extra_shapes: tuple[Shape, ...] = ()
     csc_mode: CscMode = CscMode.NONE
     csc_mat: tuple[float, ...] = ()
@@ -135,14 +161,20 @@ class InputProcessor(Message):
     padding_constant_value: int = 0
     slicing: tuple[int, ...] = ()
 
+    @model_validator(mode="after")
+    def _matrix(self) -> Self:
+        if len(self.csc_mat) not in (0, 12) or (self.csc_mode is CscMode.MATRIX and not self.csc_mat):
+            raise ValueError(f"csc_mat has {len(self.csc_mat)} numbers; it is a matrix of 3 x 4, 12 numbers")
+        return self
+
 
 class OutputProcessor(Message):
     """What is done to one output behind the model, or to all as `DEFAULT`."""
 
     tensor_name: str
-    tensor_layout: Layout = Layout.DEFAULT
+    tensor_layout: OutputLayout = OutputLayout.DEFAULT
     dst_perm: tuple[int, ...] = ()
-    output_dtype: DataType = DataType.FP32
+    output_dtype: OutputType = OutputType.FP32
 
 
 class ConstProcessor(Message):
@@ -200,6 +232,12 @@ class CompilerConfig(Message):
     enable_tile_mode: bool = False
     sub_configs: "tuple[CompilerConfig, ...]" = ()
 
+    @model_validator(mode="after")
+    def _one_kind_of_batches(self) -> Self:
+        if self.static_batch_sizes and self.max_dynamic_batch_size:
+            raise ValueError("static_batch_sizes and max_dynamic_batch_size exclude each other; leave one out")
+        return self
+
 
 class BuildConfig(Message):
     """The root."""
@@ -211,7 +249,7 @@ class BuildConfig(Message):
     model_type: ModelType = ModelType.ONNX
     target_hardware: Hardware = Hardware.AX650
     npu_mode: NpuMode = NpuMode.NPU1
-    input_shapes: str = ""
+    input_shapes: Annotated[str, AfterValidator(_dimensions)] = ""
     onnx_opt: OnnxOptimizeOption = OnnxOptimizeOption()
     quant: QuantConfig = QuantConfig()
     input_processors: tuple[InputProcessor, ...] = ()
@@ -221,8 +259,33 @@ class BuildConfig(Message):
     quant_op_processors: tuple[OpProcessor, ...] = ()
     compiler: CompilerConfig = CompilerConfig()
 
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """`input_shapes` by the names of the inputs."""
+        entries = [entry.rpartition(":") for entry in filter(None, self.input_shapes.split(";"))]
+        return {name: tuple(map(int, dims.split("x"))) for name, _, dims in entries}
+
     @model_validator(mode="after")
-    def _cores(self) -> Self:
-        if self.npu_mode is NpuMode.NPU3 and self.target_hardware in (Hardware.AX620E, Hardware.AX615):
+    def _what_the_chip_has(self) -> Self:
+        if self.npu_mode is NpuMode.NPU3 and self.target_hardware in _TWO_CORES:
             raise ValueError(f"npu_mode is NPU3, and {self.target_hardware} has only NPU1 and NPU2")
+        if self.model_type is ModelType.QUANT_ONNX and self.target_hardware not in _TAKE_QUANTISED:
+            raise ValueError(
+                f"model_type is QuantONNX, which {self.target_hardware} does not take; {' and '.join(_TAKE_QUANTISED)} "
+                "do"
+            )
         return self
+
+
+class Debug(Message):
+    """Switches of `pulsar2 build` that its help does not list and its guide uses; only the command line has them."""
+
+    dump_frontend_graph: bool = Field(
+        default=False, description="write the model as it is behind the front end into output/frontend"
+    )
+
+
+class BuildOptions(BuildConfig):
+    """What the command line can say: the configuration, and more."""
+
+    debug: Debug = Debug()

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -13,10 +13,9 @@ from onnxbisect.errors import OptionError
 from onnxbisect_backends.options import LOCAL, read_options, reason, unknown
 from onnxbisect_backends.vendors.pulsar2.config_file import read_config
 from onnxbisect_backends.vendors.pulsar2.fields import element, message_at, message_of
-from onnxbisect_backends.vendors.pulsar2.schema import BuildConfig
+from onnxbisect_backends.vendors.pulsar2.schema import BuildConfig, BuildOptions
 
-#: What `pulsar2 build` takes for all inputs, or for the whole graph.
-EVERY = "DEFAULT"
+Build = TypeVar("Build", bound=BuildConfig)
 
 #: Fields that onnx-bisect says itself, for each probe; a file may have them, they are not heard.
 OURS = (
@@ -58,34 +57,31 @@ class Settings:
 
     given: Mapping[str, str]
     own: Options
-    build: BuildConfig
+    build: BuildOptions
     constants: Mapping[str, str]
 
 
 def read_settings(given: Mapping[str, str]) -> Settings:
     """Raises OptionError, which names the nearest option or field."""
-    fields = dict(scalars(BuildConfig))
+    fields = scalars(BuildOptions)
     for key in given:
         if key not in fields and key not in Options.model_fields:
             raise OptionError(_no_option(key, [*fields, *Options.model_fields]))
     own = read_options(Options, {key: given[key] for key in Options.model_fields if key in given}, "pulsar2")
     data = {} if own.config is None else read_config(own.config)
-    build = _validated(data, f"The pulsar2 configuration {own.config} is wrong")
-    wanted = {key: value for key, value in given.items() if key in fields}
-    if wanted:
-        merged = build.model_dump(mode="json", exclude_unset=True)
-        for key, value in wanted.items():
-            _put(merged, key, value.split(",") if fields[key] else value)
-        build = _validated(merged, "An option of the backend 'pulsar2' is wrong")
-    _refuse_for_all(build)
-    return Settings(given=dict(sorted(given.items())), own=own, build=build, constants=_constants(build))
+    build = _validated(BuildConfig, data, f"The pulsar2 configuration {own.config} is wrong")
+    merged = build.model_dump(mode="json", exclude_unset=True)
+    for key in given.keys() & fields.keys():
+        _put(merged, key, given[key].split(",") if fields[key] else given[key])
+    settled = _validated(BuildOptions, merged, "An option of the backend 'pulsar2' is wrong")
+    return Settings(given=dict(sorted(given.items())), own=own, build=settled, constants=_constants(settled))
 
 
 def _no_option(key: str, valid: list[str]) -> str:
     if key in OURS:
         return f"onnx-bisect sets '{key}' of pulsar2 itself for each probe; leave it out."
     *path, last = key.split(".")
-    if last in message_at(BuildConfig, path).model_fields:
+    if last in message_at(BuildOptions, path).model_fields:
         return f"'{key}' of pulsar2 is more than a word; write it into the file that --option config=FILE names."
     near = get_close_matches(key, valid, n=1, cutoff=0.5)
     guess = f"; did you mean '{near[0]}'?" if near else "."
@@ -112,9 +108,9 @@ def _put(data: dict[str, Any], key: str, value: object) -> None:
     data[last] = value
 
 
-def _validated(data: dict[str, Any], what: str) -> BuildConfig:
+def _validated(model: type[Build], data: dict[str, Any], what: str) -> Build:
     try:
-        return BuildConfig.model_validate(data)
+        return model.model_validate(data)
     except ValidationError as error:
         raise OptionError(f"{what}: {_complaint(error)}") from None
 
@@ -124,8 +120,12 @@ def _complaint(error: ValidationError) -> str:
     first = next((it for it in errors if it["type"] == "extra_forbidden"), errors[0])
     where = [str(part) for part in first["loc"]]
     if first["type"] == "extra_forbidden":
-        inside = ".".join(where[:-1]) or "BuildConfig"
-        return unknown(f"field of {inside}", where[-1], message_at(BuildConfig, where[:-1]).model_fields)
+        *path, field = where
+        for name, about in BuildConfig.model_fields.items():
+            inner = message_of(about.annotation)
+            if not path and inner is not None and field in inner.model_fields:
+                return f"'{field}' is a field of {name}, and stands beside it; write it inside."
+        return unknown(f"field of {'.'.join(path) or 'BuildConfig'}", field, message_at(BuildConfig, path).model_fields)
     if first["type"] == "missing":
         return f"{'.'.join(where)} is missing."
     said = f"{reason(first['msg'])}."
@@ -140,17 +140,3 @@ def _constants(build: BuildConfig) -> dict[str, str]:
         raise OptionError(
             f"data_path of the pulsar2 configuration, {error.filename}, cannot be read: {error.strerror}."
         ) from None
-
-
-def _refuse_for_all(build: BuildConfig) -> None:
-    """What is meant for every input of the model would befall every tensor at which a probe is cut."""
-    named = {
-        "input_processors": [entry.tensor_name for entry in build.input_processors],
-        "output_processors": [entry.tensor_name for entry in build.output_processors],
-    }
-    for field, names in named.items():
-        if EVERY in names:
-            raise OptionError(
-                f"{field} of the pulsar2 configuration has an entry for {EVERY}, which would befall every tensor where "
-                f"the model is cut, too; name the {field.partition('_')[0]}s that are meant."
-            )
