@@ -35,7 +35,7 @@ ModelPath = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file."
 InputShapes = Annotated[
     list[str] | None,
     typer.Option(
-        "--input-shape", metavar="NAME=1,3,224,224", help="Dimensions of an input, in place of the file's; repeatable."
+        "--input-shape", metavar="NAME=1,3,224,224", help="An input's shape, in place of the file's; repeatable."
     ),
 ]
 

@@ -126,6 +126,18 @@ def test_what_root_wrote_is_handed_over(tmp_path: Path, folder: Path, monkeypatc
     assert change[-4:] == ["pulsar2:5.1", "-R", f"54321:{os.getgid()}", "/data"]
 
 
+def test_a_container_sees_the_gpus_where_the_device_is_one(tmp_path: Path, folder: Path) -> None:
+    pulsar2_tools.stand_in(folder)
+
+    ask(tmp_path, Limits(seconds=60), **{"quant.device": "cuda:1"})
+    (tmp_path / "again").mkdir()
+    ask(tmp_path / "again", Limits(seconds=60), **{"quant.device": "cpu"})
+
+    first, second = (words for words in calls(folder) if words[0] == "run")
+    assert "--gpus=all" in first
+    assert "--gpus=all" not in second
+
+
 def test_the_version_comes_from_the_image(folder: Path) -> None:
     pulsar2_tools.stand_in(folder)
 

@@ -4,7 +4,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
+from onnx import parser
 
 from onnxbisect.errors import OptionError
 from onnxbisect_backends.vendors.pulsar2 import Pulsar2Backend
@@ -279,3 +281,62 @@ def test_without_the_tool_the_way_to_it_is_said(monkeypatch: pytest.MonkeyPatch,
 def test_an_image_is_no_flag_of_docker() -> None:
     with pytest.raises(OptionError, match="image"):
         Pulsar2Backend({"image": "--privileged"})
+
+
+NET = """<ir_version: 8, opset_import: ["": 17]>
+net (float[1,3,4,4] images) => (float[1,3,4,4] y) <float[1] half = {0.5}> { a = Relu(images)  y = Mul(a, half) }"""
+
+
+def named_net() -> onnx.GraphProto:
+    graph = parser.parse_model(NET).graph
+    for node in graph.node:
+        node.name = f"make_{node.output[0]}"
+    return graph
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (
+            {"op_processors": [{"op_name": "make_b"}]},
+            "op_processors names 'make_b', which is no node of the model; did",
+        ),
+        ({"quant_op_processors": [{"op_name": "make_b"}]}, "quant_op_processors names 'make_b'"),
+        ({"const_processors": [{"name": "hafl"}]}, "'hafl', which is no constant of the model; did you mean 'half'?"),
+        ({"input_processors": [{"tensor_name": "image"}]}, "no input of the model; did you mean 'images'?"),
+        (
+            {"output_processors": [{"tensor_name": "a"}]},
+            "output_processors names 'a', which is no output of the model; it",
+        ),
+        ({"quant": {"layer_configs": [{"layer_name": "make_z"}]}}, "no node of the model; did you mean 'make_y'?"),
+        ({"quant": {"layer_configs": [{"op_types": ["Rellu"]}]}}, "'Rellu', which is no op type; did you mean"),
+        (
+            {"quant": {"layer_configs": [{"start_tensor_names": ["make_a"], "end_tensor_names": ["y"]}]}},
+            "quant.layer_configs names 'make_a', which is no tensor of the model",
+        ),
+        (
+            {"quant": {"input_configs": [{"tensor_name": "data", "calibration_dataset": "d.tar"}]}},
+            "quant.input_configs names 'data', which is no input of the model; it has 'DEFAULT', 'images'.",
+        ),
+        (
+            {"compiler": {"sub_configs": [{"start_tensor_names": ["aa"], "end_tensor_names": ["y"]}]}},
+            "compiler.sub_configs names 'aa', which is no tensor of the model",
+        ),
+    ],
+)
+def test_entries_about_what_the_model_lacks_are_refused(tmp_path: Path, data: dict[str, Any], words: str) -> None:
+    backend = Pulsar2Backend({"config": file(tmp_path, json.dumps(data))})
+
+    with pytest.raises(OptionError) as error:
+        backend.for_model(named_net())
+
+    assert words in str(error.value)
+
+
+def test_names_that_no_file_has_are_left_to_the_tool(tmp_path: Path) -> None:
+    """Tensors of its front end, ops of its own, and ops that another model of the user's has."""
+    layers = [{"op_type": "Silu", "data_type": "U16"}, {"op_type": "Gemm", "data_type": "U16"}]
+    part = {"start_tensor_names": ["op_37:AxQuantizedConv_out"], "end_tensor_names": ["op_5:AxQuantizedConv_out"]}
+    data = {"quant": {"layer_configs": layers}, "compiler": {"sub_configs": [part]}}
+
+    Pulsar2Backend({"config": file(tmp_path, json.dumps(data))}).for_model(named_net())

@@ -225,6 +225,18 @@ def test_bodies_are_compared_without_their_names(tmp_path: Path) -> None:
     assert variant["one"] == variant["same"] != variant["different"]
 
 
+def test_a_size_that_is_not_the_files_goes_through_the_whole_model(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["": 17]>
+    g (float[1,3,8,8] x) => (float[1,2,8,8] z)
+    <float[2,3,1,1] w = {1,2,3,4,5,6}, int64[4] whole = {1, 2, -1, 8}, float[1,2,8,8] y>
+    { y = Conv(x, w)  z = Reshape(y, whole) }"""
+    model = load(write(tmp_path, text), input_shapes={"x": [1, 3, 16, 8]})
+
+    assert shape(model, "y") == [1, 2, 16, 8]
+    assert shape(model, "z") == [1, 2, 16, 8]
+    assert "Not at the size of the file: 'x' is 1x3x16x8 instead of 1x3x8x8." in model.notes
+
+
 def test_custom_ops_keep_their_domain_in_the_op_name() -> None:
     assert take("custom_domain_unknown").universe.op == (
         "Conv",

@@ -1,5 +1,6 @@
 """Shape inference of onnx, told everything that is known already: the fallback where a model cannot run."""
 
+import re
 from collections.abc import Mapping
 from math import prod
 
@@ -42,7 +43,7 @@ def contradiction(proto: onnx.ModelProto) -> str:
     try:
         onnx.shape_inference.infer_shapes(skeleton, strict_mode=True)
     except Exception as error:
-        return " ".join(str(error).split())
+        return " ".join(re.sub(r"\[\w+\]|Inference error\(s\):", "", str(error)).split())
     return ""
 
 

@@ -132,7 +132,7 @@ def _demand_fitting(proto: onnx.ModelProto, changed: Mapping[str, tuple[int, ...
     kinds = {value.name: value.type for value in proto.graph.input}
     sizes = [f"'{name}' is {_size(dims_of(kinds[name]))} instead of {_size(old)}" for name, old in changed.items()]
     if said := contradiction(proto):
-        raise ModelError(f"The model does not work where {' and '.join(sizes)}: {brief(said)}")
+        raise ModelError(f"The model does not work where {' and '.join(sizes)}: {brief(said)}.")
     return f"Not at the size of the file: {', '.join(sizes)}."
 
 

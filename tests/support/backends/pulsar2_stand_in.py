@@ -20,9 +20,9 @@ from typing import Any, NoReturn
 import numpy as np
 import onnx
 from onnx import helper
-from onnxbisect_backends.simulator.simulate import Rules, refusals
 
 from onnxbisect_backends.simulator.profiles import load
+from onnxbisect_backends.simulator.refusals import Rules, refusals
 from onnxbisect_backends.vendors.pulsar2.config_file import lenient_json
 from support.backends.pulsar2_stand_in_fields import BOOL, FLAGS, MESSAGES, STRING
 

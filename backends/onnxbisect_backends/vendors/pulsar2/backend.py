@@ -21,6 +21,7 @@ from onnxbisect_backends.judging import crashed, unfinished
 from onnxbisect_backends.options import OptionHelp, explained
 from onnxbisect_backends.sandbox.process import brought_home, clean_env, find_executable, run
 from onnxbisect_backends.sandbox.working_folder import working_folder
+from onnxbisect_backends.simulator import profiles
 from onnxbisect_backends.vendors.pulsar2 import container, texts
 from onnxbisect_backends.vendors.pulsar2.container import Container
 from onnxbisect_backends.vendors.pulsar2.dataset import write_datasets
