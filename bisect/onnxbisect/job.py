@@ -72,8 +72,26 @@ class Stats:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CompilesAfter:
+    """The change of the whole file after which the target takes the model.
+
+    `sentence` says what was changed, `remedies` are the ids of the file remedies, `exactness` what they promise of the
+    numbers, and `domain` for which values, empty for all. `calls` were needed to find it, 0 where the answer was known.
+    """
+
+    sentence: str
+    remedies: tuple[str, ...]
+    exactness: str
+    domain: str
+    calls: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Job:
-    """One model on one target, diagnosed."""
+    """One model on one target, diagnosed.
+
+    With `compiles_after`, the model was asked about as a whole only, and its parts were not searched.
+    """
 
     model: "Model"
     target: Target
@@ -81,3 +99,4 @@ class Job:
     probes: tuple[ProbeRecord, ...]
     preflight: "tuple[Finding, ...]"
     stats: Stats
+    compiles_after: CompilesAfter | None = None

@@ -46,6 +46,8 @@ class Ending(StrEnum):
     SECONDS = "seconds"
     #: The user has cancelled it.
     CANCELLED = "cancelled"
+    #: A changed file compiles, so that the file as it is was not searched.
+    COMPILES_AFTER = "compiles_after"
 
 
 @dataclass(frozen=True, kw_only=True)

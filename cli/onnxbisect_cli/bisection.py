@@ -34,6 +34,7 @@ class Request:
     files: bool = False
     recheck: bool = False
     calibration: Path | None = None
+    as_is: bool = False
 
 
 def bisected(request: Request, model: Source | None = None) -> tuple[onnx_bisect.Result, Interruption]:
@@ -55,6 +56,7 @@ def bisected(request: Request, model: Source | None = None) -> tuple[onnx_bisect
             calibration=request.calibration,
             cache=request.cache,
             files=request.files,
+            as_is=request.as_is,
             progress=shown,
             cancellation=cancellation,
         )

@@ -19,6 +19,9 @@ def fix_hint(job: Job | None, request: Request) -> list[str]:
     """
     if job is None:
         return []
+    if (found := job.compiles_after) is not None:
+        allow = [] if found.exactness in (Exactness.EXACT, Exactness.ROUNDING) else ["--allow", found.exactness]
+        return [f"To write that file, with a proof of its numbers: {_command(request, *allow)}"]
     remedies: dict[str, str] = {}
     for candidate in _candidates(job):
         remedies.setdefault(candidate.op, f"{', '.join(candidate.gives) or 'a constant'} ({candidate.exactness})")
@@ -41,9 +44,9 @@ def _candidates(job: Job) -> tuple[Candidate, ...]:
     return advisor.advise().chosen
 
 
-def _command(request: Request) -> str:
+def _command(request: Request, *more: str) -> str:
     """The same target asked by `onnx-bisect fix`."""
-    words = ["onnx-bisect", "fix", str(request.model)]
+    words = ["onnx-bisect", "fix", str(request.model), *more]
     if request.backend is not None:
         words += ["--backend", request.backend]
     for key, value in request.options.items():

@@ -4,7 +4,7 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import onnx_bisect
@@ -97,11 +97,11 @@ def _plan(request: Request) -> int:
     search = request.search
     backend = backend_of(search)
     intake = Intake(search.model, {**input_shapes(backend), **search.input_shapes})
-    result, interruption = bisected(search, intake)
+    result, interruption = bisected(replace(search, as_is=True), intake)
     assert result.job is not None  # noqa: S101 - it was searched here
     before = Found(job=result.job)
     inquiry = inquire(intake, backend, search.calibration)
-    files = [it.sentence for it in changed_files(inquiry, request.allow)]
+    files = [it.sentence for it in changed_files(inquiry, request.allow, before.hints)]
     print("\n".join(_plan_of(request, before, files)))
     return _exit_code(before) if interruption.number is None else interruption.exit_code
 

@@ -116,6 +116,9 @@ def run_command(
     timeout: Timeout = None,
     recheck: Recheck = False,
     calibration: CalibrationPath = None,
+    as_is: Annotated[
+        bool, typer.Option("--as-is", help="Search the file as it is, without trying changes of the whole file first.")
+    ] = False,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="DIR", help="Write all reports and the culprits' files here.")
     ] = None,
@@ -144,6 +147,7 @@ def run_command(
         files=out is not None,
         recheck=recheck,
         calibration=found[0].calibration,
+        as_is=as_is,
     )
     requests = {label: replace(request, backend=it.backend, options=it.options) for label, it in asked.items()}
     requests = requests or {"command" if command else "": request}

@@ -48,10 +48,12 @@ def run(request: Request, out: Path | None, form: Format) -> int:
 
 
 def exit_code(result: Result) -> int:
-    """0 where the whole model compiles, 1 where culprits were found, 3 where there is no answer."""
+    """0 where the whole model compiles, 1 where culprits were found, or a change of the file that makes it compile, 3
+    where there is no answer.
+    """
     if result.verdict is Status.PASS:
         return COMPILES
-    return CULPRITS if result.culprits else UNRESOLVED
+    return CULPRITS if result.culprits or result.compiles_after else UNRESOLVED
 
 
 def write_files(result: Result, out: Path) -> None:

@@ -34,7 +34,7 @@ from onnxbisect.errors import (
     OptionError,
     ShortageError,
 )
-from onnxbisect.job import Stats, Target
+from onnxbisect.job import CompilesAfter, Stats, Target
 from onnxbisect.preflight import Inspection
 from onnxbisect.rewrites import Exactness
 from onnxbisect.session import Ending
@@ -52,6 +52,7 @@ __all__ = [
     "CertificateStatus",
     "Client",
     "CompileFunction",
+    "CompilesAfter",
     "Culprit",
     "CulpritKind",
     "CutError",

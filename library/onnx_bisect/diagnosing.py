@@ -1,8 +1,7 @@
 """`diagnose`: puts a model, a compiler and a verdict base together, and searches."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Mapping
+from dataclasses import replace
 from os import PathLike, fspath
 from pathlib import Path
 from threading import Lock
@@ -10,22 +9,20 @@ from typing import Any, cast
 
 from onnx_bisect.callable_backend import CallableBackend, CompileFunction
 from onnx_bisect.cancellation import Cancellation
-from onnx_bisect.driver import Budget, Driver, Ended
-from onnx_bisect.events import Note, Progress, SearchEnded, SearchStarted
+from onnx_bisect.driver import Budget, Ended
+from onnx_bisect.events import Note, Progress, SearchEnded
+from onnx_bisect.first_changes import compiles_after
 from onnx_bisect.models import Shapes, Source, loaded
 from onnx_bisect.result import Result, with_repro
-from onnx_bisect.sqlite_base import default_path, open_base
-from onnx_bisect.verdict_base import InMemoryVerdictBase, VerdictBase
-from onnxbisect.errors import BackendUnusableError, OptionError, ShortageError
+from onnx_bisect.searching import Searching
+from onnxbisect.errors import BackendUnusableError, OptionError
 from onnxbisect.preflight import NEWER_THAN_TOOL
 from onnxbisect.report import model_explorer
 from onnxbisect.report.document import document
 from onnxbisect.report.graph import network_of
-from onnxbisect.search import plan
-from onnxbisect.shortage import shortage
+from onnxbisect.session import Ending
 from onnxbisect_backends import contract, registry
-from onnxbisect_backends.contract import Backend, Limits
-from onnxbisect_backends.probing.identity import search_identity
+from onnxbisect_backends.contract import Backend
 from onnxbisect_backends.probing.inquiry import Inquiry, inquire
 from onnxbisect_backends.sandbox.working_folder import working_folder
 
@@ -47,10 +44,15 @@ def diagnose(
     calibration: str | PathLike[str] | None = None,
     cache: bool = True,
     files: bool = True,
+    as_is: bool = False,
     progress: Progress | None = None,
     cancellation: Cancellation | None = None,
 ) -> Result:
     """Find every part of the model that the compiler refuses, and prove that nothing else is wrong.
+
+    Where the model fails, and the preflight has found what a change of the whole file would answer, such as an IR
+    version that is too new, up to four changed files are compiled first. If one passes, the result says which
+    (`compiles_after`), and nothing more is asked; `as_is` searches the file as it is, whatever the preflight finds.
 
     `model` is an ONNX file, or an `Intake` of it, which calls that follow each other may share. `backend` is the name
     of a backend (`backends()` lists them), the path of a TOML file, a backend of your own
@@ -67,44 +69,55 @@ def diagnose(
     docs/library.md. Raises OptionError and ModelError for what is wrong with the arguments and the model,
     BackendUnusableError where the compiler cannot be called, ShortageError where this machine is short of something.
     """
-    if jobs < 1:
-        raise OptionError(f"jobs is {jobs}; at least one compiler has to run.")
-    chosen = chosen_backend(backend, options or {})
-    if complaint := chosen.check():
-        raise BackendUnusableError(complaint)
+    chosen = usable_backend(backend, options or {}, jobs)
+    samples = None if calibration is None else Path(calibration)
     intake = loaded(model, {**contract.input_shapes(chosen), **(input_shapes or {})})
-    inquiry = inquire(intake, chosen, None if calibration is None else Path(calibration))
+    inquiry = inquire(intake, chosen, samples)
     tell = progress or (lambda event: None)
     if calibration is not None and inquiry.samples is None:
         tell(Note(sentence=f"{chosen.name} takes no input samples; calibration changes nothing for it."))
     for finding in inquiry.findings:
         if finding.id in NEWER_THAN_TOOL:  # said before the search, which may take hours: it makes another one of it
             tell(Note(sentence=f"{finding.detail}. {finding.why} {finding.fix}"))
-    keep = cache and not isinstance(chosen, CallableBackend)
-    with working_folder() as folder, _base(inquiry, keep, tell) as base:
+    searching = Searching(
+        backend=chosen,
+        jobs=jobs,
+        timeout=timeout,
+        recheck=recheck,
+        cache=cache,
+        progress=tell,
+        cancellation=cancellation or Cancellation(),
+    )
+    budget = Budget(calls=budget_calls, seconds=budget_seconds)
+    with working_folder() as folder:
         culprit_files = inquiry.culprit_files(folder)
-        limits = Limits() if timeout is None else Limits(seconds=timeout)
-        driver = Driver(
-            universe=inquiry.universe,
-            planner=partial(plan, recheck=recheck),
-            probes=inquiry.prober(chosen, folder, limits),
-            base=base,
-            key=inquiry.key,
-            progress=tell,
-            jobs=jobs,
-            budget=Budget(calls=budget_calls, seconds=budget_seconds),
-            digests=(lambda pieces: {units: culprit_files.digest(units) for units in pieces}) if files else None,
-        )
-        tell(SearchStarted(target=inquiry.target, units=len(inquiry.universe)))
-        with (cancellation or Cancellation()).stopping(driver.stop), _shortage_told(base, keep):
-            ended = driver.run()
+        digests = (lambda pieces: {units: culprit_files.digest(units) for units in pieces}) if files else None
+        with searching.driver(inquiry, folder, budget, digests) as driver:
+            after = None if as_is else compiles_after(driver, inquiry, searching, samples)
+            # where a changed file compiles the whole is on record, and nothing more is asked
+            ended = driver.run() if after is None else driver.ask_whole()
+        if after is not None:
+            unsearched = replace(ended.diagnosis, culprits=(), needs_context=())
+            ended = replace(ended, diagnosis=unsearched, ending=Ending.COMPILES_AFTER)
         tell(SearchEnded(ending=ended.ending))
-        job = inquiry.job(ended.diagnosis, ended.records, ended.stats)
+        job = replace(inquiry.job(ended.diagnosis, ended.records, ended.stats), compiles_after=after)
         report = document(job)
         if files:
             culprits = ended.diagnosis.culprits
             report = with_repro(report, [culprit_files.is_seen(culprit, ended.answers) for culprit in culprits])
     return Result.of(report, _OwnFiles(inquiry, ended, report), ending=ended.ending, job=job)
+
+
+def usable_backend(backend: BackendChoice, options: Mapping[str, object], jobs: int) -> Backend:
+    """The backend that is meant, for so many compiles at a time; OptionError or BackendUnusableError where it cannot be
+    called.
+    """
+    if jobs < 1:
+        raise OptionError(f"jobs is {jobs}; at least one compiler has to run.")
+    chosen = chosen_backend(backend, options)
+    if complaint := chosen.check():
+        raise BackendUnusableError(complaint)
+    return chosen
 
 
 def chosen_backend(backend: BackendChoice, options: Mapping[str, object]) -> Backend:
@@ -141,28 +154,3 @@ class _OwnFiles:
 
     def pictures(self) -> Mapping[str, bytes]:
         return model_explorer.files(network_of(self._inquiry.intake.model), self._report)
-
-
-@contextmanager
-def _base(inquiry: Inquiry, keep: bool, tell: Progress) -> Iterator[VerdictBase]:
-    base: VerdictBase = InMemoryVerdictBase()
-    if keep:
-        search = search_identity(inquiry.identity, inquiry.intake.model.sha256, inquiry.universe)
-        base = open_base(default_path(), target=inquiry.identity, search=search)
-    try:
-        yield base
-    finally:
-        base.close()
-        if base.problem is not None:
-            tell(Note(sentence=base.problem))
-
-
-@contextmanager
-def _shortage_told(base: VerdictBase, keep: bool) -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:
-        if (short := shortage(error)) is None:
-            raise
-        kept = " Verdicts so far are kept." if keep and base.problem is None else ""
-        raise ShortageError(f"{short}{kept} Run it again when there is room.") from error

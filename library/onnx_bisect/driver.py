@@ -76,7 +76,7 @@ class _Done:
 
 @dataclass(kw_only=True)
 class Driver:
-    """One search. `run` may be called once; `stop` ends it from a signal handler or another thread.
+    """One search. `ask_whole` may be called before `run`; `stop` ends it from a signal handler or another thread.
 
     `key` gives a probe's canonical structure. With `digests` the files of culprits are compiled, too (`next_step`).
     Compiles belong to `compiles`, which is killed when the search is stopped.
@@ -104,19 +104,39 @@ class Driver:
         self._calls = 0
         self._round = 0
         self._engine_seconds = 0.0
-        self._began = 0.0
+        self._began: float | None = None
 
     def stop(self) -> None:
         """End as soon as may be: compiles are killed and forgotten, verdicts kept. Safe in a signal handler."""
         self._stopping.set()
         self._inbox.put(None)
 
+    def ask_whole(self) -> Ended:
+        """Ask about the model as a whole, with which a search begins, and nothing else; `run` goes on from there."""
+        whole = self.universe.everything
+        return self._run(lambda asks: [ask for ask in asks if ask.units == whole and not ask.attempt])
+
+    def spend(self, calls: int) -> None:
+        """Count compiler calls that were made for the same purpose elsewhere."""
+        self._calls += calls
+
+    @property
+    def budget_left(self) -> Budget:
+        """What the budget still allows."""
+        calls = None if self.budget.calls is None else max(0, self.budget.calls - self._calls)
+        seconds = self._seconds_left()
+        return Budget(calls=calls, seconds=None if seconds is None else max(0.0, seconds))
+
     def run(self) -> Ended:
         """Search until nothing is left to ask, the budget ends, or `stop` is called."""
-        self._began = time.monotonic()
-        self._recall()
+        return self._run(list)
+
+    def _run(self, chosen: Callable[[Iterable[Ask]], list[Ask]]) -> Ended:
+        if self._began is None:
+            self._began = time.monotonic()
+            self._recall()
         try:
-            step = self._search()
+            step = self._search(chosen)
         finally:
             stopped = self._stopping.is_set()
             self._end_compiles()
@@ -129,19 +149,19 @@ class Driver:
                 calls=self._calls,
                 rounds=self._round,
                 engine_seconds=self._engine_seconds,
-                wall_seconds=time.monotonic() - self._began,
+                wall_seconds=self._seconds,
             ),
             ending=Ending.CANCELLED if stopped else step.ending or Ending.FINISHED,
         )
 
-    def _search(self) -> Step:
+    def _search(self, chosen: Callable[[Iterable[Ask]], list[Ask]]) -> Step:
         while True:
             step = self._next_step()
             if self._stopping.is_set():
                 return step
-            if self._take_known(step.wanted):
+            if self._take_known(chosen(step.wanted)):
                 continue
-            self._launch(step.asks)
+            self._launch(chosen(step.asks))
             if not self._running:
                 return step
             self._wait()
@@ -205,7 +225,12 @@ class Driver:
     def _seconds_left(self) -> float | None:
         if self.budget.seconds is None:
             return None
-        return self.budget.seconds - (time.monotonic() - self._began)
+        return self.budget.seconds - self._seconds
+
+    @property
+    def _seconds(self) -> float:
+        """Since the search began."""
+        return 0.0 if self._began is None else time.monotonic() - self._began
 
     def _work(self, question: tuple[str, int], units: UnitSet) -> None:
         """In a thread of its own: one compile."""

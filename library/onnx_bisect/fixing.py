@@ -1,7 +1,6 @@
 """`fix`: from a model that a compiler refuses to one that it takes, proven, or to what is left of the way there."""
 
 import json
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -9,23 +8,21 @@ from os import PathLike
 from pathlib import Path
 
 from onnx_bisect.cancellation import Cancellation
-from onnx_bisect.diagnosing import BackendChoice, chosen_backend, diagnose
+from onnx_bisect.diagnosing import BackendChoice, usable_backend
 from onnx_bisect.driver import Budget
 from onnx_bisect.events import Note, Progress
 from onnx_bisect.models import Shapes, Source, loaded
-from onnx_bisect.result import Result
+from onnx_bisect.searching import Searches, Searching
 from onnxbisect.errors import OptionError
 from onnxbisect.proof import Tolerance
-from onnxbisect.remedies import Found, Repair
+from onnxbisect.remedies import Repair
 from onnxbisect.remedies.document import RepairDocument
 from onnxbisect.remedies.summary import headline, markdown
 from onnxbisect.report.document import document as report_document
 from onnxbisect.report.files import FORMS, put
 from onnxbisect.rewrites import Exactness
-from onnxbisect.session import Ending
 from onnxbisect_backends import contract
 from onnxbisect_backends.probing.inquiry import inquire
-from onnxbisect_backends.probing.intake import Intake
 from onnxbisect_backends.probing.repair_compiler import REPAIRED, RepairCompiler, copy_data
 from onnxbisect_backends.probing.repairing import Terms, repair_model
 from onnxbisect_backends.sandbox.working_folder import working_folder
@@ -121,7 +118,7 @@ def fix(
 
     Raises what `diagnose` raises, and OptionError for dynamic dimensions that `input_shapes` does not bind.
     """
-    chosen = chosen_backend(backend, options or {})
+    chosen = usable_backend(backend, options or {}, jobs)
     intake = loaded(model, {**contract.input_shapes(chosen), **(input_shapes or {})})
     chosen = contract.for_model(chosen, intake.model.proto.graph)
     tell = progress or (lambda event: None)
@@ -132,53 +129,23 @@ def fix(
         count=count,
         tolerance=tolerance or Tolerance(),
     )
-    ask = partial(
-        diagnose,
+    searching = Searching(
         backend=chosen,
         jobs=jobs,
         timeout=timeout,
         recheck=recheck,
         cache=cache,
-        files=False,
         progress=tell,
-        cancellation=cancellation,
+        cancellation=cancellation or Cancellation(),
     )
+    budget = Budget(calls=budget_calls, seconds=budget_seconds)
     with working_folder() as work:
         compiler = RepairCompiler(
             intake=intake,
-            search=_Searches(ask, calibration_path, Budget(calls=budget_calls, seconds=budget_seconds)),
-            inquire=lambda read: inquire(read, chosen, calibration_path),
+            search=Searches(searching, calibration_path, budget),
+            inquire=partial(inquire, backend=chosen, calibration=calibration_path),
             folder=work,
         )
         inquiry = inquire(intake, chosen, calibration_path)
         found, told = repair_model(compiler, inquiry, terms, lambda sentence: tell(Note(sentence=sentence)))
     return FixResult(document=told, repair=found, source=intake.model.path)
-
-
-class _Searches:
-    """Searches of one repair by `diagnose` (`repair_compiler.Search`). The budget is for all of them together."""
-
-    def __init__(self, ask: partial[Result], calibration: Path | None, budget: Budget) -> None:
-        self._ask, self._calibration, self._budget = ask, calibration, budget
-        self._began, self._calls = time.monotonic(), 0
-
-    def __call__(self, model: Intake, *, piece: bool, most: int | None) -> Found:
-        left = self._left()
-        result = self._ask(
-            model,
-            calibration=None if piece else self._calibration,
-            budget_calls=min((it for it in (most, left.calls) if it is not None), default=None),
-            budget_seconds=left.seconds,
-        )
-        job = result.job
-        assert job is not None  # noqa: S101 - it was searched here
-        self._calls += job.stats.compiler_calls
-        left = self._left()
-        return Found(job=job, stopped=result.ending is Ending.CANCELLED or left.calls == 0 or left.seconds == 0)
-
-    def _left(self) -> Budget:
-        calls, seconds = self._budget.calls, self._budget.seconds
-        return Budget(
-            calls=None if calls is None else max(0, calls - self._calls),
-            seconds=None if seconds is None else max(0.0, seconds - (time.monotonic() - self._began)),
-        )

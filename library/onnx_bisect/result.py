@@ -11,7 +11,7 @@ import onnx
 from onnxbisect.causes.cause import CauseState
 from onnxbisect.diagnosis import Certainty, CertificateStatus, CulpritKind
 from onnxbisect.errors import OnnxBisectError, OptionError
-from onnxbisect.job import Job, Stats, Target
+from onnxbisect.job import CompilesAfter, Job, Stats, Target
 from onnxbisect.model.external import external_tensors
 from onnxbisect.report import files, model_explorer
 from onnxbisect.report.files import FORMS, culprit_dirs, put
@@ -123,9 +123,10 @@ class Certificate:
 class Result:
     """The answer about one model and one compiler.
 
-    `verdict` is that of the whole model. `report` is the whole report as JSON has it (`onnx-bisect/report@1`,
-    docs/report.md), which the other fields are read from. `ending` and `job`, the engine's own values, are None for a
-    diagnosis that a server made.
+    `verdict` is that of the whole model. With `compiles_after` it fails as it is, a changed file compiles, and its
+    parts were not searched. `report` is the whole report as JSON has it (`onnx-bisect/report@1`, docs/report.md), which
+    the other fields are read from. `ending` and `job`, the engine's own values, are None for a diagnosis that a server
+    made.
     """
 
     verdict: Status
@@ -138,6 +139,7 @@ class Result:
     stats: Stats
     report: Mapping[str, Any] = field(repr=False, compare=False)
     attachments: Attachments = field(repr=False, compare=False)
+    compiles_after: CompilesAfter | None = None
     ending: Ending | None = None
     job: Job | None = field(default=None, repr=False, compare=False)
 
@@ -152,6 +154,7 @@ class Result:
     ) -> Self:
         """What a report says."""
         certificate = report["certificate"]
+        after = report.get("compiles_after")  # a server of an earlier version says nothing of it
         return cls(
             verdict=Status(report["verdict"]),
             headline=report["headline"],
@@ -191,6 +194,7 @@ class Result:
             stats=Stats(**report["stats"]),
             report=report,
             attachments=attachments,
+            compiles_after=None if after is None else CompilesAfter(**{**after, "remedies": tuple(after["remedies"])}),
             ending=ending,
             job=job,
         )

@@ -281,3 +281,18 @@ def test_a_full_disk_ends_the_run_and_verdicts_so_far_are_kept(
     assert culprits(report) == truth("c2_chain100_3bad")
     assert report["stats"]["cached"] >= 2
     assert calls.stat().st_size - before == report["stats"]["compiler_calls"]
+
+
+def test_a_changed_file_that_compiles_is_named_with_the_command_that_writes_it(shell: Shell) -> None:
+    tool = shell.folder / "tool.py"
+    tool.write_text("import sys, onnx\nsys.exit(onnx.load(sys.argv[1]).ir_version > 9)\n")
+    model = shell.folder / "new.onnx"
+    proto = onnx.load(C2)
+    proto.ir_version = 11
+    onnx.save(proto, model)
+    done = shell.call("run", str(model), "--", sys.executable, str(tool), "{model}")
+    assert done.code == 1
+    assert "after: ir_version 11 → 9 (verified, 1 call)" in done.out
+    assert "onnx-bisect fix" in done.err
+    as_is = shell.call("run", str(model), "--as-is", "--budget-calls", "2", "--", sys.executable, str(tool), "{model}")
+    assert "does not compile" in as_is.out

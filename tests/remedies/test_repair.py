@@ -283,6 +283,7 @@ class Changed:
     proto: onnx.ModelProto
     sentence: str
     exactness: Exactness = Exactness.EXACT
+    needed: bool = True
 
 
 def test_a_change_of_the_file_is_proven_and_compiled_in_one_call(tmp_path: Path) -> None:

@@ -26,8 +26,8 @@ REPAIRED = "repaired.onnx"
 class Search(Protocol):
     """Has a model searched, however that is done."""
 
-    def __call__(self, model: Intake, *, piece: bool, most: int | None) -> Found:
-        """What is refused of the model, with `most` compiler calls where that is given. A `piece` has inputs of its
+    def __call__(self, model: Intake, *, piece: bool, whole: bool) -> Found:
+        """What is refused of the model, or, with `whole`, only whether it is: one call. A `piece` has inputs of its
         own, for which there are no samples.
         """
 
@@ -55,7 +55,7 @@ class RepairCompiler:
 
     def original_whole(self) -> Found:
         """Whether that model passes: one call."""
-        return self._search(self.intake, most=1)
+        return self._search(self.intake, whole=True)
 
     def diagnose(self, model: onnx.ModelProto) -> Found:
         """See `Compiler.diagnose`."""
@@ -63,7 +63,7 @@ class RepairCompiler:
 
     def whole(self, model: onnx.ModelProto) -> Found:
         """See `Compiler.whole`."""
-        return self._search(self._read(model), most=1)
+        return self._search(self._read(model), whole=True)
 
     def ask(self, model: onnx.ModelProto, nodes: Collection[str]) -> Found:
         """See `Compiler.ask`. A piece that cannot be asked about is one that was not seen to pass."""
@@ -80,8 +80,8 @@ class RepairCompiler:
             return unanswered(inquiry, str(error))
         return replace(found, names=names)
 
-    def _search(self, intake: Intake, *, piece: bool = False, most: int | None = None) -> Found:
-        found = self.search(intake, piece=piece, most=most)
+    def _search(self, intake: Intake, *, piece: bool = False, whole: bool = False) -> Found:
+        found = self.search(intake, piece=piece, whole=whole)
         self.calls += found.job.stats.compiler_calls
         return found
 

@@ -11,16 +11,16 @@ from pathlib import Path
 import onnx
 
 from onnxbisect.errors import OptionError
-from onnxbisect.file_remedies import Candidate, candidates
+from onnxbisect.file_remedies import Candidate, candidates, promising
 from onnxbisect.model import Model
 from onnxbisect.model.binding import resized
 from onnxbisect.model.compute import Sample
 from onnxbisect.model.wording import some
-from onnxbisect.preflight import Severity, settled_by
 from onnxbisect.proof import Tolerance, edge_feeds, random_feeds
 from onnxbisect.remedies import Prover, Repair, TriedFiles, repair, try_files
 from onnxbisect.remedies.document import RepairDocument, document
 from onnxbisect.rewrites import Exactness, Facts, installed
+from onnxbisect.verdict import Hints
 from onnxbisect_backends.calibration import read_calibration
 from onnxbisect_backends.probing.forked import forked
 from onnxbisect_backends.probing.inquiry import Inquiry
@@ -71,15 +71,18 @@ def repair_model(
     )
 
 
-def changed_files(inquiry: Inquiry, allow: Exactness) -> Iterator[Candidate]:
-    """At most four changes of the whole file, the one that changes least first; none where the preflight finds nothing
-    that most compilers refuse. Each costs a compile of the whole model.
+def may_be_changed(inquiry: Inquiry) -> bool:
+    """Whether `changed_files` may give any: whether the preflight found what a change of the file would answer."""
+    return promising(inquiry.findings, inquiry.reader)
+
+
+def changed_files(inquiry: Inquiry, allow: Exactness, hints: Hints) -> Iterator[Candidate]:
+    """At most four changed files, the one that changes least first, each made when it is asked for. Each costs a
+    compile of the whole model; `hints` are those of the verdict on the model as it is.
     """
-    settled = settled_by(inquiry.reader.dressing)
-    if any(it.severity is Severity.ERROR and it.id not in settled for it in inquiry.findings):
-        for candidate in candidates(inquiry.intake.model, inquiry.findings, inquiry.reader, forked):
-            if _ORDER.index(candidate.exactness) <= _ORDER.index(allow):
-                yield candidate
+    for candidate in candidates(inquiry.intake.model, inquiry.findings, inquiry.reader, forked, hints):
+        if _ORDER.index(candidate.exactness) <= _ORDER.index(allow):
+            yield candidate
 
 
 def _repaired(
@@ -91,14 +94,13 @@ def _repaired(
     say: Callable[[str], None],
 ) -> tuple[Repair, int]:
     """The repair, and how many compiler calls the diagnosis took."""
-    files = changed_files(inquiry, allow)
     base = TriedFiles()
-    if (first := next(files, None)) is not None:
+    if may_be_changed(inquiry):
         whole = compiler.original_whole()
         if whole.compiles or whole.stopped:
             return Repair(before=whole, after=whole, stopped=whole.stopped), compiler.calls
         calls = compiler.calls
-        base = try_files(whole, chain([first], files), compiler, prover, say)
+        base = try_files(whole, changed_files(inquiry, allow, whole.hints), compiler, prover, say)
         if base.repair is not None:
             return base.repair, calls
     if base.base is None:

@@ -10,6 +10,7 @@ from onnxbisect.file_remedies.candidates import (
     Candidate,
     Declined,
     candidates,
+    promising,
     repaired,
 )
 from onnxbisect.file_remedies.file import File
@@ -26,5 +27,6 @@ __all__ = [
     "File",
     "FileRemedy",
     "candidates",
+    "promising",
     "repaired",
 ]

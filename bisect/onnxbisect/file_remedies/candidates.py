@@ -11,9 +11,11 @@ from onnxbisect.file_remedies.registry import REMEDIES
 from onnxbisect.file_remedies.remedy import Change, FileRemedy
 from onnxbisect.model import Model
 from onnxbisect.model.allowance import Bounded, directly
+from onnxbisect.model.scopes import walk
 from onnxbisect.model.structure import complaint
 from onnxbisect.preflight import NEWER_THAN_TOOL, Finding, Reader, Severity, settled_by
 from onnxbisect.rewrites import Exactness, NotApplicable
+from onnxbisect.verdict import Hints
 
 #: Each costs a compile of the whole model.
 MOST_CANDIDATES = 4
@@ -24,6 +26,7 @@ _EXPANDING = {"inline-functions", "resolve-control-flow"}
 _FOLLOWING = {"remove-copies", "fold-constants", "constants-to-initializers"}
 #: What is done to every candidate and makes none by itself: intake did it to the model that the tool was asked about.
 _BASE = ("name-nodes", "sort-nodes", "weights-no-inputs", "bind-dimensions", "correct-declared-types")
+_NO_HINTS = Hints()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,11 +49,15 @@ class Declined:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Candidate:
-    """A changed copy of the file. It refers to external data as the file does, so it must be written beside it."""
+    """A changed copy of the file. It refers to external data as the file does, so it must be written beside it.
+
+    `needed`: it answers a finding that is an error, for which most tools refuse the file as it is.
+    """
 
     proto: onnx.ModelProto
     applied: tuple[Applied, ...]
     declined: tuple[Declined, ...] = ()
+    needed: bool = False
 
     @property
     def sentence(self) -> str:
@@ -63,16 +70,28 @@ class Candidate:
         return max((applied.exactness for applied in self.applied), key=list(Exactness).index)
 
 
+def promising(findings: Iterable[Finding], reader: Reader) -> bool:
+    """Whether there may be a file to try: whether a remedy answers a finding that probes do not settle."""
+    settled = settled_by(reader.dressing)
+    return not _ids(_answering(it.id for it in findings if it.id not in settled)) <= set(_BASE)
+
+
 def candidates(
-    model: Model, findings: Iterable[Finding], reader: Reader, bounded: Bounded = directly
+    model: Model,
+    findings: Iterable[Finding],
+    reader: Reader,
+    bounded: Bounded = directly,
+    hints: Hints = _NO_HINTS,
 ) -> Iterator[Candidate]:
     """Up to four files to try, in this order: the remedy of the first error alone, those of all errors, all exact
     ones, those as well that are not.
 
-    `findings` are those that concern the tool. Each file is made when it is asked for. Where functions or control flow
-    are replaced, that runs the model once more: `bounded` is as in `model.load`.
+    `findings` are those that concern the tool, `hints` what it named of the model as it is: where it named ops, a file
+    that answers no error is tried only if it has fewer of these. Each file is made when it is asked for. Where
+    functions or control flow are replaced, that runs the model once more: `bounded` is as in `model.load`.
     """
     file, found = File.of(model), list(findings)
+    named = _named(file.proto, hints)
     settled = settled_by(reader.dressing)
     errors = [it.id for it in found if it.severity is Severity.ERROR and it.id not in settled]
     every = _with_following(_answering(finding.id for finding in found))
@@ -90,9 +109,12 @@ def candidates(
         candidate = repaired(file, base.union(wanted), reader, bounded)
         candidate = replace(candidate, declined=tuple(it for it in candidate.declined if it.remedy in asked))
         done = tuple(dict.fromkeys(applied.remedy for applied in candidate.applied))
-        if done not in made and not base.issuperset(done):
-            made.add(done)
-            yield candidate
+        if done in made or base.issuperset(done):
+            continue
+        made.add(done)
+        needed = not (_ids(of_errors) - base).isdisjoint(done)
+        if needed or not named or _count(candidate.proto, named) < _count(file.proto, named):
+            yield replace(candidate, needed=needed)
 
 
 def repaired(file: File, remedies: Collection[str], reader: Reader, bounded: Bounded = directly) -> Candidate:
@@ -132,6 +154,17 @@ def _applied(remedy: FileRemedy, file: File, reader: Reader) -> Change:
     if refused and not complaint(file.proto):
         raise NotApplicable(f"onnx refuses the result: {refused}")
     return change
+
+
+def _named(proto: onnx.ModelProto, hints: Hints) -> frozenset[str]:
+    """The types of the ops that a tool named, without their domains, which tools leave out."""
+    nodes = set(hints.nodes)
+    ops = {op.rpartition("::")[2] for op in hints.ops}
+    return frozenset(ops | {node.op_type for node in walk(proto.graph) if node.name in nodes})
+
+
+def _count(proto: onnx.ModelProto, ops: Collection[str]) -> int:
+    return sum(node.op_type in ops for node in walk(proto.graph))
 
 
 def _answering(findings: Iterable[str]) -> list[FileRemedy]:

@@ -11,7 +11,7 @@ from onnxbisect.model.variants import Variants
 from onnxbisect.remedies.advise import Place
 from onnxbisect.remedies.known import Known
 from onnxbisect.unitset import UnitSet, members, union
-from onnxbisect.verdict import Status
+from onnxbisect.verdict import Hints, Status
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +49,12 @@ class Found:
     def compiles(self) -> bool:
         """Whether the whole model passed."""
         return self.diagnosis.verdict is Status.PASS
+
+    @property
+    def hints(self) -> Hints:
+        """What the compiler named when it was asked about the whole model."""
+        everything = self.model.universe.everything
+        return next((it.verdict.hints for it in self.job.probes if it.units == everything), Hints())
 
     @cached_property
     def culprits(self) -> tuple[Named, ...]:

@@ -60,6 +60,10 @@ class ChangedFile(Protocol):
     def exactness(self) -> Exactness:
         """What it promises of the numbers."""
 
+    @property
+    def needed(self) -> bool:
+        """Whether most compilers refuse the file without it."""
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Repair:
@@ -92,7 +96,7 @@ class Repair:
 @dataclass(frozen=True, kw_only=True)
 class TriedFiles:
     """What changes of the whole file came to: `repair` where one of them compiles, else `base`, the last one that is
-    proven, for replacements of nodes to go on from.
+    needed and proven, for replacements of nodes to go on from.
     """
 
     repair: Repair | None = None
@@ -121,7 +125,8 @@ def try_files(
             return TriedFiles(repair=made)
         if after.stopped:
             return TriedFiles(repair=Repair(before=before, after=before, stopped=True))
-        tried = TriedFiles(base=changed, proof=proof)
+        if changed.needed:
+            tried = TriedFiles(base=changed, proof=proof)
     return tried
 
 

@@ -1,6 +1,7 @@
 """The report as data: `onnx-bisect/report@1`. Every other form of the report is written from this."""
 
 import json
+from dataclasses import asdict
 from importlib import resources
 from typing import Any
 
@@ -46,6 +47,7 @@ def document(job: Job) -> dict[str, Any]:
             "options": dict(job.target.options),
         },
         "verdict": job.diagnosis.verdict.value,
+        "compiles_after": _compiles_after(job),
         "causes": causes,
         "culprits": [
             entries.culprit(number, culprit, identity) | {"cause": cause_of[identity]}
@@ -87,6 +89,8 @@ def document(job: Job) -> dict[str, Any]:
     }
     certain = sum(culprit.certainty is Certainty.CONFIRMED for culprit in job.diagnosis.culprits)
     result["headline"] = words.headline(result["verdict"], job.model.path.name, words.target(result), certain)
+    if job.compiles_after is not None:
+        result["headline"] = words.compiles_after(result)
     return result
 
 
@@ -111,9 +115,16 @@ def _model(job: Job) -> dict[str, Any]:
     }
 
 
+def _compiles_after(job: Job) -> dict[str, Any] | None:
+    found = job.compiles_after
+    return None if found is None else asdict(found) | {"remedies": list(found.remedies)}
+
+
 def _certificate(job: Job, records: Records) -> dict[str, Any]:
     diagnosis = job.diagnosis
     certificate = diagnosis.certificate
+    if job.compiles_after is not None:
+        return {"status": "bounded", "sentence": words.NOT_SEARCHED, "probes": [], "assumes": [], "unknown": []}
     blamed = 0
     for culprit in diagnosis.culprits:
         for occurrence in culprit.occurrences:

@@ -18,6 +18,7 @@ def markdown(document: Mapping[str, Any]) -> str:
     blocks = [
         f"# {_verdict(document)} · {code(model['name'])}",
         f"Target: {code(words.target(document))}" + (f", {code(words.tool(document))}" if words.tool(document) else ""),
+        *([f"**{plain(document['headline'])}**"] if document.get("compiles_after") else []),
         f"**{plain(document['certificate']['sentence'])}**",
         *([f"**{words.doubt(document)}**"] if words.doubt(document) else []),
         *_certificate(document),

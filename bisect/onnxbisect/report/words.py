@@ -49,6 +49,17 @@ def headline(verdict: str, model: str, backend: str, certain: int) -> str:
     return f"it is not known whether {model} compiles for {backend}"
 
 
+#: Of a model that compiles after a change of its file: nothing else was asked about.
+NOT_SEARCHED = "bounded: a changed file compiles, so the parts of the file as it is were not searched"
+
+
+def compiles_after(document: Mapping[str, Any]) -> str:
+    """The headline of a model that compiles after a change of its file."""
+    found = document["compiles_after"]
+    known = plural(found["calls"], "call") if found["calls"] else "known before"
+    return f"{document['model']['name']} compiles for {target(document)} after: {found['sentence']} (verified, {known})"
+
+
 def certificate(
     status: str, verdict: str, culprits: int, *, removed: int, remainder: int, blamed: int, ways: int
 ) -> str:
@@ -78,6 +89,11 @@ def certificate(
 def meaning(document: Mapping[str, Any]) -> str:
     """What it is worth that a certificate is proven, or bounded, to somebody who sees one for the first time."""
     certificate = document["certificate"]
+    if document.get("compiles_after"):
+        return (
+            "no list was made. The file as it is was compiled as a whole only, and failed; the changed file compiles. "
+            "Run it with --as-is to search the file as it is."
+        )
     if certificate["status"] != "proven":
         return (
             "the list may be incomplete. A culprit that is not marked as suspected or flaky does fail, in real "

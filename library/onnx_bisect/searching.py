@@ -1,0 +1,119 @@
+"""Searches in this process: a model before a compiler, a verdict base, and the threads that ask."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from onnx_bisect.callable_backend import CallableBackend
+from onnx_bisect.cancellation import Cancellation
+from onnx_bisect.driver import Budget, Driver
+from onnx_bisect.events import Note, Progress, SearchEnded, SearchStarted
+from onnx_bisect.sqlite_base import default_path, open_base
+from onnx_bisect.verdict_base import InMemoryVerdictBase, VerdictBase
+from onnxbisect.errors import ShortageError
+from onnxbisect.remedies import Found
+from onnxbisect.search import plan
+from onnxbisect.session import Digests, Ending
+from onnxbisect.shortage import shortage
+from onnxbisect_backends.contract import Backend, Limits
+from onnxbisect_backends.probing.identity import search_identity
+from onnxbisect_backends.probing.inquiry import Inquiry, inquire
+from onnxbisect_backends.probing.intake import Intake
+from onnxbisect_backends.sandbox.working_folder import working_folder
+
+
+def _silent(event: object) -> None:
+    """Tell nobody."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Searching:
+    """How one compiler is asked. The fields are the arguments of `onnx_bisect.diagnose`."""
+
+    backend: Backend
+    jobs: int = 1
+    timeout: float | None = None
+    recheck: bool = False
+    cache: bool = True
+    progress: Progress = _silent
+    cancellation: Cancellation = field(default_factory=Cancellation)
+
+    @contextmanager
+    def driver(
+        self, inquiry: Inquiry, folder: Path, budget: Budget, digests: Digests | None = None
+    ) -> Iterator[Driver]:
+        """What carries the search on, while the verdict base is open. `folder` is for what is compiled."""
+        keep = self.cache and not isinstance(self.backend, CallableBackend)
+        with _base(inquiry, keep, self.progress) as base:
+            driver = Driver(
+                universe=inquiry.universe,
+                planner=partial(plan, recheck=self.recheck),
+                probes=inquiry.prober(
+                    self.backend, folder, Limits() if self.timeout is None else Limits(seconds=self.timeout)
+                ),
+                base=base,
+                key=inquiry.key,
+                progress=self.progress,
+                jobs=self.jobs,
+                budget=budget,
+                digests=digests,
+            )
+            self.progress(SearchStarted(target=inquiry.target, units=len(inquiry.universe)))
+            with self.cancellation.stopping(driver.stop), _shortage_told(base, keep):
+                yield driver
+
+
+class Searches:
+    """Searches of one repair (`repair_compiler.Search`). The budget is for all of them together."""
+
+    def __init__(self, searching: Searching, calibration: Path | None, budget: Budget) -> None:
+        self._searching, self._calibration, self._budget = searching, calibration, budget
+        self._began, self._calls = time.monotonic(), 0
+
+    def __call__(self, model: Intake, *, piece: bool, whole: bool) -> Found:
+        """See `repair_compiler.Search`."""
+        inquiry = inquire(model, self._searching.backend, None if piece else self._calibration)
+        with working_folder() as folder, self._searching.driver(inquiry, folder, self._left()) as driver:
+            ended = driver.ask_whole() if whole else driver.run()
+        self._searching.progress(SearchEnded(ending=ended.ending))
+        self._calls += ended.stats.compiler_calls
+        left = self._left()
+        return Found(
+            job=inquiry.job(ended.diagnosis, ended.records, ended.stats),
+            stopped=ended.ending is Ending.CANCELLED or left.calls == 0 or left.seconds == 0,
+        )
+
+    def _left(self) -> Budget:
+        calls, seconds = self._budget.calls, self._budget.seconds
+        return Budget(
+            calls=None if calls is None else max(0, calls - self._calls),
+            seconds=None if seconds is None else max(0.0, seconds - (time.monotonic() - self._began)),
+        )
+
+
+@contextmanager
+def _base(inquiry: Inquiry, keep: bool, tell: Progress) -> Iterator[VerdictBase]:
+    base: VerdictBase = InMemoryVerdictBase()
+    if keep:
+        search = search_identity(inquiry.identity, inquiry.intake.model.sha256, inquiry.universe)
+        base = open_base(default_path(), target=inquiry.identity, search=search)
+    try:
+        yield base
+    finally:
+        base.close()
+        if base.problem is not None:
+            tell(Note(sentence=base.problem))
+
+
+@contextmanager
+def _shortage_told(base: VerdictBase, keep: bool) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        if (short := shortage(error)) is None:
+            raise
+        kept = " Verdicts so far are kept." if keep and base.problem is None else ""
+        raise ShortageError(f"{short}{kept} Run it again when there is room.") from error

@@ -1,0 +1,140 @@
+"""Changes of the whole file, tried before a search is paid for."""
+
+import sys
+from pathlib import Path
+
+import jsonschema
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import onnx_bisect
+from onnx_bisect import Cancellation, CompilesAfter, Ending, Hints, Kind, Note, OptionError, Status, Verdict
+from onnxbisect.report.document import schema
+from onnxbisect_backends.commands.any_command import CommandBackend
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONNXBISECT_CACHE_DIR", str(tmp_path / "cache"))
+
+
+def saved(tmp_path: Path, *ops: str, ir_version: int = 12) -> Path:
+    """A chain of these ops, of an IR version that nothing in it needs."""
+    nodes = [helper.make_node(op, [f"t{at}"], [f"t{at + 1}"], name=f"n{at}") for at, op in enumerate(ops)]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 3]) for name in ("t0", f"t{len(ops)}")]
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:])
+    path = tmp_path / "model.onnx"
+    onnx.save(helper.make_model(graph, ir_version=ir_version, opset_imports=[helper.make_opsetid("", 17)]), path)
+    return path
+
+
+class Compiler:
+    """Reads files up to IR version 9 and refuses some ops; names them where `names` is set."""
+
+    def __init__(self, *refused: str, newest: int = 9, names: bool = False) -> None:
+        self.refused, self.newest, self.names, self.calls = set(refused), newest, names, 0
+
+    def __call__(self, path: Path) -> Verdict:
+        self.calls += 1
+        model = onnx.load(path)
+        found = [node.op_type for node in model.graph.node if node.op_type in self.refused]
+        if model.ir_version <= self.newest and not found:
+            return Verdict(status=Status.PASS)
+        hints = Hints(ops=tuple(found)) if self.names else Hints()
+        return Verdict(status=Status.FAIL, kind=Kind.ERROR, message=f"cannot read it: {found}", hints=hints)
+
+
+def test_a_lower_ir_version_is_found_in_two_calls(tmp_path: Path) -> None:
+    compiler = Compiler()
+    events: list[onnx_bisect.Event] = []
+    result = onnx_bisect.diagnose(saved(tmp_path, "Relu", "Abs", "Neg"), backend=compiler, progress=events.append)
+
+    assert result.compiles_after == CompilesAfter(
+        sentence="ir_version 12 → 9", remedies=("lower-ir-version",), exactness="exact", domain="", calls=1
+    )
+    assert result.headline.endswith("after: ir_version 12 → 9 (verified, 1 call)")
+    assert (result.verdict, result.culprits, result.ending) == (Status.FAIL, (), Ending.COMPILES_AFTER)
+    assert compiler.calls == result.stats.compiler_calls == 2
+    assert not result.certificate.proven
+    assert any(isinstance(event, Note) and "ir_version 12 → 9" in event.sentence for event in events)
+    assert sum(isinstance(event, onnx_bisect.SearchStarted) for event in events) == 1
+    jsonschema.validate(result.report, schema())
+    for text in (result.to_markdown(), result.to_html()):
+        assert "version 12 → 9" in text
+
+
+def test_the_file_as_it_is_is_searched_where_that_is_asked_for(tmp_path: Path) -> None:
+    path = saved(tmp_path, "Relu", "Abs", "Neg")
+    result = onnx_bisect.diagnose(path, backend=Compiler(), as_is=True)
+    assert result.compiles_after is None
+    assert result.culprits
+
+
+def test_the_search_goes_on_where_no_change_helps_and_costs_no_more_than_the_tries(tmp_path: Path) -> None:
+    path = saved(tmp_path, "Relu", "Abs", "Neg", "Sqrt")
+    as_is = onnx_bisect.diagnose(path, backend=Compiler("Abs", newest=99), as_is=True)
+    compiler = Compiler("Abs", newest=99)
+    result = onnx_bisect.diagnose(path, backend=compiler)
+
+    assert result.compiles_after is None
+    assert [it.nodes for it in result.culprits] == [it.nodes for it in as_is.culprits] == [("n1",)]
+    assert result.certificate.proven
+    assert compiler.calls == result.stats.compiler_calls == as_is.stats.compiler_calls + 1
+    assert result.report["probes"][0]["cached"] is False
+
+
+def test_no_call_is_made_for_a_change_that_leaves_alone_what_the_compiler_names(tmp_path: Path) -> None:
+    path = saved(tmp_path, "Relu", "Abs", "Neg", "Sqrt")
+    calls = []
+    for as_is in (True, False):
+        compiler = Compiler("Abs", newest=99, names=True)
+        assert onnx_bisect.diagnose(path, backend=compiler, as_is=as_is).certificate.proven
+        calls.append(compiler.calls)
+    assert calls[0] == calls[1]
+
+
+def test_a_change_that_takes_away_what_the_compiler_names_is_tried(tmp_path: Path) -> None:
+    result = onnx_bisect.diagnose(
+        saved(tmp_path, "Relu", "Identity", "Neg", ir_version=8), backend=Compiler("Identity", names=True)
+    )
+    assert result.compiles_after is not None
+    assert result.compiles_after.remedies == ("remove-copies",)
+
+
+def test_a_budget_of_one_call_is_kept(tmp_path: Path) -> None:
+    compiler = Compiler("Abs")
+    result = onnx_bisect.diagnose(saved(tmp_path, "Relu", "Abs"), backend=compiler, budget_calls=1)
+    assert compiler.calls == 1
+    assert result.ending is Ending.CALLS
+    assert result.compiles_after is None
+
+
+def test_cancelling_while_a_changed_file_is_compiled_ends_it(tmp_path: Path) -> None:
+    cancellation, compiler = Cancellation(), Compiler("Abs")
+
+    def cancel(event: onnx_bisect.Event) -> None:
+        if isinstance(event, Note):
+            cancellation.cancel()
+
+    result = onnx_bisect.diagnose(
+        saved(tmp_path, "Relu", "Abs"), backend=compiler, progress=cancel, cancellation=cancellation
+    )
+    assert compiler.calls == 1
+    assert result.ending is Ending.CANCELLED
+
+
+def test_a_second_run_asks_nothing(tmp_path: Path) -> None:
+    tool = tmp_path / "tool.py"
+    tool.write_text("import sys, onnx\nsys.exit(onnx.load(sys.argv[1]).ir_version > 9)\n")
+    backend = CommandBackend([sys.executable, str(tool), "{model}"])
+    path = saved(tmp_path, "Relu", "Abs")
+
+    first, second = (onnx_bisect.diagnose(path, backend=backend) for _ in range(2))
+    assert (first.stats.compiler_calls, second.stats.compiler_calls) == (2, 0)
+    assert second.headline.endswith("after: ir_version 12 → 9 (verified, known before)")
+    fixed = onnx_bisect.fix(path, backend=backend)
+    assert fixed.compiles
+    assert onnx.load(fixed.save(tmp_path / "out.onnx")).ir_version == 9
+    with pytest.raises(OptionError):
+        onnx_bisect.diagnose(path, backend=backend, jobs=0)
