@@ -1,6 +1,7 @@
 """Backend options as the user types them, validated; what is wrong is said in one sentence."""
 
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import Enum
@@ -25,6 +26,21 @@ LOCAL = _Local()
 
 
 @dataclass(frozen=True, kw_only=True)
+class WorthTrying:
+    """Marks an option with another value of which the compiler may take what it refuses, such as a precision or a chip:
+    `precision: Annotated[Literal["fp16", "bf16"], WorthTrying()]`.
+
+    `values` are the values to try, or a function that returns them; the option's choices without it. `told` is a
+    pattern, for an option that is a list: its first group finds values in what the compiler says of a culprit, and what
+    is found is added to the list. `instead` limits `values` to options that the user has set.
+    """
+
+    values: tuple[str, ...] | Callable[[], tuple[str, ...]] = ()
+    told: str = ""
+    instead: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class OptionHelp:
     """What can be said of an option before any is given. `choices` are values that it takes, none where any goes.
 
@@ -36,6 +52,25 @@ class OptionHelp:
     choices: tuple[str, ...] = ()
     help: str = ""
     local: bool = False
+    worth_trying: WorthTrying | None = None
+
+    @property
+    def alternatives(self) -> tuple[str, ...]:
+        """The values worth trying; none for an option that is not marked so."""
+        if self.worth_trying is None:
+            return ()
+        values = self.worth_trying.values
+        found = values() if callable(values) else values
+        return found or (() if self.worth_trying.told else self.choices)
+
+    def alternatives_told(self, given: str, messages: Iterable[str]) -> str:
+        """The list `given` with what `WorthTrying.told` finds in messages; empty where it finds nothing new."""
+        if self.worth_trying is None or not self.worth_trying.told:
+            return ""
+        listed = [it.strip() for it in given.split(",") if it.strip()]
+        found = (value for message in messages for value in re.findall(self.worth_trying.told, message))
+        new = [value for value in dict.fromkeys(found) if value not in listed]
+        return ",".join([*listed, *new]) if new else ""
 
 
 def explained(model: type[BaseModel], prefix: str = "") -> tuple[OptionHelp, ...]:
@@ -54,6 +89,7 @@ def explained(model: type[BaseModel], prefix: str = "") -> tuple[OptionHelp, ...
                 choices=tuple(filter(None, choices)),
                 help=field.description or "",
                 local=LOCAL in field.metadata,
+                worth_trying=next((it for it in field.metadata if isinstance(it, WorthTrying)), None),
             )
         )
     return tuple(found)

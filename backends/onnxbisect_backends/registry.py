@@ -119,10 +119,7 @@ def _read_file(path: Path) -> LoadedBackend:
         factory=partial(TomlBackend, path),
         summary=definition.summary,
         origin=_OURS if path.parent == _COMPILERS else str(path),
-        options=tuple(
-            OptionHelp(name=name, default=option.default, choices=option.choices, help=option.help, local=option.local)
-            for name, option in definition.options.items()
-        ),
+        options=definition.explained(),
         isolated=definition.isolated,
     )
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from onnxbisect.errors import BackendUnusableError, OptionError
 from onnxbisect.report.text import clean
 from onnxbisect_backends import registry
-from onnxbisect_backends.toolchains.toolchain import Toolchain, named, toolchains
+from onnxbisect_backends.toolchains.catalogue import named, toolchains
+from onnxbisect_backends.toolchains.toolchain import Toolchain
 from onnxbisect_cli.signals import stopping
 
 

@@ -14,3 +14,5 @@ def show(name: str) -> None:
         print(clean(f"{option.name}={'|'.join(option.choices) or 'VALUE'}{default}"))
         if option.help:
             print(f"    {clean(option.help)}")
+        if option.alternatives:
+            print(f"    worth trying: {clean(', '.join(option.alternatives))}")

@@ -1,11 +1,12 @@
 """What can be said of options before any is given."""
 
 from enum import StrEnum
-from typing import Literal
+from typing import Annotated, Literal
 
+import pytest
 from pydantic import BaseModel, Field
 
-from onnxbisect_backends.options import OptionHelp, explained
+from onnxbisect_backends.options import OptionHelp, WorthTrying, explained
 from onnxbisect_backends.registry import LoadedBackend, available
 
 
@@ -49,3 +50,48 @@ def test_a_backend_may_say_itself_what_it_takes() -> None:
     assert "AX650" in told["target_hardware"].choices
     made = pulsar2.factory({name: told[name].default for name in ("target_hardware", "quant.calibration_method")})
     assert made.options["build"]["target_hardware"] == told["target_hardware"].default
+
+
+class Tried(BaseModel):
+    precision: Annotated[Literal["fp16", "bf16"], WorthTrying()] = "fp16"
+    level: Annotated[int, WorthTrying(values=("1", "2"))] = 3
+    version: Annotated[str, WorthTrying(values=lambda: ("1.0", "2.0"))] = ""
+    skip: Annotated[tuple[str, ...], WorthTrying(told=r"skip=(\w+)")] = ()
+    speed: Literal["fast", "slow"] = "fast"
+
+
+def test_an_option_says_which_values_are_worth_trying() -> None:
+    told = {option.name: option for option in explained(Tried)}
+    assert {name: option.alternatives for name, option in told.items()} == {
+        "precision": ("fp16", "bf16"),
+        "level": ("1", "2"),
+        "version": ("1.0", "2.0"),
+        "skip": (),
+        "speed": (),
+    }
+
+
+def test_what_the_compiler_says_of_culprits_adds_to_a_list() -> None:
+    skip = next(option for option in explained(Tried) if option.name == "skip")
+    messages = ("failed in fuse_a (skip=fuse_a goes without it)", "skip=fuse_b", "skip=fuse_a", "another one")
+    assert skip.alternatives_told("", messages) == "fuse_a,fuse_b"
+    assert skip.alternatives_told("fuse_a, fuse_c", messages) == "fuse_a,fuse_c,fuse_b"
+    assert skip.alternatives_told("fuse_a,fuse_b", messages) == ""
+    assert skip.alternatives_told("", ("no word of it",)) == ""
+
+
+@pytest.mark.parametrize(
+    ("backend", "options"),
+    [
+        ("qnn", {"precision", "optimization", "soc_model", "version"}),
+        ("rknn", {"target", "optimization_level", "disable_rules", "version"}),
+        ("tpu-mlir", {"processor", "quantize", "version"}),
+        ("iree", {"backend", "version"}),
+        ("openvino", {"version"}),
+        ("trtexec", {"precision"}),
+    ],
+)
+def test_vendors_compilers_say_it(backend: str, options: set[str]) -> None:
+    it = available()[backend]
+    assert isinstance(it, LoadedBackend)
+    assert {option.name for option in it.options if option.worth_trying is not None} == options

@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from onnxbisect.verdict import Hints, Kind, Status, Verdict
 from onnxbisect_backends.commands.toml_backend import TomlBackend
 from onnxbisect_backends.contract import Limits, Outcome
 from onnxbisect_backends.testing import conv_net
-from onnxbisect_backends.toolchains.toolchain import Toolchain, toolchains
+from onnxbisect_backends.toolchains.catalogue import toolchains
+from onnxbisect_backends.toolchains.toolchain import Toolchain
 
 HEAD = 'name = "t"\n'
 
@@ -476,7 +478,7 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Toolchain:
     monkeypatch.setenv("ONNXBISECT_CACHE_DIR", str(tmp_path / "cache"))
     nothing: dict[str, Any] = {"requirements": (), "elsewhere": {}, "set_aside": ()}
     it = Toolchain(name="tiny", version="1.5", pythons=("3.11",), gigabytes=0.1, digest="d", **nothing)
-    monkeypatch.setattr("onnxbisect_backends.toolchains.toolchain.toolchains", lambda: {**toolchains(), "tiny": (it,)})
+    monkeypatch.setattr("onnxbisect_backends.toolchains.catalogue.toolchains", lambda: {**toolchains(), "tiny": (it,)})
     program = it.folder / "bin" / "tinyc"
     program.parent.mkdir(parents=True)
     program.write_text('#!/bin/sh\necho "$0" "$@"; echo "home $HOME"; cat /proc/net/dev; test "$FLAG" = on\n')
@@ -492,6 +494,35 @@ def test_a_toolchain_that_is_not_installed_is_asked_for(tmp_path: Path, tiny: To
 
     assert it.check() == tiny.missing
     assert "onnx-bisect backends install tiny==1.5" in str(it.check())
+
+
+def test_the_version_of_a_toolchain_is_an_option(
+    tmp_path: Path, tiny: Toolchain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    older, newer = replace(tiny, version="1.4"), replace(tiny, version="1.6")
+    known = {"tiny": (older, tiny, newer)}
+    monkeypatch.setattr("onnxbisect_backends.toolchains.catalogue.toolchains", lambda: known)
+    assert backend(tmp_path, TINY).toolchain == newer
+    assert backend(tmp_path, TINY, version="1.4").toolchain == older
+    assert backend(tmp_path, TINY, version="1.4").options["version"] == "1.4"
+    assert "version" not in backend(tmp_path, TINY).options
+    with pytest.raises(OptionError, match=r"'1\.7' is no version of tiny"):
+        backend(tmp_path, TINY, version="1.7")
+
+    tiny.python.symlink_to(sys.executable)
+    (tiny.folder / "onnx-bisect-complete").touch()
+
+    assert backend(tmp_path, TINY).toolchain == tiny  # the newest that is installed
+    pinned = TINY.replace("'tiny'", "'tiny==1.4'")
+    assert backend(tmp_path, pinned).toolchain == older
+    with pytest.raises(OptionError, match="'version' is no option"):
+        backend(tmp_path, pinned, version="1.6")
+
+
+def test_what_is_worth_trying_is_one_of_the_choices(tmp_path: Path) -> None:
+    text = shell("") + '[options.chip]\ndefault = "a"\nchoices = ["a", "b"]\nworth_trying = ["c"]\n'
+    with pytest.raises(OptionError, match="'c', which is worth trying, is none of its choices"):
+        backend(tmp_path, text)
 
 
 def test_a_compiler_runs_in_its_toolchain(tmp_path: Path, tiny: Toolchain, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,14 +9,17 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from onnxbisect.errors import OptionError
 from onnxbisect.verdict import Kind
 from onnxbisect_backends.logs import compile_pattern
-from onnxbisect_backends.options import unknown
-from onnxbisect_backends.toolchains.toolchain import named
+from onnxbisect_backends.options import OptionHelp, WorthTrying, unknown
+from onnxbisect_backends.toolchains.catalogue import VERSION_HELP, installed_versions, named
 
 #: `{word}` is a placeholder, `{{word}}` a literal `{word}`; other braces are text.
 PLACEHOLDER = re.compile(r"\{\{(\w+)\}\}|\{(\w+)\}")
 
 #: Placeholders that need no declaration; `{toolchain}` needs the key `toolchain`.
 BUILT_IN = ("model", "workdir", "out", "here", "python", "toolchain")
+
+#: The option of a compiler with a toolchain that says which version of it.
+VERSION = "version"
 
 #: The version of a tool whose file does not say how to learn it.
 UNKNOWN = "unknown"
@@ -116,6 +119,8 @@ class Option(_Table):
     help: str = ""
     #: It names something of the machine where the compiler runs; over the network nobody chooses that freely.
     local: bool = False
+    #: Values with which the compiler may take what it refuses with another one.
+    worth_trying: tuple[Text, ...] = ()
 
 
 class Definition(_Table):
@@ -179,6 +184,9 @@ class Definition(_Table):
         for name, option in self.options.items():
             if option.choices and option.default not in option.choices:
                 raise ValueError(f"options.{name}: the default '{option.default}' is none of its choices")
+            for value in option.worth_trying:
+                if option.choices and value not in option.choices:
+                    raise ValueError(f"options.{name}: '{value}', which is worth trying, is none of its choices")
         return self
 
     @model_validator(mode="after")
@@ -192,6 +200,28 @@ class Definition(_Table):
                 if choices and value not in choices:
                     raise ValueError(f"{where}: {unknown(f'choice of options.{name}', value, choices).rstrip('.')}")
         return self
+
+    @property
+    def takes_version(self) -> bool:
+        """Whether the option `version` chooses among the versions of its toolchain that are installed."""
+        return bool(self.toolchain) and "==" not in self.toolchain and VERSION not in self.options
+
+    def explained(self) -> tuple[OptionHelp, ...]:
+        """Its options, for people."""
+        own = [
+            OptionHelp(
+                name=name,
+                default=option.default,
+                choices=option.choices,
+                help=option.help,
+                local=option.local,
+                worth_trying=WorthTrying(values=option.worth_trying) if option.worth_trying else None,
+            )
+            for name, option in self.options.items()
+        ]
+        if self.takes_version:
+            own.append(OptionHelp(name=VERSION, help=VERSION_HELP, worth_trying=installed_versions(self.toolchain)))
+        return tuple(own)
 
     @property
     def commands(self) -> tuple[tuple[str, ...], ...]:

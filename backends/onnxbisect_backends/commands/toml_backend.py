@@ -14,7 +14,7 @@ from onnxbisect.dressing import Dressing
 from onnxbisect.errors import BackendUnusableError, OptionError
 from onnxbisect.fingerprint import plain
 from onnxbisect.verdict import Verdict
-from onnxbisect_backends.commands.definition import UNKNOWN, Definition, VersionCommand, fill, placeholders
+from onnxbisect_backends.commands.definition import UNKNOWN, VERSION, Definition, VersionCommand, fill, placeholders
 from onnxbisect_backends.commands.named_files import files_named, short_hash
 from onnxbisect_backends.commands.toml_file import load_definition
 from onnxbisect_backends.commands.toml_judging import judged
@@ -24,7 +24,8 @@ from onnxbisect_backends.logs import Pattern, compile_pattern, read_log
 from onnxbisect_backends.options import unknown
 from onnxbisect_backends.sandbox.confined_view import listed
 from onnxbisect_backends.sandbox.process import brought_home, clean_env, find_executable, inherited, not_found, run
-from onnxbisect_backends.toolchains.toolchain import Toolchain, named
+from onnxbisect_backends.toolchains.catalogue import in_use, named
+from onnxbisect_backends.toolchains.toolchain import Toolchain
 
 #: Seconds that a version command may take.
 _VERSION_SECONDS = 60.0
@@ -44,8 +45,11 @@ class TomlBackend:
     def __init__(self, path: Path, options: dict[str, str]) -> None:
         self._path = path.absolute()
         self._definition = load_definition(self._path)
-        self._values = _chosen(self._definition, options)
-        self._toolchain = named(self._definition.toolchain) if self._definition.toolchain else None
+        version = options.get(VERSION, "") if self._definition.takes_version else ""
+        others = {key: it for key, it in options.items() if key != VERSION or not self._definition.takes_version}
+        self._values = _chosen(self._definition, others)
+        self._version = {VERSION: version} if version else {}
+        self._toolchain = self._choose_toolchain(version)
         words = [word for command in self._definition.commands for word in command]
         own = [word for word in words if "here" in placeholders(word)]
         files = {Path(name).name: digest for name, digest in files_named(self._filled(own), self._path.parent).items()}
@@ -59,7 +63,7 @@ class TomlBackend:
     @property
     def options(self) -> dict[str, Any]:
         """The options' values, and a hash of the TOML file and of the files `{here}` that its command names."""
-        return {**self._values, "definition": self._digest}
+        return {**self._values, **self._version, "definition": self._digest}
 
     @property
     def toolchain(self) -> Toolchain | None:
@@ -136,6 +140,12 @@ class TomlBackend:
         """By the file's success test; its patterns say in which way and where a compile failed."""
         return judged(self._definition, self.patterns, outcome)
 
+    def _choose_toolchain(self, version: str) -> Toolchain | None:
+        wanted = self._definition.toolchain
+        if not wanted:
+            return None
+        return in_use(wanted, version) if self._definition.takes_version else named(wanted)
+
     def _filled(self, words: Sequence[str], places: Mapping[str, str] | None = None) -> list[str]:
         values = {"here": str(self._path.parent), "python": sys.executable, **self._values, **(places or {})}
         if self._toolchain:
@@ -210,7 +220,8 @@ class TomlBackend:
 def _chosen(definition: Definition, given: dict[str, str]) -> dict[str, str]:
     for key, value in given.items():
         if key not in definition.options:
-            raise OptionError(unknown(f"option of the backend '{definition.name}'", key, definition.options))
+            valid = [it.name for it in definition.explained()]
+            raise OptionError(unknown(f"option of the backend '{definition.name}'", key, valid))
         choices = definition.options[key].choices
         if choices and value not in choices:
             raise OptionError(

@@ -21,7 +21,7 @@ from onnxbisect.fingerprint import fingerprint
 from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect_backends.contract import Description, Limits, Outcome
 from onnxbisect_backends.judging import signal_name, unfinished
-from onnxbisect_backends.options import LOCAL, read_options
+from onnxbisect_backends.options import LOCAL, WorthTrying, read_options
 from onnxbisect_backends.simulator.op_chains import parse_chain
 from onnxbisect_backends.simulator.profiles import OpSupport, Profile, Report, load, shipped
 from onnxbisect_backends.simulator.refusals import Rules, refusals
@@ -41,7 +41,7 @@ class Options(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    profile: Annotated[str | None, LOCAL] = Field(
+    profile: Annotated[str | None, LOCAL, WorthTrying(instead=True)] = Field(
         default=None, examples=[*shipped()], description="a shipped profile, or a TOML file of your own"
     )
     ops: _Names = Field(default=(), description="instead of a profile: exactly these are supported, A,B,…")

@@ -6,21 +6,17 @@ themselves with the first pip that they find. So every one has its own environme
 """
 
 import fcntl
-import hashlib
 import os
 import shutil
-import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
-from importlib import resources
 from pathlib import Path
 
-from onnxbisect.errors import BackendUnusableError, OptionError
+from onnxbisect.errors import BackendUnusableError
 from onnxbisect.report.text import plural
 from onnxbisect_backends.cache import cache_folder
-from onnxbisect_backends.options import unknown
 from onnxbisect_backends.sandbox.process import clean_env
 from onnxbisect_backends.toolchains.interpreter import find_python
 from onnxbisect_backends.toolchains.pip_run import PipError, Say, carry_out
@@ -172,50 +168,3 @@ class Toolchain:
             path = self.site_packages / name
             if path.exists():
                 path.rename(path.with_name(path.name + ".set-aside"))
-
-
-def toolchain(name: str, version: str | None = None) -> Toolchain:
-    """The toolchain of that name: of that version, else of the newest known; raises OptionError where there is none."""
-    known = toolchains()
-    if name not in known:
-        raise OptionError(unknown("compiler that can be installed", name, known))
-    if version is None:
-        return known[name][-1]
-    for one in known[name]:
-        if one.version == version:
-            return one
-    raise OptionError(unknown(f"version of {name} that can be installed", version, [it.version for it in known[name]]))
-
-
-def named(requirement: str) -> Toolchain:
-    """The toolchain that `NAME` or `NAME==VERSION` means."""
-    name, _, version = requirement.partition("==")
-    return toolchain(name.strip(), version.strip() or None)
-
-
-def toolchains() -> dict[str, tuple[Toolchain, ...]]:
-    """All that can be installed: name to versions, the newest last."""
-    found: dict[str, list[Toolchain]] = {}
-    for entry in resources.files("onnxbisect_backends.toolchains").iterdir():
-        if entry.name.endswith(".toml"):
-            one = _read(entry.read_text(encoding="utf-8"))
-            found.setdefault(one.name, []).append(one)
-    return {name: tuple(sorted(found[name], key=lambda it: _numbers(it.version))) for name in sorted(found)}
-
-
-def _read(text: str) -> Toolchain:
-    data = tomllib.loads(text)
-    return Toolchain(
-        name=data["name"],
-        version=data["version"],
-        pythons=tuple(data["pythons"]),
-        requirements=tuple(data["requirements"]),
-        elsewhere={index: tuple(pins) for index, pins in data.get("elsewhere", {}).items()},
-        set_aside=tuple(data.get("set_aside", ())),
-        gigabytes=data["gigabytes"],
-        digest=hashlib.sha256(text.encode()).hexdigest()[:8],
-    )
-
-
-def _numbers(version: str) -> list[int]:
-    return [int(part) for part in version.split(".") if part.isdigit()]

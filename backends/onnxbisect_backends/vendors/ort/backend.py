@@ -8,7 +8,7 @@ import sys
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -16,7 +16,7 @@ from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect_backends.contract import Description, Limits, Outcome
 from onnxbisect_backends.judging import crashed, unfinished
 from onnxbisect_backends.logs import read_log
-from onnxbisect_backends.options import read_options
+from onnxbisect_backends.options import WorthTrying, read_options
 from onnxbisect_backends.sandbox.process import brought_home, clean_env, run
 from onnxbisect_backends.vendors.ort.log import PATTERNS, PREAMBLE
 
@@ -34,8 +34,8 @@ class Options(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    optimization: Literal["disable_all", "enable_basic", "enable_extended", "enable_all"] = Field(
-        default="enable_all", description="onnxruntime's graph optimisation level"
+    optimization: Annotated[Literal["disable_all", "enable_basic", "enable_extended", "enable_all"], WorthTrying()] = (
+        Field(default="enable_all", description="onnxruntime's graph optimisation level")
     )
 
 

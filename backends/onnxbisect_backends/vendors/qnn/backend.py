@@ -8,7 +8,7 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
@@ -17,9 +17,9 @@ from onnxbisect.verdict import Hints, Kind, Status, Verdict
 from onnxbisect_backends.contract import Access, Description, Limits, Outcome
 from onnxbisect_backends.judging import crashed, unfinished
 from onnxbisect_backends.logs import read_log
-from onnxbisect_backends.options import read_options, unknown
+from onnxbisect_backends.options import WorthTrying, read_options, unknown
 from onnxbisect_backends.sandbox.process import brought_home, run
-from onnxbisect_backends.toolchains.toolchain import toolchain
+from onnxbisect_backends.toolchains.catalogue import VERSION_HELP, in_use, installed_versions
 from onnxbisect_backends.vendors.qnn.log import NO_ANSWER, PATTERNS, PREAMBLE
 from onnxbisect_backends.vendors.qnn.trace import Refused, Told, read_told, told_line
 
@@ -28,8 +28,8 @@ _SCRIPT = Path(__file__).with_name("qnn_session.py")
 #: The exit status of `qnn_session.py` where QNN was asked and refused.
 _REFUSED = 3
 
-#: The newest that onnxruntime 1.31.1 loads.
-_NEWEST_IR, _NEWEST_OPSET = 13, 26
+#: The newest IR version and opset that onnxruntime loads, by the version of onnxruntime-qnn that it comes with.
+_NEWEST = {"2.7.0": (13, 26)}
 
 #: The names that onnxruntime-qnn 2.7.0 has for chips; of any other name it only warns, and prepares for none.
 _CHIPS = (
@@ -37,23 +37,29 @@ _CHIPS = (
     *("SM8550", "SM8635", "SM8650", "SM8750", "SM8850", "SM8975"),
 )
 
+#: One chip of each generation of the HTP, the oldest first.
+_GENERATIONS = ("SM8350", "SM8450", "SM8550", "SM8650", "SM8750", "SM8850")
+
 
 class Options(BaseModel):
     """What `--option key=value` takes."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    soc_model: str = Field(default="SM8550", description=f"the chip: {', '.join(_CHIPS)}, or QNN's number for another")
+    soc_model: Annotated[str, WorthTrying(values=_GENERATIONS)] = Field(
+        default="SM8550", description=f"the chip: {', '.join(_CHIPS)}, or QNN's number for another"
+    )
     htp_arch: Literal["68", "69", "73", "75", "79", "81"] | None = Field(
         default=None, description="the architecture of its HTP; by default what the chip has"
     )
-    precision: Literal["fp16", "fp32", "bf16"] = Field(
+    precision: Annotated[Literal["fp16", "fp32", "bf16"], WorthTrying()] = Field(
         default="fp16", description="what the HTP computes float32 tensors in; bf16 from SoC number 88 on"
     )
-    optimization: int = Field(
+    optimization: Annotated[int, WorthTrying(values=("1", "2", "3"))] = Field(
         default=0, ge=0, le=3, description="how long the HTP graph is optimised: 1 shortest, 3 longest, 0 QNN's default"
     )
     vtcm_mb: int | None = Field(default=None, ge=1, description="megabytes of on-chip memory; by default all")
+    version: Annotated[str, installed_versions("qnn")] = Field(default="", description=VERSION_HELP)
 
     @field_validator("soc_model")
     @classmethod
@@ -74,7 +80,7 @@ class QnnBackend:
 
     def __init__(self, options: dict[str, str]) -> None:
         self._options = read_options(Options, options, self.name)
-        self._toolchain = toolchain(self.name)
+        self._toolchain = in_use(self.name, self._options.version)
 
     @property
     def access(self) -> Access:
@@ -84,16 +90,17 @@ class QnnBackend:
     @property
     def options(self) -> dict[str, Any]:
         """The effective options."""
-        return self._options.model_dump()
+        return self._options.model_dump(exclude=set() if self._options.version else {"version"})
 
     def describe(self) -> Description:
         """The pinned version; nothing is started for it."""
+        newest_ir, newest_opset = _NEWEST.get(self._toolchain.version, (None, None))
         return Description(
             tool="Qualcomm QNN (onnxruntime-qnn)",
             version=self._toolchain.version,
             environment=self._toolchain.digest,
-            newest_ir=_NEWEST_IR,
-            newest_opset=_NEWEST_OPSET,
+            newest_ir=newest_ir,
+            newest_opset=newest_opset,
         )
 
     def check(self) -> str | None:

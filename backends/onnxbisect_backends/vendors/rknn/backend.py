@@ -18,10 +18,10 @@ from onnxbisect.verdict import Hints, Kind, Status, Verdict
 from onnxbisect_backends.contract import Access, Description, Limits, Outcome
 from onnxbisect_backends.judging import crashed, unfinished
 from onnxbisect_backends.logs import read_log
-from onnxbisect_backends.options import read_options
+from onnxbisect_backends.options import WorthTrying, read_options
 from onnxbisect_backends.samples import samples_of
 from onnxbisect_backends.sandbox.process import brought_home, run
-from onnxbisect_backends.toolchains.toolchain import toolchain
+from onnxbisect_backends.toolchains.catalogue import VERSION_HELP, in_use, installed_versions
 from onnxbisect_backends.vendors.rknn.layers import layers, placement, pointing_at
 from onnxbisect_backends.vendors.rknn.log import FOLDED, PATTERNS, fusion, without_noise
 
@@ -36,8 +36,14 @@ _RULE = re.compile(rb"[a-z][a-z0-9]*(?:_[a-z0-9]+)+")
 #: These compute in integers only.
 _INTEGER_ONLY = frozenset({"rv1103", "rv1103b", "rv1106", "rv1106b"})
 
+#: One chip of each kind that computes in floats.
+_IN_FLOAT = ("rk3588", "rk3576", "rk3568", "rk3562", "rv1126b", "rk2118")
+
 #: What the toolkit takes as dtype of an input; it dies of some others (int8), refuses the rest.
 _INPUT_DTYPES = frozenset({"float", "float16", "double", "int32", "int64", "bool"})
+
+#: The newest opset that a version takes.
+_NEWEST_OPSET = {"2.3.2": 19}
 
 #: It hangs on some nodes: bounds of a compile in seconds, and for each megabyte of the model, where the user sets none.
 _SECONDS, _SECONDS_PER_MB = 120.0, 8.0
@@ -59,7 +65,7 @@ class Options(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    target: _Target = Field(default="rk3588", description="the chip")
+    target: Annotated[_Target, WorthTrying(values=_IN_FLOAT)] = Field(default="rk3588", description="the chip")
     fallback: Literal["allow", "forbid"] = Field(
         default="allow", description="whether a node may run on the CPU; with forbid, one that does is a failure"
     )
@@ -78,19 +84,22 @@ class Options(BaseModel):
         pattern=r"^(layer|channel|group\d+)$",
         description="what shares a scale, with quantize: layer, channel, group32 to group256",
     )
-    optimization_level: int = Field(default=3, ge=0, le=3, description="0 to 3")
+    optimization_level: Annotated[int, WorthTrying(values=("0", "1", "2", "3"))] = Field(
+        default=3, ge=0, le=3, description="0 to 3"
+    )
     enable_flash_attention: bool = Field(default=False, description="fuse attention")
     single_core_mode: bool = Field(default=False, description="for one core of the rk3588")
     remove_reshape: bool = Field(default=False, description="drop Reshape at the ends of the model")
     compress_weight: bool = Field(default=False, description="smaller files")
     sparse_infer: bool = Field(default=False, description="use the sparsity of weights")
-    disable_rules: Annotated[tuple[str, ...], BeforeValidator(_split)] = Field(
-        default=(), description="rules of fusion to go without, A,B,…; where one fails, the log names it"
-    )
+    disable_rules: Annotated[
+        tuple[str, ...], BeforeValidator(_split), WorthTrying(told=r"--option disable_rules=(\w+)")
+    ] = Field(default=(), description="rules of fusion to go without, A,B,…; where one fails, the log names it")
+    version: Annotated[str, installed_versions("rknn")] = Field(default="", description=VERSION_HELP)
 
 
 #: Options that are not the toolkit's configuration under the same name.
-_OURS = frozenset({"target", "fallback", "quantize", "calibration_size"})
+_OURS = frozenset({"target", "fallback", "quantize", "calibration_size", "version"})
 
 #: Options that a report names whatever they are.
 _ALWAYS = ("target", "fallback", "quantize")
@@ -108,7 +117,7 @@ class RknnBackend:
         self._options = read_options(Options, options, self.name)
         if self._options.target in _INTEGER_ONLY and not self._options.quantize:
             raise OptionError(f"{self._options.target} computes in integers only; add --option quantize=true.")
-        self._toolchain = toolchain("rknn")
+        self._toolchain = in_use("rknn", self._options.version)
 
     @property
     def access(self) -> Access:
@@ -122,14 +131,14 @@ class RknnBackend:
         return {**chosen, **self._options.model_dump(exclude_defaults=True, mode="json")}
 
     def describe(self) -> Description:
-        """The version that is pinned. Opset 19 is the newest that it takes."""
+        """The version that is pinned."""
         return Description(
             tool="RKNN-Toolkit2",
             version=self._toolchain.version,
             environment=self._toolchain.digest,
             dressing=Dressing(input_dtypes=_INPUT_DTYPES, self_contained=True),
             weights_matter=self._options.quantize,
-            newest_opset=19,
+            newest_opset=_NEWEST_OPSET.get(self._toolchain.version),
             samples=self._options.calibration_size if self._options.quantize else 0,
         )
 

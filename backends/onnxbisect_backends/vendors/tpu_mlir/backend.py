@@ -17,11 +17,12 @@ from onnxbisect.verdict import Hints, Kind, Status, Verdict
 from onnxbisect_backends.contract import Access, Description, Limits, Outcome
 from onnxbisect_backends.judging import crashed, unfinished
 from onnxbisect_backends.logs import read_log
-from onnxbisect_backends.options import LOCAL, read_options
+from onnxbisect_backends.options import LOCAL, WorthTrying, read_options
 from onnxbisect_backends.samples import samples_of
 from onnxbisect_backends.sandbox.process import brought_home, clean_env, inherited, run
 from onnxbisect_backends.sandbox.working_folder import working_folder
-from onnxbisect_backends.toolchains.toolchain import Toolchain, toolchain, toolchains
+from onnxbisect_backends.toolchains.catalogue import in_use, installed_versions
+from onnxbisect_backends.toolchains.toolchain import Toolchain
 from onnxbisect_backends.vendors.tpu_mlir.log import NO_QUESTION, PATTERNS, broke_comparing, compared, right_tensors
 
 _SCRIPT = Path(__file__).with_name("tpu_mlir_steps.py")
@@ -74,7 +75,7 @@ class Options(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    version: str = Field(
+    version: Annotated[str, installed_versions("tpu-mlir")] = Field(
         default="",
         description="the version to use of those that 'onnx-bisect backends install tpu-mlir==VERSION' makes; without "
         "it the newest that is installed, else the model_transform.py of PATH",
@@ -82,8 +83,10 @@ class Options(BaseModel):
     home: Annotated[str, LOCAL] = Field(
         default="", description="the folder of an SDK of your own, in which envsetup.sh is"
     )
-    processor: Processor = Field(default="", description="what to compile for; without it model_transform is all")
-    quantize: Quantize = Field(
+    processor: Annotated[Processor, WorthTrying(values=("bm1684x", "bm1688", "bm1690", "cv186x"), instead=True)] = (
+        Field(default="", description="what to compile for; without it model_transform is all")
+    )
+    quantize: Annotated[Quantize, WorthTrying(values=("F32", "F16", "BF16", "INT8"))] = Field(
         default="", description="as model_deploy has it; without it F32, and BF16 for cv180x to cv184x, which lack F32"
     )
     calibration: int = Field(
@@ -236,12 +239,10 @@ class TpuMlirBackend:
         """The environment to use; None for a tool that is not ours."""
         if self._home:
             return None
-        if self._options.version:
-            return toolchain(self.name, self._options.version)
-        installed = [one for one in toolchains()[self.name] if one.installed]
-        if not installed and shutil.which("model_transform.py"):
+        chosen = in_use(self.name, self._options.version)
+        if not self._options.version and not chosen.installed and shutil.which("model_transform.py"):
             return None
-        return installed[-1] if installed else toolchain(self.name)
+        return chosen
 
     @cached_property
     def _facts(self) -> Mapping[str, Any]:
