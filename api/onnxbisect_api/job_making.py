@@ -1,17 +1,20 @@
 """What a client asks for made a job: looked at, kept, and rung for. However its model came, this is the one way."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from sqlalchemy.orm import Session
 
 from onnxbisect_api import targets
 from onnxbisect_api.access import Caller
 from onnxbisect_api.addresses import Addresses
-from onnxbisect_api.job_request import JobTerms
-from onnxbisect_api.job_view import Circumstances, SubmittedView, job_view
+from onnxbisect_api.job_request import JobTerms, PartRequest
+from onnxbisect_api.job_view import Circumstances, PartsSubmitted, SubmittedView, job_view
+from onnxbisect_api.parts import PART, PARTS
 from onnxbisect_api.problems import Problem
 from onnxbisect_db import endpoints, jobs, workers
+from onnxbisect_db.columns import new_id
 from onnxbisect_db.jobs import Created, NewJob, NewTarget
 from onnxbisect_db.reconcile import SearchBell
 from onnxbisect_db.states import Scope, Stage
@@ -29,6 +32,16 @@ class Accepted:
 
     terms: JobTerms
     targets: tuple[NewTarget, ...]
+
+    def part(self, number: int, part: PartRequest, label: str) -> "Accepted":
+        """The same for one of several models."""
+        terms = self.terms
+        own = {
+            "input_shapes": {**terms.input_shapes, **part.input_shapes},
+            "calibration": part.calibration or terms.calibration,
+            "labels": {PARTS: label, **terms.labels, PART: str(number)},
+        }
+        return replace(self, terms=terms.model_copy(update=own))
 
     def of(self, model_sha256: str) -> NewJob:
         """The job on this model."""
@@ -97,6 +110,56 @@ def made(
     if created.new:
         ring(service, created.job)
     return SubmittedView(**dict(job_view(created.job, addresses, circumstances)), webhook_secret=secret)
+
+
+def made_parts(
+    wanted: Accepted,
+    parts: Sequence[PartRequest],
+    service: Service,
+    caller: Caller,
+    addresses: Addresses,
+    *,
+    idempotency_key: str | None,
+) -> PartsSubmitted:
+    """A job for each of several models, all of them or none; or those that the same key and request made before."""
+    models = [part.model for part in parts]
+    label = new_id() if idempotency_key is None else _digest(idempotency_key, *models)[:32]
+    label = wanted.terms.labels.get(PARTS, label)
+    new = [wanted.part(number, part, label).of(part.model) for number, part in enumerate(parts, 1)]
+    keys = [None if idempotency_key is None else _part_key(idempotency_key, number) for number in range(len(new))]
+
+    def make(session: Session) -> tuple[list[Created], Circumstances, list[str | None]]:
+        created = [
+            jobs.create(session, each, tenant=caller.tenant, idempotency_key=key)
+            for each, key in zip(new, keys, strict=True)
+        ]
+        if any(each.new for each in created):
+            demand_few(session, service, caller)
+        rows = [each.job for each in created]
+        own = [endpoints.of_job(session, row.id) for row in rows]
+        return created, Circumstances.of(session, rows), [None if each is None else each.secrets[0] for each in own]
+
+    created, circumstances, secrets = service.database.run(make)
+    for each in created:
+        if each.new:
+            ring(service, each.job)
+    return PartsSubmitted(
+        label=f"{PARTS}:{label}",
+        report=addresses.parts([("label", f"{PARTS}:{label}")]),
+        jobs=[
+            SubmittedView(**dict(job_view(each.job, addresses, circumstances)), webhook_secret=secret)
+            for each, secret in zip(created, secrets, strict=True)
+        ],
+    )
+
+
+def _part_key(key: str, number: int) -> str:
+    """The first job has the client's key, so that another request under it is found out."""
+    return key if not number else _digest(key, str(number))
+
+
+def _digest(*texts: str) -> str:
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()
 
 
 def demand_few(session: Session, service: Service, caller: Caller) -> None:

@@ -1,8 +1,8 @@
 """What a client asks for when it makes a job."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
 
 from onnxbisect_api.names import SHA256_PATTERN
 from onnxbisect_db.states import EventType
@@ -24,6 +24,8 @@ _SampleFile = Annotated[
     str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f./\\][^\x00-\x1f\x7f/\\]*\.np[yz]$", max_length=255)
 ]
 _Sha256 = Annotated[str, StringConstraints(pattern=SHA256_PATTERN)]
+InputShapes = dict[_InputName, _Dimensions]
+Calibration = dict[_SampleFile, _Sha256]
 _Seconds = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)]
 
 
@@ -70,13 +72,13 @@ class JobTerms(_Request):
     """What is asked of a model, on one or more targets."""
 
     targets: tuple[TargetRequest, ...] = Field(min_length=1, max_length=32)
-    input_shapes: dict[_InputName, _Dimensions] = Field(
+    input_shapes: InputShapes = Field(
         default={},
         max_length=256,
         description="dimensions for inputs whose own are not all known",
         examples=[{"x": [1, 3]}],
     )
-    calibration: dict[_SampleFile, _Sha256] = Field(
+    calibration: Calibration = Field(
         default={},
         max_length=4096,
         description="samples of the inputs: file name to SHA-256, as `PUT /v1/files` answered",
@@ -100,10 +102,42 @@ class JobTerms(_Request):
         return {"url": value} if isinstance(value, str) else value
 
 
-class JobRequest(JobTerms):
-    """The same, of a model that was uploaded before."""
+class PartRequest(_Request):
+    """One of several models, with what is asked of it alone."""
 
-    model: _Sha256 = Field(description="SHA-256 of an uploaded model, as `PUT /v1/models` answered")
+    model: _Sha256
+    input_shapes: InputShapes = Field(default={}, max_length=256, description="beside those of the request")
+    calibration: Calibration = Field(default={}, max_length=4096, description="instead of that of the request")
+
+
+class JobRequest(JobTerms):
+    """The same, of a model that was uploaded before; or of several, a job for each."""
+
+    model: _Sha256 | None = Field(
+        default=None, description="SHA-256 of an uploaded model, as `PUT /v1/models` answered; this or `models`"
+    )
+    models: tuple[PartRequest, ...] = Field(
+        default=(),
+        max_length=64,
+        description="instead of `model`: the parts of one network, each as SHA-256 or with terms of its own",
+    )
+
+    @field_validator(
+        "models", mode="before", json_schema_input_type=Annotated[list[_Sha256 | PartRequest], Field(max_length=64)]
+    )
+    @classmethod
+    def _as_parts(cls, value: object) -> object:
+        if not isinstance(value, list | tuple):
+            return value
+        return [{"model": each} if isinstance(each, str) else each for each in value]
+
+    @model_validator(mode="after")
+    def _has_a_model(self) -> Self:
+        if (self.model is None) == (not self.models):
+            raise ValueError("say either model or models")
+        if len({part.model for part in self.models}) < len(self.models):
+            raise ValueError("a model is named twice in models")
+        return self
 
 
 def _typed(value: object) -> object:

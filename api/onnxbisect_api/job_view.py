@@ -83,6 +83,14 @@ class SubmittedView(JobView):
     webhook_secret: str | None = None
 
 
+class PartsSubmitted(BaseModel):
+    """The new jobs on several models, in their order."""
+
+    label: str = Field(description="which all of them have: `GET /v1/jobs?label=` lists them")
+    report: str = Field(description="where the table of all of them is, once they have ended")
+    jobs: list[SubmittedView]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Circumstances:
     """What is told with these jobs, and is not in their rows: the backends that living workers take, those that are

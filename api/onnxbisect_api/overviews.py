@@ -21,12 +21,13 @@ def labelled(job: Job) -> Mapping[str, Search]:
 
 def overview_of(job: Job, service: Service) -> dict[str, Any] | None:
     """The document; None where no target has a report."""
-    asked = [_asked(label, search, service) for label, search in labelled(job).items()]
+    asked = [asked_of(label, search, service) for label, search in labelled(job).items()]
     reports = [each.report for each in asked if each.report is not None]
     return overview(Subject.of_report(reports[0]), asked) if reports else None
 
 
-def _asked(label: str, search: Search, service: Service) -> Asked:
+def asked_of(label: str, search: Search, service: Service) -> Asked:
+    """What a target has found, or why it has not."""
     ended = search.state == JobState.CANCELLED
     if search.report is None:
         return Asked(label=label, backend=search.backend, reason=search.problem or search.state, ended=ended)

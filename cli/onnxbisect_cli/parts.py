@@ -3,23 +3,14 @@
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from onnx_bisect.parts import Part
 from onnxbisect.errors import OptionError
 from onnxbisect.report.text import clip, slug
-
-
-@dataclass(frozen=True, kw_only=True)
-class Part:
-    """One model. `label` names it in tables, and its folder."""
-
-    label: str
-    model: Path
-    input_shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    calibration: Path | None = None
 
 
 class _Entry(BaseModel):

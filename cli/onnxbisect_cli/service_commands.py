@@ -76,7 +76,13 @@ def worker_command(
 
 @app.command("submit")
 def submit_command(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file; its external data is sent with it.")],
+    models: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="MODEL",
+            help="An ONNX file; its external data is sent with it. Several, a folder of them or a manifest as in run.",
+        ),
+    ],
     server: Annotated[str, typer.Option("--server", envvar="ONNXBISECT_SERVER", metavar="URL", help="The server.")],
     backend: BackendNames,
     token: Annotated[
@@ -106,23 +112,26 @@ def submit_command(
     form: Annotated[Format, typer.Option("--format", help="What standard output gets.")] = Format.TEXT,
 ) -> None:
     """Diagnose MODEL on a server. Output and exit status are those of run."""
-    from onnxbisect_cli import submit_job, targets
+    from onnxbisect_cli import parts, submit_job, submit_parts, targets
 
+    found = parts.parts_of(models, arguments.shapes(input_shape or ()), calibration)
     request = submit_job.Request(
-        model=model,
+        model=found[0].model,
         server=server,
         token=token,
         targets=targets.chosen(backend, option or ()),
-        input_shapes=arguments.shapes(input_shape or ()),
+        input_shapes=found[0].input_shapes,
         budget_calls=budget_calls,
         budget_seconds=budget_seconds,
         seconds=timeout,
         recheck=recheck,
-        calibration=calibration,
+        calibration=found[0].calibration,
         labels=arguments.key_values(label or (), "--label"),
         webhook=webhook,
         priority=priority,
     )
+    if len(found) > 1:
+        raise typer.Exit(submit_parts.submit(request, found, wait=wait, out=out, form=form))
     raise typer.Exit(submit_job.submit(request, wait=wait, out=out, form=form))
 
 

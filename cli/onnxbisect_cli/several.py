@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from onnx_bisect.parts import Part
 from onnxbisect.errors import BackendUnusableError, ModelError, ShortageError
 from onnxbisect.report import words
 from onnxbisect.report.overview import Asked, Subject, overview
-from onnxbisect.report.parts import Part, parts_table
+from onnxbisect.report.parts import Part as Row
+from onnxbisect.report.parts import parts_table
 from onnxbisect_backends.contract import Backend, Description, for_model, input_shapes
 from onnxbisect_backends.probing.intake import Intake, demand_static
-from onnxbisect_cli import parts
 from onnxbisect_cli.arguments import Format
 from onnxbisect_cli.bisection import Request, backend_of, bisected
 from onnxbisect_cli.reports import demand_overview, render_overview, render_parts, write_overview, write_parts
@@ -23,7 +24,7 @@ _BEFORE = "the run was interrupted before its turn"
 _Known = tuple[Backend, Description] | str
 
 
-def run(models: Sequence[parts.Part], requests: Mapping[str, Request], out: Path | None, form: Format) -> int:
+def run(models: Sequence[Part], requests: Mapping[str, Request], out: Path | None, form: Format) -> int:
     """The requests by the label of their target, about each of the models. Returns the highest exit status.
 
     What cannot be used or read does not stop the rest; what the user got wrong stops all before any compile.
@@ -67,7 +68,7 @@ class _Asking:
     interrupted: int = 0
     unwritten: OSError | ShortageError | None = None
 
-    def part(self, model: parts.Part, requests: Mapping[str, Request], backends: Mapping[str, _Known]) -> Part:
+    def part(self, model: Part, requests: Mapping[str, Request], backends: Mapping[str, _Known]) -> Row:
         """One model on all targets. A model that cannot be read is the user's mistake where it is the only one."""
         heads = [Asked(label=label, backend=request.backend or "") for label, request in requests.items()]
         if self.interrupted:
@@ -92,7 +93,7 @@ class _Asking:
             write_overview(overview(subject, asked), self._folder(self.out, model))
         return _part(model, subject, asked)
 
-    def _ask(self, head: Asked, model: parts.Part, intake: Intake, request: Request, known: _Known) -> Asked:
+    def _ask(self, head: Asked, model: Part, intake: Intake, request: Request, known: _Known) -> Asked:
         asked = replace(head, reason=_BEFORE, ended=True)
         if self.interrupted:
             return asked
@@ -134,12 +135,12 @@ class _Asking:
         print(f"onnx-bisect: {kind} {self.number} of {count}, {name}", file=sys.stderr, flush=True)
         return name
 
-    def _folder(self, out: Path, model: parts.Part) -> Path:
+    def _folder(self, out: Path, model: Part) -> Path:
         return out if self.models == 1 else out / model.label
 
 
-def _part(model: parts.Part, subject: Subject | None, asked: Sequence[Asked]) -> Part:
-    return Part(label=model.label, name=model.model.name, subject=subject, asked=tuple(asked))
+def _part(model: Part, subject: Subject | None, asked: Sequence[Asked]) -> Row:
+    return Row(label=model.label, name=model.model.name, subject=subject, asked=tuple(asked))
 
 
 def _described(request: Request) -> _Known:
@@ -151,7 +152,7 @@ def _described(request: Request) -> _Known:
         return str(error)
 
 
-def _target(label: str, request: Request, found: Sequence[Part]) -> str:
+def _target(label: str, request: Request, found: Sequence[Row]) -> str:
     """What a column of the table is about, as its reports say it."""
     reports = [asked.report for part in found for asked in part.asked if asked.label == label and asked.report]
     return words.target(reports[0]) if reports else request.backend or label

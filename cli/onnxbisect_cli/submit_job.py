@@ -60,20 +60,20 @@ def submit(request: Request, *, wait: bool, out: Path | None, form: Format) -> i
         if not wait:
             print(job.url)
             return 0
-        with stopping(_interrupt) as interruption:
+        with stopping(interrupt) as interruption:
             try:
-                _say(f"job {job.id}: {job.page}")
-                ended = job.wait(_Told(labels))
+                say(f"job {job.id}: {job.page}")
+                ended = job.wait(Told(labels))
             except KeyboardInterrupt:
                 job.cancel()
-                _say("interrupted; the job is cancelled, the verdicts that it has are kept.")
+                say("interrupted; the job is cancelled, the verdicts that it has are kept.")
                 return interruption.exit_code
         if ended["state"] != "done":
             raise failure(ended)
         return _show(job, ended["targets"], labels, out, form)
 
 
-class _Told:
+class Told:
     """A line on standard error whenever something has changed."""
 
     def __init__(self, labels: Sequence[str]) -> None:
@@ -81,12 +81,13 @@ class _Told:
         self._said: set[str] = set()
 
     def __call__(self, job: dict[str, Any]) -> None:
+        """Say what the job is at."""
         for label, target in zip(self._labels, job["targets"], strict=True):
             left = f" of about {target['calls'] + round(target['expected'])}" if target["expected"] else ""
             found = plural(len(target["culprits"]), "culprit")
             line = f"{label}: {target['state']}, {target['calls']}{left} calls, {found} so far"
             if line not in self._said:
-                _say(line)
+                say(line)
                 self._said.add(line)
 
 
@@ -98,7 +99,7 @@ def _show(
     overview = relabelled(job.client.report(job.id), labels) if len(targets) > 1 else None
     failures = {label: failure(target) for label, target in ended.items() if label not in results}
     for label, what in failures.items():
-        _say(f"{label}: {clean(str(what))}")
+        say(f"{label}: {clean(str(what))}")
     unwritten = None
     if out is not None:
         if overview is not None:
@@ -119,9 +120,11 @@ def _show(
     return max([*map(exit_code, results.values()), *(what.exit_code for what in failures.values())])
 
 
-def _say(sentence: str) -> None:
+def say(sentence: str) -> None:
+    """A line on standard error."""
     print(f"onnx-bisect: {sentence}", file=sys.stderr, flush=True)
 
 
-def _interrupt() -> None:
+def interrupt() -> None:
+    """What the first signal does: end the wait."""
     raise KeyboardInterrupt

@@ -23,6 +23,7 @@ from onnx_bisect.events import (
 from onnx_bisect.fixing import FixResult, fix
 from onnx_bisect.listing import BackendInfo, BackendState, backends
 from onnx_bisect.models import extract, inspect
+from onnx_bisect.parts import Part, parts_table
 from onnx_bisect.result import Cause, Certificate, Culprit, NeedsContext, NoReproducerError, Result
 from onnxbisect.causes.cause import CauseState
 from onnxbisect.diagnosis import Certainty, CertificateStatus, CulpritKind
@@ -36,6 +37,7 @@ from onnxbisect.errors import (
 )
 from onnxbisect.job import CompilesAfter, Stats, Target
 from onnxbisect.preflight import Inspection
+from onnxbisect.report.parts import PartsTable, SharedCause
 from onnxbisect.rewrites import Exactness
 from onnxbisect.session import Ending
 from onnxbisect.verdict import Hints, Kind, Status, Verdict
@@ -70,6 +72,8 @@ __all__ = [
     "Note",
     "OnnxBisectError",
     "OptionError",
+    "Part",
+    "PartsTable",
     "PlanMade",
     "ProbeAnswered",
     "ProbeStarted",
@@ -79,6 +83,7 @@ __all__ = [
     "Result",
     "SearchEnded",
     "SearchStarted",
+    "SharedCause",
     "ShortageError",
     "Stats",
     "Status",
@@ -89,4 +94,5 @@ __all__ = [
     "extract",
     "fix",
     "inspect",
+    "parts_table",
 ]

@@ -13,6 +13,7 @@ from uuid import uuid4
 
 import httpx2
 
+from onnx_bisect.parts import Part
 from onnx_bisect.result import Result
 from onnxbisect.errors import BackendUnusableError, OnnxBisectError, OptionError
 from onnxbisect.model.external import locations
@@ -88,7 +89,71 @@ class Client:
         The arguments are those of `diagnose`; docs/api.md says what labels, webhook and priority are. `calibration` is
         a `.npz` or `.npy`, or a folder of them. Raises ModelError for what is no model.
         """
-        path = Path(model)
+        (job,) = self._submit(
+            [
+                Part(
+                    label="",
+                    model=Path(model),
+                    input_shapes=input_shapes or {},
+                    calibration=None if calibration is None else Path(calibration),
+                )
+            ],
+            backend=backend,
+            options=options,
+            targets=targets,
+            budget={"calls": budget_calls, "seconds": budget_seconds},
+            seconds=timeout,
+            recheck=recheck,
+            labels=dict(labels or {}),
+            webhook=webhook,
+            priority=priority,
+        )
+        return job
+
+    def submit_parts(
+        self,
+        parts: Sequence[Part],
+        *,
+        backend: str | None = None,
+        options: Mapping[str, str] | None = None,
+        targets: Sequence[RemoteTarget] = (),
+        budget_calls: int | None = None,
+        budget_seconds: float | None = None,
+        timeout: float | None = None,
+        recheck: bool = False,
+        labels: Mapping[str, str] | None = None,
+        webhook: str | None = None,
+        priority: int = 0,
+    ) -> tuple["RemoteJob", ...]:
+        """Have several models diagnosed, all on the same targets: a job for each, in their order.
+
+        The arguments are those of `submit`. `parts_table` makes one table of the results, and the server has it at
+        `GET /v1/parts`.
+        """
+        return self._submit(
+            parts,
+            backend=backend,
+            options=options,
+            targets=targets,
+            budget={"calls": budget_calls, "seconds": budget_seconds},
+            seconds=timeout,
+            recheck=recheck,
+            labels=dict(labels or {}),
+            webhook=webhook,
+            priority=priority,
+        )
+
+    def _submit(
+        self,
+        parts: Sequence[Part],
+        *,
+        backend: str | None,
+        options: Mapping[str, str] | None,
+        targets: Sequence[RemoteTarget],
+        budget: Mapping[str, float | None],
+        **terms: Any,
+    ) -> tuple["RemoteJob", ...]:
+        """A job for each model, made by one request."""
         if backend is not None:
             targets = (RemoteTarget(backend=backend, options=options or {}), *targets)
         for target in targets:
@@ -97,25 +162,30 @@ class Client:
                     f"The backend {target.backend} is a file, and a server takes names of backends that it has; "
                     "'onnx-bisect run' takes files."
                 )
-        proto, sha256, _ = read(path)
-        data = [file.relative_to(path.parent).as_posix() for file in locations(proto, path.parent)]
-        del proto
-        samples = {} if calibration is None else {it.name: self.store(it) for it in _samples(Path(calibration))}
-        budget = {"calls": budget_calls, "seconds": budget_seconds}
-        wanted: dict[str, Any] = {
-            "model": self.upload(path, sha256, data),
+        sent = [self._sent(part) for part in parts]
+        wanted = {
+            **(sent[0] if len(sent) == 1 else {"models": sent}),
             "targets": [{"backend": target.backend, "options": dict(target.options)} for target in targets],
-            "input_shapes": {name: list(shape) for name, shape in (input_shapes or {}).items()},
             "budget": {key: value for key, value in budget.items() if value is not None},
-            "seconds": timeout,
-            "recheck": recheck,
-            "labels": dict(labels or {}),
-            "webhook": webhook,
-            "priority": priority,
-            "calibration": samples,
+            **terms,
         }
         made = self.create({key: it for key, it in wanted.items() if it not in (None, {}, False, 0)}, key=str(uuid4()))
-        return RemoteJob(client=self, id=made["id"], url=made["url"], page=made["page"])
+        return tuple(
+            RemoteJob(client=self, id=job["id"], url=job["url"], page=job["page"]) for job in made.get("jobs", [made])
+        )
+
+    def _sent(self, part: Part) -> dict[str, Any]:
+        """One model, uploaded with what is for it alone."""
+        proto, sha256, _ = read(part.model)
+        data = [file.relative_to(part.model.parent).as_posix() for file in locations(proto, part.model.parent)]
+        del proto
+        return {
+            "model": self.upload(part.model, sha256, data),
+            "input_shapes": {name: list(shape) for name, shape in part.input_shapes.items()},
+            "calibration": {}
+            if part.calibration is None
+            else {sample.name: self.store(sample) for sample in _samples(part.calibration)},
+        }
 
     def upload(self, model: Path, sha256: str, data: Sequence[str]) -> str:
         """The SHA-256 under which the server has the model; nothing is sent where it has it already.
@@ -140,8 +210,13 @@ class Client:
         return str(self._send("PUT", "/v1/files", content=lambda: _chunks(content)).json()["sha256"])
 
     def create(self, job: Mapping[str, Any], key: str) -> dict[str, Any]:
-        """A new job, or the one that was made under the same key when the answer got lost."""
+        """A new job, or the one that was made under the same key when the answer got lost; of several models all."""
         made = self._json("POST", "/v1/jobs", json=dict(job), headers={"Idempotency-Key": key})
+        if "jobs" in made:
+            return {**made, "jobs": [self._addressed(each) for each in made["jobs"]]}
+        return self._addressed(made)
+
+    def _addressed(self, made: dict[str, Any]) -> dict[str, Any]:
         # a server of before it had pages for people has the job's own address only
         here = {"url": made["url"], "page": made.get("page", made["url"])}
         return {**made, **{what: urljoin(f"{self._url}/", address) for what, address in here.items()}}

@@ -183,6 +183,39 @@ def test_several_targets_make_an_overview_and_a_report_each(server: Server, tmp_
     assert json.loads((tmp_path / "whitelist" / "report.json").read_text())["culprits"]
 
 
+def test_several_models_end_in_the_table_that_run_makes(server: Server, tmp_path: Path) -> None:
+    models = [SAM, MODELS.parent / "cases" / "c1_chain100_1bad.onnx", MODELS / "interleaved.onnx"]
+    done = server.submit(*models, *SEVERAL, "--out", tmp_path / "there")
+    here = subprocess.run(
+        [PROGRAM, "run", *map(str, models), *SEVERAL, "--out", "here"],
+        cwd=tmp_path,
+        env={**os.environ, "ONNXBISECT_CACHE_DIR": str(tmp_path / "cache")},
+        text=True,
+        capture_output=True,
+        check=False,
+    )
+    assert (done.returncode, here.returncode) == (1, 1), done.stderr
+    tables = [json.loads((tmp_path / where / "parts.json").read_text()) for where in ("here", "there")]
+    for table in tables:
+        for row in table["models"]:
+            for cell in row["cells"].values():
+                del cell["compiler_calls"], cell["wall_seconds"]
+    assert tables[0] == tables[1]
+    assert [row["label"] for row in tables[0]["models"]] == [model.stem for model in models]
+    named = {path.relative_to(tmp_path / "here") for path in (tmp_path / "here").rglob("*")}
+    assert named == {path.relative_to(tmp_path / "there") for path in (tmp_path / "there").rglob("*")}
+
+
+def test_the_client_has_several_models_diagnosed(server: Server) -> None:
+    parts = [onnx_bisect.Part(label=path.stem, model=path) for path in (SAM, MODELS / "interleaved.onnx")]
+    with onnx_bisect.Client(server.url, server.token) as client:
+        jobs = client.submit_parts(parts, backend="whitelist", options={"profile": "edgesam"})
+        results = {part.label: job.result() for part, job in zip(parts, jobs, strict=True)}
+    table = onnx_bisect.parts_table(results)
+    assert [row.label for row in table.models] == [part.label for part in parts]
+    assert {cause.text for cause in table.causes} >= {"Sin", "Cos"}
+
+
 def test_targets_are_called_as_in_run(server: Server, tmp_path: Path) -> None:
     asked = ("-b", "bf=whitelist", "-b", "fp=whitelist", "--option", "bf.deny=Sin", "--option", "fp.deny=Cos")
     there, here = server.submit(SAM, *asked, "--out", tmp_path / "there"), run(SAM, *asked, "--out", tmp_path / "here")
@@ -209,7 +242,7 @@ def test_several_targets_have_no_report_in_the_form_of_one(server: Server) -> No
         before = client.get("/v1/jobs").json()
         done = server.submit(SAM, *SEVERAL, "--format", "sarif")
         assert done.returncode == 2
-        assert "--format sarif is for one target" in done.stderr
+        assert "--format sarif is for one model and one target" in done.stderr
         assert client.get("/v1/jobs").json() == before
 
 

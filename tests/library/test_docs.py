@@ -19,7 +19,7 @@ def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     blocks = re.findall(r"```python\n(.*?)```", DOCS.read_text(), re.DOTALL)
     here = [block for block in blocks if "Client(" not in block]
-    assert len(here) == len(blocks) - 1 == 7
+    assert len(here) == len(blocks) - 1 == 8
     names: dict[str, Any] = {}
     shown = []
     for block in here:
@@ -31,10 +31,11 @@ def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     assert len(list((tmp_path / "out" / "culprits").glob("*/model.onnx"))) == 11
     assert "'/h/Gather_1'" in shown[1]
     assert shown[2] == "unsupported no Gather\n"
-    assert shown[3].startswith("cancelled (")
-    assert "does not compile" in shown[4]
-    assert "compiles" in shown[5]
-    assert shown[5].count("gather-slice") == 5
+    assert shown[3] == "[('Gather', 10, 2)]\n"
+    assert shown[4].startswith("cancelled (")
+    assert "does not compile" in shown[5]
+    assert "compiles" in shown[6]
+    assert shown[6].count("gather-slice") == 5
     assert "Gather" not in {node.op_type for node in onnx.load(tmp_path / "repaired.onnx").graph.node}
     assert {path.name for path in (tmp_path / "repair").iterdir()} >= {"repaired.onnx", "repair.md", "repair.json"}
     assert [node.op_type for node in onnx.load(tmp_path / "piece.onnx").graph.node] == ["Sin", "Cos"]

@@ -12,9 +12,9 @@ from onnxbisect.verdict import Status
 from onnxbisect_api import job_form
 from onnxbisect_api.access import Caller, Contributor, Reader, Submitter, demand_good
 from onnxbisect_api.addresses import TheAddresses
-from onnxbisect_api.job_making import accepted, demand_few, made, ring
+from onnxbisect_api.job_making import accepted, demand_few, made, made_parts, ring
 from onnxbisect_api.job_request import ONE_LINE, BackendName, JobRequest
-from onnxbisect_api.job_view import Circumstances, JobView, SubmittedView, job_view
+from onnxbisect_api.job_view import Circumstances, JobView, PartsSubmitted, SubmittedView, job_view
 from onnxbisect_api.labels import TheLabels
 from onnxbisect_api.names import SHA256_PATTERN, IdempotencyKey, RowId
 from onnxbisect_api.pages import PagedRows
@@ -44,11 +44,18 @@ def submit(
     addresses: TheAddresses,
     response: Response,
     idempotency_key: IdempotencyKey = None,
-) -> SubmittedView:
+) -> SubmittedView | PartsSubmitted:
     """The job waits for workers that have the compilers. Watch it with `GET /v1/jobs/{id}?wait=60`, with
     `/v1/jobs/{id}/events`, or have a webhook tell. A form brings the model itself, instead of its SHA-256.
+
+    `models` makes a job for each of several models, all or none, and answers with all of them: `GET /v1/parts` has
+    their table.
     """
     terms = accepted(wanted, service, caller)
+    if wanted.model is None:
+        parts = made_parts(terms, wanted.models, service, caller, addresses, idempotency_key=idempotency_key)
+        response.headers["Location"] = parts.report
+        return parts
     view = made(terms, wanted.model, service, caller, addresses, idempotency_key=idempotency_key)
     response.headers["Location"] = view.url
     return view

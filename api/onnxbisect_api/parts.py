@@ -1,0 +1,57 @@
+"""The table of several models, made from the reports of the jobs that have a label in common."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import PurePath
+
+from onnxbisect.report import words
+from onnxbisect.report.overview import Asked, Subject
+from onnxbisect.report.parts import Part, PartsTable, parts_table
+from onnxbisect.report.text import slug
+from onnxbisect_api.overviews import asked_of, labelled
+from onnxbisect_db.tables import Job
+from onnxbisect_worker.service import Service
+
+#: The labels of jobs that one request made: what they are found by, and which of them each is, from 1.
+PARTS, PART = "parts", "part"
+
+
+def newest(jobs: Sequence[Job]) -> list[Job]:
+    """Of jobs, the newest first, those that are the newest on their model, in the order of the parts."""
+    found = {job.model_sha256: job for job in reversed(jobs)}
+    return sorted(found.values(), key=lambda job: (_number(job), job.id))
+
+
+def named(jobs: Sequence[Job]) -> dict[str, Job]:
+    """Each job by what its model is called in the table."""
+    found: dict[str, Job] = {}
+    for number, job in enumerate(jobs, 1):
+        label = slug(PurePath(job.model_name).stem, 64)
+        found[label if label not in found else f"{label}-{number}"] = job
+    return found
+
+
+def table_of(jobs: Sequence[Job], service: Service) -> PartsTable:
+    """Of jobs that have ended. What a job was not asked on is said so."""
+    targets = {label: search.backend for job in jobs for label, search in labelled(job).items()}
+    parts = [_part(label, job, targets, service) for label, job in named(jobs).items()]
+    for part in parts:
+        targets |= {asked.label: words.target(asked.report) for asked in part.asked if asked.report is not None}
+    return parts_table(parts, targets)
+
+
+def _part(label: str, job: Job, targets: Mapping[str, str], service: Service) -> Part:
+    searches = labelled(job)
+    asked = [
+        asked_of(target, searches[target], service)
+        if target in searches
+        else Asked(label=target, backend=backend, reason="the job was not asked on this target", ended=True)
+        for target, backend in targets.items()
+    ]
+    reports = [each.report for each in asked if each.report is not None]
+    subject = Subject.of_report(reports[0]) if reports else None
+    return Part(label=label, name=job.model_name, subject=subject, asked=asked)
+
+
+def _number(job: Job) -> int:
+    text = str(job.labels.get(PART, ""))
+    return int(text) if text.isdecimal() and len(text) < 6 else 0

@@ -1,0 +1,79 @@
+"""Several models beside each other: the parts of one network, on the same targets."""
+
+import json
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+
+from onnxbisect.report import parts_forms
+from onnxbisect_api.access import Reader
+from onnxbisect_api.etags import tag_of, unchanged
+from onnxbisect_api.forms import Form, accepted
+from onnxbisect_api.labels import TheLabels
+from onnxbisect_api.overviews import labelled
+from onnxbisect_api.parts import named, newest, table_of
+from onnxbisect_api.problems import Problem, missing
+from onnxbisect_api.service import TheService
+from onnxbisect_db import jobs
+from onnxbisect_db.jobs import Filter
+from onnxbisect_db.states import JobState
+
+router = APIRouter(tags=["reports"])
+
+_MOST_JOBS = 200
+_TABLE: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "The table",
+        "content": {
+            "application/json": {"schema": {"type": "object"}},
+            "text/markdown": {"schema": {"type": "string"}},
+            "text/html": {"schema": {"type": "string"}},
+        },
+    },
+    304: {"description": "The client has it"},
+}
+
+
+@router.get("/parts", summary="The table of several models by targets", response_class=Response, responses=_TABLE)
+def table(
+    request: Request,
+    service: TheService,
+    caller: Reader,
+    labels: TheLabels,
+    form: Annotated[
+        Form | None, Query(alias="format", description="json, md or html; else what `Accept` likes")
+    ] = None,
+) -> Response:
+    """Of the jobs with these labels, on each model the newest: what each target says of it, and the causes that
+    several models share. 409 until all of them have ended. `POST /v1/jobs` with `models` makes jobs with such a label.
+    """
+    if not labels:
+        raise Problem(422, "Say which jobs with ?label=name:value.")
+    form = form or accepted(request.headers.get("accept", ""))
+    if form not in (Form.JSON, Form.MD, Form.HTML):
+        raise Problem(422, f"{form} is for one target of one job: the table is there as json, md and html.")
+    with service.database.session() as session:
+        rows = newest(jobs.listed(session, caller.tenant, Filter(labels=labels), limit=_MOST_JOBS).jobs)
+    if not rows:
+        raise missing("job with these labels")
+    going = sum(not JobState(job.state).ended for job in rows)
+    if going:
+        raise Problem(409, f"There is no table yet: {going} of {len(rows)} jobs have not ended.")
+    found = [search.report or search.problem for job in rows for search in job.searches]
+    placed = {"Content-Disposition": f'inline; filename="parts.{form}"'}
+    headers = {"ETag": tag_of(*found, form), "Vary": "Accept", **form.headers, **placed}
+    if (same := unchanged(request, headers)) is not None:
+        return same
+    made = table_of(rows, service)
+    where = {label: (job.id, labelled(job)) for label, job in named(rows).items()}
+
+    def link(model: str, target: str, _: str) -> str:
+        job_id, searches = where[model]
+        return f"jobs/{job_id}/report?target={searches[target].ordinal + 1}&format={form}"
+
+    text = {
+        Form.JSON: lambda: json.dumps(made.to_json(), indent=1) + "\n",
+        Form.MD: lambda: parts_forms.markdown(made, link),
+        Form.HTML: lambda: parts_forms.html(made, link),
+    }[form]()
+    return Response(text.encode("utf-8", "backslashreplace"), media_type=form.media_type, headers=headers)

@@ -1,0 +1,107 @@
+"""`onnx-bisect submit` with several models: a job for each, and the table that `run` makes."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from onnx_bisect import Client, Part, RemoteJob, RemoteTarget
+from onnx_bisect.client import failure
+from onnxbisect.errors import OnnxBisectError
+from onnxbisect.report import parts as table
+from onnxbisect.report import words
+from onnxbisect.report.overview import Asked, Subject, overview
+from onnxbisect.report.text import clean
+from onnxbisect_cli.arguments import Format
+from onnxbisect_cli.reports import demand_overview, render_parts, write_overview, write_parts
+from onnxbisect_cli.run_job import demand_folder, exit_code, write_files
+from onnxbisect_cli.signals import stopping
+from onnxbisect_cli.submit_job import Request, Told, interrupt, say
+
+
+def submit(request: Request, parts: Sequence[Part], *, wait: bool, out: Path | None, form: Format) -> int:
+    """Returns the highest exit status. Without `wait` that is 0 once the server has the jobs, whose URLs are the
+    output.
+    """
+    demand_overview(form)
+    if out is not None:
+        demand_folder(out)
+    with Client(request.server, request.token) as client:
+        jobs = client.submit_parts(
+            parts,
+            targets=[RemoteTarget(backend=target.backend, options=target.options) for target in request.targets],
+            budget_calls=request.budget_calls,
+            budget_seconds=request.budget_seconds,
+            timeout=request.seconds,
+            recheck=request.recheck,
+            labels=request.labels,
+            webhook=request.webhook,
+            priority=request.priority,
+        )
+        if not wait:
+            print("\n".join(job.url for job in jobs))
+            return 0
+        shown = _Shown(labels=[target.label for target in request.targets], out=out)
+        with stopping(interrupt) as interruption:
+            try:
+                for part, job in zip(parts, jobs, strict=True):
+                    shown.add(part, job)
+            except KeyboardInterrupt:
+                for job in jobs[len(shown.rows) :]:
+                    job.cancel()
+                say("interrupted; the jobs that go on are cancelled, the verdicts that they have are kept.")
+                return interruption.exit_code
+    return shown.end(form)
+
+
+class _Shown:
+    """What came of the jobs so far: rows of the table, and their files."""
+
+    def __init__(self, labels: Sequence[str], out: Path | None) -> None:
+        self.rows: list[table.Part] = []
+        self._labels = labels
+        self._out = out
+        self._worst = 0
+        self._unwritten: OSError | OnnxBisectError | None = None
+
+    def add(self, part: Part, job: RemoteJob) -> None:
+        """Wait for a job, and fetch what it has found."""
+        say(f"{part.label}, job {job.id}: {job.page}")
+        ended = job.wait(Told(self._labels))
+        asked = []
+        for label, target in zip(self._labels, ended["targets"], strict=True):
+            backend = target["backend"]
+            if target["state"] != "done":
+                error = failure(target if target["problem"] else ended)
+                say(f"{part.label}, {label}: {clean(str(error))}")
+                self._worst = max(self._worst, error.exit_code)
+                asked.append(Asked(label=label, backend=backend, reason=str(error)))
+                continue
+            result = job.fetched(target["number"])
+            self._worst = max(self._worst, exit_code(result))
+            asked.append(Asked(label=label, backend=backend, report=result.report))
+            if self._out is not None:
+                folder = self._out / part.label
+                try:
+                    write_files(result, folder if len(self._labels) == 1 else folder / label)
+                except (OnnxBisectError, OSError) as error:  # the answer is there, whatever cannot be fetched or kept
+                    self._unwritten = self._unwritten or error
+        reports = [each.report for each in asked if each.report]
+        subject = Subject.of_report(reports[0]) if reports else None
+        self.rows.append(table.Part(label=part.label, name=part.model.name, subject=subject, asked=asked))
+        if self._out is not None and subject and len(self._labels) > 1:
+            write_overview(overview(subject, asked), self._out / part.label)
+
+    def end(self, form: Format) -> int:
+        """Show and write the table."""
+        targets = {label: label for label in self._labels}
+        for row in self.rows:
+            targets |= {asked.label: words.target(asked.report) for asked in row.asked if asked.report}
+        made, several = table.parts_table(self.rows, targets), len(self._labels) > 1
+        if self._out is not None:
+            write_parts(made, self._out, several=several)
+        files = "" if self._out is None or self._unwritten else str(self._out)
+        sys.stdout.write(render_parts(made, form, several=several, files=files))
+        sys.stdout.flush()
+        if self._unwritten is not None:
+            raise self._unwritten
+        return self._worst

@@ -1,0 +1,52 @@
+"""Several models, such as the parts of one network: what names them, and their results in one table."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from onnx_bisect.result import Result
+from onnxbisect.errors import OptionError
+from onnxbisect.report import parts, words
+from onnxbisect.report.overview import Asked, Subject
+from onnxbisect.report.parts import PartsTable
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """One model, with what is asked of it alone. `label` names it in tables, and its folder."""
+
+    label: str
+    model: Path
+    input_shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    calibration: Path | None = None
+
+
+def parts_table(results: Mapping[str, Result | Sequence[Result]]) -> PartsTable:
+    """The table of models by targets, and the causes that several models share.
+
+    `results` has for each model, by what it is to be called, its result; or one for each target, the targets being the
+    same and in the same order for all models.
+    """
+    rows = {label: [each] if isinstance(each, Result) else list(each) for label, each in results.items()}
+    asked = [[(result.target.backend, words.target(result.report)) for result in row] for row in rows.values()]
+    if not asked or any(row != asked[0] for row in asked) or not asked[0]:
+        raise OptionError("The models of a table need results on the same targets, in the same order.")
+    backends = [backend for backend, _ in asked[0]]
+    labels = [
+        backend if backends.count(backend) == 1 else f"{backend}-{number}" for number, backend in enumerate(backends, 1)
+    ]
+    return parts.parts_table(
+        [
+            parts.Part(
+                label=label,
+                name=row[0].report["model"]["name"],
+                subject=Subject.of_report(row[0].report),
+                asked=[
+                    Asked(label=target, backend=result.target.backend, report=result.report)
+                    for target, result in zip(labels, row, strict=True)
+                ],
+            )
+            for label, row in rows.items()
+        ],
+        dict(zip(labels, (text for _, text in asked[0]), strict=True)),
+    )
