@@ -31,6 +31,8 @@ class Kind(StrEnum):
     FALLBACK = "fallback"
     #: onnx.checker or onnxruntime refuse the probe.
     INVALID = "invalid"
+    #: What answers for the compiler is a record of it (a profile), which does not say.
+    UNKNOWN = "unknown"
     #: Anything else.
     ERROR = "error"
 
@@ -86,6 +88,11 @@ class Verdict:
     def passed(self) -> bool:
         """Whether the compiler accepted the probe."""
         return self.status is Status.PASS
+
+    @property
+    def final(self) -> bool:
+        """Whether the same compiler would answer the same again; an answer that is not final is not kept."""
+        return self.status is not Status.UNRESOLVED or self.kind is Kind.UNKNOWN
 
     @property
     def failed(self) -> bool:

@@ -3,7 +3,7 @@
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -97,7 +97,7 @@ def measure(request: Request) -> int:
         unanswered=frozenset(asked.unanswered),
     )
     request.output.write_text(profile_text(profile), encoding="utf-8")
-    _say(profile, request.output, shown.calls)
+    _say(profile, request.output, asked.ops, shown.calls)
     return 0
 
 
@@ -185,11 +185,11 @@ def _source(backend: Backend, description: Description) -> str:
     return f"measured: the single-node tests of onnx {onnx.__version__} through {by}, {description.tool}"
 
 
-def _say(profile: Profile, output: Path, calls: int) -> None:
+def _say(profile: Profile, output: Path, asked: Set[str], calls: int) -> None:
     supported = sum(bool(support.node_tests) for support in profile.ops.values())
-    unknown_ops = sum(not support.node_tests for op, support in profile.ops.items() if op != "Constant")
+    unknown_ops = len(asked - profile.ops.keys() - profile.refused.keys())
     found = f"{plural(supported, 'op')} supported, {len(profile.refused)} refused"
-    found += f", {unknown_ops} not measured" if unknown_ops else ""
+    found += f", {unknown_ops} not known" if unknown_ops else ""
     print(f"{output}: {found}; {plural(calls, 'compiler call')}")
     for note in profile.notes:
         print(f"  {clip(note, 300)}")

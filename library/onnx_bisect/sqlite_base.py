@@ -10,7 +10,6 @@ from typing import Any
 from onnx_bisect.verdict_base import Asked, InMemoryVerdictBase, VerdictBase
 from onnxbisect import verdict_json
 from onnxbisect.answer import Answer, shorten_log
-from onnxbisect.verdict import Status
 from onnxbisect_backends.cache import cache_folder
 
 _SCHEMA_VERSION = 1
@@ -60,7 +59,7 @@ class SqliteVerdictBase:
 
     def put(self, key: str, attempt: int, answer: Answer) -> None:
         """See `VerdictBase.put`."""
-        if answer.verdict.status is Status.UNRESOLVED:
+        if not answer.verdict.final:
             return
         verdict, log = json.dumps(verdict_json.to_json(answer.verdict)), shorten_log(answer.log)
         self._execute(

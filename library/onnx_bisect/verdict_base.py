@@ -4,7 +4,7 @@ An answer belongs to a target (tool, version, options, dressing), a probe key (`
 probe, not its names) and an attempt: attempt 0 is the first compile of a question, and each time it is asked again
 in a fresh process is an attempt of its own. An attempt is answered from here only by the compile that was that same
 attempt, so a search that is started again reads the very sequence of answers that it once saw, a flaky one included.
-Unresolved verdicts are not kept: their cause may be gone tomorrow.
+Unresolved verdicts are not kept, since their cause may be gone tomorrow, but for those of a profile that does not know.
 
 Beside the answers stands a journal: which sets of units one search asked. With several workers the order in which
 answers arrive steers the search, so a second run starts from all that the first one learnt and asks nothing. Another
@@ -16,7 +16,6 @@ from typing import Protocol
 
 from onnxbisect.answer import Answer
 from onnxbisect.unitset import UnitSet
-from onnxbisect.verdict import Status
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +39,7 @@ class VerdictBase(Protocol):
         """The answer of that attempt at the question, None where it was never asked."""
 
     def put(self, key: str, attempt: int, answer: Answer) -> None:
-        """Keep an answer; one of the same attempt is replaced, an unresolved one ignored."""
+        """Keep an answer; one of the same attempt is replaced, one that is not final ignored."""
 
     def journal(self) -> list[Asked]:
         """What earlier runs of this search asked, in the order of answering."""
@@ -66,7 +65,7 @@ class InMemoryVerdictBase:
 
     def put(self, key: str, attempt: int, answer: Answer) -> None:
         """See `VerdictBase.put`."""
-        if answer.verdict.status is not Status.UNRESOLVED:
+        if answer.verdict.final:
             self._answers[key, attempt] = answer
 
     def journal(self) -> list[Asked]:

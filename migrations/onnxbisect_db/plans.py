@@ -9,7 +9,7 @@ from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session, load_only
 
 from onnxbisect.search.plan import Ask
-from onnxbisect.verdict import Status
+from onnxbisect.verdict_json import from_json
 from onnxbisect_db import events, searches
 from onnxbisect_db.database import now
 from onnxbisect_db.searches import Turn
@@ -91,8 +91,8 @@ def recall(session: Session, turn: Turn, *, without: str = "") -> int:
     answered = select(Probe).where(Probe.search_id == newest, Probe.state == ProbeState.DONE, Probe.why != without)
     for probe in session.scalars(answered.order_by(Probe.attempt)):
         question, before = (probe.units_sha256, probe.attempt), (probe.units_sha256, probe.attempt - 1)
-        resolved = probe.verdict is not None and probe.verdict["status"] != Status.UNRESOLVED
-        if question in have or not resolved or (probe.attempt > 0 and before not in have):
+        final = probe.verdict is not None and from_json(probe.verdict).final
+        if question in have or not final or (probe.attempt > 0 and before not in have):
             continue
         have.add(question)
         session.add(_recalled(probe, search, at))

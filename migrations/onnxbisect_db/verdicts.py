@@ -10,7 +10,6 @@ from datetime import datetime
 from sqlalchemy.orm import Session
 
 from onnxbisect.answer import Answer
-from onnxbisect.verdict import Status
 from onnxbisect.verdict_json import from_json, to_json
 from onnxbisect_db.insertion import insert_if_new
 from onnxbisect_db.tables import KeptVerdict
@@ -38,8 +37,8 @@ def answer_of(row: KeptVerdict) -> Answer:
 
 
 def put(session: Session, question: Question, answer: Answer, at: datetime) -> None:
-    """Keep an answer, unless there is one or it is unresolved: what others have relied on stays as it is."""
-    if answer.verdict.status is Status.UNRESOLVED:
+    """Keep an answer, unless there is one or it is not final: what others have relied on stays as it is."""
+    if not answer.verdict.final:
         return
     kept = {
         **asdict(question),

@@ -328,3 +328,41 @@ def test_lists_may_be_written_with_commas_as_reports_print_them():
         options["fail_patterns"] == WhitelistBackend({"fail_patterns": "Relu>Sinh;Asinh&Cosh"}).options["fail_patterns"]
     )
     assert len(options["needs_context"]) == 2
+
+
+def record(folder: Path, ops: str) -> str:
+    """A profile that lists what was seen, and nothing more."""
+    path = folder / "seen.toml"
+    text = f'profile = "seen"\ntool = "t"\nversion = "1"\nsource = "s"\nunlisted = "unknown"\n{ops}'
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+@pytest.mark.parametrize("report", ["all", "first", "none"])
+def test_what_a_record_does_not_settle_is_no_answer(ask, tmp_path, report):
+    seen = record(tmp_path, "[ops]\nRelu = {}\n[refused]\nSin = 'no'\n")
+    verdict = ask(chain("Relu", "Cosh", "Abs"), profile=seen, report=report)
+    assert (verdict.status, verdict.kind) == (Status.UNRESOLVED, Kind.UNKNOWN)
+    assert verdict.message == "not known to this profile: Abs, Cosh"
+    assert verdict.final
+    assert ask(chain("Relu"), profile=seen, report=report).passed
+    assert ask(chain("Cosh", "Sin"), profile=seen, report=report).failed
+
+
+def test_a_model_with_something_refused_fails_whatever_else_is_not_known(ask, tmp_path):
+    seen = record(tmp_path, "[ops]\nRelu = {}\n[refused]\nSin = 'no'\n")
+    verdict = ask(chain("Cosh", "Sin"), profile=seen)
+    assert verdict.hints.ops == ("Sin",)
+    assert "Cosh" not in verdict.message
+
+
+def test_beyond_what_was_seen_of_an_op_it_is_not_known(ask, tmp_path):
+    limit = '{ kind = "input", name = "X", rule = "rank_in", value = [2], effect = "unknown" }'
+    refused = '{ variant = "(FLOAT[?,?])", message = "no such Elu" }'
+    seen = record(tmp_path, f"[ops]\nRelu = {{ constraints = [{limit}] }}\nElu = {{ refuses = [{refused}] }}\n")
+    assert ask(chain("Relu"), profile=seen).passed
+    cube = model("g (float[2,3,4] x) => (float[2,3,4] y) { y = Relu(x) }")
+    verdict = ask(cube, profile=seen)
+    assert verdict.message == "not known to this profile: Relu (input X has rank 3, takes 2)"
+    assert verdict.kind is Kind.UNKNOWN
+    assert ask(chain("Elu"), profile=seen).failed

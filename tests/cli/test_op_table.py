@@ -15,7 +15,7 @@ from onnx_bisect.verdict_base import InMemoryVerdictBase
 from onnxbisect_backends import registry
 from onnxbisect_backends.contract import Backend, Limits
 from onnxbisect_backends.measurement.node_tests import USUAL_OPSET, Form, NodeTest, node_tests
-from onnxbisect_backends.simulator.profiles import AttrConstraint, InputConstraint, Profile, Report, load
+from onnxbisect_backends.simulator.profiles import AttrConstraint, InputConstraint, Profile, Report, Unlisted, load
 from onnxbisect_cli.sweep import Sweep
 from support.cli.command_line import Shell
 
@@ -193,10 +193,12 @@ def test_how_the_compiler_speaks_is_asked_after_the_budget(shell: Shell) -> None
 
 def test_what_the_budget_did_not_reach_is_not_refused(shell: Shell) -> None:
     done = shell.call("op-table", "-o", "found.toml", *chip(shell), "--only", "Acos,Relu", "--budget-seconds", "0.001")
-    assert "0 ops supported, 0 refused, 2 not measured" in done.out
+    assert "0 ops supported, 0 refused, 2 not known" in done.out
     profile = load(str(shell.folder / "found.toml"))[0]
     assert not profile.refused
-    assert "Not measured" in profile.ops["Acos"].note
+    assert "Acos" not in profile.ops
+    assert profile.unlisted is Unlisted.UNKNOWN
+    assert "No answer in every form about Acos, Relu." in profile.notes
 
 
 @pytest.mark.parametrize(

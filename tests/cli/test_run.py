@@ -54,7 +54,7 @@ def test_no_culprit_of_the_demo_is_without_its_file(shell: Shell) -> None:
     done = shell.call("run", str(CASES.parents[1] / "examples" / "sam_decoder.onnx"), *options)
     assert "has no model.onnx" not in done.err
     found = list((shell.folder / "out" / "culprits").iterdir())
-    assert len(found) == 11
+    assert len(found) == 7
     assert [folder.name for folder in found if not (folder / "model.onnx").exists()] == []
 
 

@@ -178,7 +178,7 @@ def test_four_threads_at_a_time() -> None:
         results = list(pool.map(one, range(8)))
     assert [nodes(result) for result in results[1::2]] == [TRUTH] * 4
     assert len({str(result.report["culprits"]) for result in results[::2]}) == 1
-    assert len(results[0].culprits) == 11
+    assert len(results[0].culprits) == 7
 
 
 def test_in_a_running_event_loop() -> None:

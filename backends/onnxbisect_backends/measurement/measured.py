@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import onnx
 
 from onnxbisect.report.text import clip, plural, uncoloured
-from onnxbisect.verdict import Verdict
+from onnxbisect.verdict import Kind, Verdict
 from onnxbisect_backends.contract import Description
 from onnxbisect_backends.measurement.limit_inference import Use, features_of, limits
 from onnxbisect_backends.measurement.node_tests import NODE, Form
-from onnxbisect_backends.simulator.profiles import OpSupport, Profile, RefusedVariant, Report
+from onnxbisect_backends.simulator.profiles import OpSupport, Profile, RefusedVariant, Report, Unlisted
 from onnxbisect_backends.simulator.refusals import Rules, refusals
 from onnxbisect_backends.simulator.scope import Scope, enter
 from onnxbisect_backends.simulator.variant import spelled
@@ -62,7 +62,7 @@ def measured_profile(
     Uses that were refused are limits where the answers show which (`limit_inference`), else listed one by one. `tests`
     is how many there were to ask, `asked` the ops whose turn came, `unanswered` the tests of which some form got no
     answer. An op is refused where one of its tests failed in every form; where none is known to have, it
-    is listed, for nothing is known against it.
+    is not known.
     """
     by_op: dict[str, list[Measured]] = {}
     for answer in sorted(answers, key=lambda it: (it.op, it.test, list(Form).index(it.form))):
@@ -73,8 +73,7 @@ def measured_profile(
     }
     settled = {answer.op for of_op in by_op.values() for answer in of_op if answer.test not in unanswered}
     refused = {op: _words(_likeliest(by_op[op])) for op in by_op if op in settled and op not in supported}
-    nothing = OpSupport(note="Not measured: of no test is there an answer in every form.")
-    silent = dict.fromkeys(sorted(asked - supported.keys() - refused.keys()), nothing)
+    silent = sorted(asked - supported.keys() - refused.keys() - _CONSTANT.keys())
     answered = len({answer.test for of_op in by_op.values() for answer in of_op})
     profile = Profile(
         profile=name,
@@ -90,9 +89,11 @@ def measured_profile(
             f"{plural(answered, 'test')} of {plural(len(by_op), 'op')} answered, as {len(answers)} models"
             + (f"; {plural(tests - answered, 'test')} cannot be asked or got no answer." if tests > answered else "."),
             *(["Whether it folds constants first was not seen."] if behaviour.folds is None else []),
+            *([f"No answer in every form about {', '.join(silent)}."] if silent else []),
             *(["What its log names of several offenders was not seen."] if behaviour.report is None else []),
         ),
-        ops=dict(sorted({**_CONSTANT, **silent, **supported}.items())),
+        unlisted=Unlisted.UNKNOWN,
+        ops=dict(sorted({**_CONSTANT, **supported}.items())),
         refused=dict(sorted(refused.items())),
     )
     wrong = sorted({answer.test for answer in disagreements(profile, answers) if answer.op not in silent})
@@ -107,7 +108,7 @@ def disagreements(profile: Profile, answers: Sequence[Measured]) -> list[Measure
         answer
         for answer in answers
         if (answer.verdict.passed or answer.verdict.failed)
-        and answer.verdict.failed != bool(refusals(answer.model, rules))
+        and answer.verdict.failed != any(it.kind is not Kind.UNKNOWN for it in refusals(answer.model, rules))
     ]
 
 

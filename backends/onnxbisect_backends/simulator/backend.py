@@ -25,7 +25,7 @@ from onnxbisect_backends.options import LOCAL, WorthTrying, read_options
 from onnxbisect_backends.simulator.op_chains import parse_chain
 from onnxbisect_backends.simulator.profiles import OpSupport, Profile, Report, load, shipped
 from onnxbisect_backends.simulator.refusals import Rules, refusals
-from onnxbisect_backends.simulator.simulated_log import read_back, words
+from onnxbisect_backends.simulator.simulated_log import read_back, unknown_words, words
 
 
 def _split(text: Any) -> Any:
@@ -116,10 +116,11 @@ class WhitelistBackend:
         except (OSError, DecodeError) as error:
             return Outcome(broken=f"the probe cannot be read: {error}", seconds=time.monotonic() - started)
         found = refusals(model, self._rules)
+        refused = tuple(refusal for refusal in found if refusal.kind is not Kind.UNKNOWN)
         log = [f"{self._profile.tool} {self._version}, simulated by onnx-bisect"]
         if found:
-            log += words(self._profile, found)
-        crashed = bool(found) and found[0].kind is not Kind.INVALID and self._profile.report is Report.NONE
+            log += words(self._profile, refused) if refused else unknown_words(found)
+        crashed = bool(refused) and refused[0].kind is not Kind.INVALID and self._profile.report is Report.NONE
         text = "\n".join(log) + "\n"
         return Outcome(
             exit_code=None if crashed else int(bool(found)),
@@ -144,7 +145,7 @@ class WhitelistBackend:
         if said is None:
             return Verdict(status=Status.FAIL, kind=Kind.ERROR, message="failed without a word", seconds=seconds)
         return Verdict(
-            status=Status.UNRESOLVED if said.kind is Kind.INVALID else Status.FAIL,
+            status=Status.UNRESOLVED if said.kind in (Kind.INVALID, Kind.UNKNOWN) else Status.FAIL,
             kind=said.kind,
             message=said.message,
             fingerprint=fingerprint(said.blanked),

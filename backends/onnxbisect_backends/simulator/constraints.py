@@ -27,7 +27,7 @@ def violation(constraint: Constraint, node: onnx.NodeProto, scope: Scope) -> str
 
     Limits whose effect is silent_wrong refuse nothing and are never violated here.
     """
-    if constraint.effect is not Effect.ERROR:
+    if constraint.effect is Effect.SILENT_WRONG:
         return None
     match constraint:
         case AttrConstraint():

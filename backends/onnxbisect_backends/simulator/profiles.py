@@ -38,6 +38,17 @@ class Effect(StrEnum):
     ERROR = "error"
     #: It compiles and computes other numbers; only a comparison of outputs shows it.
     SILENT_WRONG = "silent_wrong"
+    #: The source does not say: every use on record keeps the limit.
+    UNKNOWN = "unknown"
+
+
+class Unlisted(StrEnum):
+    """What a profile says of an op that stands under neither `ops` nor `refused`."""
+
+    #: The source lists all that the compiler takes, so it refuses the op.
+    REFUSED = "refused"
+    #: The source lists what was seen; nobody saw this op.
+    UNKNOWN = "unknown"
 
 
 class _Strict(BaseModel):
@@ -137,8 +148,8 @@ class Profile(_Strict):
     """What one compiler version supports, and how it speaks.
 
     `refusal` is its message for an unsupported op, with `{op}`, `{ops}` (comma list), `{quoted_ops}` and `{node}`.
-    `refused` and `disputed` are what was seen of ops off the list, and where real runs disagreed with the list: for
-    people, never for the verdict.
+    `refused` are ops that were seen to be refused, each with the words. `unlisted` decides about ops that are neither
+    supported nor refused. `disputed` is where real runs disagreed with the list: for people, never for the verdict.
     """
 
     profile: str
@@ -164,6 +175,7 @@ class Profile(_Strict):
     #: Names on the list that no ONNX file carries: the compiler's own fusions make them.
     internal_ops: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    unlisted: Unlisted = Unlisted.REFUSED
     #: Default-domain ops by bare name, others as `domain::Op`.
     ops: dict[str, OpSupport]
     refused: dict[str, str] = {}

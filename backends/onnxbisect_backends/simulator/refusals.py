@@ -15,7 +15,7 @@ from onnxbisect.model.scopes import bodies, is_constant, qualified
 from onnxbisect.verdict import Kind
 from onnxbisect_backends.simulator.constraints import violation
 from onnxbisect_backends.simulator.op_chains import Chain, Flow, is_named
-from onnxbisect_backends.simulator.profiles import OpSupport, Profile
+from onnxbisect_backends.simulator.profiles import Effect, OpSupport, Profile, Unlisted
 from onnxbisect_backends.simulator.scope import Scope, TensorType, enter, small_values, types_in
 from onnxbisect_backends.simulator.variant import spelled
 
@@ -46,14 +46,24 @@ class Rules:
     max_nodes: int | None = None
     input_dtypes: frozenset[str] | None = None
 
+    def name_of(self, node: onnx.NodeProto) -> str:
+        """The node's op as the profile lists it."""
+        return node.op_type if self.profile.ignores_domain else qualified(node)
+
     def support(self, node: onnx.NodeProto) -> OpSupport | None:
         """What is known of the node's op, None where it is off the list."""
         if self.denies(node):
             return None
-        listed = self.profile.ops.get(node.op_type if self.profile.ignores_domain else qualified(node))
+        listed = self.profile.ops.get(self.name_of(node))
         if listed is None and (self.everything_else or any(is_named(node, name) for name in self.contexts)):
             return OpSupport()
         return listed
+
+    def unknown(self, node: onnx.NodeProto) -> bool:
+        """Whether the node's op is neither supported nor refused: the profile does not say."""
+        if self.profile.unlisted is Unlisted.REFUSED or self.support(node) is not None or self.denies(node):
+            return False
+        return self.name_of(node) not in self.profile.refused
 
     def denies(self, node: onnx.NodeProto) -> bool:
         """Whether the node's op is refused by name."""
@@ -65,7 +75,8 @@ class Refusal:
     """One reason why the model does not compile.
 
     `nodes` are nodes of the main graph: for something inside of a body or a function, the node that holds or calls
-    it. `reason` is empty where the op is simply off the list.
+    it. `reason` is empty where the op is simply off the list. Of kind `unknown` it is no refusal: the profile does not
+    say.
     """
 
     kind: Kind
@@ -76,7 +87,7 @@ class Refusal:
 
 
 def refusals(model: onnx.ModelProto, rules: Rules) -> tuple[Refusal, ...]:
-    """All that the rules have against this model, node by node in its order; empty where it compiles."""
+    """All that the rules have against this model, or do not know of it, node by node in its order."""
     imports = _opsets(model.opset_import)
     opset = imports.get("", 1)
     if "" in imports and (reason := _opset_refusal(opset, rules.profile)) is not None:
@@ -153,18 +164,18 @@ class _Walk:
         op = qualified(node)
         if support is None:
             if not folded or self.rules.denies(node):
-                yield Refusal(kind=Kind.UNSUPPORTED, ops=(op,), nodes=(owner,))
+                kind = Kind.UNKNOWN if self.rules.unknown(node) else Kind.UNSUPPORTED
+                yield Refusal(kind=kind, ops=(op,), nodes=(owner,))
             return
-        for constraint in support.constraints:
-            if (reason := violation(constraint, node, scope)) is not None:
-                yield Refusal(kind=Kind.UNSUPPORTED, ops=(op,), nodes=(owner,), reason=reason)
-                return
-        if support.refuses:
+        broken = [(it.effect, reason) for it in support.constraints if (reason := violation(it, node, scope))]
+        refused = [reason for effect, reason in broken if effect is Effect.ERROR]
+        if support.refuses and not refused:
             spellings = {spelled(node, scope, exact=exact) for exact in (False, True)}
-            for refused in support.refuses:
-                if refused.variant in spellings:
-                    yield Refusal(kind=Kind.UNSUPPORTED, ops=(op,), nodes=(owner,), reason=refused.message)
-                    return
+            refused = [it.message for it in support.refuses if it.variant in spellings]
+        if refused:
+            yield Refusal(kind=Kind.UNSUPPORTED, ops=(op,), nodes=(owner,), reason=refused[0])
+        elif broken:
+            yield Refusal(kind=Kind.UNKNOWN, ops=(op,), nodes=(owner,), reason=broken[0][1])
 
     def _call(self, key: _Key, node: onnx.NodeProto, scope: Scope, owner: str) -> Iterator[Refusal]:
         if key in self._calling or len(self._calling) >= _MAX_CALLS:

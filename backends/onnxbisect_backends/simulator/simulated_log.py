@@ -52,6 +52,14 @@ def words(profile: Profile, found: tuple[Refusal, ...]) -> list[str]:
     return [*lines, _record(off_list, lines[0], nodes=False)]
 
 
+def unknown_words(found: tuple[Refusal, ...]) -> list[str]:
+    """The lines that the log ends with where the profile refuses nothing and does not know all of the model."""
+    unlisted = dict.fromkeys(op for refusal in found if not refusal.reason for op in refusal.ops)
+    beyond = dict.fromkeys(f"{refusal.ops[0]} ({refusal.reason})" for refusal in found if refusal.reason)
+    message = _shown(f"not known to this profile: {', '.join([*sorted(unlisted), *beyond])}")
+    return [message, _record(found, message)]
+
+
 def read_back(log: str) -> Said | None:
     """What `words` put into a log; None where it is not there, as in a log that was cut."""
     line = next((line for line in reversed(log.splitlines()) if line.startswith(_MARK)), None)

@@ -15,6 +15,7 @@ _KINDS = {
     "numeric": "it compiles and computes wrong numbers",
     "fallback": "the compiler places it on the host",
     "invalid": "the checker refuses it",
+    "unknown": "the profile that answers for the compiler does not say",
     "error": "the compiler fails",
 }
 
@@ -69,7 +70,7 @@ def certificate(
     than `removed` where one unit is enough to break up a culprit of several; `ways` counts the passing probes.
     """
     if status != "proven":
-        return "bounded: what was found stands, but there may be more"
+        return f"bounded: {'what was found stands, but there may be more' if culprits else 'not all of it is known'}"
     if verdict == "pass":
         return f"proven: all {remainder} units compile together" if remainder > 1 else "proven: its one unit compiles"
     rest = f"{remainder} units compile" if remainder > 1 else "unit compiles"

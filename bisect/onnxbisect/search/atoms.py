@@ -16,6 +16,7 @@ from onnxbisect.search.prior import (
 )
 from onnxbisect.unitset import UnitSet, lowest, members, of, union
 from onnxbisect.universe import Universe
+from onnxbisect.verdict import Kind
 
 
 class Atoms:
@@ -78,6 +79,15 @@ class Atoms:
         probe = self.alone(atom)
         known = self._oracle.look(probe) is not None or self._oracle.passes_within(probe)
         return known or atom.variant in self.artefacts
+
+    def not_known(self, atoms: Iterable[Atom]) -> UnitSet:
+        """Units whose variant the record that answers for the compiler does not know: no probe would tell more."""
+        found = 0
+        for atom in atoms:
+            verdict = self._oracle.look(self.alone(atom))
+            if verdict is not None and verdict.kind is Kind.UNKNOWN:
+                found |= self._universe.variant_members[atom.variant]
+        return found
 
     def is_fine_elsewhere(self, atom: Atom) -> bool:
         """Whether a unit like it has passed in company, and none like it by itself."""

@@ -1,5 +1,6 @@
 """From a search, finished or not, to the Diagnosis."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 from onnxbisect.diagnosis import (
@@ -40,7 +41,7 @@ def conclude(universe: Universe, oracle: Oracle, search: Search, recheck: bool, 
     whole = oracle.look(universe.everything)
     record = Oracle(universe, verdicts, recheck)
     doubted = union(universe.variant_members[variant] for variant in search.locator.atoms.artefacts)
-    seen = seen_to_fail(universe, oracle, search.suspects, doubted)
+    seen = seen_to_fail(universe, oracle, search.suspects, doubted, search.locator.not_known)
     culprits = tuple(_culprit(oracle, record, suspect, seen, recheck) for suspect in search.suspects)
     verdict = whole.status if whole is not None else Status.UNRESOLVED
     if not universe.everything:
@@ -195,8 +196,13 @@ def _unknown(universe: Universe, oracle: Oracle, search: Search) -> list[str]:
         unknown.append("Not every part of an interaction is in a probe that passed, so it may not be minimal.")
     if search.finished and any(suspect.blame is None and not suspect.capacity for suspect in search.suspects):
         unknown.append("A culprit could not be put back into its context: that probe got no answer.")
-    if search.locator.unresolved:
-        unknown.append(f"No probe gave an answer about {_units(size(search.locator.unresolved))}.")
+    if not_known := search.locator.not_known:
+        ops = Counter(universe.op[unit] for unit in members(not_known))
+        counted = ", ".join(f"{op} {count}" for op, count in sorted(ops.items()))
+        is_ = "is" if size(not_known) == 1 else "are"
+        unknown.append(f"{_units(size(not_known))} {is_} not known to this profile: {counted}.")
+    if unanswered := search.locator.unresolved & ~search.locator.not_known:
+        unknown.append(f"No probe gave an answer about {_units(size(unanswered))}.")
     if search.locator.capacity:
         unknown.append(
             f"The model is too large as a whole; the largest piece that passed has "

@@ -34,6 +34,8 @@ class Locator:
         self._region: UnitSet = universe.everything
         #: Units of which no probe gave an answer.
         self.unresolved: UnitSet = 0
+        #: Those among them that the record which answers for the compiler does not know.
+        self.not_known: UnitSet = 0
         #: Units of a remainder that failed although it passed with more around it.
         self.contradicted: UnitSet = 0
         #: The largest passing set once the whole is too large: from then on pieces are asked by themselves,
@@ -58,6 +60,10 @@ class Locator:
             pool = self.atoms.of_units(region & ~covered)
             if not pool:
                 return None
+            if not_known := self.atoms.not_known(pool):
+                self.not_known |= not_known
+                self.unresolved |= not_known
+                continue
             for atom in pool:
                 if atom.variant not in self.atoms.artefacts and self.atoms.fails_by_itself(atom):
                     return self._single(atom)

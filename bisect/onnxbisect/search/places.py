@@ -20,19 +20,21 @@ def is_named(universe: Universe, oracle: Oracle, suspect: Suspect) -> bool:
     return universe.op[lowest(suspect.units)] in verdict.hints.ops or bool(oracle.named_in(suspect.fails))
 
 
-def seen_to_fail(universe: Universe, oracle: Oracle, suspects: Sequence[Suspect], doubted: UnitSet) -> UnitSet:
+def seen_to_fail(
+    universe: Universe, oracle: Oracle, suspects: Sequence[Suspect], doubted: UnitSet, not_known: UnitSet
+) -> UnitSet:
     """The units of single suspects that a failing probe blames where they stand, and those that stand alike.
 
     Such a probe holds no other culprit than one single suspect, with all its neighbours but those that had to be left
     out to break interactions. Other single suspects near it could excuse it, so there is another probe for each group
     of `windows`, unless the compiler names the op. `doubted` are units that fail alone and pass in company: cut off
     from that, they may be what fails, so a probe with any of them counts only if it passes without the suspect. A log
-    that names a unit beside its other neighbours does as well. Units stand alike where what lies within three steps
-    looks alike.
+    that names a unit beside its other neighbours does as well. Units of `not_known` cannot stand in a probe that
+    passes, so none has to hold them. Units stand alike where what lies within three steps looks alike.
     """
     singles = union(suspect.everywhere for suspect in suspects if suspect.single)
     others = [suspect for suspect in suspects if not suspect.single]
-    masked = singles | union(other.everywhere for other in others if not other.capacity)
+    masked = singles | not_known | union(other.everywhere for other in others if not other.capacity)
     around = universe.neighbourhoods
     alone: UnitSet = 0
     groups: set[UnitSet] = set()
