@@ -8,8 +8,7 @@ from sqlalchemy import text
 from sqlalchemy.orm import Session
 
 from installed import Installed
-from onnxbisect.answer import Answer
-from onnxbisect.search.plan import Ask
+from onnxbisect.answer import Answer, Ask
 from onnxbisect.verdict import Status, Verdict
 from onnxbisect_db import jobs, models, plans, probes, searches
 from onnxbisect_db.claims import claim as take

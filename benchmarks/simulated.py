@@ -7,9 +7,9 @@ from enum import StrEnum
 from functools import cache
 
 from generate import Generated
+from onnxbisect.answer import Ask
 from onnxbisect.diagnosis import CertificateStatus, Diagnosis
 from onnxbisect.search import plan
-from onnxbisect.search.plan import Ask
 from onnxbisect.unitset import UnitSet, lowest, members, size
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Hints, Kind, Status, Verdict

@@ -12,9 +12,9 @@ import generate
 import simulated
 from generate import Generated
 from installed import Installed
+from onnxbisect.answer import Ask
 from onnxbisect.job import Target
 from onnxbisect.search import plan
-from onnxbisect.search.plan import Ask
 from onnxbisect.unitset import UnitSet
 from onnxbisect.verdict import Verdict
 from onnxbisect.verdict_json import to_json

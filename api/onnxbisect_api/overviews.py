@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from onnxbisect.report.overview import Asked, Subject, overview
+from onnxbisect.report.overview import Subject, TargetReport, overview
 from onnxbisect_api.found import document_of
 from onnxbisect_db.states import JobState
 from onnxbisect_db.tables import Job, Search
@@ -26,9 +26,9 @@ def overview_of(job: Job, service: Service) -> dict[str, Any] | None:
     return overview(Subject.of_report(reports[0]), asked) if reports else None
 
 
-def asked_of(label: str, search: Search, service: Service) -> Asked:
+def asked_of(label: str, search: Search, service: Service) -> TargetReport:
     """What a target has found, or why it has not."""
     ended = search.state == JobState.CANCELLED
     if search.report is None:
-        return Asked(label=label, backend=search.backend, reason=search.problem or search.state, ended=ended)
-    return Asked(label=label, backend=search.backend, report=document_of(service, search.report))
+        return TargetReport(label=label, backend=search.backend, reason=search.problem or search.state, ended=ended)
+    return TargetReport(label=label, backend=search.backend, report=document_of(service, search.report))

@@ -98,7 +98,7 @@ class Culprit:
 
 @dataclass(frozen=True, kw_only=True)
 class NeedsContext:
-    """Units that fail when cut out and pass where they stand: an artefact of cutting, never "unsupported".
+    """Units that fail when cut out and pass where they stand: cutting induces the failure, never "unsupported".
 
     `passes_with` is the smallest surrounding group that was seen to pass, None where the budget found none but
     the remainder itself.

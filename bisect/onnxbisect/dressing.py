@@ -17,7 +17,7 @@ class Dressing:
     where they make a graph output; a Relu follows them there, except where the output is the model's own.
     `folds`: the target computes what constants alone make before it looks at the ops. Where it does not, a computed
     constant is another thing than an initializer, and comes into probes with what makes it; outputs that would get lost
-    are kept (`onnxbisect.cut.unfolded`).
+    are kept (`onnxbisect.cut.no_constant_folding`).
     """
 
     input_dtypes: frozenset[str] | None = None

@@ -33,7 +33,7 @@ class Keyer:
     """Gives keys for probes of one model; what nodes and tensors are is established once, when it is made.
 
     With `weights`, the values of all constants count too. `apart` are units that are cut in another way than their
-    like elsewhere (`onnxbisect.cut.bare_ends`).
+    like elsewhere (`onnxbisect.cut.unguarded_outputs`).
     """
 
     def __init__(self, model: Model, *, weights: bool = False, apart: Collection[int] = ()) -> None:

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+from onnxbisect.answer import Ask
 from onnxbisect.diagnosis import Diagnosis
 from onnxbisect.job import ProbeRecord
-from onnxbisect.search.plan import Ask, Plan, Verdicts
+from onnxbisect.search.plan import Plan, Verdicts
 from onnxbisect.unitset import UnitSet
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Verdict

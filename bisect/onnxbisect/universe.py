@@ -18,9 +18,9 @@ class Universe:
     All tuples are indexed by unit. Units of one `variant` ask one support question; units that also agree in
     `solo` (an identity of the unit cut out alone: shapes too) make identical probes. `successors[i]` are the units
     that consume an output of unit `i`. `names[i]` are the names a compiler's log may use for the unit: its node
-    and the constant nodes that come with it; `tensors[i]` the tensors that it produces. `needs[i]` are the units
-    that must come along: the target takes no graph input of the dtype that crosses the cut, or does not compute the
-    constants that they make.
+    and the constant nodes that come with it; `tensors[i]` the tensors that it produces. `required_producers[i]` are the
+    units that must come along: the target takes no graph input of the dtype that crosses the cut, or does not compute
+    the constants that they make.
     """
 
     variant: tuple[int, ...]
@@ -29,7 +29,7 @@ class Universe:
     names: tuple[tuple[str, ...], ...]
     tensors: tuple[tuple[str, ...], ...]
     successors: tuple[UnitSet, ...]
-    needs: Mapping[int, UnitSet] = field(default_factory=dict)
+    required_producers: Mapping[int, UnitSet] = field(default_factory=dict)
     #: Ops that the target advertises, by name; None where it advertises nothing.
     advertised: frozenset[str] | None = None
 
@@ -51,20 +51,20 @@ class Universe:
                 before[consumer].append(unit)
         return tuple(map(tuple, before)), after
 
-    def with_needs(self, units: UnitSet, without: UnitSet = 0) -> UnitSet:
-        """These units, what they need, what that needs, and so on; nothing of `without` nor of what only it needs."""
+    def with_required_producers(self, units: UnitSet, without: UnitSet = 0) -> UnitSet:
+        """These units, the producers that they require, and so on; none of `without`, nor what only these require."""
         grown = added = units
         while added:
             along = 0
-            for unit in members(added & self._needy):
-                along |= self.needs[unit]
+            for unit in members(added & self._requiring):
+                along |= self.required_producers[unit]
             added = along & ~grown & ~without
             grown |= added
         return grown
 
     @cached_property
-    def _needy(self) -> UnitSet:
-        return of(self.needs)
+    def _requiring(self) -> UnitSet:
+        return of(self.required_producers)
 
     @cached_property
     def predecessors(self) -> tuple[UnitSet, ...]:

@@ -17,7 +17,7 @@ def to_json(universe: Universe) -> dict[str, Any]:
         "names": universe.names,
         "tensors": universe.tensors,
         "successors": [list(members(units)) for units in universe.successors],
-        "needs": [[unit, list(members(units))] for unit, units in sorted(universe.needs.items())],
+        "needs": [[unit, list(members(units))] for unit, units in sorted(universe.required_producers.items())],
         "advertised": None if universe.advertised is None else sorted(universe.advertised),
     }
 
@@ -32,7 +32,7 @@ def from_json(fields: dict[str, Any]) -> Universe:
         names=tuple(tuple(names) for names in fields["names"]),
         tensors=tuple(tuple(tensors) for tensors in fields["tensors"]),
         successors=tuple(_units(units) for units in fields["successors"]),
-        needs={unit: _units(units) for unit, units in fields["needs"]},
+        required_producers={unit: _units(units) for unit, units in fields["needs"]},
         advertised=None if advertised is None else frozenset(advertised),
     )
 

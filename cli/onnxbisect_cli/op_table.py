@@ -125,7 +125,7 @@ def _base(request: Request, backend: Backend, description: Description) -> Verdi
 
 
 @dataclass(kw_only=True)
-class _Asked:
+class _Measurement:
     """What was answered, which ops were asked about, and the tests of which some form got no answer."""
 
     answers: list[Measured] = field(default_factory=list)
@@ -133,7 +133,7 @@ class _Asked:
     unanswered: set[str] = field(default_factory=set)
 
 
-def _answers(sweep: Sweep, tests: Sequence[NodeTest], description: Description, shown: "_Shown") -> _Asked:
+def _answers(sweep: Sweep, tests: Sequence[NodeTest], description: Description, shown: "_Shown") -> _Measurement:
     """A few tests of every op in all their forms, then more of them: a budget that ends leaves every op something.
 
     A form is asked of tests that failed in those before it, and of each op's first test, which shows what becomes of
@@ -141,7 +141,7 @@ def _answers(sweep: Sweep, tests: Sequence[NodeTest], description: Description, 
     """
     newest = description.newest_opset
     opset = min(newest or USUAL_OPSET, USUAL_OPSET)
-    asked = _Asked()
+    asked = _Measurement()
     for _, band in groupby(tests, key=lambda test: test.place.bit_length()):
         left = list(band)
         for form in Form:

@@ -9,7 +9,7 @@ from pathlib import Path
 from onnx_bisect.parts import Part
 from onnxbisect.errors import BackendUnusableError, ModelError, ShortageError
 from onnxbisect.report import words
-from onnxbisect.report.overview import Asked, Subject, overview
+from onnxbisect.report.overview import TargetReport, Subject, overview
 from onnxbisect.report.parts import Part as Row
 from onnxbisect.report.parts import parts_table
 from onnxbisect_backends.contract import Backend, Description, for_model, input_shapes
@@ -70,7 +70,7 @@ class _Asking:
 
     def part(self, model: Part, requests: Mapping[str, Request], backends: Mapping[str, _Known]) -> Row:
         """One model on all targets. A model that cannot be read is the user's mistake where it is the only one."""
-        heads = [Asked(label=label, backend=request.backend or "") for label, request in requests.items()]
+        heads = [TargetReport(label=label, backend=request.backend or "") for label, request in requests.items()]
         if self.interrupted:
             return _part(model, None, [replace(head, reason=_BEFORE, ended=True) for head in heads])
         try:
@@ -93,7 +93,7 @@ class _Asking:
             write_overview(overview(subject, asked), self._folder(self.out, model))
         return _part(model, subject, asked)
 
-    def _ask(self, head: Asked, model: Part, intake: Intake, request: Request, known: _Known) -> Asked:
+    def _ask(self, head: TargetReport, model: Part, intake: Intake, request: Request, known: _Known) -> TargetReport:
         asked = replace(head, reason=_BEFORE, ended=True)
         if self.interrupted:
             return asked
@@ -139,7 +139,7 @@ class _Asking:
         return out if self.models == 1 else out / model.label
 
 
-def _part(model: Part, subject: Subject | None, asked: Sequence[Asked]) -> Row:
+def _part(model: Part, subject: Subject | None, asked: Sequence[TargetReport]) -> Row:
     return Row(label=model.label, name=model.model.name, subject=subject, asked=tuple(asked))
 
 

@@ -12,8 +12,8 @@ import onnx
 
 from onnx_bisect.verdict_base import VerdictBase
 from onnxbisect.answer import Answer
-from onnxbisect.cut.cover import cover_outputs
-from onnxbisect.cut.grow import runtime_dtype
+from onnxbisect.cut.output_guard import guard_outputs
+from onnxbisect.cut.required_producers import runtime_dtype
 from onnxbisect.errors import OnnxBisectError
 from onnxbisect.key import Keyer
 from onnxbisect.model import Model
@@ -114,7 +114,7 @@ class Sweep:
     def _take_in(self, model: onnx.ModelProto) -> Intake | None:
         covered = onnx.ModelProto()
         covered.CopyFrom(model)
-        cover_outputs(covered.graph, self.description.dressing.covered, own=())
+        guard_outputs(covered.graph, self.description.dressing.covered, own=())
         with tempfile.TemporaryDirectory(prefix="question-", dir=self.folder) as folder:
             path = Path(folder) / "model.onnx"
             onnx.save(covered, path)

@@ -23,11 +23,9 @@ from threading import Event, Thread
 from onnx_bisect import verdict_base
 from onnx_bisect.events import Progress, plan_made, probe_answered, probe_started
 from onnx_bisect.verdict_base import VerdictBase
-from onnxbisect.answer import Answer
-from onnxbisect.borrowing import borrowed
+from onnxbisect.answer import Answer, Ask, answer_about
 from onnxbisect.diagnosis import Diagnosis
 from onnxbisect.job import ProbeRecord, Stats
-from onnxbisect.search.plan import Ask
 from onnxbisect.session import OWN_FILE, Digests, Ending, Known, Planner, Step, next_step
 from onnxbisect.unitset import UnitSet
 from onnxbisect.universe import Universe
@@ -201,7 +199,7 @@ class Driver:
                 continue
             answer = self.base.get(key, ask.attempt)
             if answer is not None:
-                self._record(ask, key, borrowed(answer, self.universe, ask.units), cached=True)
+                self._record(ask, key, answer_about(answer, self.universe, ask.units), cached=True)
                 known = True
         return known
 
@@ -277,7 +275,7 @@ class Driver:
     def _record(self, ask: Ask, key: str, answer: Answer, *, cached: bool = False, round_: int | None = None) -> None:
         self._attempts[ask.units] += 1
         self._answers[ask.units] = answer
-        self.base.note(verdict_base.Asked(units=ask.units, attempt=ask.attempt, key=key, why=ask.why))
+        self.base.note(verdict_base.JournalEntry(units=ask.units, attempt=ask.attempt, key=key, why=ask.why))
         record = ProbeRecord(
             key=key,
             units=ask.units,

@@ -7,11 +7,11 @@ characters visible.
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from onnxbisect.answer import Ask
 from onnxbisect.diagnosis import Certainty, Diagnosis
 from onnxbisect.job import ProbeRecord, Target
 from onnxbisect.report.records import probe_name
 from onnxbisect.report.text import clean, clip, duration, plural
-from onnxbisect.search.plan import Ask
 from onnxbisect.session import Ending
 from onnxbisect.unitset import members, size
 from onnxbisect.universe import Universe

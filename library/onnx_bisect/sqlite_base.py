@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from onnx_bisect.verdict_base import Asked, InMemoryVerdictBase, VerdictBase
+from onnx_bisect.verdict_base import InMemoryVerdictBase, JournalEntry, VerdictBase
 from onnxbisect import verdict_json
 from onnxbisect.answer import Answer, shorten_log
 from onnxbisect_backends.cache import cache_folder
@@ -67,14 +67,16 @@ class SqliteVerdictBase:
             (self._target, key, attempt, verdict, answer.file_sha256, log, time.time()),
         )
 
-    def journal(self) -> list[Asked]:
+    def journal(self) -> list[JournalEntry]:
         """See `VerdictBase.journal`."""
         rows = self._execute(
             "SELECT units, attempt, key, why FROM journal WHERE search = ? ORDER BY line", (self._search,)
         )
-        return [Asked(units=int(units, 16), attempt=attempt, key=key, why=why) for units, attempt, key, why in rows]
+        return [
+            JournalEntry(units=int(units, 16), attempt=attempt, key=key, why=why) for units, attempt, key, why in rows
+        ]
 
-    def note(self, asked: Asked) -> None:
+    def note(self, asked: JournalEntry) -> None:
         """See `VerdictBase.note`."""
         self._execute(
             "INSERT OR IGNORE INTO journal (search, units, attempt, key, why) VALUES (?, ?, ?, ?, ?)",

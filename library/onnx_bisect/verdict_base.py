@@ -19,7 +19,7 @@ from onnxbisect.unitset import UnitSet
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class JournalEntry:
     """One line of the journal: this search asked these units, which is the question `key`, for the nth time."""
 
     units: UnitSet
@@ -41,10 +41,10 @@ class VerdictBase(Protocol):
     def put(self, key: str, attempt: int, answer: Answer) -> None:
         """Keep an answer; one of the same attempt is replaced, one that is not final ignored."""
 
-    def journal(self) -> list[Asked]:
+    def journal(self) -> list[JournalEntry]:
         """What earlier runs of this search asked, in the order of answering."""
 
-    def note(self, asked: Asked) -> None:
+    def note(self, asked: JournalEntry) -> None:
         """Add to the journal; noting the same units and attempt again changes nothing."""
 
     def close(self) -> None:
@@ -57,7 +57,7 @@ class InMemoryVerdictBase:
     def __init__(self, problem: str | None = None) -> None:
         self.problem = problem
         self._answers: dict[tuple[str, int], Answer] = {}
-        self._journal: dict[tuple[UnitSet, int], Asked] = {}
+        self._journal: dict[tuple[UnitSet, int], JournalEntry] = {}
 
     def get(self, key: str, attempt: int) -> Answer | None:
         """See `VerdictBase.get`."""
@@ -68,11 +68,11 @@ class InMemoryVerdictBase:
         if answer.verdict.final:
             self._answers[key, attempt] = answer
 
-    def journal(self) -> list[Asked]:
+    def journal(self) -> list[JournalEntry]:
         """See `VerdictBase.journal`."""
         return list(self._journal.values())
 
-    def note(self, asked: Asked) -> None:
+    def note(self, asked: JournalEntry) -> None:
         """See `VerdictBase.note`."""
         self._journal.setdefault((asked.units, asked.attempt), asked)
 

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session, load_only
 
-from onnxbisect.search.plan import Ask
+from onnxbisect.answer import Ask
 from onnxbisect.verdict_json import from_json
 from onnxbisect_db import events, searches
 from onnxbisect_db.database import now

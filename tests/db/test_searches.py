@@ -2,7 +2,7 @@
 
 import pytest
 
-from onnxbisect.search.plan import Ask
+from onnxbisect.answer import Ask
 from onnxbisect_db import plans, probes, records, searches
 from onnxbisect_db.database import Database
 from onnxbisect_db.errors import LostTurnError

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from onnxbisect.cut import Cutter, bare_ends, dtype_needs, told_apart
+from onnxbisect.cut import Cutter, producers_required_by_dtype, split_variants, unguarded_outputs
 from onnxbisect.dressing import Dressing
 from onnxbisect.key import Keyer
 from onnxbisect.model import Model
@@ -171,14 +171,14 @@ def test_units_bring_along_the_makers_of_what_the_target_does_not_take(tmp_path:
       r = Reshape(a, known)
     }"""
     model = read(tmp_path, text)
-    needs = dtype_needs(model, Dressing(input_dtypes=frozenset({"float"})))
+    needs = producers_required_by_dtype(model, Dressing(input_dtypes=frozenset({"float"})))
     named = {
         model.universe.names[unit][0]: {model.universe.names[other][0] for other in members(along)}
         for unit, along in needs.items()
     }
     assert named == {"make_inverse": {"make_big"}, "make_y": {"make_big", "make_inverse"}}
-    assert dtype_needs(model, Dressing()) == {}
-    assert dtype_needs(model, Dressing(input_dtypes=frozenset({"float", "bool"}))) == {}
+    assert producers_required_by_dtype(model, Dressing()) == {}
+    assert producers_required_by_dtype(model, Dressing(input_dtypes=frozenset({"float", "bool"}))) == {}
 
 
 def test_known_values_and_constants_are_initializers_side_by_side(tmp_path: Path) -> None:
@@ -239,8 +239,8 @@ def test_what_ends_the_model_is_another_question_than_its_like_inside(tmp_path: 
     text = COVERED.replace("float[2,3] x", "float[3,2] x").replace("float[2,3] a_covered", "float[3,2] a_covered")
     model = read(tmp_path, text)
     inner, last = (model.unit_of_node[f"make_{name}"] for name in "ay")
-    apart = bare_ends(model, ("Reshape",))
-    universe = told_apart(model.universe, apart)
+    apart = unguarded_outputs(model, ("Reshape",))
+    universe = split_variants(model.universe, apart)
     keyer, plain = Keyer(model, apart=apart), Keyer(model)
 
     assert apart == {last}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import onnx
 
-from onnxbisect.cut import Cutter, known_needs, told_apart_by_makers
+from onnxbisect.cut import Cutter, producers_of_constants, split_variants_by_producers
 from onnxbisect.dressing import Dressing
 from onnxbisect.model import Model
 from onnxbisect.unitset import full, members
@@ -43,11 +43,11 @@ def ends(piece: onnx.ModelProto) -> dict[str, str]:
 
 def test_what_computes_a_constant_comes_along_as_far_as_it_is_not_to_blame(tmp_path: Path) -> None:
     model = read(tmp_path, SHAPES)
-    universe = replace(model.universe, needs=known_needs(model))
+    universe = replace(model.universe, required_producers=producers_of_constants(model))
 
     def along(name: str, without: str = "") -> set[str]:
         masked = 1 << unit(model, without) if without else 0
-        grown = universe.with_needs(1 << unit(model, name), masked)
+        grown = universe.with_required_producers(1 << unit(model, name), masked)
         return {universe.names[one][0].removeprefix("make_") for one in members(grown)} - {name}
 
     assert along("y") == {"s", "h", "w", "n", "two"}
@@ -58,7 +58,7 @@ def test_what_computes_a_constant_comes_along_as_far_as_it_is_not_to_blame(tmp_p
 
 def test_units_are_told_apart_by_the_ops_that_make_what_they_take(tmp_path: Path) -> None:
     model = read(tmp_path, SHAPES)
-    apart = told_apart_by_makers(replace(model.universe, needs=known_needs(model)))
+    apart = split_variants_by_producers(replace(model.universe, required_producers=producers_of_constants(model)))
     one, two, h, w = (unit(model, name) for name in ("one", "two", "h", "w"))
 
     assert model.universe.variant[one] == model.universe.variant[two]

@@ -11,7 +11,7 @@ import pytest
 from onnxbisect.diagnosis import Certainty, Culprit, CulpritKind
 from onnxbisect.model.model import Model
 from onnxbisect.report.document import document
-from onnxbisect.report.overview import Asked, Subject, overview, schema
+from onnxbisect.report.overview import Subject, TargetReport, overview, schema
 from onnxbisect.report.overview_forms import html, lines, markdown
 from onnxbisect.unitset import of
 from support.engine.report_factory import HOSTILE, PASS, chain, culprit, job_of, single
@@ -19,11 +19,11 @@ from support.engine.report_factory import HOSTILE, PASS, chain, culprit, job_of,
 MODEL = chain(["Relu", "Exp", "Tanh", "Exp", "Tanh"])
 
 
-def target(label: str, *culprits: Culprit, model: Model = MODEL) -> Asked:
-    return Asked(label=label, backend=label, report=document(job_of(model, culprits)))
+def target(label: str, *culprits: Culprit, model: Model = MODEL) -> TargetReport:
+    return TargetReport(label=label, backend=label, report=document(job_of(model, culprits)))
 
 
-def table(*asked: Asked, model: Model = MODEL) -> dict[str, Any]:
+def table(*asked: TargetReport, model: Model = MODEL) -> dict[str, Any]:
     found = overview(Subject.of(model), asked)
     reports = [it.report for it in asked if it.report is not None]
     assert found == overview(Subject.of_report(reports[0]), asked)
@@ -53,7 +53,7 @@ def test_rows_that_a_third_target_joins_are_one() -> None:
 def test_who_refuses_a_part_of_it_refuses_it() -> None:
     pair = culprit(MODEL, [of([1, 2])], CulpritKind.INTERACTION)
     parts = [(1 << 1, PASS, "Exp alone"), (1 << 2, PASS, "Tanh alone")]
-    a = Asked(label="a", backend="a", report=document(job_of(MODEL, [pair], more=parts)))
+    a = TargetReport(label="a", backend="a", report=document(job_of(MODEL, [pair], more=parts)))
     found = table(a, target("b", single(MODEL, [1])), target("c"))
     assert states(found) == {"Exp+Tanh": ["refused", "refused", "passes"], "Exp": ["passes", "refused", "passes"]}
 
@@ -67,8 +67,8 @@ def test_too_large_is_no_refusal_of_what_is_in_it() -> None:
 
 def test_what_was_not_confirmed_and_what_was_not_asked_is_said() -> None:
     unsure = single(MODEL, [1], certainty=Certainty.SUSPECTED)
-    gone = Asked(label="c", backend="c", reason="c is not installed.")
-    late = Asked(label="d", backend="d", reason="the run was interrupted before its turn", ended=True)
+    gone = TargetReport(label="c", backend="c", reason="c is not installed.")
+    late = TargetReport(label="d", backend="d", reason="the run was interrupted before its turn", ended=True)
     found = table(target("a", unsure), target("b"), gone, late)
     assert states(found) == {"Exp": ["suspected", "passes", "unknown", "unknown"]}
     assert [it["state"] for it in found["targets"]] == ["fail", "pass", "unusable", "not_asked"]
@@ -80,7 +80,7 @@ def test_what_was_not_confirmed_and_what_was_not_asked_is_said() -> None:
 @pytest.mark.parametrize("form", [lambda found: "\n".join(lines(found)), markdown, html])
 def test_names_are_text(form: Any) -> None:
     model = chain(["Relu", "Exp"], {1: HOSTILE})
-    gone = Asked(label="c", backend="c", reason=HOSTILE)
+    gone = TargetReport(label="c", backend="c", reason=HOSTILE)
     text = form(table(target("a", single(model, [1]), model=model), gone, model=model))
     assert "<img" not in text or form is not html
     assert not [char for char in text.replace("\n", "") if unicodedata.category(char) in {"Cc", "Cf"}]
@@ -99,7 +99,7 @@ def test_variants_of_one_op_are_one_line_for_people() -> None:
 
 
 def test_every_op_has_what_each_target_says_of_it() -> None:
-    gone = Asked(label="c", backend="c", reason="c is not installed.")
+    gone = TargetReport(label="c", backend="c", reason="c is not installed.")
     found = table(target("a", single(MODEL, [1])), target("b", single(MODEL, [1, 3]), single(MODEL, [2])), gone)
     assert {row["op"]: [tuple(cell.values()) for cell in row["cells"].values()] for row in found["ops"]} == {
         "Exp": [("mixed", 1), ("fail", 2), ("unknown", 0)],

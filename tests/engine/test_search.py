@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onnxbisect.cut import told_apart_by_makers
+from onnxbisect.cut import split_variants_by_producers
 from onnxbisect.diagnosis import Certainty, CertificateStatus, CulpritKind
 from onnxbisect.search import plan
 from onnxbisect.search.conclude import TWO
@@ -438,7 +438,7 @@ def test_the_number_of_workers_changes_no_word_about_a_culprit(data, graph, kind
 
 def test_what_a_dtype_drags_along_is_asked_with_it():
     """Unit 3 takes no cut at its input, so unit 2 comes with it, and what is bad is still told apart."""
-    graph = replace(chain([0, 1, 2, 3, 4, 5]), needs={3: 1 << 2})
+    graph = replace(chain([0, 1, 2, 3, 4, 5]), required_producers={3: 1 << 2})
     world = World(graph, monotone([1 << 3, 1 << 5]))
     step = world.diagnose()
     assert all(units & 1 << 2 for units in world.verdicts if units & 1 << 3)
@@ -448,14 +448,14 @@ def test_what_a_dtype_drags_along_is_asked_with_it():
 @pytest.mark.parametrize("along", [1 << 2, 1 << 1 | 1 << 2], ids=["direct", "both"])
 def test_what_must_come_along_is_blamed_for_itself(along: UnitSet) -> None:
     """Unit 3 fails alone, too, since unit 2 comes with it; once unit 2 is masked, it does not."""
-    graph = replace(chain([0, 1, 2, 3, 4, 5]), needs={2: 1 << 1, 3: along})
+    graph = replace(chain([0, 1, 2, 3, 4, 5]), required_producers={2: 1 << 1, 3: along})
     step = World(graph, monotone([1 << 2])).diagnose()
     assert all_found(step) == {1 << 2}
     assert step.diagnosis.certificate.status is CertificateStatus.PROVEN
 
 
 def test_a_culprit_is_handed_out_with_what_must_come_along():
-    graph = replace(chain([0, 1, 2, 3, 4, 5]), needs={2: 1 << 1, 3: 1 << 2})
+    graph = replace(chain([0, 1, 2, 3, 4, 5]), required_producers={2: 1 << 1, 3: 1 << 2})
     [culprit] = World(graph, monotone([1 << 3])).diagnose().diagnosis.culprits
     assert culprit.units == 1 << 3
     assert culprit.evidence.own == 0b1110
@@ -470,7 +470,7 @@ def test_bad_units_are_found_whatever_must_come_along(data: st.DataObject, graph
         for unit, before in enumerate(graph.predecessors)
         if before and data.draw(st.booleans())
     }
-    graph = told_apart_by_makers(replace(graph, needs=needs))
+    graph = split_variants_by_producers(replace(graph, required_producers=needs))
     # of a compiler that takes nothing at all the search gives up
     bad = data.draw(st.sets(st.sampled_from(graph.solo), max_size=3)) - {graph.solo[0]}
     truth = {1 << unit for unit, solo in enumerate(graph.solo) if solo in bad}
@@ -485,7 +485,7 @@ def test_halves_end_where_nearly_everything_comes_along(bad: int) -> None:
     variants = [3 if unit == bad else unit % 3 for unit in range(40)]
     numbers = {variant: number for number, variant in enumerate(dict.fromkeys(variants))}
     needs = {unit: 1 << unit - 1 for unit in range(1, 40)}
-    graph = replace(chain([numbers[variant] for variant in variants]), needs=needs)
+    graph = replace(chain([numbers[variant] for variant in variants]), required_producers=needs)
     step = World(graph, monotone([1 << bad])).diagnose(most=100)
     assert all_found(step) == {1 << bad}
     assert step.diagnosis.certificate.status is CertificateStatus.PROVEN

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from onnxbisect.answer import Ask
 from onnxbisect.diagnosis import (
     Certainty,
     Certificate,
@@ -14,7 +15,7 @@ from onnxbisect.diagnosis import (
     Evidence,
 )
 from onnxbisect.job import ProbeRecord
-from onnxbisect.search.plan import Ask, Plan, Verdicts
+from onnxbisect.search.plan import Plan, Verdicts
 from onnxbisect.session import OWN_FILE, Ending, Known, Step, next_step
 from onnxbisect.unitset import UnitSet
 from onnxbisect.universe import Universe

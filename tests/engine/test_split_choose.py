@@ -108,13 +108,13 @@ def test_a_model_of_which_nothing_compiles_is_refused():
 
 def test_what_cannot_take_what_the_host_makes_is_on_the_host_too():
     # 2 needs 1 beside it: the target takes no input of that dtype
-    universe = replace(line(6), needs={2: of([1])})
+    universe = replace(line(6), required_producers={2: of([1])})
     parts = choose(universe, universe.everything, without(universe, 1), even(universe), share=0)
     assert told(parts) == [("npu", [0]), ("host", [1, 2]), ("npu", [3, 4, 5])]
 
 
 def test_what_was_seen_to_compile_needs_no_more():
-    universe = replace(line(6), needs={2: of([1])})
+    universe = replace(line(6), required_producers={2: of([1])})
     passed = [*without(universe, 1), of([2, 3, 4, 5])]
     parts = choose(universe, universe.everything, passed, even(universe), share=0)
     assert told(parts) == [("npu", [0]), ("host", [1]), ("npu", [2, 3, 4, 5])]
@@ -135,7 +135,7 @@ def test_parts_have_what_they_need_or_were_seen_without(situation, data):
     makers = {unit: data.draw(st.integers(0, universe.predecessors[unit])) for unit in range(len(universe))}
     needs = {unit: makers[unit] & universe.predecessors[unit] for unit in makers}
     try:
-        parts = choose(replace(universe, needs=needs), universe.everything, passed, work, share)
+        parts = choose(replace(universe, required_producers=needs), universe.everything, passed, work, share)
     except CutError:
         return
     demand_runnable(universe, parts)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from onnx_bisect.sqlite_base import default_path, open_base
-from onnx_bisect.verdict_base import Asked, InMemoryVerdictBase, VerdictBase
+from onnx_bisect.verdict_base import InMemoryVerdictBase, JournalEntry, VerdictBase
 from onnxbisect import verdict_json
 from onnxbisect.answer import LOG_BYTES, Answer, shorten_log
 from onnxbisect.dressing import Dressing
@@ -78,9 +78,9 @@ def test_unresolved_is_not_kept(base: VerdictBase) -> None:
 
 def test_the_journal_keeps_order_and_huge_sets(base: VerdictBase) -> None:
     lines = [
-        Asked(units=(1 << 10_000) - 1, attempt=0, key="whole", why="the whole model"),
-        Asked(units=5, attempt=0, key="k", why="n/1 alone"),
-        Asked(units=5, attempt=1, key="k", why="again"),
+        JournalEntry(units=(1 << 10_000) - 1, attempt=0, key="whole", why="the whole model"),
+        JournalEntry(units=5, attempt=0, key="k", why="n/1 alone"),
+        JournalEntry(units=5, attempt=1, key="k", why="again"),
     ]
     for line in lines:
         base.note(line)
@@ -93,7 +93,7 @@ def test_targets_and_searches_do_not_meet(tmp_path: Path) -> None:
     one = open_base(path, target="one", search="one")
     two = open_base(path, target="two", search="two")
     one.put("k", 0, FAIL)
-    one.note(Asked(units=1, attempt=0, key="k", why=""))
+    one.note(JournalEntry(units=1, attempt=0, key="k", why=""))
     assert two.get("k", 0) is None
     assert two.journal() == []
     same = open_base(path, target="one", search="another model")

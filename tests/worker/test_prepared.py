@@ -37,7 +37,7 @@ def test_what_comes_back_is_what_was_stored(description: Description | None) -> 
     prepared = Prepared(
         target=inquiry.target,
         description=description or inquiry.description,
-        universe=replace(inquiry.universe, needs={1: 0b101}),
+        universe=replace(inquiry.universe, required_producers={1: 0b101}),
         identity=inquiry.identity,
         established=inquiry.intake.model.established.to_bytes(),
     )

@@ -7,8 +7,7 @@ from datetime import timedelta
 
 from sqlalchemy.orm import Session
 
-from onnxbisect.answer import Answer
-from onnxbisect.borrowing import borrowed
+from onnxbisect.answer import Answer, answer_about
 from onnxbisect.errors import OnnxBisectError
 from onnxbisect.session import OWN_FILE
 from onnxbisect.verdict import Kind, Status
@@ -202,7 +201,7 @@ def _own(place: Place, claim: Claim, known: Answer) -> Answer:
     hints = known.verdict.hints
     if not (hints.nodes or hints.tensors):
         return known
-    return borrowed(known, place.universes.read(place.service.files, claim.universe), claim.units)
+    return answer_about(known, place.universes.read(place.service.files, claim.universe), claim.units)
 
 
 def _seconds_left(place: Place, claim: Claim) -> float | None:

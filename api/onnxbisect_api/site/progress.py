@@ -21,8 +21,8 @@ _STEPS = {Stage.PREPARE: "Read the model", Stage.SEARCH: "Ask the compiler", Sta
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
-    """A question that a worker has in hand."""
+class ClaimedProbe:
+    """A probe that a worker has claimed."""
 
     size: int
     why: str
@@ -54,7 +54,7 @@ class Progress:
     waiting: int
     left: str
     since: datetime | None
-    asking: tuple[Asked, ...]
+    asking: tuple[ClaimedProbe, ...]
     answers: tuple[Said, ...]
     culprits: tuple[Mapping[str, Any], ...]
 
@@ -93,8 +93,8 @@ def _left(search: Search, since: datetime | None) -> str:
     return _whole(max(round(pace * search.expected), 1))
 
 
-def _asked(probe: Probe) -> Asked:
-    return Asked(size=size(int(probe.units, 16)), why=probe.why, worker=probe.worker, since=probe.started_at)
+def _asked(probe: Probe) -> ClaimedProbe:
+    return ClaimedProbe(size=size(int(probe.units, 16)), why=probe.why, worker=probe.worker, since=probe.started_at)
 
 
 def _said(probe: Probe) -> Said:

@@ -5,7 +5,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from onnxbisect.cut import bare_ends, dtype_needs, known_needs, told_apart, told_apart_by_makers, touching
+from onnxbisect.cut import (
+    producers_of_constants,
+    producers_required_by_dtype,
+    split_variants,
+    split_variants_by_producers,
+    touching,
+    unguarded_outputs,
+)
 from onnxbisect.diagnosis import Diagnosis
 from onnxbisect.errors import OptionError
 from onnxbisect.job import Job, ProbeRecord, Stats, Target
@@ -124,10 +131,12 @@ def inquire(intake: Intake, backend: Backend, calibration: Path | None = None) -
         options=backend.options,
         calibration="" if samples is None else samples.digest,
     )
-    known = told_apart(model.universe, _apart(model, description))
-    universe = replace(known, needs=dtype_needs(model, description.dressing), advertised=description.ops)
+    known = split_variants(model.universe, _apart(model, description))
+    required = producers_required_by_dtype(model, description.dressing)
+    universe = replace(known, required_producers=required, advertised=description.ops)
     if not description.dressing.folds:
-        universe = told_apart_by_makers(replace(universe, needs=_joined(universe.needs, known_needs(model))))
+        required = _joined(required, producers_of_constants(model))
+        universe = split_variants_by_producers(replace(universe, required_producers=required))
     return Inquiry(intake=intake, description=description, target=target, universe=universe, samples=samples)
 
 
@@ -145,7 +154,7 @@ def _demand_shapes(model: Model, backend: Backend) -> None:
 
 def _apart(model: Model, description: Description) -> frozenset[int]:
     """The units that are other questions for the target than their like elsewhere in the model."""
-    return bare_ends(model, description.dressing.covered) | touching(model, description.named)
+    return unguarded_outputs(model, description.dressing.covered) | touching(model, description.named)
 
 
 def _as_it_takes(model: Model, description: Description) -> Description:

@@ -73,7 +73,7 @@ class RepairCompiler:
         shutil.rmtree(piece.parent, ignore_errors=True)
         piece.parent.mkdir()
         try:
-            units = inquiry.universe.with_needs(units_of_nodes(intake.model, list(nodes)))
+            units = inquiry.universe.with_required_producers(units_of_nodes(intake.model, list(nodes)))
             names = inquiry.write(units, piece)
             found = self._search(Intake(piece, {}), piece=True)
         except (CutError, ModelError) as error:

@@ -1,23 +1,23 @@
 """Cuts: from a set of units to a stand-alone ONNX file."""
 
-from onnxbisect.cut.cover import bare_ends, told_apart, touching
 from onnxbisect.cut.cutter import Cutter
 from onnxbisect.cut.extract import cut_between, units_between, units_of_nodes
-from onnxbisect.cut.grow import dtype_needs
+from onnxbisect.cut.no_constant_folding import producers_of_constants, split_variants_by_producers
+from onnxbisect.cut.output_guard import split_variants, touching, unguarded_outputs
 from onnxbisect.cut.piece import Piece
-from onnxbisect.cut.unfolded import known_needs, told_apart_by_makers
+from onnxbisect.cut.required_producers import producers_required_by_dtype
 from onnxbisect.cut.write import write
 
 __all__ = [
     "Cutter",
     "Piece",
-    "bare_ends",
     "cut_between",
-    "dtype_needs",
-    "known_needs",
-    "told_apart",
-    "told_apart_by_makers",
+    "producers_of_constants",
+    "producers_required_by_dtype",
+    "split_variants",
+    "split_variants_by_producers",
     "touching",
+    "unguarded_outputs",
     "units_between",
     "units_of_nodes",
     "write",

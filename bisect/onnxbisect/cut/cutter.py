@@ -10,14 +10,14 @@ from collections.abc import Sequence
 import onnx
 
 from onnxbisect.cut.boundary import Declarations
-from onnxbisect.cut.cover import cover_outputs
 from onnxbisect.cut.dress import dress
 from onnxbisect.cut.encoded import EncodedNodes
 from onnxbisect.cut.frame import Frame, Framer, Wishes
 from onnxbisect.cut.functions import Call, Functions, call_of
+from onnxbisect.cut.no_constant_folding import join_outputs
+from onnxbisect.cut.output_guard import guard_outputs
 from onnxbisect.cut.piece import Piece
 from onnxbisect.cut.skeleton import SkeletonExtractor
-from onnxbisect.cut.unfolded import join_outputs
 from onnxbisect.cut.weights import Weights
 from onnxbisect.cut.wiring import Wiring, read_wiring
 from onnxbisect.dressing import Dressing
@@ -78,7 +78,7 @@ class Cutter:
         everything = units == self._everything and wishes is None
         self._weights.add(graph, nodes, known, everything=everything)
         self._add_scopes(proto, nodes, everything=everything)
-        covered = cover_outputs(graph, dressing.covered, self._own_ends) if dressing.covered else {}
+        covered = guard_outputs(graph, dressing.covered, self._own_ends) if dressing.covered else {}
         if not dressing.folds and not everything:
             covered |= join_outputs(graph, self._own_ends)
         renamed = {new: covered.get(old, old) for new, old in dress(proto, dressing).items()}

@@ -44,7 +44,7 @@ class Subject:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class TargetReport:
     """One target under its label. `report` is its document, None where there is none for the `reason` given;
     `ended` tells that its turn never came.
     """
@@ -77,7 +77,7 @@ class _Row:
     places: set[UnitSet] = field(default_factory=set)
 
 
-def overview(model: Subject, asked: Sequence[Asked]) -> dict[str, Any]:
+def overview(model: Subject, asked: Sequence[TargetReport]) -> dict[str, Any]:
     """The overview, JSON-able, as `overview.schema.json` describes it. Names and messages are left as they are."""
     rows = sorted(_rows(asked), key=lambda row: min(_first(place) for place in row.places))
     return {
@@ -101,7 +101,7 @@ def schema() -> dict[str, Any]:
     return parsed
 
 
-def _target(asked: Asked) -> dict[str, Any]:
+def _target(asked: TargetReport) -> dict[str, Any]:
     head = {"label": asked.label, "backend": asked.backend}
     if asked.report is None:
         state = "not_asked" if asked.ended else "unusable"
@@ -121,7 +121,7 @@ def _target(asked: Asked) -> dict[str, Any]:
     }
 
 
-def _rows(asked: Sequence[Asked]) -> list[_Row]:
+def _rows(asked: Sequence[TargetReport]) -> list[_Row]:
     rows: list[_Row] = []
     for it in asked:
         for culprit in it.report["culprits"] if it.report else ():
@@ -136,7 +136,7 @@ def _rows(asked: Sequence[Asked]) -> list[_Row]:
     return rows
 
 
-def _entry(model: Subject, row: _Row, asked: Sequence[Asked]) -> dict[str, Any]:
+def _entry(model: Subject, row: _Row, asked: Sequence[TargetReport]) -> dict[str, Any]:
     places = sorted(row.places, key=lambda place: list(members(place)))
     return {
         "ops": list(row.ops),
@@ -146,7 +146,7 @@ def _entry(model: Subject, row: _Row, asked: Sequence[Asked]) -> dict[str, Any]:
     }
 
 
-def _cell(row: _Row, places: Sequence[UnitSet], asked: Asked) -> dict[str, Any]:
+def _cell(row: _Row, places: Sequence[UnitSet], asked: TargetReport) -> dict[str, Any]:
     refused, passing = 0, 0
     involved: dict[str, Mapping[str, Any]] = {}
     for place in places:
@@ -166,7 +166,7 @@ def _cell(row: _Row, places: Sequence[UnitSet], asked: Asked) -> dict[str, Any]:
     return {"state": state, "refused": refused, "passing": passing, "culprits": list(involved)}
 
 
-def _ops(asked: Sequence[Asked]) -> list[dict[str, Any]]:
+def _ops(asked: Sequence[TargetReport]) -> list[dict[str, Any]]:
     """Each op of the model by target, by name."""
     tables = {
         it.label: {(row["domain"], row["op"]): row for row in (it.report["op_table"] if it.report else ())}

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from onnxbisect.report.names import op_name
-from onnxbisect.report.overview import Asked, Subject
+from onnxbisect.report.overview import Subject, TargetReport
 
 #: The value of `format`; a change that breaks readers counts the number up.
 FORMAT = "onnx-bisect/parts@1"
@@ -21,7 +21,7 @@ class Part:
     label: str
     name: str
     subject: Subject | None
-    asked: Sequence[Asked]
+    asked: Sequence[TargetReport]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,7 +123,7 @@ def _row(part: Part) -> Row:
     )
 
 
-def _cell(asked: Asked) -> Cell:
+def _cell(asked: TargetReport) -> Cell:
     report = asked.report
     if report is None:
         return Cell(state="not_asked" if asked.ended else "unusable", sentence=asked.reason)

@@ -1,6 +1,7 @@
 """The planner: from a universe and the verdicts so far to the probes worth asking next, or the diagnosis."""
 
-from onnxbisect.search.plan import Ask, Plan, Verdicts
+from onnxbisect.answer import Ask
+from onnxbisect.search.plan import Plan, Verdicts
 from onnxbisect.search.planner import plan
 
 __all__ = ["Ask", "Plan", "Verdicts", "plan"]

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from onnxbisect.search.artefacts import suspended
-from onnxbisect.search.named import Named
+from onnxbisect.search.cut_induced import failing_only_alone
+from onnxbisect.search.log_hints import LogHints
 from onnxbisect.search.oracle import Oracle
 from onnxbisect.search.pattern import alone, representative
 from onnxbisect.search.prior import (
@@ -28,10 +28,10 @@ class Atoms:
     def __init__(self, universe: Universe, oracle: Oracle) -> None:
         self._universe = universe
         self._oracle = oracle
-        self.named = Named(universe, oracle)
+        self.named = LogHints(universe, oracle)
         self.split: dict[int, int] = {}
         #: Variants of which a unit failed alone and passed in the model: failing alone says nothing of them.
-        self.artefacts = set(suspended(universe, oracle))
+        self.cut_induced = set(failing_only_alone(universe, oracle))
         #: Atoms known to be to blame: they tell how dense blame is.
         self.guilty: list[Atom] = []
 
@@ -78,7 +78,7 @@ class Atoms:
         """Whether asking the atom alone would tell nothing new."""
         probe = self.alone(atom)
         known = self._oracle.look(probe) is not None or self._oracle.passes_within(probe)
-        return known or atom.variant in self.artefacts
+        return known or atom.variant in self.cut_induced
 
     def not_known(self, atoms: Iterable[Atom]) -> UnitSet:
         """Units whose variant the record that answers for the compiler does not know: no probe would tell more."""
@@ -90,7 +90,7 @@ class Atoms:
         return found
 
     def is_fine_elsewhere(self, atom: Atom) -> bool:
-        """Whether a unit like it has passed in company, and none like it by itself."""
+        """Whether a unit like it has passed among other units, and none like it by itself."""
         known = self._oracle.look(self.alone(atom))
         return (known is None or not known.passed) and self.tried(atom)
 

@@ -40,7 +40,7 @@ def conclude(universe: Universe, oracle: Oracle, search: Search, recheck: bool, 
     """
     whole = oracle.look(universe.everything)
     record = Oracle(universe, verdicts, recheck)
-    doubted = union(universe.variant_members[variant] for variant in search.locator.atoms.artefacts)
+    doubted = union(universe.variant_members[variant] for variant in search.locator.atoms.cut_induced)
     seen = seen_to_fail(universe, oracle, search.suspects, doubted, search.locator.not_known)
     culprits = tuple(_culprit(oracle, record, suspect, seen, recheck) for suspect in search.suspects)
     verdict = whole.status if whole is not None else Status.UNRESOLVED
@@ -51,11 +51,11 @@ def conclude(universe: Universe, oracle: Oracle, search: Search, recheck: bool, 
         culprits=tuple(sorted(culprits, key=lambda culprit: sort_key(culprit.units))),
         needs_context=tuple(
             NeedsContext(
-                units=artefact.units,
-                occurrences=tuple(of(occurrence) for occurrence in artefact.occurrences),
-                passes_with=artefact.passes_with,
+                units=failure.units,
+                occurrences=tuple(of(occurrence) for occurrence in failure.occurrences),
+                passes_with=failure.passes_with,
             )
-            for artefact in search.artefacts
+            for failure in search.cut_induced
         ),
         certificate=_certificate(universe, oracle, search, recheck, culprits, record),
         remainder=search.remainder,

@@ -7,10 +7,10 @@ from onnxbisect.search.context import (
     FEW_UNITS,
     REACH,
     clusters,
-    company,
     every_way,
+    neighbours_kept,
     other_contexts,
-    place_with_most_company,
+    place_with_most_neighbours,
 )
 from onnxbisect.search.oracle import Oracle, Question
 from onnxbisect.search.pattern import Occurrence
@@ -131,8 +131,8 @@ class Confirmer:
         if suspect.blame is not None and suspect.context is not None:
             return suspect, suspect.context
         if move:
-            placed = [(place_with_most_company(universe, suspect, remainder), remainder) for remainder in remainders]
-            unit, remainder = max(placed, key=lambda it: company(universe, *it))
+            placed = [(place_with_most_neighbours(universe, suspect, remainder), remainder) for remainder in remainders]
+            unit, remainder = max(placed, key=lambda it: neighbours_kept(universe, *it))
             return replace(suspect, units=1 << unit), remainder
         around = universe.ball(suspect.units, 1)
         return suspect, max(remainders, key=lambda remainder: size(around & remainder))

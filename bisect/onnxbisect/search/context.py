@@ -1,6 +1,6 @@
 """Probes that hold a suspect with its neighbourhood: one of them that passes is evidence that it is not to blame.
 
-An op that fails alone may be fine where it is fused with its neighbours. The neighbours may be suspects themselves,
+An op that fails alone may be fine where it is fused among other units. The neighbours may be suspects themselves,
 which a remainder lacks; so they are put back as well.
 """
 
@@ -34,7 +34,7 @@ FEW_UNITS = 12
 _MOST_PLACES = 6
 
 
-def company(universe: Universe, unit: int, remainder: UnitSet) -> tuple[bool, int, int]:
+def neighbours_kept(universe: Universe, unit: int, remainder: UnitSet) -> tuple[bool, int, int]:
     """How much of what is near a unit the remainder has.
 
     Whether the unit has neighbours, all of them in the remainder; how many units within `NEAR` steps are not, as a
@@ -46,7 +46,7 @@ def company(universe: Universe, unit: int, remainder: UnitSet) -> tuple[bool, in
     return bool(around) and kept == around, -size(near & ~remainder), size(kept)
 
 
-def place_with_most_company(universe: Universe, suspect: Suspect, remainder: UnitSet) -> int:
+def place_with_most_neighbours(universe: Universe, suspect: Suspect, remainder: UnitSet) -> int:
     """The unit of a single suspect that keeps most of what is near it, and so is the likeliest to be fused.
 
     Alone the places of one shape are one probe, so this costs no question.
@@ -54,7 +54,7 @@ def place_with_most_company(universe: Universe, suspect: Suspect, remainder: Uni
     solo = universe.solo
     own = lowest(suspect.units)
     places = [unit for (unit,) in suspect.occurrences if solo[unit] == solo[own]]
-    return max(places, key=lambda unit: (company(universe, unit, remainder), unit == own))
+    return max(places, key=lambda unit: (neighbours_kept(universe, unit, remainder), unit == own))
 
 
 def other_contexts(
@@ -103,7 +103,7 @@ def clusters(
     kind: all of it, then its parts, since some of it may be fused and some to blame.
     """
     masked = union(other.everywhere for other in suspects if not other.capacity)
-    complete, lacking, _ = company(universe, lowest(suspect.units), remainder)
+    complete, lacking, _ = neighbours_kept(universe, lowest(suspect.units), remainder)
     chosen: list[UnitSet] = []
     for steps in (1,) if named else (1, PATTERN):
         kinds: dict[int, list[tuple[int, UnitSet]]] = {}

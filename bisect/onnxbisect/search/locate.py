@@ -65,7 +65,7 @@ class Locator:
                 self.unresolved |= not_known
                 continue
             for atom in pool:
-                if atom.variant not in self.atoms.artefacts and self.atoms.fails_by_itself(atom):
+                if atom.variant not in self.atoms.cut_induced and self.atoms.fails_by_itself(atom):
                     return self._single(atom)
             if self._put_back(region, passing):
                 continue
@@ -84,13 +84,13 @@ class Locator:
         return True
 
     def _put_back(self, region: UnitSet, passing: UnitSet) -> bool:
-        """Ask what passes with all units that look like one that fails alone and has passed in company.
+        """Ask what passes with all units that look like one that fails alone and has passed among other units.
 
         First all places of a group that passed together, then the units in the same direct context, then those with
         the same neighbourhood, then all of the variant. True where one passed.
         """
         universe = self._universe
-        if self.capacity or not self.atoms.artefacts:
+        if self.capacity or not self.atoms.cut_induced:
             return False
         for group in self._passed_together(region):
             places = union(map(of, occurrences(universe, group))) & region
@@ -99,12 +99,12 @@ class Locator:
         for context in (universe.op_surroundings, universe.neighbourhoods, universe.variant):
             excused = {
                 (variant, context[unit])
-                for variant in self.atoms.artefacts
+                for variant in self.atoms.cut_induced
                 for unit in members(universe.variant_members[variant] & self._oracle.exonerated)
             }
             alike = of(
                 unit
-                for variant in self.atoms.artefacts
+                for variant in self.atoms.cut_induced
                 for unit in members(universe.variant_members[variant] & region)
                 if (variant, context[unit]) in excused
             )
@@ -114,7 +114,7 @@ class Locator:
 
     def _passed_together(self, region: UnitSet) -> list[UnitSet]:
         """Small connected groups of units that fail alone and passed with each other, the smallest first."""
-        doubted = union(self._universe.variant_members[variant] for variant in self.atoms.artefacts)
+        doubted = union(self._universe.variant_members[variant] for variant in self.atoms.cut_induced)
         groups = []
         for passing in self._oracle.passing:
             together = passing & doubted
@@ -174,8 +174,8 @@ class Locator:
         return None
 
     def _fails_only_here(self, atom: Atom) -> bool:
-        """Whether a unit like it passed in company, but none of these: what excused that one is likely missing here."""
-        return atom.variant in self.atoms.artefacts and not atom.units & self._oracle.exonerated
+        """Whether a unit like it passed among others, but none of these: what made that one pass is likely not here."""
+        return atom.variant in self.atoms.cut_induced and not atom.units & self._oracle.exonerated
 
     def _named_here(self, atom: Atom, region: UnitSet, passing: UnitSet) -> Suspect | None:
         """What the log names although it is fine elsewhere: one unit of each context is asked where it stands."""
@@ -230,7 +230,9 @@ class Locator:
         else:
             count = beliefs.even_split(candidates, failing)
             while (
-                count and self._universe.needs and self._oracle.look(passing | units_of(candidates[:count])) is not None
+                count
+                and self._universe.required_producers
+                and self._oracle.look(passing | units_of(candidates[:count])) is not None
             ):
                 count -= 1  # with what comes along it is a question already asked
         if not count:
@@ -262,7 +264,7 @@ class Locator:
                 self.unresolved |= atom.units
             return None
         passing &= failing
-        if atom.variant in self.atoms.artefacts:
+        if atom.variant in self.atoms.cut_induced:
             # Fine elsewhere: to blame only where it fails in context.
             if size(atom.units) == 1:
                 return self._alone_or_with(atom, region, passing)

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 
+from onnxbisect.answer import Ask
 from onnxbisect.search.frontier import first_wrong, unlisted_before
-from onnxbisect.search.plan import Ask, Verdicts
+from onnxbisect.search.plan import Verdicts
 from onnxbisect.unitset import UnitSet, is_subset, of, size, sort_key
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Kind, Status, Verdict
@@ -78,15 +79,15 @@ class Oracle:
         return len({answer.status for answer in answers if answer.status is not Status.UNRESOLVED}) > 1
 
     def probe(self, units: UnitSet) -> UnitSet:
-        """The probe for a set: with what must come along (`Universe.needs`).
+        """The probe for a set: with what must come along (`Universe.required_producers`).
 
         What is masked stays out, and the cut is made behind it. A probe on record is what it is.
         """
-        if not self.universe.needs or units in self._verdicts:
+        if not self.universe.required_producers or units in self._verdicts:
             return units
         asked = (units, self.masked)
         if asked not in self._grown:
-            self._grown[asked] = self.universe.with_needs(units, self.masked)
+            self._grown[asked] = self.universe.with_required_producers(units, self.masked)
         return self._grown[asked]
 
     def look(self, units: UnitSet) -> Verdict | None:
@@ -224,7 +225,7 @@ class Oracle:
     def smallest_failing(self, within: UnitSet, beyond: UnitSet) -> UnitSet | None:
         """The failing or unanswered probe inside `within` with the fewest units outside `beyond`.
 
-        Probes that passed with more around them are artefacts of cutting, not failures to explain.
+        Probes that passed with more around them are failures that cutting induced of cutting, not failures to explain.
         """
         best: UnitSet | None = None
         for failing in (*self.failing, *self.unanswered):

@@ -27,7 +27,7 @@ def seen_to_fail(
 
     Such a probe holds no other culprit than one single suspect, with all its neighbours but those that had to be left
     out to break interactions. Other single suspects near it could excuse it, so there is another probe for each group
-    of `windows`, unless the compiler names the op. `doubted` are units that fail alone and pass in company: cut off
+    of `windows`, unless the compiler names the op. `doubted` are units that fail alone and pass among others: cut off
     from that, they may be what fails, so a probe with any of them counts only if it passes without the suspect. A log
     that names a unit beside its other neighbours does as well. Units of `not_known` cannot stand in a probe that
     passes, so none has to hold them. Units stand alike where what lies within three steps looks alike.

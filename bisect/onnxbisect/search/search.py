@@ -2,14 +2,14 @@
 
 from dataclasses import replace
 
-from onnxbisect.search.artefacts import explained
 from onnxbisect.search.breaks import ways_to_break
 from onnxbisect.search.confirm import Confirmer
+from onnxbisect.search.cut_induced import cut_induced_failures
 from onnxbisect.search.locate import Locator
 from onnxbisect.search.minimise import CapacityError
 from onnxbisect.search.oracle import BlockedError, Oracle
 from onnxbisect.search.pattern import components
-from onnxbisect.search.suspect import Artefact, Suspect
+from onnxbisect.search.suspect import CutInducedFailure, Suspect
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, union
 from onnxbisect.universe import Universe
 
@@ -26,7 +26,7 @@ class Search:
         self._confirmer = Confirmer(universe, oracle)
         self.locator = Locator(universe, oracle)
         self.suspects: tuple[Suspect, ...] = ()
-        self.artefacts: list[Artefact] = []
+        self.cut_induced: list[CutInducedFailure] = []
         #: The remainders that passed, one for each way to break all culprits that was tried.
         self.proof: tuple[UnitSet, ...] = ()
         #: Whether `proof` covers every minimal way, and whether even the chosen ways were too many.
@@ -85,7 +85,7 @@ class Search:
             # A compiler that lists nodes has often listed all: then this passes, and what it did not list is fine.
             # Two neighbours are no list, but what it refuses together.
             self._oracle.ask(whole & ~listed, "all but the nodes that the log lists")
-        # Every turn settles a suspect or an artefact for good; answers that break this do not fit together.
+        # Every turn settles a suspect or a cut-induced failure for good; answers that break this do not fit together.
         for _ in range(4 * len(self._universe) + 16):
             self._find_all()
             if self._settle():
@@ -137,7 +137,7 @@ class Search:
     def _find_in_unexplained(self) -> Suspect | None:
         """A suspect in a failing probe that holds none yet: a remainder can lack it by the way others are broken."""
         for failing in self._oracle.failing:
-            excused = size(failing) == 1 and self._universe.variant[lowest(failing)] in self.locator.atoms.artefacts
+            excused = size(failing) == 1 and self._universe.variant[lowest(failing)] in self.locator.atoms.cut_induced
             if (
                 excused
                 or failing & self.locator.unresolved
@@ -173,14 +173,14 @@ class Search:
         if minimal != self.suspects:
             self.suspects = minimal
             return False
-        outcome = self._confirmer.confirm(self.suspects, self._remainders, self.locator.atoms.artefacts)
+        outcome = self._confirmer.confirm(self.suspects, self._remainders, self.locator.atoms.cut_induced)
         self.suspects = (*outcome.suspects, *outcome.narrowed)
         self.locator.unresolved |= outcome.unanswered
         for suspect in outcome.narrowed:
             self.locator.atoms.split.setdefault(self._universe.variant[lowest(suspect.units)], 1)
         for suspect in outcome.cleared:
             if size(suspect.units) == 1:
-                self.locator.atoms.artefacts.add(self._universe.variant[lowest(suspect.units)])
+                self.locator.atoms.cut_induced.add(self._universe.variant[lowest(suspect.units)])
         if outcome.cleared:
             # What was blamed in a remainder without them is blamed again with them.
             self.suspects = tuple(
@@ -189,7 +189,7 @@ class Search:
         if outcome.cleared or outcome.narrowed:
             return False
         blamed = union(suspect.everywhere for suspect in self.suspects)
-        self.artefacts = explained(self._universe, self._oracle, blamed)
+        self.cut_induced = cut_induced_failures(self._universe, self._oracle, blamed)
         return True
 
     def _minimal(self) -> tuple[Suspect, ...]:

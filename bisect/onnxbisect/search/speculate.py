@@ -6,9 +6,10 @@ is, and what its answer implies says which questions will come up.
 
 from collections.abc import Callable, Mapping, Sequence
 
+from onnxbisect.answer import Ask
 from onnxbisect.search.atoms import units_of
 from onnxbisect.search.oracle import Oracle
-from onnxbisect.search.plan import Ask, Verdicts
+from onnxbisect.search.plan import Verdicts
 from onnxbisect.search.search import Search
 from onnxbisect.unitset import UnitSet, is_subset, lowest, size
 from onnxbisect.universe import Universe

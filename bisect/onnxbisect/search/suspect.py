@@ -55,7 +55,7 @@ class Suspect:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Artefact:
+class CutInducedFailure:
     """A set that fails when cut out and passes in the model; `occurrences` as in Suspect."""
 
     units: UnitSet

@@ -21,8 +21,8 @@ def choose(
     """The units of `needed` as parts of alternating kind, in an order in which they can run.
 
     `passed` are the sets of units that were seen to compile; the NPU's units are all of one of them, and in one part
-    with what they need (`Universe.needs`) unless the part was seen to compile without. Of the orders found that leave
-    the NPU all but `share` of the most work that it can have, this is one with the fewest NPU parts, then the fewest
+    with their `required_producers` unless the part was seen to compile without. Of the orders found that leave the NPU
+    all but `share` of the most work that it can have, this is one with the fewest NPU parts, then the fewest
     parts, then the most NPU parts that were seen to compile as they are, then the most work on the NPU. Raises CutError
     where nothing that is needed was seen to compile.
     """
@@ -73,7 +73,7 @@ def _settled(universe: Universe, needed: UnitSet, npu: UnitSet, seen: Container[
             for part in _on_npu(parts)
             if part not in seen
             for unit in members(part)
-            if universe.needs.get(unit, 0) & ~part
+            if universe.required_producers.get(unit, 0) & ~part
         )
         if not lacking:
             return parts

@@ -7,8 +7,8 @@ import onnx
 
 from onnxbisect.cut.cutter import Cutter
 from onnxbisect.cut.frame import Wishes
-from onnxbisect.cut.grow import dtype_needs
 from onnxbisect.cut.piece import Piece
+from onnxbisect.cut.required_producers import producers_required_by_dtype
 from onnxbisect.cut.wiring import read_wiring
 from onnxbisect.dressing import Dressing
 from onnxbisect.model.model import Model
@@ -42,7 +42,7 @@ def cut_parts(
     dtypes that it allows, and others only where they were seen to compile with them.
     """
     wiring = read_wiring(model)
-    universe = replace(flow(model, wiring), needs=dtype_needs(model, dressing))
+    universe = replace(flow(model, wiring), required_producers=producers_required_by_dtype(model, dressing))
     wanted = needed(model, wiring, universe)
     work = work_of(model)
     parts = tuple(_as_seen(universe, wanted, passed, choose(universe, wanted, passed, work, share)))

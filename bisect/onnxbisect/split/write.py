@@ -12,7 +12,7 @@ from typing import Any
 import onnx
 from onnx import TensorProto, helper
 
-from onnxbisect.cut.grow import runtime_dtype
+from onnxbisect.cut.required_producers import runtime_dtype
 from onnxbisect.cut.write import write
 from onnxbisect.dressing import Dressing
 from onnxbisect.errors import OptionError

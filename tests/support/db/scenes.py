@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from onnxbisect.answer import Answer
-from onnxbisect.search.plan import Ask
+from onnxbisect.answer import Answer, Ask
 from onnxbisect.unitset import UnitSet
 from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect_db import claims, jobs, models, naming, plans, probes, searches

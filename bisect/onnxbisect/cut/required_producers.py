@@ -10,8 +10,8 @@ from onnxbisect.model.model import Model
 from onnxbisect.unitset import UnitSet
 
 
-def dtype_needs(model: Model, dressing: Dressing) -> Mapping[int, UnitSet]:
-    """For each unit that cannot stand alone, the units before it that must come along (`Universe.needs`).
+def producers_required_by_dtype(model: Model, dressing: Dressing) -> Mapping[int, UnitSet]:
+    """For each unit that cannot stand alone, the units before it that must come along (`Universe.required_producers`).
 
     A unit needs the maker of each tensor it takes whose dtype is not in `dressing.input_dtypes`, and all that this
     maker needs in turn. Tensors of known value become initializers and need nobody; a graph input has no maker to

@@ -1,16 +1,16 @@
 """Units that fail when they are cut out and pass where they stand: found by what is on record, not by its order."""
 
 from onnxbisect.search.oracle import Oracle
-from onnxbisect.search.suspect import Artefact
+from onnxbisect.search.suspect import CutInducedFailure
 from onnxbisect.unitset import UnitSet, lowest, members, of, size
 from onnxbisect.universe import Universe
 
-#: A passing probe up to this size shows well enough what an artefact needs around it.
+#: A passing probe up to this size shows well enough what such a unit needs around it.
 SMALL = 8
 
 
-def suspended(universe: Universe, oracle: Oracle) -> dict[int, UnitSet]:
-    """For each variant of which failing alone says nothing, the failing probe: a unit like it passed in company."""
+def failing_only_alone(universe: Universe, oracle: Oracle) -> dict[int, UnitSet]:
+    """For each variant that fails alone while a unit like it passed among other units, the failing probe."""
     found: dict[int, UnitSet] = {}
     for failing in oracle.failing:
         if size(failing) != 1:
@@ -20,13 +20,13 @@ def suspended(universe: Universe, oracle: Oracle) -> dict[int, UnitSet]:
     return found
 
 
-def explained(universe: Universe, oracle: Oracle, blamed: UnitSet) -> list[Artefact]:
-    """The artefacts with the smallest group that each was seen to pass in; asks for a small one, and once more alone.
+def cut_induced_failures(universe: Universe, oracle: Oracle, blamed: UnitSet) -> list[CutInducedFailure]:
+    """These units, each with the smallest group that it was seen to pass in. Asks for a small one, and once more alone.
 
     `blamed` are units of culprits: the same op may be to blame in another place.
     """
-    artefacts = []
-    for failing in suspended(universe, oracle).values():
+    found = []
+    for failing in failing_only_alone(universe, oracle).values():
         alike = _alike(universe, failing) & ~blamed
         op = universe.op[lowest(failing)]
         if not alike or not oracle.ask(failing, f"{op} alone", again=True).failed:
@@ -35,14 +35,14 @@ def explained(universe: Universe, oracle: Oracle, blamed: UnitSet) -> list[Artef
         if smallest and size(smallest) > SMALL:
             smallest = _surroundings_that_pass(universe, oracle, smallest & alike, op) or smallest
         if smallest:
-            artefacts.append(
-                Artefact(
+            found.append(
+                CutInducedFailure(
                     units=1 << lowest(smallest & alike),
                     occurrences=tuple((unit,) for unit in members(alike)),
                     passes_with=smallest,
                 )
             )
-    return artefacts
+    return found
 
 
 def _surroundings_that_pass(universe: Universe, oracle: Oracle, passed: UnitSet, op: str) -> UnitSet:

@@ -22,7 +22,7 @@ _PASS_THROUGH = frozenset({"Identity", "Dropout"})
 _FLOATS = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE})
 
 
-def bare_ends(model: Model, ops: Collection[str]) -> frozenset[int]:
+def unguarded_outputs(model: Model, ops: Collection[str]) -> frozenset[int]:
     """The units of these op types that make an output of the model."""
     outputs = {value.name for value in model.proto.graph.output}
     nodes = [model.proto.graph.node[unit.node] for unit in model.units]
@@ -40,7 +40,7 @@ def touching(model: Model, names: Collection[str]) -> frozenset[int]:
     )
 
 
-def told_apart(universe: Universe, units: Collection[int]) -> Universe:
+def split_variants(universe: Universe, units: Collection[int]) -> Universe:
     """The universe in which these units are variants of their own."""
     return replace(universe, variant=_renumbered(universe.variant, units), solo=_renumbered(universe.solo, units))
 
@@ -51,7 +51,7 @@ def _renumbered(numbers: tuple[int, ...], units: Collection[int]) -> tuple[int, 
     return tuple(found.setdefault((number, unit in units), len(found)) for unit, number in enumerate(numbers))
 
 
-def cover_outputs(graph: onnx.GraphProto, ops: Collection[str], own: Collection[str]) -> dict[str, str]:
+def guard_outputs(graph: onnx.GraphProto, ops: Collection[str], own: Collection[str]) -> dict[str, str]:
     """Put a Relu, which nothing folds away, behind every output that an op of these types makes, except for `own`.
 
     `own` are the model's inputs and outputs. An op that only passes on what the cut made an input is covered although

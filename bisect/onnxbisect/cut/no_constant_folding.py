@@ -22,8 +22,8 @@ from onnxbisect.universe import Universe
 _NUMBERS = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.INT32, TensorProto.INT64})
 
 
-def known_needs(model: Model) -> Mapping[int, UnitSet]:
-    """For each unit that takes tensors of known value, the units that make these (`Universe.needs`)."""
+def producers_of_constants(model: Model) -> Mapping[int, UnitSet]:
+    """For each unit that takes tensors of known value, the units that make these (`Universe.required_producers`)."""
     wiring = read_wiring(model)
     needs: dict[int, UnitSet] = {}
     for unit, taken in enumerate(wiring.boundary):
@@ -36,12 +36,12 @@ def known_needs(model: Model) -> Mapping[int, UnitSet]:
     return needs
 
 
-def told_apart_by_makers(universe: Universe) -> Universe:
+def split_variants_by_producers(universe: Universe) -> Universe:
     """The universe in which units of one variant are needy alike: the same ops make what they take.
 
     All the way back for `solo`, since these ops are part of the probe of a unit alone; one step back for `variant`.
     """
-    needs = universe.needs
+    needs = universe.required_producers
     variants: dict[object, int] = {}
     solos: dict[object, int] = {}
     variant: list[int] = []

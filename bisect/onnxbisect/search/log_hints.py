@@ -12,7 +12,7 @@ from onnxbisect.universe import Universe
 Fails = Callable[[UnitSet, str], bool]
 
 
-class Named:
+class LogHints:
     """Reads the logs for one replay, during which nothing is added to them."""
 
     def __init__(self, universe: Universe, oracle: Oracle) -> None:
