@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 
 from onnxbisect.report import words
-from onnxbisect.report.overview import Asked, Subject
+from onnxbisect.report.overview import Subject, TargetReport
 from onnxbisect.report.parts import Part, PartsTable, parts_table
 from onnxbisect.report.text import slug
 from onnxbisect_api.overviews import asked_of, labelled
@@ -44,7 +44,7 @@ def _part(label: str, job: Job, targets: Mapping[str, str], service: Service) ->
     asked = [
         asked_of(target, searches[target], service)
         if target in searches
-        else Asked(label=target, backend=backend, reason="the job was not asked on this target", ended=True)
+        else TargetReport(label=target, backend=backend, reason="the job was not asked on this target", ended=True)
         for target, backend in targets.items()
     ]
     reports = [each.report for each in asked if each.report is not None]

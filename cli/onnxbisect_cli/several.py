@@ -9,7 +9,7 @@ from pathlib import Path
 from onnx_bisect.parts import Part
 from onnxbisect.errors import BackendUnusableError, ModelError, ShortageError
 from onnxbisect.report import words
-from onnxbisect.report.overview import TargetReport, Subject, overview
+from onnxbisect.report.overview import Subject, TargetReport, overview
 from onnxbisect.report.parts import Part as Row
 from onnxbisect.report.parts import parts_table
 from onnxbisect_backends.contract import Backend, Description, for_model, input_shapes

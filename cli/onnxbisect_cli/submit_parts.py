@@ -9,7 +9,7 @@ from onnx_bisect.client import failure
 from onnxbisect.errors import OnnxBisectError
 from onnxbisect.report import parts as table
 from onnxbisect.report import words
-from onnxbisect.report.overview import Asked, Subject, overview
+from onnxbisect.report.overview import Subject, TargetReport, overview
 from onnxbisect.report.text import clean
 from onnxbisect_cli.arguments import Format
 from onnxbisect_cli.reports import demand_overview, render_parts, write_overview, write_parts
@@ -74,11 +74,11 @@ class _Shown:
                 error = failure(target if target["problem"] else ended)
                 say(f"{part.label}, {label}: {clean(str(error))}")
                 self._worst = max(self._worst, error.exit_code)
-                asked.append(Asked(label=label, backend=backend, reason=str(error)))
+                asked.append(TargetReport(label=label, backend=backend, reason=str(error)))
                 continue
             result = job.fetched(target["number"])
             self._worst = max(self._worst, exit_code(result))
-            asked.append(Asked(label=label, backend=backend, report=result.report))
+            asked.append(TargetReport(label=label, backend=backend, report=result.report))
             if self._out is not None:
                 folder = self._out / part.label
                 try:

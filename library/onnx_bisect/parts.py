@@ -7,7 +7,7 @@ from pathlib import Path
 from onnx_bisect.result import Result
 from onnxbisect.errors import OptionError
 from onnxbisect.report import parts, words
-from onnxbisect.report.overview import Asked, Subject
+from onnxbisect.report.overview import Subject, TargetReport
 from onnxbisect.report.parts import PartsTable
 
 
@@ -42,7 +42,7 @@ def parts_table(results: Mapping[str, Result | Sequence[Result]]) -> PartsTable:
                 name=row[0].report["model"]["name"],
                 subject=Subject.of_report(row[0].report),
                 asked=[
-                    Asked(label=target, backend=result.target.backend, report=result.report)
+                    TargetReport(label=target, backend=result.target.backend, report=result.report)
                     for target, result in zip(labels, row, strict=True)
                 ],
             )
