@@ -54,7 +54,7 @@ def issue(
 
 
 def check(session: Session, text: str) -> Token | None:
-    """The token that this text is, if it is still good. It takes as long for an unknown one as for a wrong secret."""
+    """The token that this text is, if it is still good."""
     prefix, _, rest = text.partition("_")
     name, _, secret = rest.partition("_")
     token = session.get(Token, _id(name))
