@@ -16,19 +16,21 @@ def extract(
     output: Path,
     *,
     nodes: Sequence[str] | None,
+    scopes: Sequence[str] | None,
     inputs: Sequence[str] | None,
     outputs: Sequence[str] | None,
     input_shapes: Mapping[str, Sequence[int]],
 ) -> None:
     """Cut and write; OptionError, CutError or ModelError where that cannot be."""
-    if (nodes is None) == (inputs is None and outputs is None):
-        raise OptionError("Say what to cut out: either --nodes, or --inputs and --outputs.")
+    if sum([nodes is not None, scopes is not None, inputs is not None or outputs is not None]) != 1:
+        raise OptionError("Say what to cut out: either --nodes, or --scope, or --inputs and --outputs.")
     intake = loaded(path, input_shapes)
     known, tensors = {node.name for node in intake.model.proto.graph.node}, set(intake.model.types)
     count = onnx_bisect.extract(
         intake,
         output,
         nodes=None if nodes is None else names(nodes, known),
+        scopes=scopes,
         inputs=None if inputs is None else names(inputs, tensors),
         outputs=None if outputs is None else names(outputs, tensors),
     )

@@ -241,6 +241,14 @@ def extract_command(
     nodes: Annotated[
         list[str] | None, typer.Option("--nodes", metavar="A,B,…", help="The nodes to cut out; repeatable.")
     ] = None,
+    scope: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--scope",
+            metavar="/decoder/layers.0",
+            help="A module of the network, as node names or the exporter's metadata have it; repeatable.",
+        ),
+    ] = None,
     inputs: Annotated[
         list[str] | None, typer.Option("--inputs", metavar="A,B,…", help="Tensors to start from; repeatable.")
     ] = None,
@@ -249,13 +257,14 @@ def extract_command(
     ] = None,
     input_shape: InputShapes = None,
 ) -> None:
-    """Cut nodes, or all between two sets of tensors, out of MODEL as a stand-alone ONNX file."""
+    """Cut nodes, a module, or all between two sets of tensors, out of MODEL as a stand-alone ONNX file."""
     from onnxbisect_cli import extraction
 
     extraction.extract(
         model,
         output,
         nodes=nodes,
+        scopes=scope,
         inputs=inputs,
         outputs=outputs,
         input_shapes=arguments.shapes(input_shape or ()),

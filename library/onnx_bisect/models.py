@@ -5,7 +5,7 @@ from os import PathLike
 from pathlib import Path
 
 from onnxbisect import preflight
-from onnxbisect.cut import cut_between, units_of_nodes, write
+from onnxbisect.cut import cut_between, settled, units_of_modules, units_of_nodes, write
 from onnxbisect.errors import OptionError
 from onnxbisect.preflight import Inspection
 from onnxbisect_backends.probing.intake import Intake
@@ -32,17 +32,19 @@ def extract(
     output: str | PathLike[str],
     *,
     nodes: Sequence[str] | None = None,
+    scopes: Sequence[str] | None = None,
     inputs: Sequence[str] | None = None,
     outputs: Sequence[str] | None = None,
     input_shapes: Shapes | None = None,
 ) -> int:
-    """Cut nodes, or all between two sets of tensors, out of a model and write them as a model of their own.
+    """Cut nodes, modules (`scopes`), or all between two sets of tensors, out of a model and write them as a model of
+    their own. What the model's inputs do not change becomes constants, but for `nodes`, which stay as they are named.
 
     Returns how many nodes the piece has. Raises OptionError, CutError or ModelError where that cannot be done.
     """
     path = Path(output)
-    if (nodes is None) == (inputs is None and outputs is None):
-        raise OptionError("Say what to cut out: either nodes, or inputs and outputs.")
+    if sum([nodes is not None, scopes is not None, inputs is not None or outputs is not None]) != 1:
+        raise OptionError("Say what to cut out: either nodes, or scopes, or inputs and outputs.")
     if not path.parent.is_dir():
         raise OptionError(f"{path.parent} is no folder; create it first.")
     intake = loaded(model, input_shapes)
@@ -50,6 +52,8 @@ def extract(
         raise OptionError(f"{path} is the model itself; write the piece elsewhere.")
     if nodes is not None:
         piece = intake.cutter.cut(units_of_nodes(intake.model, nodes))
+    elif scopes is not None:
+        piece = intake.cutter.cut(settled(intake.model, units_of_modules(intake.model, scopes)))
     else:
         piece = cut_between(intake.model, inputs or (), outputs or ())
     write(piece, intake.model, path)

@@ -47,6 +47,18 @@ def test_extract_by_tensors(shell: Shell) -> None:
     assert [value.name for value in piece.graph.input] == [nodes[30].input[0]]
 
 
+def test_extract_by_module(shell: Shell) -> None:
+    """The mask decoder of Segment Anything has its prompt encoder in `/p`."""
+    decoder = str(CASES.parents[1] / "examples" / "sam_decoder.onnx")
+    done = shell.call("extract", decoder, "--scope", "/p", "-o", "prompt.onnx")
+    assert done.code == 0
+    piece = onnx.load(shell.folder / "prompt.onnx")
+    onnx.checker.check_model(piece, full_check=True)
+    assert {node.name.split("/")[1] for node in piece.graph.node if node.op_type != "Constant"} == {"p"}
+    assert {"Sin", "Cos", "Abs"} <= {node.op_type for node in piece.graph.node}
+    assert "Shape" not in {node.op_type for node in piece.graph.node}
+
+
 def test_extract_names_the_nearest(shell: Shell) -> None:
     done = shell.call("extract", C2, "--nodes", "n17_Asin", "-o", "piece.onnx")
     assert done.code == 2

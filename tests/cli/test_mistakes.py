@@ -34,6 +34,8 @@ C1 = str(CASES / "c1_chain100_1bad.onnx")
         (["run", C1, "--out", "/proc/self", "--", "true", "{model}"], 2, "cannot be written to"),
         (["inspect", "missing.onnx"], 2, "missing.onnx"),
         (["extract", C1, "-o", "piece.onnx"], 2, "--nodes"),
+        (["extract", C1, "-o", "piece.onnx", "--scope", "/decoder"], 2, "'/decoder'"),
+        (["extract", C1, "-o", "piece.onnx", "--scope", "/decoder", "--nodes", "n17_Asinh"], 2, "either"),
         (["extract", C1, "-o", C1, "--nodes", "n17_Asinh"], 2, "the model itself"),
         (["extract", C1, "-o", "no/such/piece.onnx", "--nodes", "n17_Asinh"], 2, "no/such"),
         (["report", "missing.json"], 2, "missing.json"),

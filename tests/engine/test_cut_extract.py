@@ -2,10 +2,24 @@
 
 from pathlib import Path
 
+import numpy as np
+import onnx
+import onnxruntime
 import pytest
+from onnx import helper
 
-from onnxbisect.cut import cut_between, units_between, units_of_nodes
+from onnxbisect.cut import (
+    Piece,
+    cut_between,
+    extract,
+    settled,
+    units_between,
+    units_of_modules,
+    units_of_nodes,
+    write,
+)
 from onnxbisect.errors import CutError
+from onnxbisect.model import Model, load
 from support.engine.cut_models import (
     BRANCHES,
     CHAIN,
@@ -82,3 +96,109 @@ def test_what_cannot_be_cut_is_said_in_a_sentence(
 ) -> None:
     with pytest.raises(CutError, match=sentence):
         units_between(read(tmp_path, BRANCHES), inputs, outputs)
+
+
+class TestModules:
+    def test_a_module_is_found_by_names_and_by_metadata(self, tmp_path: Path) -> None:
+        model = scoped(tmp_path)
+        assert units_of_modules(model, ["/decoder/layers.0"]) == 0b000110
+        assert units_of_modules(model, ["decoder.layers.0"]) == 0b000110
+        assert units_of_modules(model, ["/decoder"]) == 0b011110
+        assert units_of_modules(model, ["encoder", "decoder/layers.1"]) == 0b011001
+
+    def test_the_name_of_a_module_is_not_the_beginning_of_another_s(self, tmp_path: Path) -> None:
+        """`layers.1` is not `layers.10`."""
+        model = scoped(tmp_path, last="/decoder/layers.10/Relu")
+        assert units_of_modules(model, ["/decoder/layers.1"]) == 0b011000
+
+    def test_an_unknown_module_is_answered_with_the_nearest(self, tmp_path: Path) -> None:
+        with pytest.raises(CutError, match=r"module '/decoder/layer\.0'; the nearest are '/decoder/layers\.0'"):
+            units_of_modules(scoped(tmp_path), ["/decoder/layer.0"])
+        with pytest.raises(CutError, match="came from the module '/'"):
+            units_of_modules(scoped(tmp_path), ["/"])
+
+
+class TestSettled:
+    """What no input changes becomes constants of the piece."""
+
+    def test_shape_arithmetic_and_what_was_made_for_it_only_are_gone(self, tmp_path: Path) -> None:
+        """x -> Relu -> Reshape(to Concat(Gather(Shape(Tanh(x))), [-1]))"""
+        model = read(tmp_path, SHAPED)
+        piece = cut_between(model, [], ["y"])
+        assert [node.op_type for node in piece.proto.graph.node] == ["Relu", "Reshape"]
+        assert input_names(piece.proto) == ["x"]
+        same_outputs(tmp_path, model, piece)
+
+    def test_a_named_output_stays_although_its_value_is_known(self, tmp_path: Path) -> None:
+        piece = cut_between(read(tmp_path, SHAPED), [], ["rows", "y"])
+        assert output_names(piece.proto) == ["rows", "y"]
+        assert [node.op_type for node in piece.proto.graph.node] == ["Relu", "Unsqueeze", "Reshape"]
+
+    def test_what_is_behind_a_named_known_input_stays(self, tmp_path: Path) -> None:
+        piece = cut_between(read(tmp_path, SHAPED), ["rows"], ["y"])
+        assert [node.op_type for node in piece.proto.graph.node] == ["Relu", "Concat", "Reshape"]
+
+    def test_a_model_of_constants_alone_stays_as_it_is(self, tmp_path: Path) -> None:
+        model = read(tmp_path, CONSTANT)
+        assert settled(model, 1) == 1
+
+    def test_quantised_weights_stay_quantised(self, tmp_path: Path) -> None:
+        model = read(tmp_path, QUANTISED)
+        assert settled(model, model.universe.everything) == model.universe.everything
+
+    def test_constants_that_are_too_large_are_computed_still(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(extract, "_MOST", 8)
+        kept = settled(read(tmp_path, SHAPED), 0b1111111)
+        assert kept.bit_count() > 2
+
+
+def scoped(folder: Path, last: str = "/head/Relu") -> Model:
+    """A chain of Relus in an encoder, a decoder of two layers, and a head, partly as either exporter says it."""
+    names = ["/encoder/Relu", "/decoder/layers.0/Relu", "n2", "/decoder/layers.1/Relu", "n4", last]
+    nodes = [helper.make_node("Relu", [f"t{i}"], [f"t{i + 1}"], name=name) for i, name in enumerate(names)]
+    for index, scopes in ((2, ["", "decoder", "decoder.layers.0", "relu"]), (4, ["", "decoder.layers.1", "relu"])):
+        entry = nodes[index].metadata_props.add()
+        entry.key, entry.value = "pkg.torch.onnx.name_scopes", str(scopes)
+    ends = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [4]) for name in ("t0", "t6")]
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:])
+    path = folder / "scoped.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10), path)
+    return load(path)
+
+
+def same_outputs(folder: Path, model: Model, piece: Piece) -> None:
+    write(piece, model, folder / "piece.onnx")
+    x = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)
+    found = [
+        onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"]).run(None, {"x": x})
+        for path in (model.path, folder / "piece.onnx")
+    ]
+    for whole, part in zip(*found, strict=True):
+        assert whole.tobytes() == part.tobytes()
+
+
+SHAPED = """
+<ir_version: 8, opset_import: ["" : 17]>
+g (float[2, 3] x) => (float[2, 3] y) <int64 zero = {0}, int64[1] rest = {-1}, int64[1] front = {0}>
+{
+  tanh = Tanh(x)
+  shape = Shape(tanh)
+  first = Gather(shape, zero)
+  rows = Unsqueeze(first, front)
+  target = Concat<axis = 0>(rows, rest)
+  relu = Relu(x)
+  y = Reshape(relu, target)
+}
+"""
+QUANTISED = """
+<ir_version: 8, opset_import: ["" : 17]>
+g (float[2, 2] x) => (float[2, 2] y) <int8[2, 2] w = {1, 2, 3, 4}, float s = {0.5}, int8 z = {0}>
+{
+  weights = DequantizeLinear(w, s, z)
+  turned = Transpose<perm = [1, 0]>(weights)
+  y = MatMul(x, turned)
+}
+"""
+CONSTANT = '<ir_version: 8, opset_import: ["" : 17]> g () => (float[2] y) <float[2] w = {1, 2}> { y = Relu(w) }'

@@ -1,6 +1,6 @@
 """Choosing what to cut by name, for people: `onnx-bisect extract`."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from difflib import get_close_matches
 
 from onnxbisect.cut.cutter import Cutter
@@ -10,7 +10,14 @@ from onnxbisect.cut.wiring import Wiring, read_wiring
 from onnxbisect.dressing import Dressing
 from onnxbisect.errors import CutError
 from onnxbisect.model.model import Model
-from onnxbisect.unitset import UnitSet, of
+from onnxbisect.model.modules import below, module_of, path_of, spelled
+from onnxbisect.model.scopes import reads
+from onnxbisect.unitset import UnitSet, members, of
+
+#: Bytes of a constant that is stored instead of computed, and of all of them.
+_LARGEST, _MOST = 16 << 20, 256 << 20
+#: What they make stands for a quantised weight, which is not to be stored as floats.
+_QUANTISERS = frozenset({"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"})
 
 
 def units_of_nodes(model: Model, names: Sequence[str]) -> UnitSet:
@@ -42,10 +49,72 @@ def units_between(model: Model, inputs: Sequence[str], outputs: Sequence[str]) -
     return _between(read_wiring(model), model, inputs, outputs)
 
 
+def units_of_modules(model: Model, scopes: Sequence[str]) -> UnitSet:
+    """The units of these modules of the network, and of all modules within them: `/decoder/layers.0`.
+
+    Raises CutError, with the nearest ones, for a module of which no node says that it came from there.
+    """
+    graph = model.proto.graph
+    paths = {number: path_of(module_of(graph.node[unit.node]) or "") for number, unit in enumerate(model.units)}
+    chosen = 0
+    for scope in scopes:
+        path = path_of(scope)
+        units = below(paths, path) if path else 0
+        if not units:
+            known = {spelled(path[:depth]) for path in paths.values() for depth in range(1, len(path) + 1)}
+            raise CutError(f"No node of the model says that it came from the module '{scope}'{_nearest(scope, known)}.")
+        chosen |= units
+    return chosen
+
+
+def settled(model: Model, units: UnitSet, outputs: Collection[str] | None = None) -> UnitSet:
+    """Of these units those that the model's inputs change: what the others make becomes constants of the piece.
+
+    `outputs` are those of the piece where they are chosen; else they are what leaves it. Units that make an output
+    stay, and so do those of large constants, and of weights that are stored quantised. What was computed for a shape
+    only goes with it. All stay where nothing else would be left.
+    """
+    graph, universe = model.proto.graph, model.universe
+    kept = {value.name for value in graph.output} if outputs is None else set(outputs)
+    constant = units & _constant(model, kept)
+    alive = 0
+    for unit in reversed(list(members(units & ~constant))):
+        takers = universe.successors[unit]
+        ends = outputs is None and (not takers or takers & ~units)
+        if ends or takers & alive or not kept.isdisjoint(graph.node[model.units[unit].node].output):
+            alive |= 1 << unit
+    return alive or units
+
+
+def _constant(model: Model, kept: Collection[str]) -> UnitSet:
+    """The units that make nothing but values which are known and can be stored, and none of `kept`."""
+    of_quantised: set[str] = set()
+    left, found = _MOST, 0
+    for number, unit in enumerate(model.units):
+        node = model.proto.graph.node[unit.node]
+        made = [name for name in node.output if name]
+        if node.op_type in _QUANTISERS or not of_quantised.isdisjoint(reads(node)):
+            of_quantised.update(made)
+            continue
+        values = [model.known[name] for name in made if name in model.known and name not in kept]
+        if not made or len(values) < len(made) or any(value.dtype.hasobject for value in values):
+            continue
+        size = sum(value.nbytes for value in values)
+        if max(value.nbytes for value in values) <= _LARGEST and size <= left:
+            left -= size
+            found |= 1 << number
+    return found
+
+
 def cut_between(model: Model, inputs: Sequence[str], outputs: Sequence[str], dressing: Dressing | None = None) -> Piece:
-    """`units_between` as a piece with exactly these outputs, whose `inputs` stay inputs even of known value."""
+    """`units_between` as a piece with exactly these outputs, whose `inputs` stay inputs even of known value.
+
+    What no input changes becomes constants, unless one of `inputs` is itself such a value.
+    """
     outputs = outputs or [value.name for value in model.proto.graph.output]
     units = units_between(model, inputs, outputs)
+    if model.known.keys().isdisjoint(inputs):
+        units = settled(model, units, outputs)
     wishes = Wishes(inputs=tuple(dict.fromkeys(inputs)), outputs=tuple(dict.fromkeys(outputs)))
     return Cutter(model).cut(units, dressing or Dressing(), wishes)
 

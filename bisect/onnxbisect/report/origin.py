@@ -10,9 +10,10 @@ from dataclasses import dataclass
 
 import onnx
 
+from onnxbisect.model.modules import item_before_last, module_of
+
 _DYNAMO_FRAME = re.compile(r'File "([^"\n]{1,1000})", line (\d{1,9}), in ([^\n]{1,200})(?:\n +([^\n]*))?')
 _TORCHSCRIPT_FRAME = re.compile(r"^ *([^\n()]{1,1000})\((\d{1,9})\): ([^\n]{1,200})$", re.MULTILINE)
-_LIST_ITEM = re.compile(r"'([^'\n]*)'|\"([^\"\n]*)\"")
 #: Frames of the framework itself: never what the user has to edit.
 _FRAMEWORK = re.compile(
     r"(?:^|[\\/])(?:torch[\\/](?:nn|onnx|fx|export|utils|jit|autograd|_[^\\/]+)|functorch|onnxscript)[\\/]|^<"
@@ -43,8 +44,8 @@ def origin(node: onnx.NodeProto) -> Origin:
         line=line,
         function=function,
         code=code,
-        scope=_scope(metadata, node.name),
-        module=_item_before_last(metadata.get("pkg.torch.onnx.class_hierarchy", "")),
+        scope=module_of(node),
+        module=item_before_last(metadata.get("pkg.torch.onnx.class_hierarchy", "")),
     )
 
 
@@ -57,21 +58,3 @@ def _frame(trace: str, doc_string: str) -> tuple[str | None, int | None, str | N
         return None, None, None, None
     file, line, function, code = own
     return file, int(line), function.strip() or None, code.strip() or None
-
-
-def _scope(metadata: dict[str, str], name: str) -> str | None:
-    scope = _item_before_last(metadata.get("pkg.torch.onnx.name_scopes", ""))
-    if scope:
-        return scope
-    levels = metadata.get("namespace", "").split("/")
-    if len(levels) > 1 and (level := levels[-2].partition(":")[0].strip()):
-        return level
-    if "/" in name.strip("/"):
-        return name.strip("/").rpartition("/")[0]
-    return None
-
-
-def _item_before_last(literal: str) -> str | None:
-    """Of a list that the exporter printed with `str`, the last item but one: the module around the op itself."""
-    items = [single or double for single, double in _LIST_ITEM.findall(literal)]
-    return (items[-2] or None) if len(items) > 1 else None
