@@ -67,6 +67,14 @@ def unsorted_() -> onnx.ModelProto:
     return proto
 
 
+POOL = "g (float[1,1,4,4] x) => (float[1,1,3,3] y) { y = MaxPool <kernel_shape = [2, 2]> (x) }"
+
+
+def with_unnamed_output(model):
+    model.graph.node[0].output.append("")
+    return model
+
+
 def weight_as_input() -> onnx.ModelProto:
     proto = with_weight(np.ones([2, 3], np.float32), "y = Add(x, w)")
     proto.graph.input.append(helper.make_tensor_value_info("w", TensorProto.FLOAT, [2, 3]))
@@ -208,6 +216,10 @@ CASES = {
     "empty-input-name": (
         plain("m = Constant <value = float {1.0}> ()  y = Clip(x, , m)"),
         plain("m = Constant <value = float {1.0}> ()  y = Clip(x, m, )"),
+    ),
+    "empty-output-name": (
+        with_unnamed_output(parse(POOL)),
+        parse(POOL),
     ),
     "non-constant-weights": (
         parse(CONV.replace("WEIGHT", ", float[1,1,1,1] w")),

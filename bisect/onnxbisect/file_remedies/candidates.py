@@ -22,7 +22,7 @@ MOST_CANDIDATES = 4
 #: How often a remedy is applied that may uncover more of the same, such as a branch within a branch.
 _ROUNDS = 4
 #: What put nodes in, and what these may call for, though the preflight did not see them.
-_EXPANDING = {"inline-functions", "resolve-control-flow"}
+_EXPANDING = {"inline-functions", "resolve-control-flow", "sequences-to-tensors"}
 _FOLLOWING = {"remove-copies", "fold-constants", "constants-to-initializers"}
 #: What is done to every candidate and makes none by itself: intake did it to the model that the tool was asked about.
 _BASE = ("name-nodes", "sort-nodes", "weights-no-inputs", "bind-dimensions", "correct-declared-types")

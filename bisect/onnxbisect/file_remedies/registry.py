@@ -14,7 +14,9 @@ from onnxbisect.file_remedies.inlining import inline_functions
 from onnxbisect.file_remedies.ir_version import lower_ir_version
 from onnxbisect.file_remedies.lowering import axes_to_attributes, lower_opset
 from onnxbisect.file_remedies.nan_guards import remove_nan_guards
+from onnxbisect.file_remedies.omitted import drop_empty_outputs
 from onnxbisect.file_remedies.remedy import FileRemedy
+from onnxbisect.file_remedies.sequences import sequences_to_tensors
 from onnxbisect.file_remedies.writing_out import constants_to_initializers, densify, omit_reduction, write_defaults
 
 #: What the others take for granted comes first, what depends on the operator set and the IR version last.
@@ -25,6 +27,8 @@ REMEDIES: tuple[FileRemedy, ...] = (
     bind_dimensions,
     inline_functions,
     resolve_control_flow,
+    sequences_to_tensors,
+    drop_empty_outputs,
     remove_nan_guards,
     remove_copies,
     fold_constants,

@@ -136,6 +136,13 @@ def empty_input_name(subject: Subject) -> Seen | None:
     return Seen(nodes=subject.holders(sites), detail=some(ops)) if sites else None
 
 
+def empty_output_name(subject: Subject) -> Seen | None:
+    """Nodes whose last output has an empty name, which need not be written."""
+    sites = [s for s in subject.sites if len(s.node.output) > 1 and not s.node.output[-1]]
+    ops = unique(qualified(s.node) for s in sites)
+    return Seen(nodes=subject.holders(sites), detail=some(ops)) if sites else None
+
+
 def non_constant_weights(subject: Subject) -> Seen | None:
     """Weights and biases that the model computes."""
     found = {
@@ -248,6 +255,7 @@ CHECKS = {
     "explicit-reduction-none": explicit_reduction_none,
     "reduction-axes-input": reduction_axes_input,
     "empty-input-name": empty_input_name,
+    "empty-output-name": empty_output_name,
     "non-constant-weights": non_constant_weights,
     "isnan-guard": isnan_guard,
     "no-op-node": no_op_node,

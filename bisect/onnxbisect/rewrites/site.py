@@ -210,6 +210,10 @@ class Site:
         """Add a constant list of int64."""
         return self.constant(np.array(list(values), np.int64))
 
+    def written(self) -> tuple[tuple[onnx.NodeProto, ...], tuple[TensorProto, ...]]:
+        """The nodes and the constants so far, under the names that they were given."""
+        return tuple(self._nodes), tuple(self._initializers)
+
     def replacement(self, outputs: str | tuple[str, ...]) -> Replacement:
         """What was written, with `outputs` under the names of the node's outputs."""
         made = (outputs,) if isinstance(outputs, str) else outputs

@@ -99,10 +99,43 @@ def _(draw: DrawFn) -> Instance:
     return _if(draw, Constant(np.array(draw(st.booleans()))), shapes=(dims, dims))
 
 
-@case("if-where", lambda draw: _if(draw, np.array(True), shapes=((2, 3), (draw(st.integers(4, 5)), 3))))
+def _guarding(draw: DrawFn) -> Instance:
+    """Branches of different shapes, or one that fails for numbers for which the other is taken."""
+    if draw(st.booleans()):
+        return _if(draw, np.array(True), shapes=((2, 3), (draw(st.integers(4, 5)), 3)))
+    op = draw(st.sampled_from(["Gather", "Div", "Mod"]))
+    kinds = {"x": np.array([6, 7]), "i": np.array([0, 1])}
+    bodies = [
+        helper.make_graph(
+            [helper.make_node(kind, inputs, ["t"])], "b", [], [helper.make_tensor_value_info("t", 7, [2])]
+        )
+        for kind, inputs in (("Neg", ["x"]), (op, ["x", "i"]))
+    ]
+    graph = helper.make_graph(
+        [helper.make_node("If", ["c"], ["y0"], name="n", then_branch=bodies[0], else_branch=bodies[1])],
+        "g",
+        [helper.make_tensor_value_info(name, 7, [2]) for name in kinds] + [helper.make_tensor_value_info("c", 9, [])],
+        [helper.make_tensor_value_info("y0", 7, [2])],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    return Instance(model, {**kinds, "c": np.array(True)})
+
+
+@case("if-where", _guarding)
 def _(draw: DrawFn) -> Instance:
     dims = shape(draw)
-    return _if(draw, np.array(draw(st.booleans())), shapes=(dims, dims))
+    instance = _if(draw, np.array(draw(st.booleans())), shapes=(dims, dims))
+    then = instance.model.graph.node[0].attribute[0].g
+    if draw(st.booleans()):  # exporters leave the shape of a branch's result to inference
+        then.output[0].type.tensor_type.ClearField("shape")
+    if draw(st.booleans()):  # an If in a branch
+        inner = instance.model.graph.node[0]
+        nested = helper.make_node("If", ["c"], ["u"], name="nested")
+        nested.attribute.extend(inner.attribute)
+        result = helper.make_node("Neg", ["u"], ["v"], name="neg")
+        declared = helper.make_tensor_value_info("v", 1, dims)
+        then.CopyFrom(helper.make_graph([nested, result], "outer", [], [declared]))
+    return instance
 
 
 @case("fold", _relu)

@@ -243,9 +243,11 @@ def _(draw: DrawFn) -> Instance:
 
 
 def _dropout_with_mask(draw: DrawFn) -> Instance:
-    return node("Dropout", floats(draw, (3,)), outputs=2)
+    return node("Dropout", floats(draw, (3,)), outputs=2, opset=draw(st.sampled_from([7, 10, 11])))
 
 
 @case("dropout-identity", _dropout_with_mask)
 def _(draw: DrawFn) -> Instance:
+    if draw(st.booleans()):
+        return node("Dropout", floats(draw, shape(draw)), outputs=2, opset=draw(st.sampled_from([12, 13, 17])))
     return _unary(draw, "Dropout", np.float32, np.float16)

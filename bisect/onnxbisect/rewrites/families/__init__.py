@@ -3,6 +3,7 @@
 from onnxbisect.rewrites.families import (
     activations,
     bodies,
+    branches,
     convolution,
     elementary,
     folding,
@@ -33,6 +34,7 @@ from onnxbisect.rewrites.rule import Rule
 RULES: tuple[Rule, ...] = (
     *activations.RULES,
     *bodies.RULES,
+    *branches.RULES,
     *convolution.RULES,
     *elementary.RULES,
     *folding.RULES,

@@ -4,7 +4,7 @@ import onnx.inliner
 from onnx import helper
 
 from onnxbisect.cut.rename import rename_tensors
-from onnxbisect.model.scopes import bodies, constant_names, domain_of, is_constant
+from onnxbisect.model.scopes import constant_names, domain_of, is_constant
 from onnxbisect.rewrites.exactness import Bound, Exactness
 from onnxbisect.rewrites.folded import fold
 from onnxbisect.rewrites.rule import ANY_OP, rule
@@ -107,7 +107,7 @@ def schema_body(at: Site) -> tuple[str, ...]:
     return _expanded(at, from_schema=True)
 
 
-def _branch(at: Site, name: str) -> tuple[str, ...]:
+def branch(at: Site, name: str) -> tuple[str, ...]:
     """The nodes of a branch, its own tensors under new names; returns its outputs."""
     attribute = next((it for it in at.node.attribute if it.name == name), None)
     graph = onnx.GraphProto()
@@ -134,29 +134,7 @@ def _branch(at: Site, name: str) -> tuple[str, ...]:
 )
 def if_constant(at: Site) -> tuple[str, ...]:
     """The branch that a constant condition takes."""
-    return _branch(at, "then_branch" if bool(at.value(0).all()) else "else_branch")
+    return branch(at, "then_branch" if bool(at.value(0).all()) else "else_branch")
 
 
-@rule(
-    "if-where",
-    takes="If",
-    gives=ANY_OP,
-    exactness=Exactness.ROUNDING,
-    bound=Bound(note="both branches are computed; of -0 the Where of onnxruntime may make 0"),
-    rank=14,
-    source="https://github.com/onnx/optimizer",
-    pytorch="torch.where(condition, a, b) instead of torch.cond or if",
-)
-def if_where(at: Site) -> tuple[str, ...]:
-    """Both branches, and Where on their results, of equal and fixed shapes."""
-    at.demand(not any(bodies(node) for body in bodies(at.node) for node in body.node), "a branch has bodies itself")
-    for body in bodies(at.node):
-        for slot, value in enumerate(body.output):
-            kind = value.type.tensor_type
-            dims = tuple(dim.dim_value for dim in kind.shape.dim)
-            at.demand(dims == at.output_shape(slot), "a branch does not declare the shape of its result")
-    taken, other = _branch(at, "then_branch"), _branch(at, "else_branch")
-    return tuple(at.op("Where", at.input(0), a, b) for a, b in zip(taken, other, strict=True))
-
-
-RULES = (inline_function, schema_body, if_constant, if_where)
+RULES = (inline_function, schema_body, if_constant)

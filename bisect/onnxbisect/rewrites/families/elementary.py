@@ -170,11 +170,14 @@ def mean_add(at: Site) -> str:
     source=operator("Dropout"),
     pytorch="model.eval() before the export",
 )
-def dropout_identity(at: Site) -> str:
-    """Dropout does nothing at inference."""
-    at.demand(len([name for name in at.node.output if name]) == 1, "the mask is in use")
+def dropout_identity(at: Site) -> tuple[str, ...]:
+    """Dropout does nothing at inference, and its mask keeps everything."""
     at.demand(not at.has(2) or not bool(at.value(2)), "it is in training mode")
-    return at.op("Identity", at.input(0))
+    same = at.op("Identity", at.input(0))
+    if len([name for name in at.node.output if name]) == 1:
+        return (same,)
+    at.demand(at.opset >= 12, "what the mask holds was not defined before operator set 12")
+    return same, at.constant(np.ones(at.output_shape(), np.bool_))
 
 
 RULES = (

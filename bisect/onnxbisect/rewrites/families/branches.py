@@ -1,0 +1,96 @@
+"""An If whose condition is computed, as a choice between the results of both branches."""
+
+from collections.abc import Collection, Mapping
+from math import prod
+
+import onnx
+from onnx import TensorProto, helper
+
+from onnxbisect.model.scopes import bodies, captures, constant_names, domain_of, is_constant, walk
+from onnxbisect.rewrites.exactness import Bound, Exactness
+from onnxbisect.rewrites.families.bodies import branch
+from onnxbisect.rewrites.rule import ANY_OP, rule
+from onnxbisect.rewrites.site import FLOATS, Site
+
+#: Ops that stop with an error for some values of the input of this slot, from which the condition may keep them.
+_DEMANDING = {
+    **dict.fromkeys(("Gather", "GatherElements", "GatherND", "ScatterElements", "ScatterND"), 1),
+    **dict.fromkeys(("Reshape", "Expand", "Tile", "Split", "Unsqueeze", "Squeeze"), 1),
+    **dict.fromkeys(("ConstantOfShape", "Range"), 0),
+}
+#: The same, where the numbers are integers.
+_DIVIDING = ("Div", "Mod")
+#: Constants of up to this many elements are shown to shape inference as values.
+_SMALL = 4096
+
+
+@rule(
+    "if-where",
+    takes="If",
+    gives=ANY_OP,
+    exactness=Exactness.ROUNDING,
+    bound=Bound(note="both branches are computed; of -0 the Where of onnxruntime may make 0"),
+    rank=14,
+    source="https://github.com/onnx/optimizer",
+    pytorch="torch.where(condition, a, b) instead of torch.cond or if",
+)
+def if_where(at: Site) -> tuple[str, ...]:
+    """Both branches, and Where on their results, of equal and fixed shapes."""
+    for body in bodies(at.node):
+        types = _types(at, body)
+        _demand_total(at, body, types)
+        for slot, value in enumerate(body.output):
+            shape = _shape(types.get(value.name))
+            at.demand(shape == at.output_shape(slot), "the shape of a branch's result is not known, or another one")
+    taken, other = branch(at, "then_branch"), branch(at, "else_branch")
+    return tuple(at.op("Where", at.input(0), a, b) for a, b in zip(taken, other, strict=True))
+
+
+def _demand_total(at: Site, body: onnx.GraphProto, types: Mapping[str, onnx.TypeProto]) -> None:
+    """Give the node up where computing a branch that is not taken could fail, or not end."""
+    fixed = constant_names(body) | {it.output[0] for it in walk(body) if is_constant(it)}
+    for node in walk(body):
+        at.demand(not bodies(node) or (node.op_type == "If" and not domain_of(node)), "a branch has a loop")
+        slot = _DEMANDING.get(node.op_type)
+        if node.op_type in _DIVIDING and _dtype(types.get(node.input[0])) not in FLOATS:
+            slot = 1
+        if slot is not None and slot < len(node.input) and node.input[slot]:
+            at.demand(
+                _is_fixed(at, node.input[slot], fixed),
+                f"{node.op_type} in a branch may fail for values for which the other branch is taken",
+            )
+
+
+def _is_fixed(at: Site, name: str, fixed: Collection[str]) -> bool:
+    return name in fixed or at.facts.is_constant(name)
+
+
+def _types(at: Site, body: onnx.GraphProto) -> dict[str, onnx.TypeProto]:
+    """What shape inference finds of a branch's tensors, given those that it reads from outside."""
+    graph = onnx.GraphProto()
+    graph.CopyFrom(body)
+    for name in captures(at.node):
+        held = at.facts.stored(name)
+        if isinstance(held, TensorProto) and prod(held.dims) <= _SMALL and not held.external_data:
+            graph.initializer.add().CopyFrom(held)
+            graph.initializer[-1].name = name
+        elif (kind := at.facts.type(name)) is not None:
+            graph.input.append(helper.make_value_info(name, kind))
+    opsets = [helper.make_opsetid(domain, version) for domain, version in at.facts.opsets.items()]
+    model = helper.make_model(graph, opset_imports=opsets, functions=at.facts.functions)
+    inferred = onnx.shape_inference.infer_shapes(model).graph
+    return {value.name: value.type for value in (*inferred.input, *inferred.value_info, *inferred.output)}
+
+
+def _shape(kind: onnx.TypeProto | None) -> tuple[int, ...] | None:
+    if kind is None or not kind.tensor_type.HasField("shape"):
+        return None
+    dims = kind.tensor_type.shape.dim
+    return tuple(dim.dim_value for dim in dims) if all(dim.HasField("dim_value") for dim in dims) else None
+
+
+def _dtype(kind: onnx.TypeProto | None) -> int:
+    return 0 if kind is None else kind.tensor_type.elem_type
+
+
+RULES = (if_where,)
