@@ -11,7 +11,7 @@ import re
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from math import prod
@@ -32,6 +32,7 @@ from onnxbisect.model.runnable import CARRIERS
 from onnxbisect_backends.options import unknown
 
 _ENDINGS = (".npz", ".npy")
+_WANTED = "give a folder, zip or tar of .npz files whose keys are the model's inputs."
 #: An .npy header is shorter than this; the rest of a file is its array.
 _HEADER_BYTES = 1 << 16
 #: What Python raises of archives that are cut, changed, encrypted or of a kind it does not know.
@@ -49,71 +50,78 @@ class Calibration:
     digest: str
 
 
+def calibration_of(samples: Iterable[Sample]) -> Calibration:
+    """The samples with their digest."""
+    digest = hashlib.sha256()
+    kept = tuple(samples)
+    for sample in kept:
+        for key in sorted(sample):
+            digest.update(f"{key}\0{sample[key].dtype}\0{sample[key].shape}\0".encode())
+            digest.update(np.ascontiguousarray(sample[key]).tobytes())
+    return Calibration(samples=kept, digest=digest.hexdigest()[:16])
+
+
 def read_calibration(path: Path, inputs: Sequence[onnx.ValueInfoProto], most: int) -> Calibration:
     """The first `most` samples at `path`, for a model of these inputs; raises OptionError."""
     kinds = {value.name: value.type for value in inputs}
-    digest = hashlib.sha256()
-    samples = []
-    try:
-        with _files(path) as files:
-            if not files:
-                raise _wrong(path, "has no .npz or .npy files")
-            for name, file in files[:most]:
-                sample = dict(_arrays(name, file, kinds))
-                for key in sorted(sample):
-                    digest.update(f"{key}\0{sample[key].dtype}\0{sample[key].shape}\0".encode())
-                    digest.update(np.ascontiguousarray(sample[key]).tobytes())
-                samples.append(sample)
-    except OSError as error:
-        raise _wrong(path, f"cannot be read: {error.strerror or error}") from error
-    except _DAMAGE as error:
-        raise _wrong(path, f"is damaged: {error}") from error
-    return Calibration(samples=tuple(samples), digest=digest.hexdigest()[:16])
+    with files_at(path, _ENDINGS, f"--calibration {path}", _WANTED) as files:
+        return calibration_of(dict(_arrays(name, file, kinds)) for name, file in files[:most])
 
 
 @contextmanager
-def _files(path: Path) -> Iterator[list[tuple[str, "_File"]]]:
-    """The sample files at a path, by name, in order."""
-    with ExitStack() as stack:
-        if path.is_dir():
-            found = {entry.name: _File(entry.open, "rb") for entry in path.iterdir() if entry.is_file()}
-        elif zipfile.is_zipfile(path) and path.suffix != ".npz":
-            archive = stack.enter_context(zipfile.ZipFile(path))
-            found = {name: _File(archive.open, name) for name in archive.namelist()}
-        elif path.suffix not in _ENDINGS and tarfile.is_tarfile(path):
-            tar = stack.enter_context(tarfile.open(path))
-            found = {member.name: _File(tar.extractfile, member) for member in tar if member.isfile()}
-        elif path.suffix in _ENDINGS:
-            found = {path.name: _File(path.open, "rb")}
-        else:
-            path.stat()
-            raise _wrong(path, "is neither a folder nor a zip or tar archive")
-        yield sorted(
-            ((name, file) for name, file in found.items() if _is_sample(name)), key=lambda item: _by_number(item[0])
-        )
+def files_at(path: Path, endings: Sequence[str], told: str, wanted: str) -> Iterator[list[tuple[str, "SampleFile"]]]:
+    """The files of these endings in a folder or an archive, by name, in order; hidden ones are left out.
+
+    Raises OptionError where there are none, and where they cannot be read while the context lasts: `told` is what the
+    user said, and `wanted` what to give instead.
+    """
+    try:
+        with ExitStack() as stack:
+            if path.is_dir():
+                found = {entry.name: SampleFile(entry.open, "rb") for entry in path.iterdir() if entry.is_file()}
+            elif zipfile.is_zipfile(path) and path.suffix != ".npz":
+                archive = stack.enter_context(zipfile.ZipFile(path))
+                found = {name: SampleFile(archive.open, name) for name in archive.namelist()}
+            elif path.suffix not in endings and tarfile.is_tarfile(path):
+                tar = stack.enter_context(tarfile.open(path))
+                found = {member.name: SampleFile(tar.extractfile, member) for member in tar if member.isfile()}
+            elif path.suffix in endings:
+                found = {path.name: SampleFile(path.open, "rb")}
+            else:
+                path.stat()
+                raise OptionError(f"{told} is neither a folder nor a zip or tar archive; {wanted}")
+            files = [(name, file) for name, file in found.items() if _has_ending(name, endings)]
+            if not files:
+                raise OptionError(f"{told} has no {' or '.join(endings)} files; {wanted}")
+            yield sorted(files, key=lambda item: by_number(item[0]))
+    except OSError as error:
+        raise OptionError(f"{told} cannot be read: {error.strerror or error}; {wanted}") from error
+    except _DAMAGE as error:
+        raise OptionError(f"{told} is damaged: {error}; {wanted}") from error
 
 
-class _File:
+class SampleFile:
     """A file that can be opened, in a folder or an archive."""
 
     def __init__(self, opener: Any, argument: object) -> None:
         self._opener, self._argument = opener, argument
 
     def open(self) -> IO[bytes]:
+        """Its content, from the beginning."""
         return cast("IO[bytes]", self._opener(self._argument))
 
 
-def _is_sample(name: str) -> bool:
-    path = PurePosixPath(name)
-    return path.suffix in _ENDINGS and not path.name.startswith(".")
-
-
-def _by_number(name: str) -> list[tuple[int, str]]:
-    """`2.npz` before `10.npz`."""
+def by_number(name: str) -> list[tuple[int, str]]:
+    """What to sort names by: `2.npz` comes before `10.npz`."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
 
 
-def _arrays(name: str, file: _File, kinds: Mapping[str, onnx.TypeProto]) -> Iterator[tuple[str, np.ndarray]]:
+def _has_ending(name: str, endings: Sequence[str]) -> bool:
+    path = PurePosixPath(name)
+    return path.suffix.lower() in endings and not path.name.startswith(".")
+
+
+def _arrays(name: str, file: SampleFile, kinds: Mapping[str, onnx.TypeProto]) -> Iterator[tuple[str, np.ndarray]]:
     if name.endswith(".npy"):
         if len(kinds) != 1:
             raise OptionError(
@@ -122,7 +130,7 @@ def _arrays(name: str, file: _File, kinds: Mapping[str, onnx.TypeProto]) -> Iter
             )
         (key,) = kinds
         with file.open() as stream:
-            yield key, _array(name, key, stream, kinds[key])
+            yield key, read_array(name, key, stream, kinds[key])
         return
     with file.open() as stream, zipfile.ZipFile(stream) as archive:
         keys = {member.removesuffix(".npy"): member for member in archive.namelist()}
@@ -133,10 +141,10 @@ def _arrays(name: str, file: _File, kinds: Mapping[str, onnx.TypeProto]) -> Iter
             if key not in keys:
                 raise OptionError(f"The calibration file {name} has no array for the input '{key}'.")
             with archive.open(keys[key]) as member:
-                yield key, _array(name, key, member, kind)
+                yield key, read_array(name, key, member, kind)
 
 
-def _array(name: str, key: str, stream: IO[bytes], kind: onnx.TypeProto) -> np.ndarray:
+def read_array(name: str, key: str, stream: IO[bytes], kind: onnx.TypeProto) -> np.ndarray:
     """One array, read only where its header says what the input wants."""
     try:
         version = npy.read_magic(stream)
@@ -168,9 +176,3 @@ def _array(name: str, key: str, stream: IO[bytes], kind: onnx.TypeProto) -> np.n
 
 def _dims(shape: Sequence[int]) -> str:
     return f"[{', '.join(map(str, shape))}]"
-
-
-def _wrong(path: Path, what: str) -> OptionError:
-    return OptionError(
-        f"--calibration {path} {what}; give a folder, zip or tar of .npz files whose keys are the model's inputs."
-    )

@@ -13,6 +13,7 @@ from typing import Any, Protocol, cast
 import onnx
 
 from onnxbisect.dressing import Dressing
+from onnxbisect.model.values import Sample
 from onnxbisect.verdict import Verdict
 
 
@@ -184,6 +185,15 @@ def for_model(backend: Backend, graph: onnx.GraphProto) -> Backend:
     """
     bind = getattr(backend, "for_model", None)
     return backend if bind is None else cast("Backend", bind(graph))
+
+
+def own_samples(backend: Backend, inputs: Sequence[onnx.ValueInfoProto], most: int) -> Sequence[Sample] | None:
+    """The samples that the backend's own options name for a model of these inputs, at most so many; None without any.
+
+    What its method `samples` returns; it may have none. Raises OptionError where they do not fit.
+    """
+    read = getattr(backend, "samples", None)
+    return None if read is None else cast("Sequence[Sample] | None", read(inputs, most))
 
 
 class BackendFactory(Protocol):

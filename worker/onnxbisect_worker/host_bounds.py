@@ -9,8 +9,9 @@ from typing import Any
 
 import onnx
 
+from onnxbisect.model.values import Sample
 from onnxbisect.verdict import Verdict
-from onnxbisect_backends.contract import Backend, Description, Limits, Outcome, for_model, input_shapes
+from onnxbisect_backends.contract import Backend, Description, Limits, Outcome, for_model, input_shapes, own_samples
 
 
 class Bounds:
@@ -72,6 +73,10 @@ class UnboundBackend:
     def for_model(self, graph: onnx.GraphProto) -> "UnboundBackend":
         """See `contract.for_model`."""
         return UnboundBackend(for_model(self._backend, graph), self._bounds)
+
+    def samples(self, inputs: Sequence[onnx.ValueInfoProto], most: int) -> Sequence[Sample] | None:
+        """See `contract.own_samples`."""
+        return own_samples(self._backend, inputs, most)
 
     def describe(self) -> Description:
         """See `Backend.describe`."""

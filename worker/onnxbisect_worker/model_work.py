@@ -18,7 +18,7 @@ from onnxbisect.search import plan
 from onnxbisect.session import Known
 from onnxbisect.unitset import UnitSet
 from onnxbisect_backends import registry
-from onnxbisect_backends.contract import Limits, input_shapes
+from onnxbisect_backends.contract import Backend, Limits, input_shapes
 from onnxbisect_backends.probing.inquiry import Inquiry, inquire
 from onnxbisect_backends.probing.intake import Intake
 from onnxbisect_backends.probing.prober import Asked, Prober
@@ -121,9 +121,14 @@ class ModelWork:
     def _intake(self) -> Intake:
         raw = b"" if self._prepared is None else self._prepared.established
         established = Established.from_bytes(raw) if raw else None
-        backend = self._ground.backend
-        shapes = {**({} if isinstance(backend, Exception) else input_shapes(backend)), **self._order.input_shapes}
+        backend = self._named_backend
+        shapes = {**({} if backend is None else input_shapes(backend)), **self._order.input_shapes}
         return Intake(self._model, shapes, most_nodes=self._setup.nodes, established=established)
+
+    @property
+    def _named_backend(self) -> Backend | None:
+        """The backend with the job's options, whether or not its compiler is here; None where they are wrong."""
+        return None if isinstance(self._ground.backend, Exception) else self._ground.backend
 
     @cached_property
     def _prepared(self) -> Prepared | None:
@@ -206,5 +211,5 @@ class ModelWork:
             description=stored.description,
             target=stored.target,
             universe=stored.universe,
-            samples=sampling(model, self._calibration, stored.description.samples),
+            samples=sampling(model, self._calibration, stored.description.samples, self._named_backend),
         )

@@ -123,7 +123,7 @@ def inquire(intake: Intake, backend: Backend, calibration: Path | None = None) -
     backend = for_model(backend, model.proto.graph)
     description = _as_it_takes(model, backend.describe())
     demand_static(model, backend, description)
-    samples = sampling(model, calibration, description.samples)
+    samples = sampling(model, calibration, description.samples, backend)
     target = Target(
         backend=backend.name,
         tool=description.tool,

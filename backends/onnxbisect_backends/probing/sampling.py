@@ -5,7 +5,8 @@ from pathlib import Path
 
 from onnxbisect.model import Model
 from onnxbisect.model.values import TensorValues
-from onnxbisect_backends.calibration import read_calibration
+from onnxbisect_backends.calibration import Calibration, calibration_of, read_calibration
+from onnxbisect_backends.contract import Backend, own_samples
 from onnxbisect_backends.samples import write_samples
 
 _MADE_UP = (
@@ -20,16 +21,10 @@ class Sampling:
     `digest` is that of the user's samples, empty without: verdicts rest on them.
     """
 
-    def __init__(self, model: Model, calibration: Path | None, count: int) -> None:
-        """Raises OptionError where the user's files do not fit the model."""
-        self.digest = ""
-        self._own = calibration is not None
-        if calibration is None:
-            self._values = TensorValues(model, count=count)
-        else:
-            found = read_calibration(calibration, model.proto.graph.input, count)
-            self.digest = found.digest
-            self._values = TensorValues(model, given=found.samples)
+    def __init__(self, model: Model, given: Calibration | None, count: int) -> None:
+        self._own = given is not None
+        self.digest = "" if given is None else given.digest
+        self._values = TensorValues(model, given=() if given is None else given.samples, count=count)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -41,6 +36,16 @@ class Sampling:
         write_samples(probe, renamed, self._values)
 
 
-def sampling(model: Model, calibration: Path | None, count: int) -> Sampling | None:
-    """What writes samples for a target that wants `count` of them; None where it wants none."""
-    return Sampling(model, calibration, count) if count else None
+def sampling(model: Model, calibration: Path | None, count: int, backend: Backend | None = None) -> Sampling | None:
+    """What writes samples for a target that wants `count` of them; None where it wants none.
+
+    They are the user's at `calibration`, or those that the options of the backend name, or made up. Raises OptionError
+    where they do not fit the model.
+    """
+    if not count:
+        return None
+    inputs = model.proto.graph.input
+    if calibration is not None:
+        return Sampling(model, read_calibration(calibration, inputs, count), count)
+    named = None if backend is None else own_samples(backend, inputs, count)
+    return Sampling(model, None if named is None else calibration_of(named), count)

@@ -4,15 +4,19 @@ Written from the vendor's documents and from logs of real runs: it validates arg
 archives, names the first offending op in pulsar2's words, and leaves its output tree. Texts that no source gives begin
 with `[stand-in]`. What an op list can say is judged by the shipped profile of the chip.
 
-Options of its own come before those of pulsar2: `--refuse OP=TEXT`, `--bare-reshape`, `--hang`, `--abort`.
+Options of its own come before those of pulsar2: `--record FOLDER`, `--refuse OP=TEXT`, `--bare-reshape`, `--hang`,
+`--abort`.
 """
 
 import argparse
 import io
 import json
+import shutil
 import sys
 import tarfile
+import tempfile
 import time
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
@@ -37,6 +41,7 @@ TABLE = """                     Quant Precision Table【PerLayer Reference】
 def main() -> int:
     own = argparse.ArgumentParser(add_help=False)
     own.add_argument("--refuse", action="append", default=[])
+    own.add_argument("--record")
     for flag in ("--bare-reshape", "--hang", "--abort"):
         own.add_argument(flag, action="store_true")
     traps, words = own.parse_known_args()
@@ -46,6 +51,8 @@ def main() -> int:
     if words[:1] != ["build"]:
         print("[stand-in] only version and build", file=sys.stderr)
         return 2
+    if traps.record:
+        record(Path(traps.record), words)
     parser = argparse.ArgumentParser("main.py build")
     parser.add_argument("--input", required=True)
     parser.add_argument("--output_dir", required=True)
@@ -53,9 +60,18 @@ def main() -> int:
     parser.add_argument("--target_hardware", default="AX650", choices=["AX650", "AX620E", "AX615", "M76H", "M57"])
     parser.add_argument("--debug.dump_frontend_graph", dest="dump", action="store_true")
     for flag in FLAGS:
-        parser.add_argument(f"--{flag}")
+        parser.add_argument(f"--{flag}", nargs="+" if flag == "compiler.static_batch_sizes" else None)
     build(parser.parse_args(words[1:]), traps)
     return 0
+
+
+def record(folder: Path, words: list[str]) -> None:
+    """Keep what this call was given: its words, configuration and model."""
+    folder.mkdir(exist_ok=True)
+    place = Path(tempfile.mkdtemp(dir=folder, prefix=f"{time.time_ns()}-"))
+    (place / "words").write_text("\n".join(words))
+    for flag, name in (("--config", "config.json"), ("--input", "model.onnx")):
+        shutil.copyfile(words[words.index(flag) + 1], place / name)
 
 
 def build(args: argparse.Namespace, traps: argparse.Namespace) -> None:
@@ -90,12 +106,15 @@ def build(args: argparse.Namespace, traps: argparse.Namespace) -> None:
     log("INFO", "yamain.command.build:compile_ptq_model:1297", "fuse 1 subgraph(s)")
 
 
-def put(config: dict[str, Any], flag: str, word: str) -> None:
+def put(config: dict[str, Any], flag: str, word: Any) -> None:
     *path, last = flag.split(".")
     message = "BuildConfig"
     for part in path:
         message, config = MESSAGES[message][part], config.setdefault(part, {})
     expected = MESSAGES[message][last]
+    if isinstance(expected, list):
+        config[last] = list(map(int, word))
+        return
     config[last] = word if expected is STRING else word in ("1", "true") if expected is BOOL else json.loads(word)
 
 
@@ -204,6 +223,10 @@ def calibrate(model: onnx.ModelProto, config: dict[str, Any], output: Path) -> N
 def members(path: Path) -> Iterator[tuple[str, bytes]]:
     if not path.exists():
         fail("QuantError", 3, f"FileNotFoundError: Could not find file `{path}' in `calib_data'")
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as packed:
+            yield from ((name, packed.read(name)) for name in packed.namelist())
+        return
     with tarfile.open(path) as archive:
         for member in archive:
             file = archive.extractfile(member)

@@ -117,4 +117,7 @@ MESSAGES: dict[str, dict[str, Any]] = {
 }
 
 #: What the command line can say beside the paths, of which the tests use a part.
-FLAGS = ("input_shapes", "npu_mode", "quant.precision_analysis")
+FLAGS = (
+    *("input_shapes", "npu_mode", "quant.precision_analysis"),
+    *("compiler.static_batch_sizes", "compiler.max_dynamic_batch_size"),
+)

@@ -15,10 +15,12 @@ from google.protobuf.message import DecodeError
 
 from onnxbisect.dressing import Dressing
 from onnxbisect.errors import BackendUnusableError
+from onnxbisect.model.values import Sample
 from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect_backends.contract import Description, Limits, Outcome
 from onnxbisect_backends.judging import crashed, unfinished
 from onnxbisect_backends.options import OptionHelp, explained
+from onnxbisect_backends.samples import samples_of
 from onnxbisect_backends.sandbox.process import brought_home, clean_env, find_executable, run
 from onnxbisect_backends.sandbox.working_folder import working_folder
 from onnxbisect_backends.simulator import profiles
@@ -29,6 +31,7 @@ from onnxbisect_backends.vendors.pulsar2.names import Hardware
 from onnxbisect_backends.vendors.pulsar2.question import Question
 from onnxbisect_backends.vendors.pulsar2.schema import BuildOptions
 from onnxbisect_backends.vendors.pulsar2.settings import Options, read_settings, scalars
+from onnxbisect_backends.vendors.pulsar2.user_dataset import read_user_dataset
 from onnxbisect_backends.vendors.pulsar2.whole_model import Ends, demand_named, singled_out
 
 _MODEL, _CONFIG = "model.onnx", "config.json"
@@ -92,6 +95,12 @@ class Pulsar2Backend:
         it = self._settings
         build = it.build.model_dump(mode="json", exclude_unset=True)
         return {**it.given, "calibration_size": it.own.calibration_size, "build": build, "files": {**it.constants}}
+
+    def samples(self, inputs: Sequence[onnx.ValueInfoProto], most: int) -> Sequence[Sample] | None:
+        """The user's `calibration_dataset`; a model of other inputs than the one that was bound has none."""
+        if self._ends is not None and {value.name for value in inputs} != set(self._ends.inputs):
+            return None
+        return read_user_dataset(self._settings.build, inputs, most)
 
     def describe(self) -> Description:
         """Asks `pulsar2 version`; the advertised ops are those of the vendor's list for the chip."""
@@ -160,7 +169,8 @@ class Pulsar2Backend:
 
     def _prepare(self, probe: Path, workdir: Path) -> None:
         """Put model, calibration data and configuration into the work directory."""
-        samples = self._settings.own.calibration_size
+        most = self._settings.own.calibration_size
+        samples = len(samples_of(probe)[:most]) or most
         model = onnx.load(probe, load_external_data=False)
         question = Question(model=model, build=self._settings.build, ends=self._ends or Ends.of(model.graph))
         config = question.config(write_datasets(question.inputs, probe, workdir, samples), samples)

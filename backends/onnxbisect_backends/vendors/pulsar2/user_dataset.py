@@ -1,0 +1,197 @@
+"""The samples that the user's own configuration names: `calibration_dataset` in all four formats of pulsar2.
+
+Files of one name are one sample, as they are in pulsar2 (pulsar2-docs, user_guides_advanced, several inputs).
+"""
+
+import io
+import pickle
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.lib import format as npy
+from onnx import helper
+from PIL import Image, UnidentifiedImageError
+
+from onnxbisect.errors import OptionError
+from onnxbisect.model.binding import is_unbound
+from onnxbisect.model.footprint import dims_of
+from onnxbisect.model.values import Sample
+from onnxbisect_backends.calibration import SampleFile, by_number, files_at, read_array
+from onnxbisect_backends.vendors.pulsar2.names import DataFormat, Layout, TensorFormat
+from onnxbisect_backends.vendors.pulsar2.schema import BuildConfig, InputProcessor, InputQuantConfig
+from onnxbisect_backends.vendors.pulsar2.whole_model import EVERY
+
+_ENDINGS: Mapping[DataFormat, tuple[str, ...]] = {
+    DataFormat.IMAGE: (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm"),
+    DataFormat.NUMPY: (".npy",),
+    DataFormat.BINARY: (".bin",),
+    DataFormat.NUMPY_OBJECT: (".npy",),
+}
+_ARCHIVES = (".tar", ".tar.gz", ".tgz", ".zip")
+
+#: What the pickle of a dictionary of numpy's arrays is made of.
+_PICKLED = {
+    ("numpy", "ndarray"),
+    ("numpy", "dtype"),
+    ("_codecs", "encode"),
+    *((f"numpy.{core}.{module}", name) for core in ("core", "_core") for module, name in (
+        ("multiarray", "_reconstruct"), ("multiarray", "scalar"), ("numeric", "_frombuffer"),
+    )),
+}  # fmt: skip
+
+#: One input's value in one sample, given the name of the file and the file.
+_Read = Callable[[str, SampleFile], np.ndarray]
+
+
+def read_user_dataset(build: BuildConfig, inputs: Sequence[onnx.ValueInfoProto], most: int) -> list[Sample] | None:
+    """The first `most` samples of a model of these inputs; None where the configuration names no data.
+
+    Raises OptionError where an input has none, and where they do not fit.
+    """
+    configs = {it.tensor_name: it for it in build.quant.input_configs}
+    if not configs or not inputs:
+        return None
+    chosen = {}
+    for value in inputs:
+        if (config := configs.get(value.name) or configs.get(EVERY)) is None:
+            raise OptionError(
+                f"quant.input_configs of the pulsar2 configuration has no entry for the input '{value.name}', and "
+                f"pulsar2 calibrates every input; one for '{EVERY}' is for all."
+            )
+        chosen[value.name] = config
+    processors = {it.tensor_name: it for it in build.input_processors}
+    with ExitStack() as stack:
+        archives = {config: _files(stack, config) for config in dict.fromkeys(chosen.values())}
+        files = {name: archives[config] for name, config in chosen.items()}
+        common = [stem for stem in next(iter(files.values())) if all(stem in found for found in files.values())]
+        if not common:
+            raise OptionError(
+                "The calibration datasets of the pulsar2 configuration have no file name in common, and files of one "
+                "name are one sample."
+            )
+        sizes = [most, *(it.calibration_size for it in chosen.values() if it.calibration_size > 0)]
+        readers = {
+            value.name: _reader(value, chosen[value.name], processors.get(value.name) or processors.get(EVERY))
+            for value in inputs
+        }
+        return [{name: readers[name](*files[name][stem]) for name in readers} for stem in common[: min(sizes)]]
+
+
+def _files(stack: ExitStack, config: InputQuantConfig) -> dict[str, tuple[str, SampleFile]]:
+    """The files of one archive by their names without folder and ending, in order."""
+    told = f"calibration_dataset {config.calibration_dataset} of the pulsar2 configuration"
+    if not config.calibration_dataset.endswith(_ARCHIVES):
+        raise OptionError(f"{told} is no archive; pulsar2 takes .tar, .tar.gz and .zip.")
+    wanted = "its path is taken from the working directory, and --calibration takes other samples instead."
+    path = Path(config.calibration_dataset)
+    files = stack.enter_context(files_at(path, _ENDINGS[config.calibration_format], told, wanted))
+    named = {PurePosixPath(name).stem: (name, file) for name, file in files}
+    return {stem: named[stem] for stem in sorted(named, key=by_number)}
+
+
+def _reader(value: onnx.ValueInfoProto, config: InputQuantConfig, processor: InputProcessor | None) -> _Read:
+    if not value.type.HasField("tensor_type") or is_unbound(value.type):
+        raise OptionError(f"The input '{value.name}' has no fixed shape, and cannot be calibrated with files.")
+    match config.calibration_format:
+        case DataFormat.NUMPY:
+            return lambda name, file: _numpy(name, file, value)
+        case DataFormat.BINARY:
+            return lambda name, file: _binary(name, file, value)
+        case DataFormat.NUMPY_OBJECT:
+            return lambda name, file: _of_object(name, file, value)
+        case DataFormat.IMAGE:
+            return _image_reader(value, config, processor or InputProcessor(tensor_name=value.name))
+
+
+def _numpy(name: str, file: SampleFile, value: onnx.ValueInfoProto) -> np.ndarray:
+    with file.open() as stream:
+        return read_array(name, value.name, stream, value.type)
+
+
+def _binary(name: str, file: SampleFile, value: onnx.ValueInfoProto) -> np.ndarray:
+    shape = dims_of(value.type)
+    dtype = np.dtype(helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type))
+    with file.open() as stream:
+        data = stream.read()
+    wanted = int(np.prod(shape)) * dtype.itemsize
+    if len(data) != wanted:
+        raise OptionError(
+            f"The calibration file {name} has {len(data)} bytes, and the input '{value.name}', {dtype} of "
+            f"{'x'.join(map(str, shape))}, has {wanted}."
+        )
+    return np.frombuffer(data, dtype.newbyteorder("<")).astype(dtype).reshape(shape)
+
+
+def _of_object(name: str, file: SampleFile, value: onnx.ValueInfoProto) -> np.ndarray:
+    with file.open() as stream:
+        try:
+            version = npy.read_magic(stream)
+            (npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0)(stream)
+            loaded = _Arrays(stream).load()
+            found = loaded.item() if isinstance(loaded, np.ndarray) and loaded.shape == () else loaded
+        except (ValueError, EOFError, AttributeError, pickle.UnpicklingError) as error:
+            raise OptionError(f"The calibration file {name} is no dictionary of arrays: {error}.") from error
+    if not isinstance(found, dict):
+        raise OptionError(f"The calibration file {name} is no dictionary of arrays, as NumpyObject is.")
+    if value.name not in found:
+        raise OptionError(f"The calibration file {name} has no array for the input '{value.name}'.")
+    # numpy's own form of the one array, so that it is checked like any other
+    packed = io.BytesIO()
+    np.save(packed, np.asarray(found[value.name]), allow_pickle=False)
+    packed.seek(0)
+    return read_array(name, value.name, packed, value.type)
+
+
+class _Arrays(pickle.Unpickler):
+    """Takes arrays and nothing else: a pickle can run any program."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in _PICKLED:
+            raise pickle.UnpicklingError(f"it holds {module}.{name}, which is no array")
+        return super().find_class(module, name)
+
+
+def _image_reader(value: onnx.ValueInfoProto, config: InputQuantConfig, processor: InputProcessor) -> _Read:
+    shape = dims_of(value.type)
+    channels_last = processor.tensor_layout is Layout.NHWC
+    if len(shape) != 4 or shape[3 if channels_last else 1] not in (1, 3):
+        raise OptionError(
+            f"calibration_format Image is for inputs of {processor.tensor_layout} with 1 or 3 channels, and "
+            f"'{value.name}' is {'x'.join(map(str, shape))}; Numpy, Binary and NumpyObject are for the others."
+        )
+    channels, height, width = (shape[axis] for axis in ((3, 1, 2) if channels_last else (1, 2, 3)))
+    dtype = helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
+    mean, std = (
+        np.asarray(_each_channel(values, channels, what), np.float32)
+        for values, what in ((config.calibration_mean or (0,), "mean"), (config.calibration_std or (1,), "std"))
+    )
+
+    def read(name: str, file: SampleFile) -> np.ndarray:
+        try:
+            with file.open() as stream, Image.open(stream) as image:
+                pixels = image.convert("L" if channels == 1 else "RGB").resize(
+                    (width, height), Image.Resampling.BILINEAR
+                )
+        except (UnidentifiedImageError, Image.DecompressionBombError, ValueError) as error:
+            raise OptionError(f"The calibration file {name} is no image: {error}.") from error
+        array = np.asarray(pixels, np.float32).reshape(height, width, channels)
+        if processor.tensor_format is not TensorFormat.RGB:
+            array = array[:, :, ::-1]
+        array = (array - mean) / std
+        laid_out = array if channels_last else array.transpose(2, 0, 1)
+        return np.ascontiguousarray(np.broadcast_to(laid_out, shape), dtype)
+
+    return read
+
+
+def _each_channel(values: Sequence[float], channels: int, what: str) -> Sequence[float]:
+    if len(values) not in (1, channels):
+        raise OptionError(
+            f"calibration_{what} of the pulsar2 configuration has {len(values)} numbers, and the input has {channels} "
+            "channels."
+        )
+    return values
