@@ -10,6 +10,7 @@ from onnxbisect.verdict import Verdict
 
 if TYPE_CHECKING:
     # both bring onnx along, which readers of reports do without
+    from onnxbisect.alternatives import Alternative
     from onnxbisect.model.model import Model
     from onnxbisect.preflight.finding import Finding
 
@@ -90,7 +91,8 @@ class CompilesAfter:
 class Job:
     """One model on one target, diagnosed.
 
-    With `compiles_after`, the model was asked about as a whole only, and its parts were not searched.
+    With `compiles_after`, the model was asked about as a whole only, and its parts were not searched. `alternatives`
+    are other options of the target that were tried after that.
     """
 
     model: "Model"
@@ -100,3 +102,4 @@ class Job:
     preflight: "tuple[Finding, ...]"
     stats: Stats
     compiles_after: CompilesAfter | None = None
+    alternatives: "tuple[Alternative, ...]" = ()

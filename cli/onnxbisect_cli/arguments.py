@@ -2,7 +2,7 @@
 
 from collections.abc import Container, Iterable
 from enum import StrEnum
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from onnxbisect.errors import OptionError
 
@@ -42,6 +42,27 @@ def key_values(pairs: Iterable[str], option: str) -> dict[str, str]:
         if key in found:
             raise OptionError(f"{option} {key} is given twice, as {found[key]!r} and {value!r}.")
         found[key] = value
+    return found
+
+
+def alternatives(given: Iterable[str]) -> Literal["all"] | dict[str, list[str]] | None:
+    """`all`, or `KEY` and `KEY=VALUE,VALUE` with the values by key; None where nothing is given."""
+    words = list(given)
+    if not words:
+        return None
+    if "all" in words:
+        if len(words) > 1:
+            raise OptionError("--try all tries every option: leave the other --try out.")
+        return "all"
+    found: dict[str, list[str]] = {}
+    for word in words:
+        key, equals, values = word.partition("=")
+        listed = [value.strip() for value in values.split(",") if value.strip()]
+        if not key or (equals and not listed):
+            raise OptionError(f"--try {word!r} is neither KEY=VALUE,VALUE nor KEY nor all.")
+        if key in found:
+            raise OptionError(f"--try {key} is given twice; separate its values by commas.")
+        found[key] = listed
     return found
 
 

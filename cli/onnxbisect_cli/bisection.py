@@ -6,6 +6,7 @@ from pathlib import Path
 
 import onnx_bisect
 from onnx_bisect.models import Source
+from onnx_bisect.other_options import Wanted
 from onnxbisect.errors import OptionError
 from onnxbisect_backends import registry
 from onnxbisect_backends.commands.any_command import CommandBackend
@@ -35,6 +36,7 @@ class Request:
     recheck: bool = False
     calibration: Path | None = None
     as_is: bool = False
+    alternatives: Wanted | None = None
 
 
 def bisected(request: Request, model: Source | None = None) -> tuple[onnx_bisect.Result, Interruption]:
@@ -43,10 +45,12 @@ def bisected(request: Request, model: Source | None = None) -> tuple[onnx_bisect
     `model` is the request's, where it was read before.
     """
     cancellation = onnx_bisect.Cancellation()
+    named = request.backend if request.backend and not request.command else None
     with Shown(cancellation) as shown:
         result = onnx_bisect.diagnose(
             model or request.model,
-            backend=backend_of(request),
+            backend=named or backend_of(request),
+            options=request.options if named else {},
             input_shapes=request.input_shapes,
             jobs=request.jobs,
             budget_calls=request.budget_calls,
@@ -57,6 +61,7 @@ def bisected(request: Request, model: Source | None = None) -> tuple[onnx_bisect
             cache=request.cache,
             files=request.files,
             as_is=request.as_is,
+            alternatives=request.alternatives,
             progress=shown,
             cancellation=cancellation,
         )

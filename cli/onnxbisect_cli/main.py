@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from onnxbisect.errors import OnnxBisectError
+from onnxbisect.errors import OnnxBisectError, OptionError
 from onnxbisect.shortage import shortage
 from onnxbisect_cli import arguments, backend_commands, service_commands
 from onnxbisect_cli.arguments import Format, ListFormat
@@ -119,6 +119,15 @@ def run_command(
     as_is: Annotated[
         bool, typer.Option("--as-is", help="Search the file as it is, without trying changes of the whole file first.")
     ] = False,
+    try_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--try",
+            metavar="KEY=VALUE,…|KEY|all",
+            help="Then ask about the culprits with other values of an option; where all pass, about the whole model. "
+            "KEY alone: the values that are worth trying; all: those of all options. Repeatable.",
+        ),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="DIR", help="Write all reports and the culprits' files here.")
     ] = None,
@@ -148,7 +157,10 @@ def run_command(
         recheck=recheck,
         calibration=found[0].calibration,
         as_is=as_is,
+        alternatives=arguments.alternatives(try_ or ()),
     )
+    if try_ and (command or len(asked) > 1):
+        raise OptionError("--try is for one --backend: a command has no options, and of several each has its own.")
     requests = {label: replace(request, backend=it.backend, options=it.options) for label, it in asked.items()}
     requests = requests or {"command" if command else "": request}
     if len(found) > 1 or len(requests) > 1:

@@ -24,7 +24,7 @@ from onnx_bisect.fixing import FixResult, fix
 from onnx_bisect.listing import BackendInfo, BackendState, backends
 from onnx_bisect.models import extract, inspect
 from onnx_bisect.parts import Part, parts_table
-from onnx_bisect.result import Cause, Certificate, Culprit, NeedsContext, NoReproducerError, Result
+from onnx_bisect.result import Cause, Certificate, Culprit, NeedsContext, NoReproducerError, Result, TriedOptions
 from onnxbisect.causes.cause import CauseState
 from onnxbisect.diagnosis import Certainty, CertificateStatus, CulpritKind
 from onnxbisect.errors import (
@@ -88,6 +88,7 @@ __all__ = [
     "Stats",
     "Status",
     "Target",
+    "TriedOptions",
     "Verdict",
     "backends",
     "diagnose",

@@ -13,14 +13,17 @@ from onnx_bisect.driver import Budget, Ended
 from onnx_bisect.events import Note, Progress, SearchEnded
 from onnx_bisect.first_changes import compiles_after
 from onnx_bisect.models import Shapes, Source, loaded
+from onnx_bisect.other_options import OtherOptions, Wanted, texts, tried
 from onnx_bisect.result import Result, with_repro
 from onnx_bisect.searching import Searching
+from onnxbisect.alternatives import Alternative
 from onnxbisect.errors import BackendUnusableError, OptionError
 from onnxbisect.preflight import NEWER_THAN_TOOL
 from onnxbisect.report import model_explorer
 from onnxbisect.report.document import document
 from onnxbisect.report.graph import network_of
 from onnxbisect.session import Ending
+from onnxbisect.verdict import Status
 from onnxbisect_backends import contract, registry
 from onnxbisect_backends.contract import Backend
 from onnxbisect_backends.probing.inquiry import Inquiry, inquire
@@ -45,6 +48,7 @@ def diagnose(
     cache: bool = True,
     files: bool = True,
     as_is: bool = False,
+    alternatives: Wanted | None = None,
     progress: Progress | None = None,
     cancellation: Cancellation | None = None,
 ) -> Result:
@@ -65,11 +69,17 @@ def diagnose(
     samples of the model's inputs. With `cache`, verdicts are taken from and kept in the user's verdict base; those of
     functions never are. With `files`, every culprit's own file is compiled, so that it can be saved.
 
+    `alternatives` are other values of options, such as `{"precision": ["fp16", "bf16"]}`. With each the compiler is
+    asked after the search about the culprits' own files, and about the whole model where it takes all of them. Without
+    values, as in `{"version": []}`, they are those that the backend says are worth trying; `"all"` means those of all
+    its options.
+
     `progress` is called with each event; `cancellation` ends the search from outside. Both are described in
     docs/library.md. Raises OptionError and ModelError for what is wrong with the arguments and the model,
     BackendUnusableError where the compiler cannot be called, ShortageError where this machine is short of something.
     """
     chosen = usable_backend(backend, options or {}, jobs)
+    others = None if alternatives is None else OtherOptions.of(backend, texts(options or {}), alternatives)
     samples = None if calibration is None else Path(calibration)
     intake = loaded(model, {**contract.input_shapes(chosen), **(input_shapes or {})})
     inquiry = inquire(intake, chosen, samples)
@@ -99,8 +109,12 @@ def diagnose(
         if after is not None:
             unsearched = replace(ended.diagnosis, culprits=(), needs_context=())
             ended = replace(ended, diagnosis=unsearched, ending=Ending.COMPILES_AFTER)
+        asked: tuple[Alternative, ...] = ()
+        if others is not None and ended.diagnosis.verdict is not Status.PASS:
+            asked = tried(others, inquiry, ended.diagnosis, searching, samples, driver.budget_left)
         tell(SearchEnded(ending=ended.ending))
-        job = replace(inquiry.job(ended.diagnosis, ended.records, ended.stats), compiles_after=after)
+        job = inquiry.job(ended.diagnosis, ended.records, ended.stats)
+        job = replace(job, compiles_after=after, alternatives=asked)
         report = document(job)
         if files:
             culprits = ended.diagnosis.culprits
@@ -123,7 +137,7 @@ def usable_backend(backend: BackendChoice, options: Mapping[str, object], jobs: 
 def chosen_backend(backend: BackendChoice, options: Mapping[str, object]) -> Backend:
     """The backend that is meant; OptionError where none is, or an option is wrong."""
     if isinstance(backend, str | PathLike):
-        return registry.make(fspath(backend), {key: _text(value) for key, value in options.items()})
+        return registry.make(fspath(backend), texts(options))
     if options:
         raise OptionError("options are for a backend by name or file; one of your own, or a function, has its own.")
     if hasattr(backend, "compile") and hasattr(backend, "describe"):
@@ -131,11 +145,6 @@ def chosen_backend(backend: BackendChoice, options: Mapping[str, object]) -> Bac
     if callable(backend):
         return CallableBackend(backend)
     raise OptionError(f"{backend!r} is no backend: give a name, the path of a TOML file, a Backend or a function.")
-
-
-def _text(value: object) -> str:
-    """As it is typed after `--option`."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 class _OwnFiles:

@@ -43,6 +43,13 @@ class Budget:
     calls: int | None = None
     seconds: float | None = None
 
+    def without(self, *, calls: int, seconds: float) -> "Budget":
+        """What is left after so much."""
+        return Budget(
+            calls=None if self.calls is None else max(0, self.calls - calls),
+            seconds=None if self.seconds is None else max(0.0, self.seconds - seconds),
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class Ended:
@@ -121,9 +128,7 @@ class Driver:
     @property
     def budget_left(self) -> Budget:
         """What the budget still allows."""
-        calls = None if self.budget.calls is None else max(0, self.budget.calls - self._calls)
-        seconds = self._seconds_left()
-        return Budget(calls=calls, seconds=None if seconds is None else max(0.0, seconds))
+        return self.budget.without(calls=self._calls, seconds=self._seconds)
 
     def run(self) -> Ended:
         """Search until nothing is left to ask, the budget ends, or `stop` is called."""

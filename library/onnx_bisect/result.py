@@ -120,13 +120,27 @@ class Certificate:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TriedOptions:
+    """The compiler with `options` changed: the ids of culprits that it `takes` and `refuses`, and its verdict on the
+    whole model, None where it was not asked about. `problem` says why nothing could be asked.
+    """
+
+    options: Mapping[str, str]
+    version: str
+    takes: tuple[str, ...]
+    refuses: tuple[str, ...]
+    whole: Status | None
+    problem: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Result:
     """The answer about one model and one compiler.
 
     `verdict` is that of the whole model. With `compiles_after` it fails as it is, a changed file compiles, and its
-    parts were not searched. `report` is the whole report as JSON has it (`onnx-bisect/report@1`, docs/report.md), which
-    the other fields are read from. `ending` and `job`, the engine's own values, are None for a diagnosis that a server
-    made.
+    parts were not searched. `alternatives` are what other options of the target came to. `report` is the whole report
+    as JSON has it (`onnx-bisect/report@1`, docs/report.md), which the other fields are read from. `ending` and `job`,
+    the engine's own values, are None for a diagnosis that a server made.
     """
 
     verdict: Status
@@ -140,6 +154,7 @@ class Result:
     report: Mapping[str, Any] = field(repr=False, compare=False)
     attachments: Attachments = field(repr=False, compare=False)
     compiles_after: CompilesAfter | None = None
+    alternatives: tuple[TriedOptions, ...] = ()
     ending: Ending | None = None
     job: Job | None = field(default=None, repr=False, compare=False)
 
@@ -194,6 +209,17 @@ class Result:
             stats=Stats(**report["stats"]),
             report=report,
             attachments=attachments,
+            alternatives=tuple(
+                TriedOptions(
+                    options=it["options"],
+                    version=it["version"],
+                    takes=tuple(it["takes"]),
+                    refuses=tuple(one["culprit"] for one in it["refuses"]),
+                    whole=None if it["whole"] is None else Status(it["whole"]),
+                    problem=it["problem"],
+                )
+                for it in report.get("alternatives", ())
+            ),
             compiles_after=None if after is None else CompilesAfter(**{**after, "remedies": tuple(after["remedies"])}),
             ending=ending,
             job=job,

@@ -16,7 +16,7 @@ from onnx_bisect.verdict_base import InMemoryVerdictBase, VerdictBase
 from onnxbisect.errors import ShortageError
 from onnxbisect.remedies import Found
 from onnxbisect.search import plan
-from onnxbisect.session import Digests, Ending
+from onnxbisect.session import Digests, Ending, Planner
 from onnxbisect.shortage import shortage
 from onnxbisect_backends.contract import Backend, Limits
 from onnxbisect_backends.probing.identity import search_identity
@@ -43,14 +43,21 @@ class Searching:
 
     @contextmanager
     def driver(
-        self, inquiry: Inquiry, folder: Path, budget: Budget, digests: Digests | None = None
+        self,
+        inquiry: Inquiry,
+        folder: Path,
+        budget: Budget,
+        digests: Digests | None = None,
+        planner: Planner | None = None,
     ) -> Iterator[Driver]:
-        """What carries the search on, while the verdict base is open. `folder` is for what is compiled."""
+        """What carries the search on, while the verdict base is open. `folder` is for what is compiled. `planner` asks
+        other questions than those of a search.
+        """
         keep = self.cache and not isinstance(self.backend, CallableBackend)
         with _base(inquiry, keep, self.progress) as base:
             driver = Driver(
                 universe=inquiry.universe,
-                planner=partial(plan, recheck=self.recheck),
+                planner=planner or partial(plan, recheck=self.recheck),
                 probes=inquiry.prober(
                     self.backend, folder, Limits() if self.timeout is None else Limits(seconds=self.timeout)
                 ),
@@ -87,11 +94,7 @@ class Searches:
         )
 
     def _left(self) -> Budget:
-        calls, seconds = self._budget.calls, self._budget.seconds
-        return Budget(
-            calls=None if calls is None else max(0, calls - self._calls),
-            seconds=None if seconds is None else max(0.0, seconds - (time.monotonic() - self._began)),
-        )
+        return self._budget.without(calls=self._calls, seconds=time.monotonic() - self._began)
 
 
 @contextmanager

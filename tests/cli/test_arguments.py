@@ -47,3 +47,15 @@ def test_names_come_in_order_from_all_options() -> None:
 
 def test_a_name_with_commas_stays_whole_where_it_is_one() -> None:
     assert arguments.names(["a,b", "a,c"], {"a,b", "c"}) == ["a,b", "a", "c"]
+
+
+def test_what_to_try_is_all_or_values_by_option() -> None:
+    assert arguments.alternatives([]) is None
+    assert arguments.alternatives(["all"]) == "all"
+    assert arguments.alternatives(["precision=fp16, bf16", "version"]) == {"precision": ["fp16", "bf16"], "version": []}
+
+
+@pytest.mark.parametrize("given", [["all", "version"], ["=fp16"], ["precision="], ["a=1", "a=2"]])
+def test_what_cannot_be_tried_is_refused(given: list[str]) -> None:
+    with pytest.raises(OptionError, match="--try"):
+        arguments.alternatives(given)

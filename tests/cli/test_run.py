@@ -296,3 +296,20 @@ def test_a_changed_file_that_compiles_is_named_with_the_command_that_writes_it(s
     assert "onnx-bisect fix" in done.err
     as_is = shell.call("run", str(model), "--as-is", "--budget-calls", "2", "--", sys.executable, str(tool), "{model}")
     assert "does not compile" in as_is.out
+
+
+def test_other_options_are_tried_and_told(shell: Shell) -> None:
+    given = ("--backend", "whitelist", "--option", "deny=Asinh,Atan", "--try", "deny=Atan;Cosh", "--out", "out")
+    done = shell.call("run", C2, *given)
+    assert done.code == 1
+    assert "deny=Atan;Cosh  takes 1 of 2 culprits: 1" in done.out
+    report = json.loads((shell.folder / "out" / "report.json").read_text())
+    assert [it["options"] for it in report["alternatives"]] == [{"deny": "Atan;Cosh"}]
+    assert "## Other options" in (shell.folder / "out" / "report.md").read_text()
+
+
+@pytest.mark.parametrize("target", [["--", "true", "{model}"], ["-b", "whitelist", "-b", "onnxruntime"]])
+def test_other_options_are_for_one_backend(shell: Shell, target: list[str]) -> None:
+    done = shell.call("run", "--try", "all", C2, *target)
+    assert done.code == 2
+    assert "--try is for one --backend" in done.err

@@ -8,6 +8,7 @@ from typing import Any
 from onnxbisect.diagnosis import Certainty
 from onnxbisect.job import Job, ProbeRecord
 from onnxbisect.report import words
+from onnxbisect.report.alternatives import alternative_entries
 from onnxbisect.report.causes import cause_entries
 from onnxbisect.report.culprits import Entries
 from onnxbisect.report.names import op_name
@@ -53,6 +54,7 @@ def document(job: Job) -> dict[str, Any]:
             entries.culprit(number, culprit, identity) | {"cause": cause_of[identity]}
             for number, (culprit, identity) in enumerate(zip(job.diagnosis.culprits, identities, strict=True), 1)
         ],
+        "alternatives": alternative_entries(job.alternatives, identities),
         "needs_context": [entries.needs_context(group) for group in job.diagnosis.needs_context],
         "certificate": _certificate(job, records),
         "op_table": op_table(job, known, records, identities),

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from onnxbisect.report import cause_words, words
+from onnxbisect.report import alternatives, cause_words, words
 from onnxbisect.report.markdown_text import code, fence, plain, table
 from onnxbisect.report.tables import summary
 from onnxbisect.report.text import clip, duration, plural
@@ -24,6 +24,7 @@ def markdown(document: Mapping[str, Any]) -> str:
         *_certificate(document),
         *_causes(document),
         *_culprits(document),
+        *_alternatives(document),
         *_needs_context(document),
         "## Ops",
         table(
@@ -144,6 +145,21 @@ def _culprits(document: Mapping[str, Any]) -> list[str]:
         if culprit["repro"]:
             blocks.append(f"Reproduce: {code(words.command(document, culprit['repro']))}")
     return blocks
+
+
+def _alternatives(document: Mapping[str, Any]) -> list[str]:
+    tried = document.get("alternatives", ())
+    if not tried:
+        return []
+    rows = (
+        (
+            code(alternatives.called(one), cell=True),
+            code(one["version"], cell=True),
+            code(clip(alternatives.outcome(document, one), 300), cell=True),
+        )
+        for one in tried[:_ROWS]
+    )
+    return ["## Other options", f"{alternatives.cost(document)}.", table(("option", "version", "what it takes"), rows)]
 
 
 def _findings(document: Mapping[str, Any], culprit: Mapping[str, Any]) -> list[str]:

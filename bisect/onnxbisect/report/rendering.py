@@ -6,7 +6,7 @@ from importlib import resources
 import jinja2
 from markupsafe import Markup, escape
 
-from onnxbisect.report import cause_words, extent, words
+from onnxbisect.report import alternatives, cause_words, extent, words
 from onnxbisect.report.pictures import strip, surroundings
 from onnxbisect.report.tables import summary
 from onnxbisect.report.text import clean, clip, clip_left, duration, plural
@@ -26,6 +26,7 @@ def environment(*loaders: jinja2.BaseLoader) -> jinja2.Environment:
         lstrip_blocks=True,
     )
     made.globals |= {
+        "alternatives": alternatives,
         "cause_words": cause_words,
         "clip": clip,
         "clip_left": clip_left,

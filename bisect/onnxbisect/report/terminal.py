@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from onnxbisect.report import words
+from onnxbisect.report import alternatives, words
 from onnxbisect.report.culprit_lines import cause_lines, culprit_lines, first_node, instead_lines, ops_of
 from onnxbisect.report.grid import aligned, wrapped
 from onnxbisect.report.tables import summary
@@ -31,6 +31,7 @@ def lines(document: Mapping[str, Any], *, width: int = 100, files: str = "") -> 
         cause_lines(document, width),
         culprit_lines(document, width),
         instead_lines(document, width),
+        _alternatives(document, width),
         _needs_context(document, width),
         _ops(document, width),
         _partition(document, width),
@@ -65,6 +66,14 @@ def _needs_context(document: Mapping[str, Any], width: int) -> list[str]:
         rows.append((ops_of(group), plural(len(group["occurrences"]), "place"), f"passes {within}", first_node(group)))
     grid = aligned(rows, [34, 12, 24, max(12, width - 80)], indent=5, keep_end=(3,))
     return ["Needs context: fails only where it is cut out, nothing is wrong with it in the model", *grid]
+
+
+def _alternatives(document: Mapping[str, Any], width: int) -> list[str]:
+    tried = document.get("alternatives", ())
+    if not tried:
+        return []
+    rows = [(alternatives.called(one), alternatives.outcome(document, one)) for one in tried]
+    return ["Other options", *aligned(rows, [34, max(24, width - 38)]), f"  {alternatives.cost(document)}"]
 
 
 def _ops(document: Mapping[str, Any], width: int) -> list[str]:

@@ -1,0 +1,81 @@
+"""What other options of the target came to: entries of the document, and words for them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from onnxbisect.alternatives import Alternative
+from onnxbisect.report.text import plural
+from onnxbisect.verdict import Status, Verdict
+
+
+def alternative_entries(alternatives: Sequence[Alternative], identities: Sequence[str]) -> list[dict[str, Any]]:
+    """In the order in which they were tried; `identities` are those of the culprits."""
+    return [_entry(one, identities) for one in alternatives]
+
+
+def called(alternative: Mapping[str, Any]) -> str:
+    """The options that are changed, as they are typed."""
+    return ", ".join(f"{key}={value}" for key, value in alternative["options"].items())
+
+
+def outcome(document: Mapping[str, Any], alternative: Mapping[str, Any]) -> str:
+    """What the compiler says with these options, in one phrase."""
+    if alternative["problem"]:
+        return f"not asked: {alternative['problem']}"
+    if alternative["whole"] == "pass":
+        return "the whole model compiles"
+    culprits = len(document["culprits"])
+    if not culprits:
+        return "refuses the whole model" if alternative["whole"] == "fail" else "no answer"
+    if alternative["whole"] is not None:
+        taken = "the culprit" if culprits == 1 else f"all {culprits} culprits"
+        return f"takes {taken}, and not the whole model: {alternative['message'] or 'no answer'}"
+    numbers = [number for number, it in enumerate(document["culprits"], 1) if it["id"] in alternative["takes"]]
+    silent = f", no answer about {len(alternative['unknown'])}" if alternative["unknown"] else ""
+    if not numbers:
+        return f"takes none of {plural(culprits, 'culprit')}{silent}"
+    return f"takes {len(numbers)} of {plural(culprits, 'culprit')}: {_ranges(numbers)}{silent}"
+
+
+def cost(document: Mapping[str, Any]) -> str:
+    """The calls for all of them together."""
+    calls = sum(it["compiler_calls"] for it in document["alternatives"])
+    cached = sum(it["cached"] for it in document["alternatives"])
+    known = f" and {plural(cached, 'known answer')}" if cached else ""
+    return f"{plural(calls, 'compiler call')}{known} for other options"
+
+
+def _entry(one: Alternative, identities: Sequence[str]) -> dict[str, Any]:
+    pairs = list(zip(identities, one.culprits, strict=True)) if one.culprits else []
+    return {
+        "options": dict(one.options),
+        "tool": one.tool,
+        "version": one.version,
+        "takes": [identity for identity, verdict in pairs if verdict is not None and verdict.passed],
+        "refuses": [
+            {"culprit": identity, "message": verdict.message}
+            for identity, verdict in pairs
+            if verdict is not None and verdict.failed
+        ],
+        "unknown": [identity for identity, verdict in pairs if not _told(verdict)],
+        "whole": None if one.whole is None else one.whole.status.value,
+        "message": "" if one.whole is None or one.whole.passed else one.whole.message,
+        "problem": one.problem,
+        "compiler_calls": one.calls,
+        "cached": one.cached,
+    }
+
+
+def _told(verdict: Verdict | None) -> bool:
+    return verdict is not None and verdict.status is not Status.UNRESOLVED
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """1, 2, 3, 7 as `1-3, 7`."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
