@@ -336,30 +336,38 @@ def rules_command(
         rule_list.match(match, arguments.shapes(input_shape or ()), form)
 
 
-@app.command("compare-outputs")
-def compare_outputs_command(
-    before: Annotated[Path, typer.Argument(metavar="A.onnx", help="An ONNX file.")],
-    after: Annotated[Path, typer.Argument(metavar="B.onnx", help="Another with the same inputs and outputs.")],
+@app.command("compare")
+def compare_command(
+    before: Annotated[
+        Path, typer.Argument(metavar="A", help="An ONNX file; or a report.json, or the folder that one is in.")
+    ],
+    after: Annotated[Path, typer.Argument(metavar="B", help="What to compare it with, of the same kind.")],
     input_shape: InputShapes = None,
     samples: Samples = None,
     count: SampleCount = 4,
     absolute: Absolute = 1e-6,
     relative: Relative = 1e-4,
+    tensors: Annotated[
+        bool, typer.Option("--tensors", help="Compare what nodes of both models compute within, too, by name.")
+    ] = False,
     form: Annotated[ListFormat, typer.Option("--format", help="What standard output gets.")] = ListFormat.TEXT,
 ) -> None:
-    """Compare the numbers of two models in onnxruntime. Exit status: 0 they agree, 1 they differ, 2 bad input."""
+    """Compare two reports: which culprits are fixed, new, unchanged; exit status 1 where one is new. Or two models: the
+    numbers that onnxruntime computes with them; exit status 1 where they differ. 2 for bad input.
+    """
     from onnxbisect.proof import Tolerance
-    from onnxbisect_cli import output_comparison
+    from onnxbisect_cli import comparison, model_comparison
 
-    request = output_comparison.Request(
+    request = model_comparison.Request(
         before=before,
         after=after,
         input_shapes=arguments.shapes(input_shape or ()),
         samples=samples,
         count=count,
         tolerance=Tolerance(absolute=absolute, relative=relative),
+        tensors=tensors,
     )
-    raise typer.Exit(output_comparison.run(request, form))
+    raise typer.Exit(comparison.run(request, form))
 
 
 @app.command("split", cls=TakesCommand, epilog=EPILOG)

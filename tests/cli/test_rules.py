@@ -1,4 +1,4 @@
-"""`rules` and `compare-outputs`."""
+"""`rules` and `compare`."""
 
 import json
 from pathlib import Path
@@ -75,9 +75,7 @@ def test_hostile_names_are_shown_harmless(shell: Shell) -> None:
     assert "\u202e" not in done.out
 
 
-@pytest.mark.parametrize(
-    "arguments", [["rules", "--match", "missing.onnx"], ["compare-outputs", "missing.onnx", str(DECODER)]]
-)
+@pytest.mark.parametrize("arguments", [["rules", "--match", "missing.onnx"], ["compare", "missing.onnx", str(DECODER)]])
 def test_a_file_that_is_missing_is_said_in_a_sentence(shell: Shell, arguments: list[str]) -> None:
     done = shell.call(*arguments)
     assert done.code == 2
@@ -90,7 +88,7 @@ def changed(folder: Path, rule: str, node: str = "/Abs") -> Path:
 
 
 def test_equal_models_compare_equal(shell: Shell) -> None:
-    done = shell.call("compare-outputs", str(DECODER), str(changed(shell.folder, "abs-relu")))
+    done = shell.call("compare", str(DECODER), str(changed(shell.folder, "abs-relu")))
     assert done.code == 0, done.err
     assert "equal" in done.out
     assert done.out.splitlines()[-1].startswith("The models agree within 1e-06 + 0.0001")
@@ -102,7 +100,7 @@ def test_different_models_compare_different_in_numbers(shell: Shell) -> None:
     (minus,) = [it for it in model.graph.initializer if "abs-relu" in it.name]
     minus.CopyFrom(numpy_helper.from_array(np.array(-1.5, np.float32), minus.name))
     onnx.save(model, after)
-    done = shell.call("compare-outputs", str(DECODER), str(after), "--format", "json")
+    done = shell.call("compare", str(DECODER), str(after), "--format", "json")
     assert done.code == 1
     told = json.loads(done.out)
     assert told["agrees"] is False
@@ -125,8 +123,8 @@ def test_samples_of_the_user_are_compared_too(shell: Shell) -> None:
         onnx.save(model, shell.folder / f"{name}.onnx")
     (shell.folder / "samples").mkdir()
     np.savez(shell.folder / "samples" / "0.npz", x=np.array([12345], np.float32))
-    assert shell.call("compare-outputs", "a.onnx", "b.onnx").code == 0
-    assert shell.call("compare-outputs", "a.onnx", "b.onnx", "--samples", "samples").code == 1
+    assert shell.call("compare", "a.onnx", "b.onnx").code == 0
+    assert shell.call("compare", "a.onnx", "b.onnx", "--samples", "samples").code == 1
 
 
 def test_dynamic_dimensions_must_be_bound(shell: Shell) -> None:
@@ -138,5 +136,5 @@ def test_dynamic_dimensions_must_be_bound(shell: Shell) -> None:
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     onnx.save(model, shell.folder / "d.onnx")
-    assert "--input-shape" in shell.call("compare-outputs", "d.onnx", "d.onnx").sentence()
-    assert shell.call("compare-outputs", "d.onnx", "d.onnx", "--input-shape", "x=3").code == 0
+    assert "--input-shape" in shell.call("compare", "d.onnx", "d.onnx").sentence()
+    assert shell.call("compare", "d.onnx", "d.onnx", "--input-shape", "x=3").code == 0

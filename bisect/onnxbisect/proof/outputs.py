@@ -18,10 +18,13 @@ from onnxbisect.proof.difference import Difference, Tolerance, difference
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """How far the outputs of two models are apart, over so many samples."""
+    """How far the outputs of two models are apart, over so many samples; and tensors within of the same name, in the
+    order in which the first model computes them, where these were compared, too.
+    """
 
     differences: tuple[Difference, ...]
     samples: int
+    within: tuple[Difference, ...] = ()
 
     @property
     def agrees(self) -> bool:
@@ -37,15 +40,21 @@ def compare(
     tolerance: Tolerance | None = None,
     folder: Path = Path(),
     other_folder: Path | None = None,
+    tensors: bool = False,
 ) -> Comparison:
-    """Run both models in onnxruntime, optimisation off, on every sample; outputs are paired by name.
+    """Run both models in onnxruntime, optimisation off, on every sample; outputs are paired by name. With `tensors`, so
+    is what nodes of both models compute within.
 
     `folder` and `other_folder` are where the models' external data lie. Raises ModelError where the models do not have
     the same inputs and outputs, or one does not run.
     """
     _demand_same("outputs", _names(before.graph.output), _names(after.graph.output))
     _demand_same("inputs", _inputs(before), _inputs(after))
-    names = _names(before.graph.output)
+    outputs = _names(before.graph.output)
+    within = _shared(before.graph, after.graph) if tensors else []
+    names = [*outputs, *within]
+    if within:
+        before, after = _telling(before, within), _telling(after, within)
     first, second = _session(before, folder), _session(after, folder if other_folder is None else other_folder)
     worst: dict[str, Difference] = {}
     count = 0
@@ -55,7 +64,28 @@ def compare(
         for name, old, new in pairs:
             found = difference(name, np.asarray(old), np.asarray(new), tolerance or Tolerance())
             worst[name] = worst[name].worst(found) if name in worst else found
-    return Comparison(differences=tuple(worst.values()), samples=count)
+    inner = set(within)
+    return Comparison(
+        differences=tuple(each for name, each in worst.items() if name not in inner),
+        samples=count,
+        within=tuple(each for name, each in worst.items() if name in inner),
+    )
+
+
+def _shared(before: onnx.GraphProto, after: onnx.GraphProto) -> list[str]:
+    """Tensors that nodes of both graphs make, and that are no outputs."""
+    theirs = {name for node in after.node for name in node.output}
+    outputs = {value.name for graph in (before, after) for value in graph.output}
+    made = (name for node in before.node for name in node.output)
+    return [name for name in made if name and name in theirs and name not in outputs]
+
+
+def _telling(model: onnx.ModelProto, names: Iterable[str]) -> onnx.ModelProto:
+    """The model with these tensors as further outputs; onnxruntime infers their types."""
+    told = onnx.ModelProto()
+    told.CopyFrom(model)
+    told.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
+    return told
 
 
 def _names(values: Iterable[onnx.ValueInfoProto]) -> list[str]:

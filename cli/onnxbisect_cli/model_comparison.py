@@ -1,4 +1,4 @@
-"""`onnx-bisect compare-outputs`: whether two models compute the same."""
+"""`onnx-bisect compare` of two models: whether they compute the same."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,6 +21,8 @@ from onnxbisect_cli.arguments import ListFormat
 
 #: Samples taken from the user's.
 _MOST_SAMPLES = 100
+#: Tensors within the models that are listed.
+_MOST_SHOWN = 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +35,7 @@ class Request:
     samples: Path | None = None
     count: int = 4
     tolerance: Tolerance = field(default_factory=Tolerance)
+    tensors: bool = False
 
 
 def run(request: Request, form: ListFormat) -> int:
@@ -48,6 +51,7 @@ def run(request: Request, form: ListFormat) -> int:
         tolerance=request.tolerance,
         folder=request.before.parent,
         other_folder=request.after.parent,
+        tensors=request.tensors,
     )
     if form is ListFormat.JSON:
         print(json.dumps({"agrees": found.agrees, **asdict(found)}, indent=2))
@@ -65,11 +69,15 @@ def _feeds(request: Request, model: Model) -> Iterator[Sample]:
 
 
 def _show(found: Comparison, tolerance: Tolerance) -> None:
+    apart = [it for it in found.within if not it.agrees]
     cells = [
         (clip_left(it.output, 60), f"{it.absolute:.3g}", f"{it.relative:.3g}", str(it.unlike), _verdict(it))
-        for it in found.differences
+        for it in [*found.differences, *apart[:_MOST_SHOWN]]
     ]
-    table.show(("output", "largest difference", "relative", "NaN or infinity", "verdict"), cells)
+    table.show(("tensor", "largest difference", "relative", "NaN or infinity", "verdict"), cells)
+    if found.within:
+        first = f"; the first is {clip_left(apart[0].output, 80)}" if apart else ""
+        print(f"Within, {len(apart)} of {plural(len(found.within), 'tensor')} of the same name differ{first}.")
     allowed = f"{tolerance.absolute:g} + {tolerance.relative:g} times the largest magnitude"
     agree = "agree" if found.agrees else "do not agree"
     print(f"The models {agree} within {allowed}, on {plural(found.samples, 'sample')}.")

@@ -1,0 +1,82 @@
+"""`onnx-bisect compare` of two reports: which culprits are fixed, new and unchanged."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from onnxbisect.report import words
+from onnxbisect.report.compare import compare
+from onnxbisect.report.culprit_lines import first_node, ops_of
+from onnxbisect.report.grid import aligned
+from onnxbisect.report.markdown_text import code, table
+from onnxbisect.report.text import clean, clip, plural
+from onnxbisect_cli.arguments import ListFormat
+from onnxbisect_cli.reports import read, terminal_width
+
+_KINDS = ("fixed", "new", "unchanged")
+_MOST_ROWS = 100
+
+
+def run(before: Path, after: Path, form: ListFormat) -> int:
+    """Show it; returns the exit status, 1 where a culprit is new."""
+    found = compare(read(before), read(after))
+    match form:
+        case ListFormat.JSON:
+            print(json.dumps(found, indent=1))
+        case ListFormat.MD:
+            print(_markdown(found))
+        case ListFormat.TEXT:
+            print("\n".join(_lines(found, terminal_width())))
+    return 1 if found["new"] else 0
+
+
+def _lines(found: Mapping[str, Any], width: int) -> Iterator[str]:
+    yield clean(found["headline"])
+    for side in ("a", "b"):
+        yield f"  {side}: {clean(_side(found[side]))}"
+    for kind in _KINDS:
+        if culprits := found[kind]:
+            yield ""
+            yield kind if kind == "unchanged" or found["certain"][kind] else f"{kind} (not certain)"
+            yield from _grid(culprits[:_MOST_ROWS], width)
+            if len(culprits) > _MOST_ROWS:
+                yield f"  and {len(culprits) - _MOST_ROWS} more"
+
+
+def _grid(culprits: Sequence[Mapping[str, Any]], width: int) -> Iterator[str]:
+    rows = [(ops_of(it), _places(it), first_node(it), words.failure(it)) for it in culprits]
+    limits = [34, 18, 40]
+    taken = sum(min(limit, max(len(row[place]) for row in rows)) + 2 for place, limit in enumerate(limits))
+    for line in aligned(rows, [*limits, max(20, width - taken - 2)], keep_end=(2,)):
+        yield line.rstrip()
+
+
+def _markdown(found: Mapping[str, Any]) -> str:
+    blocks = [f"# {found['headline']}", *(f"- {side}: {code(_side(found[side]))}" for side in ("a", "b"))]
+    rows = [
+        (
+            kind,
+            code(ops_of(culprit), cell=True),
+            _places(culprit),
+            code(clip(first_node(culprit), 120), cell=True),
+            code(words.failure(culprit), cell=True),
+        )
+        for kind in _KINDS
+        for culprit in found[kind][:_MOST_ROWS]
+    ]
+    return "\n\n".join([*blocks, table(("", "ops", "places", "first node", "the compiler says"), rows)])
+
+
+def _side(side: Mapping[str, Any]) -> str:
+    verdict = {"pass": "compiles", "fail": plural(side["culprits"], "culprit")}.get(side["verdict"], "no answer")
+    tool = words.tool(side)
+    asked = f"{words.target(side)}, {tool}" if tool else words.target(side)
+    return f"{side['model']['name']} on {asked}: {verdict}, {side['certificate']}"
+
+
+def _places(culprit: Mapping[str, Any]) -> str:
+    """`2 places`, or `2 of 5 places` where some are fixed."""
+    before = culprit.get("places_before", culprit["places"])
+    now = plural(culprit["places"], "place")
+    return now if before == culprit["places"] else f"{now}, was {before}"
