@@ -25,7 +25,7 @@ def file_of(search: Search, number: int, name: FileName) -> str:
 
 
 def address_of(job_url: str, path: str, target: int) -> str:
-    """Where a file is that goes with a report: `culprits/02-Exp/model.onnx` is at `culprits/2/model.onnx`."""
+    """Where a culprit's file is: `culprits/02-Exp/model.onnx` is at `culprits/2/model.onnx`."""
     culprit, _, name = path.removeprefix("culprits/").partition("/")
     return f"{job_url}/culprits/{number_of(culprit)}/{name}?target={target}"
 

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from onnxbisect_api import targets
 from onnxbisect_api.access import Caller
 from onnxbisect_api.addresses import Addresses
-from onnxbisect_api.job_request import JobTerms, PartRequest
+from onnxbisect_api.job_request import JobTerms, PartRequest, RepairRequest
 from onnxbisect_api.job_view import Circumstances, PartsSubmitted, SubmittedView, job_view
 from onnxbisect_api.parts import PART, PARTS
 from onnxbisect_api.problems import Problem
@@ -20,7 +20,7 @@ from onnxbisect_db.reconcile import SearchBell
 from onnxbisect_db.states import Scope, Stage
 from onnxbisect_db.tables import Job
 from onnxbisect_worker import outbound
-from onnxbisect_worker.order import Order
+from onnxbisect_worker.order import Order, RepairOrder
 from onnxbisect_worker.service import Service
 
 _LATER = {"Retry-After": "60"}
@@ -53,17 +53,28 @@ class Accepted:
             budget_seconds=terms.budget.seconds,
             recheck=terms.recheck,
             calibration=terms.calibration,
+            repair=None if terms.repair is None else _repair(terms.repair),
         )
         return NewJob(
             model_sha256=model_sha256,
             targets=self.targets,
             request=order.to_json(),
-            files=tuple(sorted(set(terms.calibration.values()))),
+            files=tuple(sorted(order.files)),
             labels=terms.labels,
             priority=terms.priority,
             webhook=None if terms.webhook is None else terms.webhook.url,
             webhook_events=() if terms.webhook is None else terms.webhook.types,
         )
+
+
+def _repair(wanted: RepairRequest) -> RepairOrder:
+    return RepairOrder(
+        allow=wanted.allow.value,
+        samples=wanted.samples,
+        count=wanted.count,
+        absolute=wanted.absolute,
+        relative=wanted.relative,
+    )
 
 
 def accepted(terms: JobTerms, service: Service, caller: Caller) -> Accepted:
@@ -172,5 +183,6 @@ def demand_few(session: Session, service: Service, caller: Caller) -> None:
 def ring(service: Service, job: Job) -> None:
     """Wake workers for the job's searches that begin."""
     for search in job.searches:
-        if search.stage == Stage.PREPARE:
-            service.bell.search(SearchBell(search_id=search.id, stage=Stage.PREPARE, backend=search.backend))
+        stage = Stage(search.stage)
+        if stage.at_backend:
+            service.bell.search(SearchBell(search_id=search.id, stage=stage, backend=search.backend))

@@ -4,6 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
 
+from onnxbisect.rewrites import Exactness
 from onnxbisect_api.names import SHA256_PATTERN
 from onnxbisect_db.states import EventType
 
@@ -26,6 +27,8 @@ _SampleFile = Annotated[
 _Sha256 = Annotated[str, StringConstraints(pattern=SHA256_PATTERN)]
 InputShapes = dict[_InputName, _Dimensions]
 Calibration = dict[_SampleFile, _Sha256]
+WebhookEvent = Literal["job.started", "culprit.found", "job.repaired", "job.finished", "job.failed"]
+_Tolerance = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
 _Seconds = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)]
 
 
@@ -54,13 +57,25 @@ class BudgetRequest(_Request):
     seconds: _Seconds | None = Field(default=None, description="seconds")
 
 
+class RepairRequest(_Request):
+    """A repair of what is refused, as `onnx-bisect fix` makes it: proven in onnxruntime, and compiled."""
+
+    allow: Exactness = Field(default=Exactness.ROUNDING, description="the least exact replacements that may be used")
+    samples: dict[_SampleFile, _Sha256] = Field(
+        default={},
+        max_length=100,
+        description="samples of the inputs for the proof: file name to SHA-256, as `PUT /v1/files` answered",
+    )
+    count: int = Field(default=4, ge=1, le=64, description="random samples, and as many with edge values, beside them")
+    absolute: _Tolerance = Field(default=1e-6, description="how far the model's outputs may differ")
+    relative: _Tolerance = Field(default=1e-4, description="and how far as a share of an output's largest magnitude")
+
+
 class WebhookRequest(_Request):
     """Where the events of this one job go."""
 
     url: str = Field(max_length=2000)
-    events: tuple[Literal["job.started", "culprit.found", "job.finished", "job.failed"], ...] = Field(
-        default=(), max_length=4, description="none means all"
-    )
+    events: tuple[WebhookEvent, ...] = Field(default=(), max_length=5, description="none means all")
 
     @property
     def types(self) -> tuple[EventType, ...]:
@@ -86,6 +101,7 @@ class JobTerms(_Request):
     budget: BudgetRequest = BudgetRequest()
     seconds: _Seconds | None = Field(default=None, description="the longest that one compile may take")
     recheck: bool = Field(default=False, description="for a compiler that does not always answer alike")
+    repair: RepairRequest | None = Field(default=None, description="repair each target's culprits after the search")
     priority: int = Field(default=0, ge=-100, le=100, description="who is next; more than 0 needs the scope admin")
     labels: dict[LabelName, LabelValue] = Field(
         default={}, max_length=32, description="what the job is found by", examples=[{"repo": "net", "branch": "main"}]

@@ -9,8 +9,9 @@ from pydantic import BaseModel, Field
 from sqlalchemy.orm import Session
 
 from onnxbisect.verdict import Status
+from onnxbisect_api import culprit_files, repair_files
 from onnxbisect_api.addresses import Addresses
-from onnxbisect_api.culprit_files import address_of
+from onnxbisect_api.repair_files import FOLDER
 from onnxbisect_db import endpoints, queues, workers
 from onnxbisect_db.states import Fault, JobState, Stage
 from onnxbisect_db.tables import Job, Search
@@ -22,6 +23,19 @@ class JobModel(BaseModel):
 
     sha256: str
     name: str
+
+
+class RepairView(BaseModel):
+    """The repair of a target."""
+
+    state: JobState
+    verdict: Status | None = Field(description="that of the repaired model; there once the state is done")
+    problem: str = Field(description="why it failed, or ended before its time")
+    changes: int = Field(description="nodes that were replaced")
+    left: int = Field(description="places that have no remedy")
+    calls: int = Field(description="compiler calls")
+    url: str | None = Field(description="where it is described")
+    model: str | None = Field(description="where the repaired model is, where something was changed")
 
 
 class TargetView(BaseModel):
@@ -43,6 +57,7 @@ class TargetView(BaseModel):
     expected: float = Field(description="compiler calls that are probably left")
     culprits: list[dict[str, Any]] = Field(description="those that stand now; the report says all of them")
     report: str | None = Field(description="where its report is, once it is written")
+    repair: RepairView | None = Field(description="where one was asked for")
     files: dict[str, str] = Field(description="what goes with the report, by path beside it, and where each file is")
     started_at: datetime | None
     ended_at: datetime | None
@@ -124,7 +139,7 @@ def job_view(job: Job, addresses: Addresses, circumstances: Circumstances) -> Jo
         problem=job.problem,
         fault=_fault(job),
         model=JobModel(sha256=job.model_sha256, name=job.model_name),
-        targets=[_target(search, url, circumstances) for search in job.searches],
+        targets=[_target(job, search, url, circumstances) for search in job.searches],
         request=job.request,
         labels=job.labels,
         priority=job.priority,
@@ -148,7 +163,7 @@ def _fault(job: Job) -> Fault | None:
     return Fault.REQUEST if all(search.fault == Fault.REQUEST for search in job.searches) else Fault.SERVICE
 
 
-def _target(search: Search, url: str, circumstances: Circumstances) -> TargetView:
+def _target(job: Job, search: Search, url: str, circumstances: Circumstances) -> TargetView:
     number = search.ordinal + 1
     return TargetView(
         number=number,
@@ -165,10 +180,36 @@ def _target(search: Search, url: str, circumstances: Circumstances) -> TargetVie
         expected=search.expected,
         culprits=list(search.found.values()),
         report=f"{url}/report?target={number}" if search.report is not None else None,
-        files={path: address_of(url, path, number) for path in search.files},
+        repair=None if job.request.get("repair") is None else _repair(search, url),
+        files={path: _address_of(url, path, number) for path in search.files},
         started_at=search.started_at,
         ended_at=search.ended_at,
     )
+
+
+def _repair(search: Search, url: str) -> RepairView:
+    came = search.repair or {"verdict": None, "problem": "", "changes": 0, "left": 0, "calls": 0}
+    state = JobState(search.state)
+    if search.repair is not None:
+        state = JobState.DONE if f"{FOLDER}repair.json" in search.files else JobState.FAILED
+    elif not state.ended and search.stage != Stage.REPAIR:
+        state = JobState.QUEUED
+    number = search.ordinal + 1
+    return RepairView(
+        state=state,
+        url=f"{url}/repair?target={number}" if state is JobState.DONE else None,
+        model=repair_files.address_of(url, path, number)
+        if (path := f"{FOLDER}repaired.onnx") in search.files
+        else None,
+        **{**came, "verdict": _status(came["verdict"])},
+    )
+
+
+def _address_of(url: str, path: str, target: int) -> str:
+    """Where a file is that goes with a report."""
+    if path.startswith(FOLDER):
+        return repair_files.address_of(url, path, target)
+    return culprit_files.address_of(url, path, target)
 
 
 def _lack(search: Search, circumstances: Circumstances) -> str:

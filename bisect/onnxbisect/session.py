@@ -6,7 +6,7 @@ where they please.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Protocol
 
@@ -112,6 +112,12 @@ def next_step(
         wanted = _own_files(plan.diagnosis, known.records, digests)
     asks = known.affordable(wanted)
     return Step(plan=plan, wanted=tuple(wanted), asks=tuple(asks), ending=_ending(known, wanted, asks))
+
+
+def of_the_whole(step: Step, universe: Universe) -> Step:
+    """The step of a search that asks about the model as a whole, with which any search begins, and nothing else."""
+    asks = tuple(ask for ask in step.asks if ask.units == universe.everything and not ask.attempt)
+    return replace(step, wanted=asks, asks=asks, ending=None if asks else Ending.FINISHED)
 
 
 def _ending(known: Known, wanted: Sequence[Ask], asks: Sequence[Ask]) -> Ending | None:

@@ -1,6 +1,5 @@
 """`fix`: from a model that a compiler refuses to one that it takes, proven, or to what is left of the way there."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,18 +16,14 @@ from onnxbisect.errors import OptionError
 from onnxbisect.proof import Tolerance
 from onnxbisect.remedies import Repair
 from onnxbisect.remedies.document import RepairDocument
-from onnxbisect.remedies.summary import headline, markdown
-from onnxbisect.report.document import document as report_document
-from onnxbisect.report.files import FORMS, put
+from onnxbisect.remedies.summary import headline
+from onnxbisect.report.files import put
 from onnxbisect.rewrites import Exactness
 from onnxbisect_backends import contract
 from onnxbisect_backends.probing.inquiry import inquire
 from onnxbisect_backends.probing.repair_compiler import REPAIRED, RepairCompiler, copy_data
-from onnxbisect_backends.probing.repairing import Terms, repair_model
+from onnxbisect_backends.probing.repairing import REPORT, Terms, repair_model, written
 from onnxbisect_backends.sandbox.working_folder import working_folder
-
-#: The report on what is left.
-REPORT = "report.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,17 +71,13 @@ class FixResult:
         out.mkdir(parents=True, exist_ok=True)
         for name in (REPAIRED, REPORT):
             (out / name).unlink(missing_ok=True)  # that of an earlier repair is no part of this one
-        written = []
-        if self.repaired:
-            written.append(self.save(out / REPAIRED).name)
-        if self.repair.left:
-            report = report_document(self.repair.after.job)
-            for culprit in report["culprits"]:
-                culprit["repro"] = None  # `Result.write` of a diagnosis writes those
-            written.append(put(out / REPORT, FORMS[REPORT](report).encode("utf-8", "backslashreplace")).name)
-        put(out / "repair.md", markdown(self.document).encode("utf-8", "backslashreplace"))
-        put(out / "repair.json", (json.dumps(self.document.to_json(), indent=1) + "\n").encode())
-        return [*written, "repair.md", "repair.json"]
+        files = written(self.repair, self.document)
+        for name, content in files.items():
+            if name == REPAIRED:
+                self.save(out / name)
+            else:
+                put(out / name, content)
+        return list(files)
 
 
 def fix(

@@ -16,9 +16,14 @@ _WORST_FIRST = (Status.FAIL, Status.UNRESOLVED, Status.PASS)
 
 
 def searches_of(session: Session, job: Job) -> list[Search]:
-    """The searches of a locked job."""
+    """The searches of a locked job: its targets first, then those that repairs have asked for."""
     mine = select(Search).where(Search.job_id == job.id).order_by(Search.ordinal)
     return list(session.scalars(mine, execution_options={"populate_existing": True}))
+
+
+def targets_of(session: Session, job: Job) -> list[Search]:
+    """The searches of the targets of a locked job."""
+    return [search for search in searches_of(session, job) if search.asked_for is None]
 
 
 def start(session: Session, job: Job, at: datetime) -> None:
@@ -35,7 +40,7 @@ def close(session: Session, job: Job, at: datetime) -> bool:
     It failed if every search did; else the verdict is the worst, and a target without an answer is unresolved.
     """
     session.flush()
-    searches = searches_of(session, job)
+    searches = targets_of(session, job)
     if JobState(job.state).ended or any(search.stage != Stage.OVER for search in searches):
         return False
     job.ended_at = at
@@ -78,7 +83,8 @@ def cancel(session: Session, job_id: str, tenant: str) -> Job | None:
 
 def retry(session: Session, job_id: str, tenant: str) -> Job | None:
     """Begin anew what has no verdict, after the job has ended: what compilers answered is in the verdict base and costs
-    nothing. Targets with a verdict keep their reports; one that ended unresolved has none.
+    nothing. Targets with a verdict keep their reports; one that ended unresolved has none. A repair that failed, or was
+    cancelled, goes on where it was.
 
     The caller rings for the searches that begin. None where the tenant has no such job, JobStateError where there is
     nothing to repeat.
@@ -88,30 +94,50 @@ def retry(session: Session, job_id: str, tenant: str) -> Job | None:
         return None
     if not JobState(job.state).ended:
         raise JobStateError(f"Only a job that has ended can be retried; this one is {job.state}.")
-    again = [search for search in searches_of(session, job) if not _has_verdict(search)]
-    if not again:
+    targets = targets_of(session, job)
+    to_repair = [search for search in targets if _lacks_repair(search, job)]
+    again = [search for search in targets if not _has_verdict(search) and search not in to_repair]
+    if not again and not to_repair:
         raise JobStateError("There is nothing to retry: every target of the job has a verdict.")
     at = now(session)
     job.state, job.problem, job.verdict = JobState.QUEUED, "", None
     job.started_at = job.ended_at = job.served_at = None
+    for search in to_repair:
+        session.execute(delete(Search).where(Search.asked_for == search.id, Search.state != JobState.DONE))
+        search.stage, search.repair = Stage.REPAIR, None
+        _begin(search, at)
     for search in again:
+        session.execute(delete(Search).where(Search.asked_for == search.id))
         session.execute(delete(Probe).where(Probe.search_id == search.id))
-        search.state, search.stage, search.problem, search.verdict = JobState.QUEUED, Stage.PREPARE, "", None
+        search.stage, search.problem, search.verdict, search.repair = Stage.PREPARE, "", None, None
         search.fault = search.identity = search.universe = search.graph = search.report = None
         search.tool, search.version, search.units = "", "", 0
         search.files, search.found = {}, {}
         search.calls, search.round, search.expected = 0, 0, 0.0
-        trouble.forget(search)
-        search.lease_until = search.started_at = search.ended_at = None
-        search.stale = True
-        bells.heeded(search)
-        bells.rung(search, at)
+        search.started_at = None
+        _begin(search, at)
     events.tell(session, job, EventType.JOB_QUEUED, at)
     return job
 
 
+def _begin(search: Search, at: datetime) -> None:
+    search.state = JobState.QUEUED
+    trouble.forget(search)
+    search.lease_until = search.ended_at = None
+    search.stale = True
+    bells.heeded(search)
+    bells.rung(search, at)
+
+
 def _has_verdict(search: Search) -> bool:
     return search.state == JobState.DONE and search.verdict != Status.UNRESOLVED
+
+
+def _lacks_repair(search: Search, job: Job) -> bool:
+    """Whether it has its report, and no repair though one was asked for."""
+    if job.request.get("repair") is None or search.report is None or search.verdict == Status.UNRESOLVED:
+        return False
+    return search.repair is None or bool(search.repair["problem"])
 
 
 def drop_probes(session: Session, search: Search) -> None:

@@ -64,7 +64,7 @@ def save(
     for question in unwanted:
         known[question].state = ProbeState.DROPPED
     search.expected = expected
-    for name in culprits.keys() - search.found.keys():
+    for name in culprits.keys() - search.found.keys() if search.asked_for is None else ():
         facts = {"search": search.id, "name": name, "culprit": dict(culprits[name])}
         events.tell(session, job, EventType.CULPRIT_FOUND, at, **facts)
     search.found = {name: dict(culprit) for name, culprit in culprits.items()}

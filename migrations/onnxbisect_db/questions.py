@@ -27,8 +27,9 @@ def listed(
     after: str | None = None,
     limit: int = 50,
 ) -> Page:
-    """A job's probes, the oldest first, from the one after `after` on."""
-    found = select(Probe).join(Search, Search.id == Probe.search_id).where(Search.job_id == job.id)
+    """The probes of a job's targets, the oldest first, from the one after `after` on; not those of their repairs."""
+    mine = (Search.job_id == job.id, Search.asked_for.is_(None))
+    found = select(Probe).join(Search, Search.id == Probe.search_id).where(*mine)
     if search_id is not None:
         found = found.where(Probe.search_id == search_id)
     if state is not None:

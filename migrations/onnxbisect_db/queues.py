@@ -100,7 +100,8 @@ def others_wait(session: Session, backend: str, backends: Collection[str]) -> bo
     """
     at = now(session)
     free = (Search.lease_until.is_(None), leases.is_free(Search.retry_at, at))
-    to_read = (Search.stage == Stage.PREPARE, *free, Search.backend.in_({backend, *backends}))
+    at_stage = or_(Search.stage == Stage.PREPARE, and_(Search.stage == Stage.REPAIR, Search.stale))
+    to_read = (at_stage, *free, Search.backend.in_({backend, *backends}))
     asking = (Search.stage == Stage.SEARCH, Search.backend.in_({*backends} - {backend}))
     mine = (Probe.search_id == Search.id, Probe.state == ProbeState.QUEUED, leases.is_free(Probe.retry_at, at))
     queued = select(Probe.id).where(*mine).exists()

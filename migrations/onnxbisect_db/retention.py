@@ -101,8 +101,9 @@ def needed(session: Session) -> set[str]:
     found |= set(session.scalars(select(Upload.sha256)))
     for mine in session.scalars(select(Job.files)):
         found |= set(mine)
-    for *one, others in session.execute(select(Search.universe, Search.graph, Search.report, Search.files)):
-        found |= {*one, *others.values()} - {None}
+    spoken_of = select(Search.universe, Search.graph, Search.report, Search.onnx, Search.data, Search.files)
+    for *one, data, others in session.execute(spoken_of):
+        found |= {*one, *(data or {}).values(), *others.values()} - {None}
     return found
 
 
@@ -111,7 +112,8 @@ def _files_of(session: Session, job: Job) -> set[str]:
     model = session.get(Model, (job.tenant, job.model_sha256))
     found |= model.all_files if model is not None else set()
     for search in lifecycle.searches_of(session, job):
-        found |= {search.universe, search.graph, search.report, *search.files.values()} - {None}
+        own = {search.universe, search.graph, search.report, search.onnx}
+        found |= {*own, *(search.data or {}).values(), *search.files.values()} - {None}
     return found
 
 

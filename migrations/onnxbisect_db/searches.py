@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import ColumnElement, and_, or_, select, update
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, aliased
 
 from onnxbisect.verdict import Status
 from onnxbisect_db import bells, events, leases, lifecycle, locking, trouble
@@ -38,6 +38,10 @@ class Turn:
     options: Mapping[str, Any]
     identity: str | None
     universe: str | None
+    #: Of a changed model that a repair asks about: the search of the target, the ONNX file and its external data.
+    asked_for: str | None
+    onnx: str | None
+    data: Mapping[str, str] | None
     started_at: datetime
     #: Whether it is tried once more since a process died of it: in a new process.
     alone: bool
@@ -74,11 +78,14 @@ def claim(session: Session, search_id: str, stage: Stage, *, seconds: float, wor
         tenant=job.tenant,
         model_sha256=job.model_sha256,
         model_name=job.model_name,
-        request=job.request,
+        request=job.request if search.request is None else search.request,
         backend=search.backend,
         options=search.options,
         identity=search.identity,
         universe=search.universe,
+        asked_for=search.asked_for,
+        onnx=search.onnx,
+        data=search.data,
         started_at=search.started_at,
         alone=search.crashes > 0,
     )
@@ -91,8 +98,13 @@ def wants_a_turn(at: _Moment, far: _Moment) -> ColumnElement[bool]:
     """
     asked = (ProbeState.QUEUED, ProbeState.RUNNING)
     open_probe = select(Probe.id).where(Probe.search_id == Search.id, Probe.state.in_(asked))
+    changed_model = aliased(Search)
+    open_search = select(changed_model.id).where(
+        changed_model.asked_for == Search.id, changed_model.stage != Stage.OVER
+    )
+    waits = or_(open_probe.exists(), open_search.exists())
     lost = or_(Search.lease_until <= at, Search.lease_until > far)
-    changed = and_(Search.lease_until.is_(None), or_(Search.stale, ~open_probe.exists()))
+    changed = and_(Search.lease_until.is_(None), or_(Search.stale, ~waits))
     return and_(or_(Search.retry_at.is_(None), Search.retry_at <= at, Search.retry_at > far), or_(lost, changed))
 
 
@@ -140,8 +152,7 @@ def crashed(session: Session, turn: Turn, what: str) -> bool:
     job, search = held(session, turn)
     at = now(session)
     if trouble.crash(search, what):
-        search.fault = Fault.SERVICE
-        _end(session, job, search, JobState.FAILED, what, at)
+        _fail(session, job, search, what, Fault.SERVICE, at)
         return False
     _let_go(search, at)
     return True
@@ -176,7 +187,9 @@ def prepared(
     search.identity, search.tool, search.version = identity, tool, version
     search.universe, search.units, search.graph = universe, units, graph
     _move(search, Stage.SEARCH, at)
-    events.tell(session, job, EventType.SEARCH_PREPARED, at, search=search.id, tool=tool, version=version, units=units)
+    if search.asked_for is None:
+        facts = {"search": search.id, "tool": tool, "version": version, "units": units}
+        events.tell(session, job, EventType.SEARCH_PREPARED, at, **facts)
 
 
 def searched(session: Session, turn: Turn) -> None:
@@ -187,19 +200,42 @@ def searched(session: Session, turn: Turn) -> None:
     _move(search, Stage.REPORT, now(session))
 
 
-def finish(session: Session, turn: Turn, *, verdict: Status, report: str, files: Mapping[str, str]) -> None:
-    """The report is written: `report` and the values of `files` name stored files. The last search ends the job."""
+def finish(session: Session, turn: Turn, *, verdict: Status, report: str, files: Mapping[str, str]) -> bool:
+    """The report is written: `report` and the values of `files` name stored files. The last search ends the job.
+
+    True where a repair follows, for which the caller rings.
+    """
     job, search = held(session, turn)
     search.verdict = verdict
     search.report, search.files = report, dict(files)
+    if job.request.get("repair") is not None:
+        _move(search, Stage.REPAIR, now(session))
+        return release(session, turn)
     _end(session, job, search, JobState.DONE, "", now(session))
+    return False
+
+
+def answered(session: Session, turn: Turn) -> str:
+    """There is nothing left to ask of a changed model: its answers are for the repair. Returns the search that asked,
+    for which the caller rings.
+    """
+    job, search = held(session, turn)
+    assert search.asked_for is not None  # noqa: S101 - targets have reports
+    _end(session, job, search, JobState.DONE, "", now(session))
+    return search.asked_for
+
+
+def repaired(session: Session, turn: Turn, outcome: Mapping[str, Any], files: Mapping[str, str]) -> None:
+    """The repair has ended: `outcome` is `Search.repair`, and `files` go with the report."""
+    job, search = held(session, turn)
+    search.files = {**search.files, **files}
+    _end_repair(session, job, search, outcome, now(session))
 
 
 def fail(session: Session, turn: Turn, problem: str, fault: Fault = Fault.SERVICE) -> None:
     """It cannot be gone on with. The job's other targets go on."""
     job, search = held(session, turn)
-    search.fault = fault
-    _end(session, job, search, JobState.FAILED, problem, now(session))
+    _fail(session, job, search, problem, fault, now(session))
 
 
 def held(session: Session, turn: Turn) -> tuple[Job, Search]:
@@ -233,12 +269,31 @@ def _move(search: Search, stage: Stage, at: datetime) -> None:
     mark_stale(search, at)
 
 
+def _fail(session: Session, job: Job, search: Search, problem: str, fault: Fault, at: datetime) -> None:
+    if search.stage == Stage.REPAIR:  # its report stands
+        _end_repair(
+            session, job, search, {"verdict": None, "changes": 0, "left": 0, "calls": 0, "problem": problem}, at
+        )
+        return
+    search.fault = fault
+    _end(session, job, search, JobState.FAILED, problem, at)
+
+
+def _end_repair(session: Session, job: Job, search: Search, outcome: Mapping[str, Any], at: datetime) -> None:
+    search.repair = dict(outcome)
+    events.tell(session, job, EventType.JOB_REPAIRED, at, search=search.id, target=search.ordinal + 1, **outcome)
+    _end(session, job, search, JobState.DONE, "", at)
+
+
 def _end(session: Session, job: Job, search: Search, state: JobState, problem: str, at: datetime) -> None:
     lifecycle.drop_probes(session, search)
     search.state, search.stage, search.problem = state, Stage.OVER, problem
     search.lease_until = None
     trouble.forget(search)
     search.ended_at = at
+    if search.asked_for is not None:
+        mark_stale(session.get_one(Search, search.asked_for, populate_existing=True), at)
+        return
     facts = {"search": search.id, "state": state, "verdict": search.verdict, "problem": problem, "fault": search.fault}
     events.tell(session, job, EventType.SEARCH_ENDED, at, **facts)
     lifecycle.close(session, job, at)

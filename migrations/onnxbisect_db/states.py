@@ -36,7 +36,18 @@ class Stage(StrEnum):
     SEARCH = "search"
     #: The report is written.
     REPORT = "report"
+    #: The model is changed, proven and asked about, until it compiles or nothing more can be done.
+    REPAIR = "repair"
     OVER = "over"
+
+    @property
+    def at_backend(self) -> bool:
+        """Whether its tasks are for workers that have the compiler."""
+        return self in AT_BACKEND
+
+
+#: Stages at which models are read beside their compiler.
+AT_BACKEND = (Stage.PREPARE, Stage.REPAIR)
 
 
 class ProbeState(StrEnum):
@@ -77,6 +88,8 @@ class EventType(StrEnum):
     PROBE_ANSWERED = "probe.answered"
     CULPRIT_FOUND = "culprit.found"
     SEARCH_ENDED = "search.ended"
+    #: The repair of a target has ended, whatever it came to.
+    JOB_REPAIRED = "job.repaired"
     #: It has a verdict.
     JOB_FINISHED = "job.finished"
     #: It ended without one; cancelled jobs, too.
@@ -85,5 +98,12 @@ class EventType(StrEnum):
 
 
 ANNOUNCED = frozenset(
-    {EventType.JOB_STARTED, EventType.CULPRIT_FOUND, EventType.JOB_FINISHED, EventType.JOB_FAILED, EventType.PING}
+    {
+        EventType.JOB_STARTED,
+        EventType.CULPRIT_FOUND,
+        EventType.JOB_REPAIRED,
+        EventType.JOB_FINISHED,
+        EventType.JOB_FAILED,
+        EventType.PING,
+    }
 )

@@ -62,8 +62,8 @@ def take(session: Session, search_id: str, stage: Stage, taker: Taker) -> Taken 
     """It was rung for the search at this stage: take the turn that is next by right, there and for its backend where
     models are read. None where there is none, or only such as are held back.
     """
-    backend = searches.backend_of(session, search_id) if stage is Stage.PREPARE else None
-    if stage is Stage.PREPARE and backend is None:
+    backend = searches.backend_of(session, search_id) if stage.at_backend else None
+    if stage.at_backend and backend is None:
         return None
     _enter(session, taker)
     without: list[str] = []  # gone by the time that their jobs were locked
@@ -93,7 +93,7 @@ def room(session: Session, turn: Turn, taker: Taker) -> SearchBell | None:
         return None
     _enter(session, taker)
     alike = [Search.stage == turn.stage]
-    if turn.stage is Stage.PREPARE:
+    if turn.stage.at_backend:
         alike.append(Search.backend == turn.backend)
     mine = or_(Search.worker == taker.worker, and_(*alike))
     parked = (Job.tenant == turn.tenant, Search.stage.in_(_OPEN), bells.is_parked(Search), mine)

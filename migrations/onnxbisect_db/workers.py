@@ -11,7 +11,7 @@ from onnxbisect_db import queues
 from onnxbisect_db.columns import Moment
 from onnxbisect_db.database import now
 from onnxbisect_db.insertion import insert
-from onnxbisect_db.states import ProbeState, Stage
+from onnxbisect_db.states import AT_BACKEND, ProbeState
 from onnxbisect_db.tables import Probe, Queue, Search, Worker
 
 #: A worker tells of itself every 20 seconds or so.
@@ -40,7 +40,7 @@ def joined(session: Session, presence: Presence) -> None:
     seen(session, presence)
     mine = set(presence.backends)
     session.execute(update(Queue).where(Queue.backend.in_(mine)).values(ring_at=None, rings=0))
-    waiting = (Search.backend.in_(mine), Search.stage == Stage.PREPARE)
+    waiting = (Search.backend.in_(mine), Search.stage.in_(AT_BACKEND))
     session.execute(update(Search).where(*waiting).values(ring_at=None, rings=0))
 
 

@@ -15,6 +15,7 @@ PREPARE = "onnxbisect.prepare"
 PROBE = "onnxbisect.probe"
 ADVANCE = "onnxbisect.advance"
 REPORT = "onnxbisect.report"
+REPAIR = "onnxbisect.repair"
 DELIVER = "onnxbisect.deliver"
 
 #: Where coordinators, reports and webhooks are rung for.

@@ -10,11 +10,13 @@ from celery import Celery
 
 from onnxbisect_db.reconcile import SearchBell
 from onnxbisect_db.states import Stage
-from onnxbisect_worker.app import ADVANCE, CONTROL, DELIVER, PREPARE, PROBE, REPORT, prepare_queue, probe_queue
+from onnxbisect_worker.app import ADVANCE, CONTROL, DELIVER, PREPARE, PROBE, REPAIR, REPORT, prepare_queue, probe_queue
 
 #: Seconds that a redis which does not answer may cost, and for how long it is then left alone.
 _PATIENCE = 1.0
 _QUIET = 2.0
+
+_TASKS = {Stage.PREPARE: PREPARE, Stage.SEARCH: ADVANCE, Stage.REPORT: REPORT, Stage.REPAIR: REPAIR}
 
 log = logging.getLogger(__name__)
 
@@ -31,10 +33,10 @@ class CeleryBell:
 
     def search(self, bell: SearchBell) -> None:
         """See `Bell.search`."""
-        if bell.stage is Stage.PREPARE:
-            self._ring(PREPARE, bell.search_id, prepare_queue(bell.backend))
-        elif bell.stage is not Stage.OVER:
-            self._ring(ADVANCE if bell.stage is Stage.SEARCH else REPORT, bell.search_id, CONTROL)
+        if bell.stage is Stage.OVER:
+            return
+        queue = prepare_queue(bell.backend) if bell.stage.at_backend else CONTROL
+        self._ring(_TASKS[bell.stage], bell.search_id, queue)
 
     def probes(self, backend: str, count: int) -> None:
         """See `Bell.probes`."""

@@ -14,6 +14,7 @@ from uuid import uuid4
 from onnxbisect.errors import OnnxBisectError
 from onnxbisect.job import Stats
 from onnxbisect.unitset import UnitSet
+from onnxbisect.verdict import Status
 from onnxbisect_backends import registry
 from onnxbisect_backends.probing.prober import Asked
 from onnxbisect_db.answered import Answered
@@ -21,14 +22,16 @@ from onnxbisect_db.files import Files
 from onnxbisect_worker.confining import confinement
 from onnxbisect_worker.forking import ForkServer
 from onnxbisect_worker.host_environment import host_environment
-from onnxbisect_worker.host_messages import OWN, Setup, answered_to_json, asked_from_json, raised
+from onnxbisect_worker.host_messages import OWN, Setup, answered_to_json, asked_from_json, begun_to_json, raised
 from onnxbisect_worker.host_process import HostProcess
-from onnxbisect_worker.hosting import Case, HostKilledError, HostLostError, Written
+from onnxbisect_worker.hosting import Begun, Case, HostKilledError, HostLostError, Question, Repaired, Written
 from onnxbisect_worker.prepared import Prepared
 from onnxbisect_worker.settings import Settings
 
-#: What a file of a report is called there.
+#: What a file of a report is called there, one of a repair, and one of a model that a repair asks about.
 _FILE = re.compile(r"culprits/[0-9]{2,}-[A-Za-z0-9-]+/[A-Za-z0-9][A-Za-z0-9._-]*")
+_REPAIR_FILE = re.compile(r"repair/[a-z]+\.(onnx|json|md)")
+_MODEL_FILE = re.compile(r"model\.(onnx|data)")
 
 
 class ChildHost:
@@ -82,8 +85,15 @@ class ChildHost:
         """See `Host.report`."""
         listed = [answered_to_json(it) for it in answers]
         written = self._ask(do="report", answers=listed, stats=asdict(stats), logs=dict(logs))
-        files = {name: self._taken(path, folder, name) for name, path in written["files"].items()}
-        return Written(document=written["document"], files=files)
+        return Written(document=written["document"], files=self._all_taken(written["files"], folder, _FILE))
+
+    def repair(self, begun: Begun, folder: Path) -> Question | Repaired:
+        """See `Host.repair`."""
+        came = self._ask(do="repair", **begun_to_json(begun))
+        if came["question"] is not None:
+            files = self._all_taken(came["files"], folder, _MODEL_FILE)
+            return Question(files=files, piece=bool(came["question"]["piece"]), whole=bool(came["question"]["whole"]))
+        return Repaired(outcome=_outcome(came["outcome"]), files=self._all_taken(came["files"], folder, _REPAIR_FILE))
 
     def kill(self) -> None:
         """See `Host.kill`."""
@@ -104,12 +114,15 @@ class ChildHost:
         if self._process is not None:
             self._process.forget()
 
-    def _taken(self, written: str, folder: Path, name: str) -> Path:
+    def _all_taken(self, written: Mapping[str, str], folder: Path, called: re.Pattern[str]) -> dict[str, Path]:
+        return {name: self._taken(path, folder, name, called) for name, path in written.items()}
+
+    def _taken(self, written: str, folder: Path, name: str, called: re.Pattern[str]) -> Path:
         """A file that the process wrote, moved to its place in the folder. A model that has taken the process over may
         have put a link there instead, or have named a file that is not its own.
         """
-        if not _FILE.fullmatch(name) or Path(written).name != written:
-            raise HostLostError("The process that had the model named a file that no report has.")
+        if not called.fullmatch(name) or Path(written).name != written:
+            raise HostLostError("The process that had the model named a file that is none of its own.")
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -149,7 +162,7 @@ class ChildHost:
         return process
 
     def _setup(self, folder: Path) -> Setup:
-        case, settings = self.case, self._settings
+        case, settings, repair = self.case, self._settings, self.case.order.repair
         confined = confinement(settings)
         return Setup(
             folder=str(folder),
@@ -162,6 +175,7 @@ class ChildHost:
             options=case.options,
             order=case.order.to_json(),
             calibration={name: self._path(stored) for name, stored in case.order.calibration.items()},
+            samples={} if repair is None else {name: self._path(it) for name, it in repair.samples.items()},
             prepared=None if case.prepared is None else self._path(case.prepared),
             cache=str(settings.cache.absolute() / "models"),
             cache_bytes=settings.model_cache,
@@ -186,6 +200,12 @@ class ChildHost:
         with suppress(OnnxBisectError):  # the host will say it
             return (*registry.inherited_by(self.case.backend), *self._settings.compiler_env)
         return self._settings.compiler_env
+
+
+def _outcome(came: Mapping[str, Any]) -> dict[str, Any]:
+    """With nothing in it but what belongs there: a model that has taken the process over may say anything."""
+    numbers = {name: int(came[name]) for name in ("changes", "left", "calls")}
+    return {"verdict": Status(came["verdict"]).value, **numbers, "problem": str(came["problem"])}
 
 
 def hosts_folder(settings: Settings) -> Path:

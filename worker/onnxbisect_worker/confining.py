@@ -65,7 +65,12 @@ def confine(setup: Setup, own: Path, ground: Groundwork) -> int | None:
     if wanted is None or not (wanted.required or ground.isolated):
         return None
     reached = Access() if isinstance(ground.backend, Exception) else access(ground.backend)
-    files = [setup.model, *setup.calibration.values(), *([] if setup.prepared is None else [setup.prepared])]
+    files = [
+        setup.model,
+        *setup.calibration.values(),
+        *setup.samples.values(),
+        *([] if setup.prepared is None else [setup.prepared]),
+    ]
     if setup.files and isinstance(ground.model, Path):
         files.append(str(ground.model.parent))
     seen = confined_view(

@@ -14,13 +14,14 @@ from sqlalchemy.orm import Session
 
 from onnxbisect.errors import OnnxBisectError
 from onnxbisect.search import plan
-from onnxbisect.session import Known, next_step
+from onnxbisect.session import Known, next_step, of_the_whole
 from onnxbisect.unitset import UnitSet
 from onnxbisect.universe import Universe
 from onnxbisect_db import plans, records, searches, workers
 from onnxbisect_db.database import now
 from onnxbisect_db.demand import demand
 from onnxbisect_db.errors import LostTurnError
+from onnxbisect_db.reconcile import SearchBell
 from onnxbisect_db.searches import Turn
 from onnxbisect_db.states import Stage
 from onnxbisect_db.tables import Search
@@ -79,21 +80,30 @@ def _advance(place: Place, turn: Turn) -> None:
             give_up(place, turn, hold, error)
             return
     if again is not None:
-        place.ring_search(turn.search_id, again, turn.backend)
+        place.service.bell.search(again)
 
 
-def _turn(place: Place, turn: Turn, order: Order, seen: _Seen, hold: Hold, universe: Universe) -> Stage | None:
-    """One turn; the stage for which the search is to be rung at once."""
+def _turn(place: Place, turn: Turn, order: Order, seen: _Seen, hold: Hold, universe: Universe) -> SearchBell | None:
+    """One turn; the search that is to be rung for at once, and the stage."""
     planner = partial(plan, recheck=order.recheck)
-    step = next_step(universe, seen.known, planner, width=seen.width, digests=partial(_digests, place, turn, hold))
+    # of a changed model nobody is handed a culprit's file
+    digests = partial(_digests, place, turn, hold) if turn.asked_for is None else None
+    step = next_step(universe, seen.known, planner, width=seen.width, digests=digests)
+    if order.whole:
+        step = of_the_whole(step, universe)
     over = step.ending is not None
     culprits = found(universe, step.plan.diagnosis, over=over)
 
-    def save(session: Session) -> tuple[int, bool]:
+    def save(session: Session) -> tuple[int, SearchBell | None]:
         new = plans.save(session, turn, step.asks, expected=step.plan.expected, culprits=culprits)
+        if over and turn.asked_for is not None:
+            asker = searches.answered(session, turn)
+            return new, SearchBell(search_id=asker, stage=Stage.REPAIR, backend=turn.backend)
         if over:
             searches.searched(session, turn)
-        return new, searches.release(session, turn)
+        stage = Stage.REPORT if over else Stage.SEARCH
+        again = SearchBell(search_id=turn.search_id, stage=stage, backend=turn.backend)
+        return new, again if searches.release(session, turn) else None
 
     new, again = hold.write(save)
     log.info(
@@ -104,9 +114,7 @@ def _turn(place: Place, turn: Turn, order: Order, seen: _Seen, hold: Hold, unive
     rings = new if seen.free is None else min(new, seen.free)
     if rings:
         place.service.bell.probes(turn.backend, rings)
-    if not again:
-        return None
-    return Stage.REPORT if over else Stage.SEARCH
+    return again
 
 
 def _seen(session: Session, turn: Turn, order: Order) -> _Seen:

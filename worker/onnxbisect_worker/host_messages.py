@@ -12,10 +12,12 @@ from typing import Any
 from onnxbisect import errors, verdict_json
 from onnxbisect.answer import Answer
 from onnxbisect.errors import OnnxBisectError
+from onnxbisect.job import Stats
 from onnxbisect_backends.contract import Confinement
 from onnxbisect_backends.probing.prober import Asked
 from onnxbisect_db.answered import Answered
-from onnxbisect_worker.hosting import HostLostError, ToolBrokenError
+from onnxbisect_db.repairs import Reply
+from onnxbisect_worker.hosting import Begun, HostLostError, ToolBrokenError
 from onnxbisect_worker.order import Order
 
 #: Of a host's folder, the one that it writes to. Beside it lies the lock.
@@ -27,7 +29,7 @@ class Setup:
     """A case, with the paths of its stored files, and the bounds under which it is worked on.
 
     `folder` is the host's own, `environment` the whole one that compilers get. `model` is the path of the ONNX file,
-    `onnx` its SHA-256; `files` and `calibration` are paths by location and by name. `compile_seconds` and
+    `onnx` its SHA-256; `files`, `calibration` and `samples` are paths by location and by name. `compile_seconds` and
     `compile_memory` bound one compile, `seconds` and `memory` everything else. `hidden` are folders of which the
     host and its compiles see nothing, None where they see all that their user sees.
     """
@@ -42,6 +44,7 @@ class Setup:
     options: Mapping[str, str]
     order: Mapping[str, Any]
     calibration: Mapping[str, str]
+    samples: Mapping[str, str]
     prepared: str | None
     cache: str
     cache_bytes: int
@@ -111,3 +114,22 @@ def answered_from_json(fields: Mapping[str, Any]) -> Answered:
     """One answered question of a search."""
     verdict = verdict_json.from_json(fields["verdict"])
     return Answered(**{**fields, "units": int(fields["units"], 16), "verdict": verdict})
+
+
+def begun_to_json(begun: Begun) -> dict[str, Any]:
+    """What `begun_from_json` reads."""
+    replies = [{**vars(it), "answers": list(map(answered_to_json, it.answers))} for it in begun.replies]
+    answers = list(map(answered_to_json, begun.answers))
+    return {"answers": answers, "stats": asdict(begun.stats), "replies": replies, "ended": begun.ended}
+
+
+def begun_from_json(fields: Mapping[str, Any]) -> Begun:
+    """How far a repair is."""
+    return Begun(
+        answers=tuple(map(answered_from_json, fields["answers"])),
+        stats=Stats(**fields["stats"]),
+        replies=tuple(
+            Reply(**{**it, "answers": tuple(map(answered_from_json, it["answers"]))}) for it in fields["replies"]
+        ),
+        ended=fields["ended"],
+    )

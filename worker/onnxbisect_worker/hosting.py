@@ -15,6 +15,7 @@ from onnxbisect.job import Stats
 from onnxbisect.unitset import UnitSet
 from onnxbisect_backends.probing.prober import Asked
 from onnxbisect_db.answered import Answered
+from onnxbisect_db.repairs import Reply
 from onnxbisect_worker.order import Order
 from onnxbisect_worker.prepared import Prepared
 
@@ -61,6 +62,39 @@ class Written:
     files: Mapping[str, Path]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """A changed model that a repair asks about: its files by name, `model.onnx` and what it has of its own beside that.
+
+    A `piece` has inputs of its own, other models those of the job's, and its external data. `whole`: whether it passes,
+    and nothing more.
+    """
+
+    files: Mapping[str, Path]
+    piece: bool
+    whole: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Repaired:
+    """What a repair came to: its outcome in a few words (`Search.repair`), and what it has written, by path below the
+    report.
+    """
+
+    outcome: dict[str, Any]
+    files: Mapping[str, Path]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Begun:
+    """How far a repair is: the search of its model, and what was answered since. `ended`: the budget is spent."""
+
+    answers: Sequence[Answered]
+    stats: Stats
+    replies: Sequence[Reply]
+    ended: bool
+
+
 class Host(Protocol):
     """One model before one target. Everything raises HostLostError, or OnnxBisectError with a sentence for the user."""
 
@@ -84,6 +118,11 @@ class Host(Protocol):
     def report(self, answers: Sequence[Answered], stats: Stats, logs: Mapping[str, str], folder: Path) -> Written:
         """The report that these answers lead to. `logs` are compilers' logs by probe id, at least of the failures that
         have a `file_sha256`; files are written into the folder.
+        """
+
+    def repair(self, begun: Begun, folder: Path) -> Question | Repaired:
+        """The first question that was not answered, or what the repair has come to; the compiler must be here. Files
+        are written into the folder.
         """
 
     def kill(self) -> None:

@@ -29,8 +29,8 @@ from onnxbisect_worker.confining import confine
 from onnxbisect_worker.groundwork import Groundwork
 from onnxbisect_worker.held_folders import remove_held
 from onnxbisect_worker.host_bounds import Bounds
-from onnxbisect_worker.host_messages import OWN, Setup, answered_from_json, asked_to_json, failure
-from onnxbisect_worker.hosting import HostLostError
+from onnxbisect_worker.host_messages import OWN, Setup, answered_from_json, asked_to_json, begun_from_json, failure
+from onnxbisect_worker.hosting import HostLostError, Repaired
 from onnxbisect_worker.model_work import ModelWork
 from onnxbisect_worker.niceness import make_way
 
@@ -162,6 +162,14 @@ def _report(work: ModelWork, request: Mapping[str, Any]) -> dict[str, Any]:
     return {"document": written.document, "files": {name: path.name for name, path in written.files.items()}}
 
 
+def _repair(work: ModelWork, request: Mapping[str, Any]) -> dict[str, Any]:
+    came = work.repair(begun_from_json(request))
+    files = {name: path.name for name, path in came.files.items()}
+    if isinstance(came, Repaired):
+        return {"question": None, "outcome": came.outcome, "files": files}
+    return {"question": {"piece": came.piece, "whole": came.whole}, "files": files}
+
+
 _REQUESTS: Mapping[str, Callable[[ModelWork, Mapping[str, Any]], object]] = {
     "prepare": _prepare,
     "draw": _draw,
@@ -169,4 +177,5 @@ _REQUESTS: Mapping[str, Callable[[ModelWork, Mapping[str, Any]], object]] = {
     "ask": _ask,
     "digests": _digests,
     "report": _report,
+    "repair": _repair,
 }

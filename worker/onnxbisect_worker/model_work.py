@@ -27,8 +27,9 @@ from onnxbisect_db.answered import Answered
 from onnxbisect_worker.groundwork import Groundwork
 from onnxbisect_worker.host_bounds import Bounds, UnboundBackend
 from onnxbisect_worker.host_messages import Setup
-from onnxbisect_worker.hosting import ToolBrokenError, Written
+from onnxbisect_worker.hosting import Begun, Question, Repaired, ToolBrokenError, Written
 from onnxbisect_worker.prepared import Prepared
+from onnxbisect_worker.repair_work import RepairWork
 
 #: Bytes of known values that are stored with a prepared search; hosts find out again what has more.
 _MOST_KNOWN = 16 << 20
@@ -99,6 +100,26 @@ class ModelWork:
                     files[f"{place}/{file}"] = put(self._folder / f"written-{len(files)}", content)
         return Written(document=written, files=files)
 
+    def repair(self, begun: Begun) -> Question | Repaired:
+        """See `Host.repair`. The files lie in the working folder, side by side under names of ours."""
+        if self._order.repair is None:
+            raise OnnxBisectError("No repair was asked for.")
+        work = RepairWork(
+            inquiry=self._inquiry,
+            inquire=lambda intake, piece: inquire(intake, self._backend, None if piece else self._calibration),
+            order=self._order.repair,
+            samples=self._laid_out("samples", self._setup.samples, "sample"),
+            recheck=self._order.recheck,
+            model_name=self._setup.model_name,
+        )
+        with TemporaryDirectory(dir=self._folder) as name:
+            came = work.run(begun, Path(name))
+            files = {
+                place: put(self._folder / f"written-{number}", path)
+                for number, (place, path) in enumerate(came.files.items())
+            }
+        return replace(came, files=files)
+
     def plain(self, text: str) -> str:
         """A sentence without this machine's paths."""
         text = text.replace(str(self._calibration_folder), "of the job")
@@ -142,14 +163,19 @@ class ModelWork:
     @cached_property
     def _calibration(self) -> Path | None:
         """The folder, with the samples in it."""
-        if not self._setup.calibration:
-            return None
-        for name, path in self._setup.calibration.items():
+        return self._laid_out(self._calibration_folder.name, self._setup.calibration, "calibration file")
+
+    def _laid_out(self, folder_name: str, files: Mapping[str, str], what: str) -> Path | None:
+        """A folder with these files; None where there are none."""
+        folder = self._folder / folder_name
+        for name, path in files.items():
             if Path(name).name != name or name == ".." or not name.isprintable():
-                raise OptionError(f"A calibration file cannot be called {name!r}: give it a name without folders.")
-            self._calibration_folder.mkdir(exist_ok=True)
-            (self._calibration_folder / name).symlink_to(path)
-        return self._calibration_folder
+                raise OptionError(f"A {what} cannot be called {name!r}: give it a name without folders.")
+            folder.mkdir(exist_ok=True)
+            link = folder / name
+            if not link.is_symlink():
+                link.symlink_to(path)
+        return folder if files else None
 
     @cached_property
     def _backend(self) -> UnboundBackend:

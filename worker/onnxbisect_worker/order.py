@@ -6,8 +6,23 @@ from typing import Any
 
 
 @dataclass(frozen=True, kw_only=True)
+class RepairOrder:
+    """What a repair may do, and how it is proven: the fields of `onnxbisect_backends.probing.repairing.Terms`.
+
+    `samples` maps file names to the SHA-256 of stored files.
+    """
+
+    allow: str = "rounding"
+    samples: Mapping[str, str] = field(default_factory=dict)
+    count: int = 4
+    absolute: float = 1e-6
+    relative: float = 1e-4
+
+
+@dataclass(frozen=True, kw_only=True)
 class Order:
-    """`seconds` bounds one compile, `budget_calls` and `budget_seconds` the search on each target.
+    """`seconds` bounds one compile, `budget_calls` and `budget_seconds` the search on each target, with its `repair`
+    where one is to follow.
 
     `calibration` maps file names to the SHA-256 of stored files: samples of the model's inputs, as `--calibration`
     takes them in a folder.
@@ -19,13 +34,28 @@ class Order:
     budget_seconds: float | None = None
     recheck: bool = False
     calibration: Mapping[str, str] = field(default_factory=dict)
+    repair: RepairOrder | None = None
+    #: Whether only the model as a whole is asked about, and not which parts of it fail.
+    whole: bool = False
+
+    @property
+    def files(self) -> frozenset[str]:
+        """The stored files that it speaks of."""
+        repair = RepairOrder() if self.repair is None else self.repair
+        return frozenset([*self.calibration.values(), *repair.samples.values()])
 
     def to_json(self) -> dict[str, Any]:
         """What `from_json` reads."""
-        return asdict(self)
+        fields = asdict(self)
+        if self.repair is None:
+            del fields["repair"]
+        if not self.whole:
+            del fields["whole"]
+        return fields
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> "Order":
         """The order that `to_json` wrote."""
         shapes = {name: tuple(shape) for name, shape in fields.get("input_shapes", {}).items()}
-        return cls(**{**fields, "input_shapes": shapes})
+        repair = fields.get("repair")
+        return cls(**{**fields, "input_shapes": shapes, "repair": None if repair is None else RepairOrder(**repair)})

@@ -40,7 +40,10 @@ class Place:
 
     def case(self, work: Turn | Claim) -> Case:
         """The stored model before the target, as a host wants it."""
-        onnx, data = (work.onnx, work.data) if isinstance(work, Claim) else self._files_of(work)
+        if isinstance(work, Turn):
+            onnx, data = self._files_of(work)
+        else:
+            onnx, data = work.onnx, work.data
         return Case(
             tenant=work.tenant,
             onnx=onnx,
@@ -62,6 +65,8 @@ class Place:
             return workers.steps_aside(session, self.worker, backend)
 
     def _files_of(self, turn: Turn) -> tuple[str, Mapping[str, str]]:
+        if turn.onnx is not None:
+            return turn.onnx, turn.data or {}
         with self.service.database.session() as session:
             model = models.get(session, turn.model_sha256, turn.tenant)
         return (turn.model_sha256, {}) if model is None else (model.onnx_file, model.files)

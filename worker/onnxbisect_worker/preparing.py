@@ -1,6 +1,8 @@
 """The first step of a search: a host with the compiler reads the model, and leaves behind what everybody plans on."""
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from sqlalchemy.orm import Session
 
@@ -24,18 +26,25 @@ def prepare(place: Place, search_id: str) -> None:
     """Rung for the search: of those that are to be prepared for its backend, bring the next by right to where it asks.
     A worker whose compiler does not work leaves this to one where it does.
     """
-    if place.stopping.is_set():
-        return
-    with place.service.database.session() as session:
-        backend = searches.backend_of(session, search_id)
-    if backend is None:
-        return
-    if place.steps_aside(backend):
-        _pass_on(place, search_id, backend)
-        return
-    with next_turn(place, search_id, Stage.PREPARE) as turn:
+    with turn_at_backend(place, search_id, Stage.PREPARE) as turn:
         if turn is not None:
             _prepare(place, turn)
+
+
+@contextmanager
+def turn_at_backend(place: Place, search_id: str, stage: Stage) -> Iterator[Turn | None]:
+    """As `next_turn`, at a stage that needs the compiler: a worker where that does not work passes the ring on."""
+    backend = None
+    if not place.stopping.is_set():
+        with place.service.database.session() as session:
+            backend = searches.backend_of(session, search_id)
+    if backend is None or place.steps_aside(backend):
+        if backend is not None:
+            _pass_on(place, search_id, stage, backend)
+        yield None
+        return
+    with next_turn(place, search_id, stage) as turn:
+        yield turn
 
 
 def _prepare(place: Place, turn: Turn) -> None:
@@ -44,7 +53,7 @@ def _prepare(place: Place, turn: Turn) -> None:
         try:
             with place.hosts.lent(place.case(turn), new=turn.alone) as host, hold.over(host):
                 prepared = host.prepare()
-                graph = _drawn(place, turn, host, hold)
+                graph = None if turn.asked_for is not None else _drawn(place, turn, host, hold)
             stored = place.service.files.put([prepared.to_bytes()])
         except DATABASE_AWAY:
             raise
@@ -59,9 +68,9 @@ def _prepare(place: Place, turn: Turn) -> None:
         place.ring_search(turn.search_id, Stage.SEARCH, turn.backend)
 
 
-def _pass_on(place: Place, search_id: str, backend: str) -> None:
+def _pass_on(place: Place, search_id: str, stage: Stage, backend: str) -> None:
     if not place.stopping.wait(ASIDE_SECONDS):
-        place.ring_search(search_id, Stage.PREPARE, backend)
+        place.ring_search(search_id, stage, backend)
 
 
 def give_up(place: Place, turn: Turn, hold: Hold, error: Exception) -> None:
@@ -83,7 +92,7 @@ def give_up(place: Place, turn: Turn, hold: Hold, error: Exception) -> None:
         elif hold.leaves_to_others(error):
             log.warning("search %s: left to another worker: %s", turn.search_id, error)
             hold.write(lambda session: searches.release(session, turn))
-            _pass_on(place, turn.search_id, turn.backend)
+            _pass_on(place, turn.search_id, turn.stage, turn.backend)
         else:
             fault = Fault.REQUEST if isinstance(error, ModelError | OptionError) else Fault.SERVICE
             log.warning("search %s: %s", turn.search_id, what)

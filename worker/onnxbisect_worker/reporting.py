@@ -14,6 +14,7 @@ from onnxbisect_db import records, searches
 from onnxbisect_db.answered import Answered
 from onnxbisect_db.database import now
 from onnxbisect_db.errors import LostTurnError
+from onnxbisect_db.files import Files
 from onnxbisect_db.searches import Turn
 from onnxbisect_db.states import Stage
 from onnxbisect_db.tables import Search
@@ -26,7 +27,8 @@ from onnxbisect_worker.settings import Settings
 from onnxbisect_worker.turn import next_turn
 
 _CHUNK = 1 << 20
-_PREFIX = "report-"
+#: How the folders begin in which steps write.
+FOLDERS = "report-"
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +44,7 @@ def _write(place: Place, turn: Turn) -> None:
     cache = place.service.settings.cache
     with Hold(place, turn) as hold:
         try:
-            with held_folders.temporary(cache / f"{_PREFIX}{uuid4().hex}") as folder:
+            with held_folders.temporary(cache / f"{FOLDERS}{uuid4().hex}") as folder:
                 verdict, report, files = _stored(place, turn, hold, folder)
         except DATABASE_AWAY:
             raise
@@ -50,32 +52,42 @@ def _write(place: Place, turn: Turn) -> None:
             give_up(place, turn, hold, error)
             return
         try:
-            hold.write(lambda session: searches.finish(session, turn, verdict=verdict, report=report, files=files))
+            to_repair = hold.write(
+                lambda session: searches.finish(session, turn, verdict=verdict, report=report, files=files)
+            )
         except LostTurnError:
             return
     log.info("search %s: over, %s", turn.search_id, verdict)
+    if to_repair:
+        place.ring_search(turn.search_id, Stage.REPAIR, turn.backend)
 
 
 def clear_reports(settings: Settings) -> None:
     """Remove what processes left behind that were killed while they wrote a report."""
-    for left in settings.cache.glob(f"{_PREFIX}*"):
+    for left in settings.cache.glob(f"{FOLDERS}*"):
         held_folders.remove(left)
 
 
 def _stored(place: Place, turn: Turn, hold: Hold, folder: Path) -> tuple[Status, str, Mapping[str, str]]:
     with place.service.database.session() as session:
         answers = records.answered(session, turn.search_id)
-        stats = _stats(session, turn, answers)
+        stats = stats_of(session, turn, answers)
         logs = _logs(session, turn, answers)
     with place.hosts.lent(place.case(turn), new=turn.alone) as host, hold.over(host):
         written = host.report(answers, stats, logs, folder)
     store = place.service.files
-    files = {name: store.put(_chunks(path)).sha256 for name, path in sorted(written.files.items())}
+    files = store_all(store, written.files)
     report = store.put([FORMS["report.json"](written.document).encode("utf-8", "backslashreplace")])
     return Status(written.document["verdict"]), report.sha256, files
 
 
-def _stats(session: Session, turn: Turn, answers: Sequence[Answered]) -> Stats:
+def store_all(store: Files, written: Mapping[str, Path]) -> dict[str, str]:
+    """SHA-256 of files that are stored now, by their names."""
+    return {name: store.put(_chunks(path)).sha256 for name, path in sorted(written.items())}
+
+
+def stats_of(session: Session, turn: Turn, answers: Sequence[Answered]) -> Stats:
+    """What a search has cost so far."""
     search = session.get_one(Search, turn.search_id)
     return Stats.of(
         answers,

@@ -5,11 +5,12 @@ from collections.abc import Callable
 
 from celery import Celery
 
-from onnxbisect_worker.app import ADVANCE, DELIVER, PREPARE, PROBE, REPORT
+from onnxbisect_worker.app import ADVANCE, DELIVER, PREPARE, PROBE, REPAIR, REPORT
 from onnxbisect_worker.asking import probes_in_turn
 from onnxbisect_worker.coordinating import advance as advance_search
 from onnxbisect_worker.place import Place
 from onnxbisect_worker.preparing import prepare as prepare_search
+from onnxbisect_worker.repairing import repair as repair_model
 from onnxbisect_worker.reporting import write_report
 
 
@@ -28,11 +29,14 @@ def install(app: Celery, place: Callable[[], Place]) -> None:
     def report(search_id: str) -> None:
         write_report(place(), search_id)
 
+    def repair(search_id: str) -> None:
+        repair_model(place(), search_id)
+
     def deliver(delivery_id: str) -> None:
         here = place()
         here.courier.send(here.service, delivery_id)
 
-    named = {PREPARE: prepare, PROBE: probe, ADVANCE: advance, REPORT: report, DELIVER: deliver}
+    named = {PREPARE: prepare, PROBE: probe, ADVANCE: advance, REPORT: report, REPAIR: repair, DELIVER: deliver}
     for name, step in named.items():
         app.task(name=name, shared=False)(step)  # of this app alone, not of all that come after it
 

@@ -20,7 +20,7 @@ from onnxbisect_api.routes.reports import TargetNumber
 from onnxbisect_api.service import TheService
 from onnxbisect_db import questions, records
 from onnxbisect_db.states import ProbeState
-from onnxbisect_db.tables import Probe
+from onnxbisect_db.tables import Probe, Search
 
 router = APIRouter(tags=["probes"])
 
@@ -82,7 +82,8 @@ def log(job_id: RowId, probe_id: RowId, service: TheService, caller: Reader) -> 
         job = job_of(session, job_id, caller)
         probe = session.get(Probe, probe_id)
         text = None
-        if probe is not None and probe.search_id in {search.id for search in job.searches}:
+        search = None if probe is None else session.get(Search, probe.search_id)
+        if search is not None and search.job_id == job.id:
             text = records.log(session, probe_id, caller.tenant)
     if text is None:
         raise missing("probe of this job")

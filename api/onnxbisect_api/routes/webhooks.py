@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any
 
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 
 from onnxbisect.errors import OptionError
 from onnxbisect_api.access import Admin, Caller
+from onnxbisect_api.job_request import WebhookEvent
 from onnxbisect_api.names import RowId
 from onnxbisect_api.pages import PagedRows
 from onnxbisect_api.problems import missing
@@ -30,9 +31,7 @@ class EndpointRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     url: str = Field(max_length=2000)
-    events: tuple[Literal["job.started", "culprit.found", "job.finished", "job.failed"], ...] = Field(
-        (), max_length=4, description="none means all"
-    )
+    events: tuple[WebhookEvent, ...] = Field((), max_length=5, description="none means all")
 
 
 class EndpointView(BaseModel):

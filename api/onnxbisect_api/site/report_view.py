@@ -34,7 +34,7 @@ def _links(job: Job, search: Search) -> Links:
     target = search.ordinal + 1
     url = f"/v1/jobs/{job.id}"
     culprits: dict[int, dict[str, str]] = {}
-    for path in search.files:
+    for path in (it for it in search.files if it.startswith("culprits/")):
         folder, _, name = path.removeprefix("culprits/").partition("/")
         culprits.setdefault(number_of(folder), {})[name] = address_of(url, path, target)
     return Links(

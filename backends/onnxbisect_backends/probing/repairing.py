@@ -3,6 +3,7 @@
 How the compiler is asked is given (`RepairCompiler.search`): the library searches in threads, the service has workers.
 """
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -19,13 +20,18 @@ from onnxbisect.model.wording import some
 from onnxbisect.proof import Tolerance, edge_feeds, random_feeds
 from onnxbisect.remedies import Prover, Repair, TriedFiles, repair, try_files
 from onnxbisect.remedies.document import RepairDocument, document
+from onnxbisect.remedies.summary import markdown
+from onnxbisect.report.document import document as report_document
+from onnxbisect.report.files import FORMS
 from onnxbisect.rewrites import Exactness, Facts, installed
 from onnxbisect.verdict import Hints
 from onnxbisect_backends.calibration import read_calibration
 from onnxbisect_backends.probing.forked import forked
 from onnxbisect_backends.probing.inquiry import Inquiry
-from onnxbisect_backends.probing.repair_compiler import RepairCompiler
+from onnxbisect_backends.probing.repair_compiler import REPAIRED, RepairCompiler
 
+#: The report on what is left.
+REPORT = "report.json"
 #: Samples taken from the user's.
 _MOST_SAMPLES = 100
 _ORDER = list(Exactness)
@@ -69,6 +75,23 @@ def repair_model(
         repair_calls=compiler.calls - calls,
         input_shapes={name: tuple(dims) for name, dims in intake.input_shapes.items()},
     )
+
+
+def written(found: Repair, told: RepairDocument) -> dict[str, bytes]:
+    """Files by name: the repaired model where there is one, the report on what is left where something is, and what was
+    done as Markdown and JSON. External data of the model lies where the original's does.
+    """
+    files = {}
+    if found.model is not None:
+        files[REPAIRED] = found.model.SerializeToString(deterministic=True)
+    if found.left:
+        report = report_document(found.after.job)
+        for culprit in report["culprits"]:
+            culprit["repro"] = None  # nothing is cut out here
+        files[REPORT] = FORMS[REPORT](report).encode("utf-8", "backslashreplace")
+    files["repair.md"] = markdown(told).encode("utf-8", "backslashreplace")
+    files["repair.json"] = (json.dumps(told.to_json(), indent=1) + "\n").encode()
+    return files
 
 
 def may_be_changed(inquiry: Inquiry) -> bool:

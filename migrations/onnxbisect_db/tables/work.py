@@ -107,8 +107,13 @@ class Job(Base):
     started_at: Mapped[datetime | None]
     ended_at: Mapped[datetime | None]
 
+    #: Its targets: not the searches that their repairs ask for.
     searches: Mapped[list["Search"]] = relationship(
-        back_populates="job", order_by="Search.ordinal", lazy="raise", passive_deletes="all"
+        primaryjoin="and_(Job.id == Search.job_id, Search.asked_for.is_(None))",
+        back_populates="job",
+        order_by="Search.ordinal",
+        lazy="raise",
+        passive_deletes="all",
     )
 
 
@@ -125,7 +130,9 @@ class Label(Base):
 
 
 class Search(Rung, Troubled, Base):
-    """One target of a job: what the coordinator works on.
+    """One target of a job: what the coordinator works on. Or a changed model that the repair of such a target asks
+    about: then `asked_for` is the target's search, `onnx` and `data` are the model's files, `request` what is asked of
+    it, and `question` what the repair calls it.
 
     `identity` names compiler, version, options and dressing, and is what verdicts are kept under; `universe`, `graph`,
     `report` and the values of `files` are SHA-256 of content-addressed files. A task holds the search while
@@ -138,11 +145,17 @@ class Search(Rung, Troubled, Base):
         Index("ix_search_stage_backend", "stage", "backend"),
         Index("ix_search_universe_identity", "universe", "identity"),
         Index("ix_search_claimed_at", "claimed_at"),
+        Index("ix_search_asked_for", "asked_for"),
     )
 
     id: Mapped[str] = mapped_column(String(36), primary_key=True, default=new_id)
     job_id: Mapped[str] = mapped_column(ForeignKey("job.id", ondelete="CASCADE"))
     ordinal: Mapped[int]
+    asked_for: Mapped[str | None] = mapped_column(String(36))
+    question: Mapped[str | None] = mapped_column(String(80))
+    onnx: Mapped[str | None] = mapped_column(String(64))
+    data: Mapped[dict[str, Any] | None]
+    request: Mapped[dict[str, Any] | None]
     backend: Mapped[str] = mapped_column(String(128))
     options: Mapped[dict[str, Any]] = mapped_column(default=dict)
     state: Mapped[str] = mapped_column(String(16), default=JobState.QUEUED)
@@ -160,8 +173,10 @@ class Search(Rung, Troubled, Base):
     #: What pictures of the model are made from; None where none could be made, and before revision 0005.
     graph: Mapped[str | None] = mapped_column(String(64))
     report: Mapped[str | None] = mapped_column(String(64))
-    #: What goes with the report, by path in it: the culprits' models.
+    #: What goes with the report, by path in it: the culprits' models, and what a repair has written.
     files: Mapped[dict[str, Any]] = mapped_column(default=dict)
+    #: What its repair came to, in a few words; None where there is none, or none yet.
+    repair: Mapped[dict[str, Any] | None]
     #: Compiler calls done, the highest round of these, and how many calls are probably left.
     calls: Mapped[int] = mapped_column(default=0)
     round: Mapped[int] = mapped_column(default=0)

@@ -2,14 +2,20 @@
 
 import json
 from collections.abc import Iterable, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
+
+from onnx import TensorProto, helper
 
 from onnxbisect.diagnosis import Certificate, Culprit
 from onnxbisect.model.model import Model
+from onnxbisect.remedies import document as repairs
 from onnxbisect.report import network_file
 from onnxbisect.report.document import document
 from onnxbisect.report.files import culprit_dirs
 from onnxbisect.report.graph import network_of
+from onnxbisect.rewrites import Exactness
 from onnxbisect.verdict import Status
 from onnxbisect_db import models, searches
 from onnxbisect_db.states import Stage
@@ -17,9 +23,12 @@ from onnxbisect_db.tables import Job
 from onnxbisect_worker.service import Service
 from support.db.scenes import asks, new_job, plan, prepare, read, take
 from support.engine.report_factory import chain, job_of, single
+from support.remedies import simulated
+from support.remedies.simulated import SimulatedCompiler, refusing
 
 NET = chain(["Relu", "Exp", "Tanh", "Erf"])
 ONNX = b"\x08\x08 a culprit's model"
+REPAIRED = b"\x08\x08 a repaired model"
 LOG = b"ERROR: no lowering for <Exp>\n"
 
 
@@ -79,3 +88,40 @@ def finish(service: Service, search_id: str, report: dict[str, Any]) -> None:
     turn = take(service.database, search_id, Stage.REPORT)
     with service.database.transaction() as session:
         searches.finish(session, turn, verdict=Status(report["verdict"]), report=written, files=files)
+
+
+def to_repair(service: Service, *reports: dict[str, Any], **wanted: Any) -> Job:
+    """A job whose targets are searched, and whose repairs are next."""
+    return done(service, *(reports or [refusing_exp()]), request={"repair": {}}, **wanted)
+
+
+def repaired(service: Service, document: dict[str, Any], *reports: dict[str, Any], **wanted: Any) -> Job:
+    """A job that was repaired, as the document says of each target."""
+    job = to_repair(service, *reports, **wanted)
+    for search in job.searches:
+        files = {
+            "repair/repair.json": service.files.put([json.dumps(document).encode()]).sha256,
+            "repair/repair.md": service.files.put([b"# repaired\n"]).sha256,
+            "repair/repaired.onnx": service.files.put([REPAIRED]).sha256,
+        }
+        if document["left"]:
+            files["repair/report.json"] = service.files.put([b"{}"]).sha256
+        turn = take(service.database, search.id, Stage.REPAIR)
+        changes, left = len(document["changes"]), len(document["left"])
+        outcome = {"verdict": document["verdict"], "changes": changes, "left": left, "calls": 2, "problem": ""}
+        with service.database.transaction() as session:
+            searches.repaired(session, turn, outcome, files)
+    return read(service.database, job)
+
+
+def repair_document(name: str = "Abs") -> dict[str, Any]:
+    """What a repair says that has replaced the first of two nodes, which has this name; the other has no remedy."""
+    with TemporaryDirectory() as folder:
+        compiler = SimulatedCompiler(folder=Path(folder), refuses=refusing("Abs", "Erf", "Exp", "Tanh"))
+        ends = [helper.make_tensor_value_info(it, TensorProto.FLOAT, [2, 3]) for it in "xz"]
+        nodes = [helper.make_node("Abs", ["x"], ["y"], name=name), helper.make_node("Erf", ["y"], ["z"], name="Erf")]
+        graph = helper.make_graph(nodes, "g", ends[:1], ends[1:])
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+        found = simulated.repaired(model, compiler)
+        told = repairs.document(found.before.model, found, Exactness.ROUNDING, diagnosis_calls=3, repair_calls=2)
+        return dict(json.loads(json.dumps(told.to_json())))

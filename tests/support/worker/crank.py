@@ -20,6 +20,7 @@ from onnxbisect_worker.coordinating import advance
 from onnxbisect_worker.order import Order
 from onnxbisect_worker.place import Place
 from onnxbisect_worker.preparing import prepare
+from onnxbisect_worker.repairing import repair
 from onnxbisect_worker.reporting import write_report
 from onnxbisect_worker.service import Service
 from onnxbisect_worker.settings import Settings
@@ -27,7 +28,7 @@ from support.db.scenes import Clock
 from support.worker.hidden_rule import Compiler, HiddenRuleHosts
 
 NPU = "npu"
-STEPS = {Stage.PREPARE: prepare, Stage.SEARCH: advance, Stage.REPORT: write_report}
+STEPS = {Stage.PREPARE: prepare, Stage.SEARCH: advance, Stage.REPORT: write_report, Stage.REPAIR: repair}
 
 
 @dataclass(kw_only=True)
@@ -72,15 +73,18 @@ class Crank:
         chance = chance or random.Random(0)
         idle = 0
         while any(not JobState(self.read(job).state).ended for job in wanted):
-            if not self._step(places, chance):
+            if not self.step(places, chance):
                 idle += 1
                 assert idle < 200, "the jobs do not end"
                 self.clock.forward(11)
-                bells = reconcile(self.database, "crank")
-                assert bells is not None
-                ring_all(self.bell, bells)
+                self.reconcile()
 
-    def _step(self, places: Sequence[Place], chance: random.Random) -> bool:
+    def reconcile(self) -> None:
+        bells = reconcile(self.database, "crank")
+        assert bells is not None
+        ring_all(self.bell, bells)
+
+    def step(self, places: Sequence[Place], chance: random.Random) -> bool:
         heard: list[Any] = [
             *self.bell.searches,
             *(backend for backend, count in self.bell.backends for _ in range(count)),

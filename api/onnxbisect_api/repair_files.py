@@ -1,0 +1,58 @@
+"""What a repair of a target has written, as answers."""
+
+from typing import Any, Literal
+
+from onnxbisect_api.found import document_of
+from onnxbisect_api.problems import Problem, missing
+from onnxbisect_db.states import JobState
+from onnxbisect_db.tables import Job, Search
+from onnxbisect_worker.service import Service
+
+#: As addresses have it.
+FileName = Literal["model.onnx", "report.json"]
+
+FOLDER = "repair/"
+_DOCUMENT, _MODEL = f"{FOLDER}repair.json", f"{FOLDER}repaired.onnx"
+
+
+def form_of(job: Job, search: Search, form: Literal["json", "md"]) -> str:
+    """SHA-256 of what the repair has done, in a form; a 409 where there is none."""
+    sha256: str | None = search.files.get(f"{FOLDER}repair.{form}")
+    if sha256 is None:
+        raise Problem(409, _why_not(job, search))
+    return sha256
+
+
+def file_of(job: Job, search: Search, name: FileName) -> str:
+    """SHA-256 of the repaired model, or of the report on what is left."""
+    form_of(job, search, "json")
+    sha256: str | None = search.files.get(_MODEL if name == "model.onnx" else f"{FOLDER}{name}")
+    if sha256 is None:
+        raise missing("file of this repair")
+    return sha256
+
+
+def address_of(job_url: str, path: str, target: int) -> str:
+    """Where a file of a repair is: `repair/repaired.onnx` is at `repair/model.onnx`."""
+    if path.startswith(f"{FOLDER}repair."):
+        return f"{job_url}/repair?target={target}&format={path.rpartition('.')[2]}"
+    name = "model.onnx" if path == _MODEL else path.removeprefix(FOLDER)
+    return f"{job_url}/repair/{name}?target={target}"
+
+
+def repair_document(service: Service, search: Search) -> dict[str, Any] | None:
+    """What the repair has done; None where there is none."""
+    sha256 = search.files.get(_DOCUMENT)
+    return None if sha256 is None else document_of(service, sha256)
+
+
+def _why_not(job: Job, search: Search) -> str:
+    if job.request.get("repair") is None:
+        return "No repair was asked for: make a job with the field 'repair'."
+    if search.repair is not None:
+        return f"There is no repair, since it failed: {search.repair['problem']}"
+    if search.state == JobState.FAILED:
+        return f"There is no repair, since the target failed: {search.problem}"
+    if search.state == JobState.CANCELLED:
+        return "There is no repair, since the job was cancelled: retry it."
+    return f"There is no repair yet: the target is {search.state}. Wait with GET /v1/jobs/{{id}}?wait=60."

@@ -1,0 +1,76 @@
+"""What a job has repaired: the repair itself, and the model that came of it."""
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query, Request, Response
+
+from onnxbisect_api.access import Reader
+from onnxbisect_api.culprit_files import stored
+from onnxbisect_api.etags import unchanged
+from onnxbisect_api.forms import Form
+from onnxbisect_api.found import job_of, search_of
+from onnxbisect_api.names import RowId
+from onnxbisect_api.repair_files import FileName, file_of, form_of
+from onnxbisect_api.routes.reports import TargetNumber
+from onnxbisect_api.service import TheService
+
+router = APIRouter(tags=["repairs"])
+
+_TEXT: dict[str, Any] = {"schema": {"type": "string"}}
+_REPAIR: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "The repair",
+        "content": {"application/json": {"schema": {"type": "object"}}, "text/markdown": _TEXT},
+    },
+    304: {"description": "The client has it"},
+}
+_FILE: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "The file",
+        "content": {"application/octet-stream": _TEXT, "application/json": {"schema": {"type": "object"}}},
+    },
+    304: {"description": "The client has it"},
+}
+
+
+@router.get(
+    "/jobs/{job_id}/repair",
+    summary="What was changed, proven and compiled",
+    response_class=Response,
+    responses=_REPAIR,
+)
+def repair(
+    job_id: RowId,
+    request: Request,
+    service: TheService,
+    caller: Reader,
+    target: TargetNumber = None,
+    form: Annotated[Literal["json", "md"], Query(alias="format")] = "json",
+) -> Response:
+    """The file `repair.json` or `repair.md` that `onnx-bisect fix` writes."""
+    with service.database.session() as session:
+        job = job_of(session, job_id, caller)
+        sha256 = form_of(job, search_of(job, target), form)
+    policy = Form(form).headers["Content-Security-Policy"]
+    placed = f'inline; filename="repair.{form}"'
+    headers = {"ETag": f'"{sha256}"', "Content-Disposition": placed, "Content-Security-Policy": policy}
+    return unchanged(request, headers) or stored(service, sha256, Form(form).media_type, headers)
+
+
+@router.get(
+    "/jobs/{job_id}/repair/{name}",
+    summary="The repaired model, or the report on what is left",
+    response_class=Response,
+    responses=_FILE,
+)
+def repair_file(
+    job_id: RowId, name: FileName, request: Request, service: TheService, caller: Reader, target: TargetNumber = None
+) -> Response:
+    """A model's external data is what was uploaded with it. There is a report where culprits are left."""
+    with service.database.session() as session:
+        job = job_of(session, job_id, caller)
+        sha256 = file_of(job, search_of(job, target), name)
+    saved_as = "repaired.onnx" if name == "model.onnx" else name
+    headers = {"ETag": f'"{sha256}"', "Content-Disposition": f'attachment; filename="{saved_as}"'}
+    media_type = "application/octet-stream" if name == "model.onnx" else "application/json"
+    return unchanged(request, headers) or stored(service, sha256, media_type, headers)

@@ -1,0 +1,97 @@
+"""What a repair asks: about changed models, each in a search of its own, of the same job and for the same backend.
+
+The repair is replayed on all answers, as a search is: it asks for the first one that is missing, and lets go of the
+target's search until that has ended.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from onnxbisect_db import bells, records, searches
+from onnxbisect_db.answered import Answered
+from onnxbisect_db.database import now
+from onnxbisect_db.reconcile import SearchBell
+from onnxbisect_db.searches import Turn
+from onnxbisect_db.states import Fault, JobState, Stage
+from onnxbisect_db.tables import Search
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangedModel:
+    """A model that a repair asks about: SHA-256 of its stored ONNX file, and by location those of its external data.
+
+    `question` is what the repair calls it; `request` is what is asked of it, as `Job.request`.
+    """
+
+    question: str
+    onnx: str
+    data: Mapping[str, str]
+    request: Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reply:
+    """What was answered about a changed model. `refused` says that it cannot be asked about for its own sake, as
+    `problem` says in a sentence; any other problem is none of the model.
+    """
+
+    question: str
+    identity: str
+    answers: tuple[Answered, ...]
+    calls: int
+    rounds: int
+    problem: str = ""
+    refused: bool = False
+
+
+def replies(session: Session, turn: Turn) -> tuple[Reply, ...]:
+    """All that is known, in the order in which it was asked."""
+    mine = select(Search).where(Search.asked_for == turn.search_id, Search.stage == Stage.OVER)
+    return tuple(_reply(session, search) for search in session.scalars(mine.order_by(Search.ordinal)))
+
+
+def changed_model(session: Session, search: Search) -> Search:
+    """The latest one that the repair of a search has asked about; the search itself where there is none yet."""
+    mine = select(Search).where(Search.asked_for == search.id).order_by(Search.ordinal.desc()).limit(1)
+    return session.scalars(mine).one_or_none() or search
+
+
+def ask(session: Session, turn: Turn, model: ChangedModel) -> SearchBell:
+    """Have a changed model searched, and let go of the search that asks. The caller rings for the new one."""
+    job, search = searches.held(session, turn)
+    at = now(session)
+    last = session.scalars(select(func.max(Search.ordinal)).where(Search.job_id == job.id)).one()
+    asked = Search(
+        job_id=job.id,
+        ordinal=last + 1,
+        asked_for=search.id,
+        question=model.question,
+        onnx=model.onnx,
+        data=dict(model.data),
+        request=dict(model.request),
+        backend=search.backend,
+        options=search.options,
+    )
+    bells.heeded(asked)
+    bells.rung(asked, at)
+    session.add(asked)
+    session.flush()
+    searches.release(session, turn)
+    return SearchBell(search_id=asked.id, stage=Stage.PREPARE, backend=asked.backend)
+
+
+def _reply(session: Session, search: Search) -> Reply:
+    failed = search.state != JobState.DONE
+    return Reply(
+        question=search.question or "",
+        identity=search.identity or "",
+        answers=() if failed else records.answered(session, search.id),
+        calls=search.calls,
+        rounds=search.round,
+        problem=(search.problem or f"The search was {search.state}.") if failed else "",
+        refused=search.fault == Fault.REQUEST,
+    )

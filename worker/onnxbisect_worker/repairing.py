@@ -1,0 +1,122 @@
+"""A step of a repair: a host replays it on all answers, and what it asks next becomes a search of its own."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from uuid import uuid4
+
+from sqlalchemy.orm import Session
+
+from onnxbisect.errors import OnnxBisectError
+from onnxbisect_db import records, repairs, searches
+from onnxbisect_db.database import now
+from onnxbisect_db.errors import LostTurnError
+from onnxbisect_db.reconcile import SearchBell
+from onnxbisect_db.repairs import ChangedModel
+from onnxbisect_db.searches import Turn
+from onnxbisect_db.states import Stage
+from onnxbisect_worker import held_folders
+from onnxbisect_worker.hold import Hold
+from onnxbisect_worker.hosting import Begun, Question, Repaired
+from onnxbisect_worker.order import Order
+from onnxbisect_worker.outside import DATABASE_AWAY
+from onnxbisect_worker.place import Place
+from onnxbisect_worker.preparing import give_up, turn_at_backend
+from onnxbisect_worker.repair_work import question_name
+from onnxbisect_worker.reporting import FOLDERS, stats_of, store_all
+
+#: Changed models that one repair asks about at most: a model that has taken its host over could ask for ever.
+MOST_QUESTIONS = 300
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Left:
+    """What the budget leaves; None sets no bound."""
+
+    calls: int | None
+    seconds: float | None
+
+    @property
+    def nothing(self) -> bool:
+        return (self.calls is not None and self.calls <= 0) or (self.seconds is not None and self.seconds <= 0)
+
+
+def repair(place: Place, search_id: str) -> None:
+    """Rung for the search: go on with the repair that is next by right."""
+    with turn_at_backend(place, search_id, Stage.REPAIR) as turn:
+        if turn is not None:
+            _repair(place, turn)
+
+
+def _repair(place: Place, turn: Turn) -> None:
+    cache = place.service.settings.cache
+    with Hold(place, turn) as hold:
+        try:
+            with held_folders.temporary(cache / f"{FOLDERS}{uuid4().hex}") as folder:
+                begun, left = hold.write(lambda session: _begun(session, turn))
+                with place.hosts.lent(place.case(turn), new=turn.alone) as host, hold.over(host):
+                    came = host.repair(begun, folder)
+                files = store_all(place.service.files, came.files)
+            asked = None if isinstance(came, Repaired) else _asked(place, turn, begun, came, files, left)
+        except DATABASE_AWAY:
+            raise
+        except Exception as error:
+            give_up(place, turn, hold, error)
+            return
+        try:
+            bell = hold.write(lambda session: _written(session, turn, came, files, asked))
+        except LostTurnError:
+            return
+    if bell is None:
+        log.info("search %s: repaired", turn.search_id)
+    else:
+        place.service.bell.search(bell)
+
+
+def _begun(session: Session, turn: Turn) -> tuple[Begun, _Left]:
+    answers = records.answered(session, turn.search_id)
+    stats, replies = stats_of(session, turn, answers), repairs.replies(session, turn)
+    order = Order.from_json(turn.request)
+    calls = stats.compiler_calls + sum(it.calls for it in replies)
+    passed = (now(session) - turn.started_at).total_seconds()
+    left = _Left(
+        calls=None if order.budget_calls is None else order.budget_calls - calls,
+        seconds=None if order.budget_seconds is None else order.budget_seconds - passed,
+    )
+    return Begun(answers=answers, stats=stats, replies=replies, ended=left.nothing), left
+
+
+def _asked(
+    place: Place, turn: Turn, begun: Begun, question: Question, files: Mapping[str, str], left: _Left
+) -> ChangedModel:
+    """The search that a question is: of a model with the job's own data files beside it, or with one of its own."""
+    onnx = files["model.onnx"]
+    name = question_name(onnx, whole=question.whole)
+    if name in {it.question for it in begun.replies}:
+        raise OnnxBisectError("The repair asks again what was answered: please report this.")
+    if len(begun.replies) >= MOST_QUESTIONS:
+        raise OnnxBisectError(f"The repair was given up after {MOST_QUESTIONS} changed models.")
+    own = {location: sha256 for location, sha256 in files.items() if location != "model.onnx"}
+    order = replace(
+        Order.from_json(turn.request),
+        budget_calls=left.calls,
+        budget_seconds=left.seconds,
+        repair=None,
+        whole=question.whole,
+    )
+    if question.piece:
+        order = replace(order, input_shapes={}, calibration={})
+    data = own if question.piece else place.case(turn).files
+    return ChangedModel(question=name, onnx=onnx, data=data, request=order.to_json())
+
+
+def _written(
+    session: Session, turn: Turn, came: Question | Repaired, files: Mapping[str, str], asked: ChangedModel | None
+) -> SearchBell | None:
+    if isinstance(came, Repaired):
+        searches.repaired(session, turn, came.outcome, files)
+        return None
+    assert asked is not None  # noqa: S101 - a question is asked
+    return repairs.ask(session, turn, asked)
