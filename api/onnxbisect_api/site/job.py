@@ -14,6 +14,7 @@ from onnxbisect_api.names import RowId
 from onnxbisect_api.overviews import overview_of
 from onnxbisect_api.service import TheService
 from onnxbisect_api.site.rendering import page
+from onnxbisect_api.site.repair_view import repair_on_page
 from onnxbisect_api.site.report_view import overview_view, report_view
 from onnxbisect_api.site.situation import Situation, situation
 from onnxbisect_api.unit_names import Names
@@ -51,6 +52,7 @@ def shown(
         caller,
         **now.content(),
         **told,
+        repair=None if now.search is None else repair_on_page(service, now.search),
         shape=now.shape,
         culprits=culprits,
         after_culprits=None if now.search is None or now.search.graph is None else "_job_graph.html.j2",

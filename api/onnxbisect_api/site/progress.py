@@ -11,13 +11,19 @@ from onnxbisect.report.text import duration
 from onnxbisect.unitset import size
 from onnxbisect.verdict_json import from_json
 from onnxbisect_db import questions
+from onnxbisect_db.repairs import changed_model
 from onnxbisect_db.states import Stage
 from onnxbisect_db.tables import Probe, Search
 
 _ANSWERS = 10
 #: Before so many calls nobody can say how long the rest takes.
 _CALLS = 3
-_STEPS = {Stage.PREPARE: "Read the model", Stage.SEARCH: "Ask the compiler", Stage.REPORT: "Write the report"}
+_STEPS = {
+    Stage.PREPARE: "Read the model",
+    Stage.SEARCH: "Ask the compiler",
+    Stage.REPORT: "Write the report",
+    Stage.REPAIR: "Repair",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,13 +65,17 @@ class Progress:
     culprits: tuple[Mapping[str, Any], ...]
 
 
-def progress(session: Session, search: Search) -> Progress:
-    """Of a search that is not over."""
-    lately = questions.lately(session, search.id, answers=_ANSWERS)
+def progress(session: Session, search: Search, *, repairs: bool) -> Progress:
+    """Of a search that is not over, and whose job asks for a repair, or does not. A repair is as far as the changed
+    model that it asks about now.
+    """
+    asked = search if search.stage != Stage.REPAIR else changed_model(session, search)
+    lately = questions.lately(session, asked.id, answers=_ANSWERS)
+    steps = [(stage, name) for stage, name in _STEPS.items() if repairs or stage is not Stage.REPAIR]
     return Progress(
-        steps=tuple((name, search.started_at is not None and stage == search.stage) for stage, name in _STEPS.items()),
-        calls=search.calls,
-        expected=round(search.expected),
+        steps=tuple((name, search.started_at is not None and stage == search.stage) for stage, name in steps),
+        calls=asked.calls,
+        expected=round(asked.expected),
         waiting=lately.waiting,
         left=_left(search, lately.since),
         since=search.started_at,

@@ -38,6 +38,8 @@ class Situation:
             return "ended" if self.job.state.ended else "going"
         if self.progress is None:
             return "over"
+        if self.target.report is not None:
+            return "repairing"
         return "asking" if self.states is not None else "reading"
 
     @property
@@ -80,8 +82,8 @@ def situation(
             job=view,
             search=search,
             target=view.targets[search.ordinal],
-            progress=None if over else progress(session, search),
-            states=None if over or not search.units else so_far(search, known.passed(session, search)),
+            progress=None if over else progress(session, search, repairs=job.request.get("repair") is not None),
+            states=None if over or search.report or not search.units else so_far(search, known.passed(session, search)),
         )
 
 

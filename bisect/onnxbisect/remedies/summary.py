@@ -63,12 +63,12 @@ def lines(document: RepairDocument) -> list[str]:
     for stay in left_groups(document.left):
         shown.append(f"{_times(' → '.join(stay[0].ops), len(stay))}  no remedy")
         shown += [f"    {clip(reason, 200)}" for reason in stay[0].reasons[:_MOST]]
-    return [*shown, *([""] if shown else []), headline(document), *_numbers(document)]
+    return [*shown, *([""] if shown else []), headline(document), *numbers(document)]
 
 
 def markdown(document: RepairDocument) -> str:
     """`repair.md`."""
-    parts = [f"# {plain(headline(document))}", *map(plain, _numbers(document))]
+    parts = [f"# {plain(headline(document))}", *map(plain, numbers(document))]
     if document.input_shapes:
         shapes = ", ".join(f"{code(name)} as {list(dims)}" for name, dims in document.input_shapes.items())
         parts.append(f"Proven, and perhaps valid, only for the inputs {shapes}.")
@@ -175,7 +175,8 @@ def _ops(change: Change) -> str:
     return ", ".join(ops)
 
 
-def _numbers(document: RepairDocument) -> list[str]:
+def numbers(document: RepairDocument) -> list[str]:
+    """How far the outputs are apart, and what it cost: a sentence each."""
     shown = []
     if document.repaired:
         worst = max(document.outputs, key=lambda it: it.absolute, default=None)

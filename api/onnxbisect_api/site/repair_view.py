@@ -1,0 +1,83 @@
+"""What the template of a repair needs: the document that its host wrote, read with care, and pictures of each place."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import inf
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from onnxbisect.proof import Difference
+from onnxbisect.remedies.document import Change, LeftRow, RepairDocument
+from onnxbisect.remedies.place_graph import before_and_after
+from onnxbisect.remedies.summary import groups, headline, left_groups, numbers
+from onnxbisect_api.repair_files import repair_document
+from onnxbisect_db.tables import Search
+from onnxbisect_worker.service import Service
+
+_DOCUMENT = TypeAdapter(RepairDocument)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Remedied:
+    """Places of one op that the same ops took. `worst` is what differs most at any of them; `pictures` are of the
+    first, before and after, None where they are too large.
+    """
+
+    changes: list[Change]
+    worst: Difference | None
+    pictures: tuple[Mapping[str, Any], Mapping[str, Any]] | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RepairOnPage:
+    """A repair that has ended."""
+
+    document: RepairDocument
+    headline: str
+    sentences: list[str]
+    remedied: list[Remedied]
+    left: list[list[LeftRow]]
+    has_model: bool
+    has_report: bool
+
+
+def repair_on_page(service: Service, search: Search) -> RepairOnPage | None:
+    """None where there is none, or one that this version cannot read."""
+    found = repair_document(service, search)
+    if found is None:
+        return None
+    try:
+        document = _DOCUMENT.validate_python(_with_infinities(found))
+    except ValidationError:
+        return None
+    return RepairOnPage(
+        document=document,
+        headline=headline(document),
+        sentences=numbers(document),
+        remedied=[_remedied(group) for group in groups(document.changes)],
+        left=left_groups(document.left),
+        has_model="repair/repaired.onnx" in search.files,
+        has_report="repair/report.json" in search.files,
+    )
+
+
+def _remedied(group: list[Change]) -> Remedied:
+    differences = [it for change in group for it in change.differences]
+    return Remedied(
+        changes=group,
+        worst=max(differences, key=lambda it: it.absolute, default=None),
+        pictures=before_and_after(group[0]),
+    )
+
+
+def _with_infinities(value: Any) -> Any:
+    """A share of nothing is null in JSON (`RepairDocument.to_json`)."""
+    if isinstance(value, list):
+        return [_with_infinities(it) for it in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        key: inf if it is None and key in ("absolute", "relative") else _with_infinities(it)
+        for key, it in value.items()
+    }

@@ -1,0 +1,58 @@
+"""A place of a repair as two small graphs: the node that was replaced, and what took its place."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from onnxbisect.remedies.document import Change, NodeRow
+
+#: Replacements of more nodes get no picture.
+_DRAWN = 12
+
+
+def before_and_after(change: Change) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """In the form of a culprit's surroundings in a report (`report.surroundings`); None where they are too large, or a
+    constant took the node's place. What is drawn of the inputs are the node's own, not constants of its replacement.
+    """
+    if not 0 < len(change.after) <= _DRAWN:
+        return None
+    own = [_name(it) for it in change.before.inputs if it]
+    return _graph([change.before], own, "culprit"), _graph(change.after, own, "replaced")
+
+
+def _graph(rows: Sequence[NodeRow], inputs: Sequence[str], role: str) -> dict[str, Any]:
+    nodes = [{"name": row.name, "op": row.op, "role": role} for row in rows]
+    made = {_name(it): place for place, row in enumerate(rows) for it in row.outputs if it}
+    edges: list[dict[str, Any]] = []
+    read: set[str] = set()
+    places: dict[str, int] = {}
+    for place, row in enumerate(rows):
+        for it in _distinct(row.inputs):
+            name = _name(it)
+            if name in made:
+                read.add(name)
+                edges.append(_edge(made[name], place, it))
+            elif name in inputs:
+                if name not in places:
+                    places[name] = len(nodes)
+                    nodes.append({"name": name, "op": "", "role": "input"})
+                edges.append(_edge(places[name], place, it))
+    for place, row in enumerate(rows):
+        for it in _distinct(row.outputs):
+            if _name(it) not in read:
+                nodes.append({"name": _name(it), "op": "", "role": "output"})
+                edges.append(_edge(place, len(nodes) - 1, it))
+    return {"nodes": nodes, "edges": edges}
+
+
+def _distinct(tensors: Iterable[str]) -> list[str]:
+    return [it for it in dict.fromkeys(tensors) if it]
+
+
+def _name(tensor: str) -> str:
+    """Of `x: float[1, 8]`, as the document has tensors."""
+    return tensor.rpartition(": ")[0] or tensor
+
+
+def _edge(source: int, target: int, tensor: str) -> dict[str, Any]:
+    name = _name(tensor)
+    return {"from": source, "to": target, "tensor": name, "type": tensor.removeprefix(name).removeprefix(": ")}
