@@ -168,6 +168,15 @@ def products(backend: Backend) -> tuple[str, ...]:
     return tuple(found) if isinstance(found, tuple) and found else ("*",)
 
 
+def profile(backend: Backend) -> str:
+    """The shipped profile that records what the compiler takes of each op; empty where none does.
+
+    What the backend's attribute `profile` says; it may have none.
+    """
+    found: str = getattr(backend, "profile", "")
+    return found
+
+
 def input_shapes(backend: Backend) -> Mapping[str, Sequence[int]]:
     """The dimensions that the backend's own options give to inputs of the model, whatever the file says.
 

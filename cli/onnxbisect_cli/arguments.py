@@ -32,6 +32,22 @@ class ListFormat(StrEnum):
     MD = "md"
 
 
+class InspectionFormat(StrEnum):
+    """How an inspection can be written to standard output."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+class FailOn(StrEnum):
+    """The gravest finding that still gives exit status 0 lies below this."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    INFO = "info"
+    NEVER = "never"
+
+
 def key_values(pairs: Iterable[str], option: str) -> dict[str, str]:
     """`KEY=VALUE` pairs; a key may be given once."""
     found: dict[str, str] = {}

@@ -1,24 +1,60 @@
 """`onnx-bisect inspect`: a model at a glance, and what compilers are known to mind about it."""
 
+import json
 import shutil
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import onnx_bisect
-from onnxbisect.preflight import Finding, Inspection, Tensor
+from onnxbisect.errors import OptionError
+from onnxbisect.preflight import Component, Finding, Inspection, Severity, Tensor, inspection_document
 from onnxbisect.report.text import clean, clip, clip_left, plural
+from onnxbisect_cli.arguments import FailOn, InspectionFormat
+
+#: Exit status where there is a finding as grave as --fail-on says.
+FINDINGS = 1
 
 #: Names listed for each finding, and inputs and outputs shown; the rest is counted.
 _NAMES = 3
 _TENSORS = 8
 
 
-def show(path: Path, input_shapes: Mapping[str, Sequence[int]]) -> None:
-    """Print it; raises ModelError."""
-    width = min(shutil.get_terminal_size(fallback=(100, 24)).columns, 120)
-    for line in lines(onnx_bisect.inspect(path, input_shapes=input_shapes), width=max(width, 60)):
-        print(line)
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What the user asks for."""
+
+    model: Path
+    backend: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+    input_shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    form: InspectionFormat = InspectionFormat.TEXT
+    fail_on: FailOn = FailOn.NEVER
+
+
+def show(request: Request) -> int:
+    """Print it; returns the exit status. Raises ModelError, OptionError and BackendUnusableError."""
+    if request.options and request.backend is None:
+        raise OptionError("--option is for a backend; name it with --backend.")
+    seen = onnx_bisect.inspect(
+        request.model, backend=request.backend, options=request.options, input_shapes=request.input_shapes
+    )
+    if request.form is InspectionFormat.JSON:
+        print(json.dumps(inspection_document(seen), indent=2))
+    else:
+        width = min(shutil.get_terminal_size(fallback=(100, 24)).columns, 120)
+        for line in lines(seen, width=max(width, 60)):
+            print(line)
+    return FINDINGS if _is_met(request.fail_on, seen.findings) else 0
+
+
+def _is_met(fail_on: FailOn, findings: Sequence[Finding]) -> bool:
+    """Whether a finding is as grave as that."""
+    if fail_on is FailOn.NEVER:
+        return False
+    order = list(Severity)
+    return any(order.index(finding.severity) <= order.index(Severity(fail_on.value)) for finding in findings)
 
 
 def lines(seen: Inspection, *, width: int) -> Iterator[str]:
@@ -37,11 +73,15 @@ def lines(seen: Inspection, *, width: int) -> Iterator[str]:
     for note in seen.notes:
         yield from _wrapped("  note       ", note, width)
     yield ""
-    yield from _table(seen, width)
-    yield ""
-    yield f"Preflight: {plural(len(seen.findings), 'finding')}"
+    whose = f" for {clean(seen.target)}" if seen.target else ""
+    yield f"Preflight{whose}: {_counted(seen.findings)}"
     for finding in seen.findings:
         yield from _finding(finding, width)
+    if seen.components:
+        yield ""
+        yield from _components(seen.components, width)
+    yield ""
+    yield from _table(seen, width)
 
 
 def _tensors(label: str, tensors: Sequence[Tensor], width: int) -> Iterator[str]:
@@ -58,6 +98,26 @@ def _table(seen: Inspection, width: int) -> Iterator[str]:
     yield f"{'op':<{column}}  {'units':>6}  {'variants':>8}"
     for name, row in zip(names, seen.ops, strict=True):
         yield f"{name:<{column}}  {row.units:>6}  {row.variants:>8}"
+
+
+def _counted(findings: Sequence[Finding]) -> str:
+    """`2 errors, 1 warning`."""
+    counts = [(sum(finding.severity is severity for finding in findings), severity) for severity in Severity]
+    words = {Severity.INFO: "remark"}
+    return ", ".join(plural(count, words.get(it, it.value)) for count, it in counts if count) or "nothing found"
+
+
+def _components(components: Sequence[Component], width: int) -> Iterator[str]:
+    """Each module, and which ops in it depend on the data of a run."""
+    names = [clip(component.name, width // 3) for component in components]
+    column = max(map(len, [*names, "component"]))
+    yield f"{'component':<{column}}  {'nodes':>6}  depends on the data of a run"
+    for name, component in zip(names, components, strict=True):
+        dynamic = ", ".join(f"{op} {count}" for op, count in component.dynamic)
+        settled = sum(count for _, count in component.settled)
+        same = f"{plural(settled, 'node')} of shapes and branches, settled here" if settled else ""
+        text = "; ".join(filter(None, [dynamic, same])) or "-"
+        yield f"{name:<{column}}  {component.nodes:>6}  {clip(text, max(width - column - 10, 30))}"
 
 
 def _finding(finding: Finding, width: int) -> Iterator[str]:

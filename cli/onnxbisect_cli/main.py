@@ -15,7 +15,7 @@ import typer
 from onnxbisect.errors import OnnxBisectError, OptionError
 from onnxbisect.shortage import shortage
 from onnxbisect_cli import arguments, backend_commands, service_commands
-from onnxbisect_cli.arguments import Format, ListFormat
+from onnxbisect_cli.arguments import FailOn, Format, InspectionFormat, ListFormat
 from onnxbisect_cli.command_line import EPILOG, TakesCommand, command_of
 
 app = typer.Typer(
@@ -239,11 +239,40 @@ def fix_command(
 
 
 @app.command("inspect")
-def inspect_command(model: ModelPath, input_shape: InputShapes = None) -> None:
-    """Show the ops and variants of MODEL and what compilers are known to mind about it. Asks no compiler."""
+def inspect_command(
+    model: ModelPath,
+    backend: Annotated[
+        str | None,
+        typer.Option("--backend", "-b", metavar="NAME|FILE.toml", help="Whose limits count; without, what is general."),
+    ] = None,
+    option: Annotated[
+        list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="An option of the backend; repeatable.")
+    ] = None,
+    input_shape: InputShapes = None,
+    form: Annotated[
+        InspectionFormat, typer.Option("--format", help="What standard output gets: text, or JSON.")
+    ] = InspectionFormat.TEXT,
+    fail_on: Annotated[
+        FailOn, typer.Option("--fail-on", help="Exit with status 1 where a finding is as grave as this.")
+    ] = FailOn.NEVER,
+) -> None:
+    """Show what of MODEL a compiler minds, worst first, with its ops and components. Compiles nothing.
+
+    With --backend the findings are those of that target: its versions of the format and the ops that it takes, inside
+    of If, Loop, Scan and functions too. Exit status: 0, 1 with --fail-on where there is such a finding, 2 for wrong
+    usage or a model that cannot be read, 3 where nothing is known of the backend here.
+    """
     from onnxbisect_cli import inspection
 
-    inspection.show(model, arguments.shapes(input_shape or ()))
+    request = inspection.Request(
+        model=model,
+        backend=backend,
+        options=arguments.key_values(option or (), "--option"),
+        input_shapes=arguments.shapes(input_shape or ()),
+        form=form,
+        fail_on=fail_on,
+    )
+    raise typer.Exit(inspection.show(request))
 
 
 @app.command("extract")

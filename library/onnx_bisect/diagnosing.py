@@ -2,18 +2,18 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from os import PathLike, fspath
+from os import PathLike
 from pathlib import Path
 from threading import Lock
-from typing import Any, cast
+from typing import Any
 
-from onnx_bisect.callable_backend import CallableBackend, CompileFunction
+from onnx_bisect.backend_choice import BackendChoice, chosen_backend, texts
 from onnx_bisect.cancellation import Cancellation
 from onnx_bisect.driver import Budget, Ended
 from onnx_bisect.events import Note, Progress, SearchEnded
 from onnx_bisect.first_changes import compiles_after
 from onnx_bisect.models import Shapes, Source, loaded
-from onnx_bisect.other_options import OtherOptions, Wanted, texts, tried
+from onnx_bisect.other_options import OtherOptions, Wanted, tried
 from onnx_bisect.result import Result, with_repro
 from onnx_bisect.searching import Searching
 from onnxbisect.alternatives import Alternative
@@ -24,13 +24,10 @@ from onnxbisect.report.document import document
 from onnxbisect.report.graph import network_of
 from onnxbisect.session import Ending
 from onnxbisect.verdict import Status
-from onnxbisect_backends import contract, registry
+from onnxbisect_backends import contract
 from onnxbisect_backends.contract import Backend
 from onnxbisect_backends.probing.inquiry import Inquiry, inquire
 from onnxbisect_backends.sandbox.working_folder import working_folder
-
-#: A backend's name, the path of a TOML file, a backend, or a function that compiles.
-BackendChoice = str | PathLike[str] | Backend | CompileFunction
 
 
 def diagnose(
@@ -132,19 +129,6 @@ def usable_backend(backend: BackendChoice, options: Mapping[str, object], jobs: 
     if complaint := chosen.check():
         raise BackendUnusableError(complaint)
     return chosen
-
-
-def chosen_backend(backend: BackendChoice, options: Mapping[str, object]) -> Backend:
-    """The backend that is meant; OptionError where none is, or an option is wrong."""
-    if isinstance(backend, str | PathLike):
-        return registry.make(fspath(backend), texts(options))
-    if options:
-        raise OptionError("options are for a backend by name or file; one of your own, or a function, has its own.")
-    if hasattr(backend, "compile") and hasattr(backend, "describe"):
-        return cast("Backend", backend)
-    if callable(backend):
-        return CallableBackend(backend)
-    raise OptionError(f"{backend!r} is no backend: give a name, the path of a TOML file, a Backend or a function.")
 
 
 class _OwnFiles:

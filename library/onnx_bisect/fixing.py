@@ -6,8 +6,9 @@ from functools import partial
 from os import PathLike
 from pathlib import Path
 
+from onnx_bisect.backend_choice import BackendChoice
 from onnx_bisect.cancellation import Cancellation
-from onnx_bisect.diagnosing import BackendChoice, usable_backend
+from onnx_bisect.diagnosing import usable_backend
 from onnx_bisect.driver import Budget
 from onnx_bisect.events import Note, Progress
 from onnx_bisect.models import Shapes, Source, loaded

@@ -4,11 +4,14 @@ from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 
+from onnx_bisect.backend_choice import BackendChoice, chosen_backend
 from onnxbisect import preflight
 from onnxbisect.cut import cut_between, settled, units_of_modules, units_of_nodes, write
 from onnxbisect.errors import OptionError
 from onnxbisect.preflight import Inspection
+from onnxbisect_backends import contract
 from onnxbisect_backends.probing.intake import Intake
+from onnxbisect_backends.probing.known_target import inspect_for
 
 #: The path of an ONNX file, or what was read of one, which several calls may share.
 Source = str | PathLike[str] | Intake
@@ -22,9 +25,22 @@ def loaded(model: Source, input_shapes: Shapes | None = None) -> Intake:
     return model if isinstance(model, Intake) else Intake(Path(model), input_shapes or {})
 
 
-def inspect(model: Source, *, input_shapes: Shapes | None = None) -> Inspection:
-    """The ops and variants of a model, and what compilers are known to mind about it. Raises ModelError."""
-    return preflight.inspect(loaded(model, input_shapes).model)
+def inspect(
+    model: Source,
+    *,
+    backend: BackendChoice | None = None,
+    options: Mapping[str, object] | None = None,
+    input_shapes: Shapes | None = None,
+) -> Inspection:
+    """The ops and variants of a model, and what compilers are known to mind about it, or this `backend` minds.
+
+    Compiles nothing. Raises ModelError, OptionError, and BackendUnusableError for a backend that cannot be used here
+    and that no profile records.
+    """
+    if backend is None:
+        return preflight.inspect(loaded(model, input_shapes).model)
+    chosen = chosen_backend(backend, options or {})
+    return inspect_for(loaded(model, {**contract.input_shapes(chosen), **(input_shapes or {})}).model, chosen)
 
 
 def extract(

@@ -157,12 +157,3 @@ def _asked(
         calls=ended.stats.compiler_calls,
         cached=len({record.units for record in ended.records if record.cached and record.units in wanted}),
     )
-
-
-def texts(options: Mapping[str, object]) -> dict[str, str]:
-    """Options as they are typed after `--option`."""
-    return {key: _text(value) for key, value in options.items()}
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -160,7 +160,7 @@ CASES = {
     "sequence-type": (parse(SEQUENCE), parse(PLAIN)),
     "optional-type": (parse(OPTIONAL), parse(PLAIN)),
     "string-type": (parse(STRING), parse(PLAIN)),
-    "control-flow": (parse(if_("c")), parse(PLAIN)),
+    "control-flow": (parse(if_("c")), parse(if_("k"))),
     "control-flow-constant-condition": (parse(if_("k")), parse(if_("c"))),
     "outer-scope-capture": (
         parse(if_("c")),

@@ -155,6 +155,8 @@ class Definition(_Table):
     newest_ir: int | None = None
     newer_unfolded: bool = False
     newest_opset: int | None = None
+    #: The shipped profile that records what the compiler takes of each op.
+    profile: str = ""
     #: Where the texts and lists of this file come from; for its reader.
     source: str = ""
     success: Success = Success()

@@ -98,6 +98,11 @@ class TomlBackend:
         """What a pass must leave, and what else the command wrote to `{out}`."""
         return (*self._definition.success.files, "out*")
 
+    @property
+    def profile(self) -> str:
+        """What the file names."""
+        return self._definition.profile
+
     def describe(self) -> Description:
         """Asks the tool for its version where the file says how; raises BackendUnusableError where it fails."""
         it = self._definition

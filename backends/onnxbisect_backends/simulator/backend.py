@@ -86,6 +86,11 @@ class WhitelistBackend:
         given = self._options.model_dump(mode="json", exclude_defaults=True, exclude={"delay"})
         return {**given, "report": self._profile.report.value}
 
+    @property
+    def rules(self) -> Rules:
+        """What the simulated compiler refuses."""
+        return self._rules
+
     def describe(self) -> Description:
         """The profile's tool and its list as advertised ops, unless `advertise=false`."""
         advertise = not self._rules.everything_else if self._options.advertise is None else self._options.advertise

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import onnx
 from onnx import TensorProto
 
-from onnxbisect.model.scopes import bodies, is_constant, qualified
+from onnxbisect.model.scopes import is_constant, label, named_bodies, qualified
 from onnxbisect.verdict import Kind
 from onnxbisect_backends.simulator.constraints import violation
 from onnxbisect_backends.simulator.op_chains import Chain, Flow, is_named
@@ -46,6 +46,13 @@ class Rules:
     max_nodes: int | None = None
     input_dtypes: frozenset[str] | None = None
 
+    def with_every_file_folded(self) -> "Rules | None":
+        """The rules for a file of versions that the tool reads in full; None where they are these."""
+        newest = {"folds_max_opset": None, "folds_max_ir_version": None}
+        if not self.profile.folds or not self.profile.model_fields_set & newest.keys():
+            return None
+        return replace(self, profile=self.profile.model_copy(update=newest))
+
     def name_of(self, node: onnx.NodeProto) -> str:
         """The node's op as the profile lists it."""
         return node.op_type if self.profile.ignores_domain else qualified(node)
@@ -75,15 +82,27 @@ class Refusal:
     """One reason why the model does not compile.
 
     `nodes` are nodes of the main graph: for something inside of a body or a function, the node that holds or calls
-    it. `reason` is empty where the op is simply off the list. Of kind `unknown` it is no refusal: the profile does not
-    say.
+    it. `inside` then says where that is, from the outside in. `reason` is empty where the op is simply off the list. Of
+    kind `unknown` it is no refusal: the profile does not say.
     """
 
     kind: Kind
     ops: tuple[str, ...] = ()
     nodes: tuple[str, ...] = ()
+    inside: tuple[str, ...] = ()
     tensors: tuple[str, ...] = ()
     reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Place:
+    """Where nodes stand that are not in the main graph: the main graph's node, and the way from there."""
+
+    holder: str
+    inside: tuple[str, ...]
+
+    def then(self, step: str) -> "_Place":
+        return replace(self, inside=(*self.inside, step))
 
 
 def refusals(model: onnx.ModelProto, rules: Rules) -> tuple[Refusal, ...]:
@@ -93,13 +112,13 @@ def refusals(model: onnx.ModelProto, rules: Rules) -> tuple[Refusal, ...]:
     if "" in imports and (reason := _opset_refusal(opset, rules.profile)) is not None:
         return (Refusal(kind=Kind.INVALID, reason=reason),)
     walk = _Walk(model=model, rules=rules, folds=_folds(model, opset, rules.profile))
-    found = [*_input_refusals(model.graph, rules), *walk.graph(model.graph, outer=None, holder=None)]
+    found = [*_input_refusals(model.graph, rules), *walk.graph(model.graph, outer=None, place=None)]
     found += [
         Refusal(kind=Kind.ERROR, ops=ops, reason=f"{' and '.join(ops)} cannot both be in one model")
         for ops in rules.together
         if all(walk.seen[op] >= count for op, count in Counter(ops).items())
     ]
-    if rules.max_nodes is not None and walk.count > rules.max_nodes and not found:
+    if rules.max_nodes is not None and walk.count > rules.max_nodes and all(it.kind is Kind.UNKNOWN for it in found):
         found.append(Refusal(kind=Kind.RESOURCE, reason=f"{walk.count} nodes do not fit, {rules.max_nodes} do"))
     return tuple(found)
 
@@ -119,14 +138,14 @@ class _Walk:
         self._calling: set[_Key] = set()
         self._answers: dict[Hashable, tuple[tuple[Refusal, ...], Counter[str], int]] = {}
 
-    def graph(self, graph: onnx.GraphProto, *, outer: Scope | None, holder: str | None) -> Iterator[Refusal]:
+    def graph(self, graph: onnx.GraphProto, *, outer: Scope | None, place: _Place | None) -> Iterator[Refusal]:
         opsets = outer.opsets if outer else _opsets(self.model.opset_import)
         scope = enter(graph, opsets=opsets, outer=outer)
         if outer is None:
             scope.infer = lambda: _inferred(self.model)
-        return self._nodes(graph.node, scope, holder)
+        return self._nodes(graph.node, scope, place)
 
-    def _nodes(self, nodes: Iterable[onnx.NodeProto], scope: Scope, holder: str | None) -> Iterator[Refusal]:
+    def _nodes(self, nodes: Iterable[onnx.NodeProto], scope: Scope, place: _Place | None) -> Iterator[Refusal]:
         judged = []
         for node in nodes:
             constant = scope.fold(node)
@@ -136,7 +155,7 @@ class _Walk:
             judged.append(node)
         flow = Flow(nodes=judged)
         for index, node in enumerate(judged):
-            owner = holder or node.name
+            owner = _Place(holder=node.name, inside=()) if place is None else place.then(label(node))
             folded = self.folds and is_constant(node)
             self.count += not folded
             self.seen.update({node.op_type, qualified(node)})
@@ -145,27 +164,27 @@ class _Walk:
                 yield from self._call(key, node, scope, owner)
             else:
                 yield from self._judge(node, scope, owner, folded=folded)
-                for body in bodies(node):
-                    yield from self.graph(body, outer=scope, holder=owner)
+                for name, body in named_bodies(node):
+                    yield from self.graph(body, outer=scope, place=owner.then(name))
             for name, chains in self.rules.contexts.items():
                 if is_named(node, name) and not any(flow.stands_in(index, chain) for chain in chains):
-                    yield Refusal(kind=Kind.UNSUPPORTED, ops=(qualified(node),), nodes=(owner,))
+                    yield Refusal(kind=Kind.UNSUPPORTED, ops=(qualified(node),), nodes=(owner.holder,))
         for chain in self.rules.chains:
             if (match := flow.first_match(chain)) is not None:
                 yield Refusal(
                     kind=Kind.ERROR,
                     ops=chain,
-                    nodes=tuple(dict.fromkeys(holder or judged[index].name for index in match)),
+                    nodes=tuple(dict.fromkeys(place.holder if place else judged[index].name for index in match)),
                     reason=f"cannot lower {' > '.join(chain)}",
                 )
 
-    def _judge(self, node: onnx.NodeProto, scope: Scope, owner: str, *, folded: bool) -> Iterator[Refusal]:
+    def _judge(self, node: onnx.NodeProto, scope: Scope, owner: _Place, *, folded: bool) -> Iterator[Refusal]:
         support = self.rules.support(node)
-        op = qualified(node)
+        refusal = Refusal(kind=Kind.UNSUPPORTED, ops=(qualified(node),), nodes=(owner.holder,), inside=owner.inside)
         if support is None:
             if not folded or self.rules.denies(node):
                 kind = Kind.UNKNOWN if self.rules.unknown(node) else Kind.UNSUPPORTED
-                yield Refusal(kind=kind, ops=(op,), nodes=(owner,))
+                yield replace(refusal, kind=kind)
             return
         broken = [(it.effect, reason) for it in support.constraints if (reason := violation(it, node, scope))]
         refused = [reason for effect, reason in broken if effect is Effect.ERROR]
@@ -173,13 +192,13 @@ class _Walk:
             spellings = {spelled(node, scope, exact=exact) for exact in (False, True)}
             refused = [it.message for it in support.refuses if it.variant in spellings]
         if refused:
-            yield Refusal(kind=Kind.UNSUPPORTED, ops=(op,), nodes=(owner,), reason=refused[0])
+            yield replace(refusal, reason=refused[0])
         elif broken:
-            yield Refusal(kind=Kind.UNKNOWN, ops=(op,), nodes=(owner,), reason=broken[0][1])
+            yield replace(refusal, kind=Kind.UNKNOWN, reason=broken[0][1])
 
-    def _call(self, key: _Key, node: onnx.NodeProto, scope: Scope, owner: str) -> Iterator[Refusal]:
+    def _call(self, key: _Key, node: onnx.NodeProto, scope: Scope, owner: _Place) -> Iterator[Refusal]:
         if key in self._calling or len(self._calling) >= _MAX_CALLS:
-            yield Refusal(kind=Kind.ERROR, nodes=(owner,), reason="functions call each other too deep")
+            yield Refusal(kind=Kind.ERROR, nodes=(owner.holder,), reason="functions call each other too deep")
             return
         function = self._functions[key]
         formal = list(zip(function.input, node.input, strict=False))
@@ -196,18 +215,23 @@ class _Walk:
         question = (key, _circumstances(inner))
         inner.types.update(types_in(function.value_info))
         if question not in self._answers:
-            self._answers[question] = self._answer(key, inner, owner)
+            self._answers[question] = self._answer(key, inner)
         found, seen, count = self._answers[question]
         self.seen.update(seen)
         self.count += count
-        yield from (replace(refusal, nodes=(owner,)) for refusal in found)
+        for refusal in found:
+            yield replace(refusal, nodes=(owner.holder,), inside=(*owner.inside, *refusal.inside))
 
-    def _answer(self, key: _Key, inner: Scope, owner: str) -> tuple[tuple[Refusal, ...], Counter[str], int]:
+    def _answer(self, key: _Key, inner: Scope) -> tuple[tuple[Refusal, ...], Counter[str], int]:
         """What there is against a function's body, each thing once, and what it counts as."""
         before = self.seen, self.count
         self.seen, self.count = Counter(), 0
         self._calling.add(key)
-        found = tuple(dict.fromkeys(self._nodes(self._functions[key].node, inner, owner)))
+        place = _Place(holder="", inside=(f"function {key[1]}",))
+        once: dict[Refusal, Refusal] = {}
+        for refusal in self._nodes(self._functions[key].node, inner, place):
+            once.setdefault(replace(refusal, inside=()), refusal)
+        found = tuple(once.values())
         self._calling.discard(key)
         seen, count = self.seen, self.count
         self.seen, self.count = before

@@ -25,13 +25,23 @@ def is_constant(node: onnx.NodeProto) -> bool:
 
 def bodies(node: onnx.NodeProto) -> list[onnx.GraphProto]:
     """The node's subgraphs: branches of an If, the body of a Loop, Scan or SequenceMap."""
-    found: list[onnx.GraphProto] = []
+    return [body for _, body in named_bodies(node)]
+
+
+def named_bodies(node: onnx.NodeProto) -> list[tuple[str, onnx.GraphProto]]:
+    """The node's subgraphs, each with the attribute that holds it: `body`, `then_branch`."""
+    found: list[tuple[str, onnx.GraphProto]] = []
     for attribute in node.attribute:
         if attribute.type == _GRAPH:
-            found.append(attribute.g)
+            found.append((attribute.name, attribute.g))
         elif attribute.type == _GRAPHS:
-            found.extend(attribute.graphs)
+            found.extend((attribute.name, body) for body in attribute.graphs)
     return found
+
+
+def label(node: onnx.NodeProto) -> str:
+    """The node's name, or its op and the first tensor that it makes."""
+    return node.name or f"{node.op_type} of {next(filter(None, node.output), '')}"
 
 
 def walk(nodes: "list[onnx.NodeProto] | onnx.GraphProto | onnx.FunctionProto") -> Iterator[onnx.NodeProto]:

@@ -1,11 +1,13 @@
 """What can be said of a model before any compiler is called."""
 
+from onnxbisect.preflight.components import Component
 from onnxbisect.preflight.finding import Finding, Severity
 from onnxbisect.preflight.header import NEWEST_IR_IN_GENERAL, NEWEST_OPSET_IN_GENERAL
+from onnxbisect.preflight.op_limits import OpIssue, OpRecord
 from onnxbisect.preflight.ops import LAST_WITH_AXES_ATTRIBUTES
 from onnxbisect.preflight.run import Check, checks, preflight
 from onnxbisect.preflight.structure import contradict
-from onnxbisect.preflight.summary import Inspection, OpCount, Tensor, inspect
+from onnxbisect.preflight.summary import Inspection, OpCount, Tensor, inspect, inspection_document
 from onnxbisect.preflight.target import NEWER_THAN_TOOL, Reader, after_pass, settled_by
 from onnxbisect.preflight.typetext import type_text
 
@@ -15,9 +17,12 @@ __all__ = [
     "NEWEST_IR_IN_GENERAL",
     "NEWEST_OPSET_IN_GENERAL",
     "Check",
+    "Component",
     "Finding",
     "Inspection",
     "OpCount",
+    "OpIssue",
+    "OpRecord",
     "Reader",
     "Severity",
     "Tensor",
@@ -25,6 +30,7 @@ __all__ = [
     "checks",
     "contradict",
     "inspect",
+    "inspection_document",
     "preflight",
     "settled_by",
     "type_text",

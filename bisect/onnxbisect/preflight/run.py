@@ -8,8 +8,9 @@ from importlib import resources
 
 from onnxbisect.model.filed import filed
 from onnxbisect.model.model import Model
-from onnxbisect.preflight import header, ops, shapes, structure, types
+from onnxbisect.preflight import control, header, ops, shapes, structure, types
 from onnxbisect.preflight.finding import Finding, Severity
+from onnxbisect.preflight.op_limits import OpRecord, told_by
 from onnxbisect.preflight.subject import Seen, Subject
 from onnxbisect.preflight.target import Reader, told_of
 
@@ -36,6 +37,7 @@ def checks() -> tuple[Check, ...]:
     find: Mapping[str, Callable[[Subject], Seen | None]] = {
         **shapes.CHECKS,
         **types.CHECKS,
+        **control.CHECKS,
         **structure.CHECKS,
         **ops.CHECKS,
         **header.CHECKS,
@@ -55,12 +57,12 @@ def checks() -> tuple[Check, ...]:
     )
 
 
-def preflight(model: Model, reader: Reader | None = None) -> tuple[Finding, ...]:
+def preflight(model: Model, reader: Reader | None = None, record: OpRecord | None = None) -> tuple[Finding, ...]:
     """Everything known to trouble compilers that can be seen without one: errors first, then warnings, then remarks.
 
     Calls no compiler and runs nothing; costs time linear in the model, and reads the file's graph once more for what
     intake has put in order. What intake refuses (cycles, missing data, a tensor produced twice) never comes this far.
-    Where the `reader` is known, the findings are those that concern it.
+    Where the `reader` is known, the findings are those that concern it; the `record` says which ops it takes.
     """
     subject = Subject(model, filed(model))
     found = [
@@ -77,6 +79,8 @@ def preflight(model: Model, reader: Reader | None = None) -> tuple[Finding, ...]
         for check in checks()
         if (seen := check.find(subject)) is not None
     ]
+    if record is not None:
+        found = told_by(record, found)
     if reader is not None:
         found = told_of(reader, found, subject)
     order = list(Severity)

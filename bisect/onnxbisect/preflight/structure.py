@@ -8,21 +8,7 @@ from onnxbisect.model.structure import complaint
 from onnxbisect.preflight.subject import Seen, Subject, count, some, unique
 from onnxbisect.preflight.typetext import type_text
 
-_CONTROL = ("If", "Loop", "Scan", "SequenceMap")
 _LIMIT = 2 << 30
-
-
-def control_flow(subject: Subject) -> Seen | None:
-    """If, Loop, Scan and SequenceMap, inside of functions too."""
-    sites = subject.sites_of(*_CONTROL)
-    ops = unique(s.node.op_type for s in sites)
-    return Seen(nodes=subject.holders(sites), detail=some(ops)) if sites else None
-
-
-def control_flow_constant_condition(subject: Subject) -> Seen | None:
-    """If whose branch is known before the model runs."""
-    nodes = tuple(n.name for n in subject.nodes if n.op_type == "If" and n.input[0] in subject.constants)
-    return Seen(nodes=nodes, detail=f"{count(len(nodes), 'If')} with one possible branch") if nodes else None
 
 
 def outer_scope_capture(subject: Subject) -> Seen | None:
@@ -176,8 +162,6 @@ def contradict(declared: onnx.TypeProto, real: onnx.TypeProto) -> bool:
 
 
 CHECKS = {
-    "control-flow": control_flow,
-    "control-flow-constant-condition": control_flow_constant_condition,
     "outer-scope-capture": outer_scope_capture,
     "local-functions": local_functions,
     "initializer-as-input": initializer_as_input,

@@ -27,10 +27,14 @@ class Seen:
 
 @dataclass(frozen=True, kw_only=True)
 class Site:
-    """A node somewhere in the model; `holders` name the main graph's nodes that are it, hold it or call it."""
+    """A node somewhere in the model; `holders` name the main graph's nodes that are it, hold it or call it.
+
+    Names of tensors in a function are its own.
+    """
 
     node: onnx.NodeProto
     holders: tuple[str, ...]
+    in_function: bool = False
 
 
 class Subject:
@@ -53,7 +57,7 @@ class Subject:
             if not is_constant(inner)
         ]
         called = [
-            Site(node=inner, holders=holders)
+            Site(node=inner, holders=holders, in_function=True)
             for key, holders in self._callers(own).items()
             for inner in walk(self._functions[key])
             if not is_constant(inner)

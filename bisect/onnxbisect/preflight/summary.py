@@ -1,15 +1,23 @@
 """What `onnx-bisect inspect` shows: a model at a glance, as values."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
 
 import onnx
 
+from onnxbisect.model.filed import filed
 from onnxbisect.model.model import Model
 from onnxbisect.model.scopes import domain_of, is_constant, qualified
+from onnxbisect.preflight.components import Component, components
 from onnxbisect.preflight.finding import Finding
+from onnxbisect.preflight.op_limits import OpRecord
 from onnxbisect.preflight.run import preflight
+from onnxbisect.preflight.subject import Subject
+from onnxbisect.preflight.target import Reader
 from onnxbisect.preflight.typetext import type_text
+
+#: The value of `format`; a change that breaks readers counts the number up.
+FORMAT = "onnx-bisect/inspection@1"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +44,8 @@ class Inspection:
 
     `nodes` counts the main graph's, Constants included; `known` the tensors that fold away with static shapes.
     `opsets` maps domains to versions, the default domain as `ai.onnx`. `notes` are intake's sentences.
+    `target` is the tool that the findings concern, empty where they are general. `components`
+    are its modules, empty where names tell none apart.
     """
 
     sha256: str
@@ -53,11 +63,19 @@ class Inspection:
     outputs: tuple[Tensor, ...]
     ops: tuple[OpCount, ...]
     notes: tuple[str, ...]
+    target: str
+    components: tuple[Component, ...]
     findings: tuple[Finding, ...]
 
 
-def inspect(model: Model) -> Inspection:
-    """All of it, preflight findings included; calls no compiler."""
+def inspect(
+    model: Model, reader: Reader | None = None, record: OpRecord | None = None, *, notes: Sequence[str] = ()
+) -> Inspection:
+    """All of it, preflight findings included; calls no compiler.
+
+    Where a target is known, by its `reader` or the `record` of its ops, the findings are those that concern it, and
+    `notes` say how it is known.
+    """
     proto, graph = model.proto, model.proto.graph
     return Inspection(
         sha256=model.sha256,
@@ -74,9 +92,16 @@ def inspect(model: Model) -> Inspection:
         inputs=_tensors(graph.input),
         outputs=_tensors(graph.output),
         ops=_ops(model),
-        notes=model.notes,
-        findings=preflight(model),
+        notes=(*notes, *model.notes),
+        target="" if reader is None else reader.tool,
+        components=components(Subject(model, filed(model))),
+        findings=preflight(model, reader, record),
     )
+
+
+def inspection_document(seen: Inspection) -> dict[str, object]:
+    """The inspection as data: `onnx-bisect/inspection@1`. Names are left as they are."""
+    return {"format": FORMAT, **asdict(seen)}
 
 
 def _ops(model: Model) -> tuple[OpCount, ...]:

@@ -102,6 +102,11 @@ class Pulsar2Backend:
             return None
         return read_user_dataset(self._settings.build, inputs, most)
 
+    @property
+    def profile(self) -> str:
+        """The vendor's list for the chip."""
+        return _profile(self._settings.build.target_hardware)
+
     def describe(self) -> Description:
         """Asks `pulsar2 version`; the advertised ops are those of the vendor's list for the chip."""
         return Description(
@@ -220,8 +225,11 @@ def _of_container(outcome: Outcome, limits: Limits) -> Outcome:
     return outcome
 
 
-def _advertised(hardware: Hardware) -> frozenset[str]:
+def _profile(hardware: Hardware) -> str:
     """The vendor's list for the chip; M76H shares that of AX650."""
     chip = Hardware.AX650 if hardware is Hardware.M76H else hardware
-    profile, _ = profiles.load(f"pulsar2-{chip.value.lower()}")
-    return frozenset(profile.ops)
+    return f"pulsar2-{chip.value.lower()}"
+
+
+def _advertised(hardware: Hardware) -> frozenset[str]:
+    return frozenset(profiles.load(_profile(hardware))[0].ops)

@@ -92,6 +92,12 @@ class QnnBackend:
         """The effective options."""
         return self._options.model_dump(exclude=set() if self._options.version else {"version"})
 
+    @property
+    def profile(self) -> str:
+        """What was measured of the pinned version in fp16."""
+        measured = self._options.precision == "fp16"
+        return f"qnn-{self._toolchain.version}-measured" if measured else ""
+
     def describe(self) -> Description:
         """The pinned version; nothing is started for it."""
         newest_ir, newest_opset = _NEWEST.get(self._toolchain.version, (None, None))

@@ -130,6 +130,11 @@ class RknnBackend:
         chosen = {name: getattr(self._options, name) for name in _ALWAYS}
         return {**chosen, **self._options.model_dump(exclude_defaults=True, mode="json")}
 
+    @property
+    def profile(self) -> str:
+        """What was measured of the pinned version, float."""
+        return "" if self._options.quantize else f"rknn-{self._toolchain.version}-measured"
+
     def describe(self) -> Description:
         """The version that is pinned."""
         return Description(

@@ -149,6 +149,11 @@ class TpuMlirBackend:
             return f"'{self._home}' is no SDK of TPU-MLIR: there is no envsetup.sh in it; give its folder as 'home'."
         return None
 
+    @property
+    def profile(self) -> str:
+        """The table of ops in the converter of a pinned version."""
+        return f"tpu-mlir-{self._toolchain.version}" if self._toolchain else ""
+
     def describe(self) -> Description:
         """What the tool says of itself; starts it once."""
         facts = self._facts

@@ -1,0 +1,120 @@
+"""What is known of a target before anything is compiled: the versions that it reads, and what it takes of each op."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from onnxbisect.errors import BackendUnusableError
+from onnxbisect.model.model import Model
+from onnxbisect.preflight import Inspection, OpIssue, OpRecord, Reader, inspect
+from onnxbisect.verdict import Kind
+from onnxbisect_backends import contract
+from onnxbisect_backends.contract import Backend, Description
+from onnxbisect_backends.simulator.backend import WhitelistBackend
+from onnxbisect_backends.simulator.profiles import OpSupport, Profile, load, shipped
+from onnxbisect_backends.simulator.refusals import Refusal, Rules, refusals
+
+#: Places of one op that are listed.
+_PLACES = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownTarget:
+    """`rules` is what a profile, or the tool itself, lists of its ops; None where nothing does. `notes` are sentences
+    about the tool.
+    """
+
+    reader: Reader
+    rules: Rules | None
+    notes: tuple[str, ...]
+
+
+def inspect_for(model: Model, backend: Backend) -> Inspection:
+    """The model as this target minds it; calls no compiler, though the tool may be started for its version.
+
+    Raises BackendUnusableError where the tool cannot be used here and no profile records it.
+    """
+    target = known_target(backend)
+    if target.rules is None:
+        note = f"Nothing here records which ops {target.reader.tool} takes; onnx-bisect run asks it."
+        return inspect(model, target.reader, notes=(*target.notes, note))
+    known = target.rules.profile
+    note = f"What {target.reader.tool} takes of each op is from the profile {known.profile}: {known.source}."
+    return inspect(model, target.reader, op_record(model, target.rules), notes=(*target.notes, note))
+
+
+def known_target(backend: Backend) -> KnownTarget:
+    """What the tool says of itself where it can be used here, else what its profile says."""
+    name = contract.profile(backend)
+    profile = load(name)[0] if name in shipped() else None
+    complaint = backend.check()
+    if complaint is not None:
+        if profile is None:
+            raise BackendUnusableError(complaint)
+        reader = Reader(
+            tool=profile.tool,
+            newest_ir=profile.folds_max_ir_version,
+            newest_opset=profile.opset_max or profile.folds_max_opset,
+        )
+        return KnownTarget(reader=reader, rules=Rules(profile=profile), notes=(complaint,))
+    described = backend.describe()
+    reader = Reader(
+        tool=described.tool,
+        newest_ir=described.newest_ir,
+        newest_opset=described.newest_opset,
+        dressing=described.dressing,
+    )
+    return KnownTarget(reader=reader, rules=_rules(backend, described, profile), notes=())
+
+
+def op_record(model: Model, rules: Rules) -> OpRecord:
+    """What the rules have against the model, or do not know of it, op by op."""
+    found = refusals(model.proto, rules)
+    as_read = rules.with_every_file_folded()
+    unfolded = found if as_read is None else refusals(model.proto, as_read)
+    left = {_key(refusal) for refusal in unfolded}
+    groups: dict[tuple[str, bool, str, bool], list[Refusal]] = {}
+    for refusal in found:
+        if refusal.kind in (Kind.UNSUPPORTED, Kind.UNKNOWN) and refusal.ops:
+            refused = refusal.kind is Kind.UNSUPPORTED
+            groups.setdefault((refusal.ops[0], refused, refusal.reason, _key(refusal) not in left), []).append(refusal)
+    issues = tuple(
+        OpIssue(
+            op=op,
+            refused=refused,
+            nodes=tuple(dict.fromkeys(node for refusal in group for node in refusal.nodes)),
+            places=tuple(dict.fromkeys(_places(group)))[:_PLACES],
+            reason=reason,
+            folds=folds,
+        )
+        for (op, refused, reason, folds), group in groups.items()
+    )
+    return OpRecord(source=f"the profile {rules.profile.profile}", issues=issues)
+
+
+def _rules(backend: Backend, described: Description, profile: Profile | None) -> Rules | None:
+    if isinstance(backend, WhitelistBackend):
+        return backend.rules
+    if profile is not None:
+        return Rules(profile=profile)
+    if described.ops is None:
+        return None
+    own = Profile(
+        profile=backend.name,
+        tool=described.tool,
+        version=described.version,
+        source="the ops that the tool lists",
+        folds=described.dressing.folds,
+        folds_max_opset=described.newest_opset if described.newer_unfolded else None,
+        folds_max_ir_version=described.newest_ir if described.newer_unfolded else None,
+        ops={op: OpSupport() for op in (*described.ops, "Constant")},
+    )
+    return Rules(profile=own)
+
+
+def _key(refusal: Refusal) -> tuple[Sequence[str], Sequence[str], Sequence[str]]:
+    return refusal.ops, refusal.nodes, refusal.inside
+
+
+def _places(group: Iterable[Refusal]) -> Iterable[str]:
+    """`/loop > body > /gather`, for what stands inside."""
+    return (" > ".join((*refusal.nodes, *refusal.inside)) for refusal in group if refusal.inside)

@@ -1,0 +1,107 @@
+"""Checks of control flow: which If, Loop and Scan there are, and what of them is settled before the model runs."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+import numpy as np
+import onnx
+
+from onnxbisect.model.scopes import is_constant, label, named_bodies, qualified, walk
+from onnxbisect.preflight.subject import Seen, Site, Subject, count, some
+
+_CONTROL = ("If", "Loop", "Scan", "SequenceMap")
+#: Ops that read at an index, and which input that is.
+_INDEX = {"Gather": 1, "GatherElements": 1, "GatherND": 1}
+#: If, Loop and Scan that are described.
+_SITES = 4
+#: Ops and reads listed of one body.
+_LISTED = 6
+
+
+def control_flow(subject: Subject) -> Seen | None:
+    """If, Loop, Scan and SequenceMap, inside of functions too, but for an If whose branch is known."""
+    sites = [site for site in subject.sites_of(*_CONTROL) if not _is_decided(subject, site)]
+    texts = tuple(_described(subject, site) for site in sites)
+    more = f". And {len(texts) - _SITES} more" if len(texts) > _SITES else ""
+    return Seen(nodes=subject.holders(sites), detail=". ".join(texts[:_SITES]) + more) if sites else None
+
+
+def control_flow_constant_condition(subject: Subject) -> Seen | None:
+    """If whose branch is known before the model runs."""
+    nodes = tuple(n.name for n in subject.nodes if n.op_type == "If" and n.input[0] in subject.constants)
+    return Seen(nodes=nodes, detail=f"{count(len(nodes), 'If')} with one possible branch") if nodes else None
+
+
+def _is_decided(subject: Subject, site: Site) -> bool:
+    return site.node.op_type == "If" and not site.in_function and site.node.input[0] in subject.constants
+
+
+def _described(subject: Subject, site: Site) -> str:
+    """`Loop /loop: 3 rounds, whatever the inputs; the body has 4 nodes (Add 2, Gather 2)`."""
+    node = site.node
+    settled = frozenset[str]() if site.in_function else subject.constants
+    facts = [*_course(subject, node, settled), *_contents(node, settled)]
+    return f"{node.op_type} {label(node)}: {'; '.join(facts)}"
+
+
+def _course(subject: Subject, node: onnx.NodeProto, settled: frozenset[str]) -> Iterator[str]:
+    """What decides which branch is taken, or how many rounds there are."""
+    if node.op_type == "If":
+        yield "the condition is computed"
+    if node.op_type == "Scan":
+        yield "one round for each slice of its inputs"
+    if node.op_type == "Loop":
+        trips = node.input[0] if node.input else ""
+        value = subject.value(trips) if trips in settled else None
+        if value is not None and value.size == 1:
+            yield f"the trip count is constant, {int(value.reshape(-1)[0])}"
+        else:
+            yield "the trip count is computed" if trips else "it has no trip count"
+        yield f"the condition is {'always true' if _runs_on(subject, node, settled) else 'computed'}"
+
+
+def _runs_on(subject: Subject, node: onnx.NodeProto, settled: frozenset[str]) -> bool:
+    """Whether the condition of a Loop is true before and after every round."""
+    first = node.input[1] if len(node.input) > 1 else ""
+    value = subject.value(first) if first in settled else None
+    if first and (value is None or not np.all(value)):
+        return False
+    body = dict(named_bodies(node)).get("body")
+    if body is None or not body.output:
+        return False
+    made = {name: inner for inner in body.node for name in inner.output}
+    name = body.output[0].name
+    while name in made and made[name].op_type == "Identity":
+        name = made[name].input[0]
+    if len(body.input) > 1 and name == body.input[1].name:
+        return True
+    constants = {tensor.name: tensor for tensor in body.initializer}
+    if name in made and is_constant(made[name]):
+        constants.update((name, attribute.t) for attribute in made[name].attribute if attribute.name == "value")
+    if name in constants:
+        return bool(np.all(onnx.numpy_helper.to_array(constants[name])))
+    outer = subject.value(name) if name in settled else None
+    return outer is not None and bool(np.all(outer))
+
+
+def _contents(node: onnx.NodeProto, settled: frozenset[str]) -> Iterator[str]:
+    """What each body holds, and whether the reads in it are at constant indices."""
+    for name, body in named_bodies(node):
+        inner = [it for it in walk(body) if not is_constant(it)]
+        ops = Counter(qualified(it) for it in inner)
+        listed = some(tuple(f"{op} {number}" for op, number in ops.most_common()), _LISTED)
+        yield f"its {name} has {count(len(inner), 'node')}" + (f" ({listed})" if inner else "")
+        stored = {tensor.name for tensor in body.initializer}
+        stored |= {output for it in walk(body) if is_constant(it) for output in it.output}
+        reads = [it for it in inner if it.op_type in _INDEX and len(it.input) > 1]
+        computed = [it for it in reads if it.input[_INDEX[it.op_type]] not in stored | settled]
+        if computed:
+            yield f"the index is computed of {some(tuple(map(label, computed)))}"
+        elif reads:
+            yield f"the index is constant of {some(tuple(map(label, reads)))}"
+
+
+CHECKS = {
+    "control-flow": control_flow,
+    "control-flow-constant-condition": control_flow_constant_condition,
+}

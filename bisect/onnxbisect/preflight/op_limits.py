@@ -1,0 +1,98 @@
+"""Findings about what a target takes of each op, and which findings of a general kind they settle."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from onnxbisect.preflight.finding import Finding, Severity
+from onnxbisect.preflight.subject import count, some
+
+#: Findings that are about the ops of their nodes: a target that is known to take these ops minds them less.
+_ABOUT_OPS = frozenset(
+    {
+        "control-flow",
+        "control-flow-constant-condition",
+        "custom-domain",
+        "data-dependent-shape-op",
+        "isnan-guard",
+        "ml-domain",
+        "optional-type",
+        "postprocess-tail",
+        "quantized-ops",
+        "random-op",
+        "schema-function-op",
+        "sequence-type",
+        "string-type",
+    }
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpIssue:
+    """What a record of a target has against nodes of one op; of `refused` ones, or of those that it does not know.
+
+    `nodes` are the main graph's. `places` say where the op stands in bodies and functions. `reason` is empty where the
+    op itself is not taken. `folds` is whether it would fold away in a file of a version that the target reads in full.
+    """
+
+    op: str
+    refused: bool
+    nodes: tuple[str, ...]
+    places: tuple[str, ...] = ()
+    reason: str = ""
+    folds: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpRecord:
+    """What a target is known to take, as far as this model needs it. `source` says what knows it, as a phrase."""
+
+    source: str
+    issues: tuple[OpIssue, ...]
+
+
+def told_by(record: OpRecord, found: Sequence[Finding]) -> list[Finding]:
+    """The findings with those of the record, and without contradicting it.
+
+    What is said in general of an op becomes an error where the record refuses it, and no more than a remark where the
+    record takes it.
+    """
+    refused = {name for issue in record.issues if issue.refused for name in issue.nodes}
+    unknown = {name for issue in record.issues if not issue.refused for name in issue.nodes}
+    settled = []
+    for finding in found:
+        nodes = set(finding.nodes)
+        if finding.id not in _ABOUT_OPS or not nodes:
+            settled.append(finding)
+        elif nodes & refused:
+            settled.append(replace(finding, severity=Severity.ERROR))
+        elif nodes & unknown:
+            settled.append(finding)
+        else:
+            why = f"{finding.why.rstrip('.')}. Yet {record.source} takes these ops."
+            settled.append(replace(finding, severity=Severity.INFO, why=why))
+    issues = sorted(record.issues, key=lambda issue: (not issue.refused, issue.folds, -len(issue.nodes), issue.op))
+    return [*(_finding(record, issue) for issue in issues), *settled]
+
+
+def _finding(record: OpRecord, issue: OpIssue) -> Finding:
+    detail = f"{issue.op}: {count(len(issue.nodes), 'node')}"
+    detail += f", {issue.reason}" if issue.reason else ""
+    detail += f"; {some(issue.places, 3)}" if issue.places else ""
+    if not issue.refused:
+        return Finding(
+            id="op-not-known",
+            severity=Severity.WARNING,
+            nodes=issue.nodes,
+            tensors=(),
+            detail=detail,
+            why=f"Nothing is known of it to {record.source}.",
+            fix="Ask the compiler: onnx-bisect run.",
+        )
+    why = f"Refused, according to {record.source}."
+    fix = "Replace it (onnx-bisect fix), or run it on the host (onnx-bisect split)."
+    if issue.folds:
+        why += " It computes a constant, which would fold away in an older file."
+        fix = "Lower the version of the file first."
+    return Finding(
+        id="op-refused", severity=Severity.ERROR, nodes=issue.nodes, tensors=(), detail=detail, why=why, fix=fix
+    )

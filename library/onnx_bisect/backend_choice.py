@@ -1,0 +1,35 @@
+"""How a program names a compiler."""
+
+from collections.abc import Mapping
+from os import PathLike, fspath
+from typing import cast
+
+from onnx_bisect.callable_backend import CallableBackend, CompileFunction
+from onnxbisect.errors import OptionError
+from onnxbisect_backends import registry
+from onnxbisect_backends.contract import Backend
+
+#: A backend's name, the path of a TOML file, a backend, or a function that compiles.
+BackendChoice = str | PathLike[str] | Backend | CompileFunction
+
+
+def chosen_backend(backend: BackendChoice, options: Mapping[str, object]) -> Backend:
+    """The backend that is meant; OptionError where none is, or an option is wrong."""
+    if isinstance(backend, str | PathLike):
+        return registry.make(fspath(backend), texts(options))
+    if options:
+        raise OptionError("options are for a backend by name or file; one of your own, or a function, has its own.")
+    if hasattr(backend, "compile") and hasattr(backend, "describe"):
+        return cast("Backend", backend)
+    if callable(backend):
+        return CallableBackend(backend)
+    raise OptionError(f"{backend!r} is no backend: give a name, the path of a TOML file, a Backend or a function.")
+
+
+def texts(options: Mapping[str, object]) -> dict[str, str]:
+    """Options as they are typed after `--option`."""
+    return {key: _text(value) for key, value in options.items()}
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,64 @@
+"""What is known of a target before it is asked: what the tool says of itself, else what a profile says of it."""
+
+from pathlib import Path
+
+import onnx
+import pytest
+
+from onnxbisect.dressing import Dressing
+from onnxbisect.errors import BackendUnusableError
+from onnxbisect.model import Model, load
+from onnxbisect.preflight import Severity
+from onnxbisect_backends import registry
+from onnxbisect_backends.commands.toml_backend import TomlBackend
+from onnxbisect_backends.contract import profile
+from onnxbisect_backends.probing.known_target import inspect_for, known_target
+from onnxbisect_backends.simulator.profiles import shipped
+
+FILE = 'name = "chip"\ncommand = ["{command}", "{{model}}"]\n{more}'
+
+
+@pytest.fixture
+def net(tmp_path: Path) -> Model:
+    text = '<ir_version: 10, opset_import: ["" : 17]> g (float[2,3] x) => (float[2,3] y) { y = IsNaN(x) }'
+    proto = onnx.parser.parse_model(text.replace("float[2,3] y", "bool[2,3] y"))
+    onnx.save(proto, tmp_path / "net.onnx")
+    return load(tmp_path / "net.onnx")
+
+
+def chip(folder: Path, command: str, more: str = "") -> TomlBackend:
+    (folder / "chip.toml").write_text(FILE.format(command=command, more=more))
+    return TomlBackend(folder / "chip.toml", {})
+
+
+def test_a_tool_that_lists_its_ops_is_known_by_them(tmp_path: Path, net: Model) -> None:
+    seen = inspect_for(net, chip(tmp_path, "true", 'ops = ["Relu"]\nnewest_ir = 9\n'))
+    errors = [it.id for it in seen.findings if it.severity is Severity.ERROR]
+    assert errors[:2] == ["ir-newer-than-tool", "op-refused"]
+
+
+def test_a_tool_that_is_not_here_is_known_by_its_profile(tmp_path: Path, net: Model) -> None:
+    absent = chip(tmp_path, "no-such-compiler", 'profile = "rknn-2.3.2-measured"\n')
+    seen = inspect_for(net, absent)
+    assert "op-refused" in {it.id for it in seen.findings}
+    assert "no-such-compiler" in seen.notes[0]
+    assert "rknn-2.3.2-measured" in seen.notes[1]
+
+
+def test_of_a_tool_that_is_not_here_and_not_recorded_nothing_is_known(tmp_path: Path) -> None:
+    with pytest.raises(BackendUnusableError, match="no-such-compiler"):
+        known_target(chip(tmp_path, "no-such-compiler"))
+
+
+def test_of_a_tool_without_a_list_the_findings_stay_general(tmp_path: Path, net: Model) -> None:
+    target = known_target(chip(tmp_path, "true"))
+    assert (target.rules, target.reader.dressing) == (None, Dressing())
+    seen = inspect_for(net, chip(tmp_path, "true"))
+    assert "Nothing here records which ops" in seen.notes[0]
+    assert "op-refused" not in {it.id for it in seen.findings}
+
+
+@pytest.mark.parametrize("name", ["iree", "mnn", "openvino", "pulsar2", "qnn", "rknn", "tpu-mlir"])
+def test_the_profile_that_a_backend_names_is_shipped(name: str) -> None:
+    options = {"target_hardware": "AX650"} if name == "pulsar2" else {"soc_model": "SM8550"} if name == "qnn" else {}
+    assert profile(registry.make(name, options)) in {*shipped(), ""}
