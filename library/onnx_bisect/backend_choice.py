@@ -28,8 +28,9 @@ def chosen_backend(backend: BackendChoice, options: Mapping[str, object]) -> Bac
 
 def texts(options: Mapping[str, object]) -> dict[str, str]:
     """Options as they are typed after `--option`."""
-    return {key: _text(value) for key, value in options.items()}
+    return {key: option_text(value) for key, value in options.items()}
 
 
-def _text(value: object) -> str:
+def option_text(value: object) -> str:
+    """One of them."""
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -8,6 +8,7 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Literal
 
+from onnx_bisect.backend_choice import option_text
 from onnx_bisect.driver import Budget
 from onnx_bisect.events import Event, Note, ProbeAnswered, ProbeStarted
 from onnx_bisect.searching import Searching
@@ -49,7 +50,7 @@ class OtherOptions:
                     "--try KEY=VALUE,VALUE."
                 )
         else:
-            chosen = {key: tuple(_text(value) for value in values) for key, values in wanted.items()}
+            chosen = {key: tuple(option_text(value) for value in values) for key, values in wanted.items()}
         it = replace(it, wanted=chosen)
         it._demand()
         return it
