@@ -8,6 +8,9 @@ from onnx import TensorProto, helper
 
 import onnx_bisect
 from onnx_bisect import Cancellation, Note, OptionError, ProbeAnswered, Status
+from onnxbisect.model.scopes import walk
+
+MODELS = Path(__file__).parents[1] / "models"
 
 
 @pytest.fixture(autouse=True)
@@ -72,3 +75,24 @@ def test_a_repair_that_is_cancelled_changes_nothing(tmp_path: Path) -> None:
     assert result.write(tmp_path / "out") == ["repair.md", "repair.json"]
     with pytest.raises(OptionError, match="no repaired model"):
         result.save(tmp_path / "repaired.onnx")
+
+
+def test_computed_branches_and_loops_of_fixed_length_are_written_out() -> None:
+    def straight(path: Path) -> bool:
+        return not {node.op_type for node in walk(onnx.load(path).graph)} & {"If", "Loop", "Scan"}
+
+    result = onnx_bisect.fix(MODELS / "control_captures.onnx", backend=straight)
+    assert result.compiles
+    assert result.document.file_change is not None
+    assert [change.op for change in result.document.changes] == ["If"]
+
+
+def test_what_replaces_a_culprit_is_not_asked_about_with_scalars_as_inputs() -> None:
+    def compiles(path: Path) -> bool:
+        graph = onnx.load(path).graph
+        scalars = [value for value in graph.input if not value.type.tensor_type.shape.dim]
+        return not scalars and "If" not in {node.op_type for node in graph.node}
+
+    result = onnx_bisect.fix(MODELS / "torch_cond__dynamo18.onnx", backend=compiles)
+    assert result.compiles
+    assert [rule.id for change in result.document.changes for rule in change.rules] == ["if-where"]

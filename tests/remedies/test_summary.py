@@ -47,7 +47,9 @@ def test_each_place_is_told_with_its_numbers_before_and_after(tmp_path: Path) ->
 
 def test_the_document_is_json_whatever_was_measured(tmp_path: Path) -> None:
     """A relative difference from nothing is infinite, which JSON cannot say."""
-    found = repaired(small("Abs", "Neg"), SimulatedCompiler(folder=tmp_path, refuses=refusing("Abs", "Relu", "Max")))
+    found = repaired(
+        small("Abs", "Neg"), SimulatedCompiler(folder=tmp_path, refuses=refusing("Abs", "Relu", "Max", "Clip"))
+    )
     parsed = json.loads(json.dumps(told(found).to_json(), allow_nan=False))
     assert parsed["format"] == "onnx-bisect/repair@1"
     assert parsed["left"][0]["ops"] == ["Abs"]

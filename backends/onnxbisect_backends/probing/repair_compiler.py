@@ -12,7 +12,9 @@ from onnxbisect.cut import units_of_nodes
 from onnxbisect.diagnosis import Certificate, CertificateStatus, Diagnosis
 from onnxbisect.errors import CutError, ModelError
 from onnxbisect.job import Stats
+from onnxbisect.model import Model
 from onnxbisect.model.external import locations
+from onnxbisect.model.scopes import is_constant, reads
 from onnxbisect.remedies import Found
 from onnxbisect.verdict import Status
 from onnxbisect_backends.probing.inquiry import Inquiry
@@ -73,7 +75,8 @@ class RepairCompiler:
         shutil.rmtree(piece.parent, ignore_errors=True)
         piece.parent.mkdir()
         try:
-            units = inquiry.universe.with_required_producers(units_of_nodes(intake.model, list(nodes)))
+            asked = _with_makers_of_scalars(intake.model, nodes)
+            units = inquiry.universe.with_required_producers(units_of_nodes(intake.model, asked))
             names = inquiry.write(units, piece)
             found = self._search(Intake(piece, {}), piece=True)
         except (CutError, ModelError) as error:
@@ -95,6 +98,22 @@ class RepairCompiler:
             path.write_bytes(content)
             self._latest = content, Intake(path, self.intake.input_shapes)
         return self._latest[1]
+
+
+def _with_makers_of_scalars(model: Model, nodes: Collection[str]) -> list[str]:
+    """The nodes, and those that make the scalars which they read: some tools give an input of rank 0 another rank."""
+    graph = model.proto.graph
+    makers = {output: node for node in graph.node for output in node.output}
+    asked = {node.name: node for node in graph.node if node.name in nodes}
+    work = list(asked.values())
+    while work:
+        for name in reads(work.pop()):
+            kind, maker = model.types.get(name), makers.get(name)
+            scalar = kind is not None and kind.tensor_type.HasField("shape") and not kind.tensor_type.shape.dim
+            if scalar and maker is not None and not is_constant(maker) and maker.name not in asked:
+                asked[maker.name] = maker
+                work.append(maker)
+    return list(asked)
 
 
 def unanswered(inquiry: Inquiry, why: str, *, stopped: bool = False) -> Found:

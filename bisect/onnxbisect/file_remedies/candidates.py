@@ -1,6 +1,7 @@
 """Which changed files to try for a model that a tool refuses, the one that changes least first."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections import Counter
+from collections.abc import Collection, Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import onnx
@@ -11,7 +12,7 @@ from onnxbisect.file_remedies.registry import REMEDIES
 from onnxbisect.file_remedies.remedy import Change, FileRemedy
 from onnxbisect.model import Model
 from onnxbisect.model.allowance import Bounded, directly
-from onnxbisect.model.scopes import walk
+from onnxbisect.model.scopes import constant_names, walk
 from onnxbisect.model.structure import complaint
 from onnxbisect.preflight import NEWER_THAN_TOOL, Finding, Reader, Severity, settled_by
 from onnxbisect.rewrites import Exactness, NotApplicable
@@ -51,7 +52,8 @@ class Declined:
 class Candidate:
     """A changed copy of the file. It refers to external data as the file does, so it must be written beside it.
 
-    `needed`: it answers a finding that is an error, for which most tools refuse the file as it is.
+    `needed`: it answers a finding that is an error, for which most tools refuse the file as it is, or it changes what
+    the tool named.
     """
 
     proto: onnx.ModelProto
@@ -87,7 +89,7 @@ def candidates(
     ones, those as well that are not.
 
     `findings` are those that concern the tool, `hints` what it named of the model as it is: where it named ops, a file
-    that answers no error is tried only if it has fewer of these. Each file is made when it is asked for. Where
+    that answers no error is tried only if it changes a node of these. Each file is made when it is asked for. Where
     functions or control flow are replaced, that runs the model once more: `bounded` is as in `model.load`.
     """
     file, found = File.of(model), list(findings)
@@ -112,8 +114,9 @@ def candidates(
         if done in made or base.issuperset(done):
             continue
         made.add(done)
-        needed = not (_ids(of_errors) - base).isdisjoint(done)
-        if needed or not named or _count(candidate.proto, named) < _count(file.proto, named):
+        touched = bool(named) and not _untouched(candidate.proto, named)
+        needed = touched or not (_ids(of_errors) - base).isdisjoint(done)
+        if needed or not named:
             yield replace(candidate, needed=needed)
 
 
@@ -156,15 +159,24 @@ def _applied(remedy: FileRemedy, file: File, reader: Reader) -> Change:
     return change
 
 
-def _named(proto: onnx.ModelProto, hints: Hints) -> frozenset[str]:
-    """The types of the ops that a tool named, without their domains, which tools leave out."""
-    nodes = set(hints.nodes)
+def _named(proto: onnx.ModelProto, hints: Hints) -> Counter[Hashable]:
+    """The nodes that a tool named, or whose ops it did; op types without their domains, which tools leave out."""
     ops = {op.rpartition("::")[2] for op in hints.ops}
-    return frozenset(ops | {node.op_type for node in walk(proto.graph) if node.name in nodes})
+    nodes = [node for node in walk(proto.graph) if node.op_type in ops or node.name in hints.nodes]
+    return _as_they_are(proto, nodes)
 
 
-def _count(proto: onnx.ModelProto, ops: Collection[str]) -> int:
-    return sum(node.op_type in ops for node in walk(proto.graph))
+def _untouched(proto: onnx.ModelProto, named: Counter[Hashable]) -> bool:
+    """Whether a changed file has all these nodes as they were."""
+    return named <= _as_they_are(proto, walk(proto.graph))
+
+
+def _as_they_are(proto: onnx.ModelProto, nodes: Iterable[onnx.NodeProto]) -> Counter[Hashable]:
+    """Each node with which of its inputs are constants."""
+    constants = constant_names(proto.graph)
+    return Counter(
+        (node.SerializeToString(deterministic=True), *(name in constants for name in node.input)) for node in nodes
+    )
 
 
 def _answering(findings: Iterable[str]) -> list[FileRemedy]:

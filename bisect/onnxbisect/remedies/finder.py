@@ -5,7 +5,7 @@ from itertools import combinations, islice
 
 import onnx
 
-from onnxbisect.model.scopes import is_constant, qualified
+from onnxbisect.model.scopes import bodies, is_constant, qualified
 from onnxbisect.remedies.candidate import Candidate, Check
 from onnxbisect.remedies.known import Known
 from onnxbisect.rewrites import Facts, NotApplicable, Refusal, Replacement, Rewrite, Rule, rewrite, unused_prefix
@@ -92,8 +92,8 @@ class Finder:
     def _inner(
         self, node: onnx.NodeProto, facts: Facts, known: Known, outer: _Outer, wanted: Set[str]
     ) -> Candidate | None:
-        """The best replacement of a node that is a part of one."""
-        if len(outer) >= _DEPTH or qualified(node) in outer:
+        """The best replacement of a node that is a part of one. An If may come out of the branch of another."""
+        if len(outer) >= _DEPTH or (qualified(node) in outer and not bodies(node)):
             return None
         made = (self._rewrite(rule, node, facts) for rule in self._rules if rule.takes_op(qualified(node)))
         found = [self._expanded(it, known, outer, wanted) for it in made if isinstance(it, Rewrite)]

@@ -62,7 +62,7 @@ class ChangedFile(Protocol):
 
     @property
     def needed(self) -> bool:
-        """Whether most compilers refuse the file without it."""
+        """Whether most compilers refuse the file without it, or it changes what this one named."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -47,7 +47,7 @@ def reduce(at: Site, kind: str, tensor: str, axes: Sequence[int], *, keepdims: b
 def clip(at: Site, tensor: str, low: float, high: float) -> str:
     """Clip between two numbers."""
     if at.opset < 11:
-        return at.op("Clip", tensor, min=low, max=high)
+        return at.op("Clip", tensor, min=float(low), max=float(high))
     return at.op("Clip", tensor, at.scalar(low), at.scalar(high))
 
 

@@ -65,6 +65,16 @@ def _(draw: DrawFn) -> Instance:
     return node("Softsign", _drawn(draw), opset=opset(draw))
 
 
+@case("relu-max", _half("Relu"))
+def _(draw: DrawFn) -> Instance:
+    return node("Relu", _drawn(draw), opset=opset(draw, 9, 13, 17))
+
+
+@case("relu-clip", _half("Relu"))
+def _(draw: DrawFn) -> Instance:
+    return node("Relu", _drawn(draw), opset=opset(draw, 9, 13, 17))
+
+
 @case("leakyrelu-relu", lambda draw: node("LeakyRelu", _drawn(draw), alpha=draw(st.sampled_from([np.inf, np.nan]))))
 def _(draw: DrawFn) -> Instance:
     alpha = draw(st.sampled_from([0.01, 0.0, 0.3, 1.0, -0.2, 2.5]))

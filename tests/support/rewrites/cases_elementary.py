@@ -88,6 +88,14 @@ def _(draw: DrawFn) -> Instance:
     return node("Div", floats(draw, left, edges=edges), Constant(divisor), opset=opset(draw))
 
 
+@case("div-reciprocal", lambda draw: node("Div", floats(draw, (2, 3)), Constant(np.array(3, np.float32))))
+def _(draw: DrawFn) -> Instance:
+    left, right = broadcast(draw)
+    divisor = floats(draw, right, edges=(1e-20, 1e20, 3.0, -7.0), low=0.1, high=50.0)
+    edges = (0.0, -0.0, np.inf, -np.inf, np.nan, 1e-30, 1.0)
+    return node("Div", floats(draw, left, edges=edges), divisor, opset=opset(draw))
+
+
 @case("sign-compare", _of_integers("Sign"))
 def _(draw: DrawFn) -> Instance:
     edges = (*FINITE, np.inf, -np.inf)

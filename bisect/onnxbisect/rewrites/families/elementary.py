@@ -3,7 +3,7 @@
 import numpy as np
 from onnx import TensorProto
 
-from onnxbisect.rewrites.exactness import NO_NAN, SIGN_OF_ZERO, Bound, Exactness
+from onnxbisect.rewrites.exactness import NO_NAN, SIGN_OF_ZERO, Bound, Domain, Exactness, Values
 from onnxbisect.rewrites.forms import cast, pairwise
 from onnxbisect.rewrites.rule import rule
 from onnxbisect.rewrites.site import FLOATS, INTEGERS, Site
@@ -111,6 +111,28 @@ def div_mul(at: Site) -> str:
     return at.op("Mul", at.input(0), at.constant(np.float32(1) / divisor))
 
 
+def _divides_well(values: Values) -> bool:
+    divisor, (low, high) = values[1], _DIVISORS
+    return divisor is not None and bool(np.all((np.abs(divisor) > low) & (np.abs(divisor) < high)))
+
+
+@rule(
+    "div-reciprocal",
+    takes="Div",
+    gives="Reciprocal Mul",
+    exactness=Exactness.DOMAIN,
+    bound=Bound(epsilons=2, absolute=1.5e-45),
+    domain=Domain(text="the magnitude of no divisor below {:g} or above {:g}".format(*_DIVISORS), holds=_divides_well),
+    rank=31,
+    source=operator("Reciprocal"),
+    pytorch="a * b.reciprocal() instead of a / b",
+)
+def div_reciprocal(at: Site) -> str:
+    """Mul by the reciprocal of a divisor that is computed."""
+    at.demand(not at.is_constant(1), "the divisor is a constant")
+    return at.op("Mul", at.float32(), at.op("Reciprocal", at.input(1)))
+
+
 @rule(
     "sign-compare",
     takes="Sign",
@@ -187,6 +209,7 @@ RULES = (
     sub_add,
     reciprocal_div,
     div_mul,
+    div_reciprocal,
     sign_compare,
     sum_add,
     mean_add,

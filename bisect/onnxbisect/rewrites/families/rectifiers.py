@@ -3,10 +3,40 @@
 import numpy as np
 
 from onnxbisect.rewrites.exactness import SIGN_OF_ZERO, Bound, Exactness
-from onnxbisect.rewrites.forms import minus
+from onnxbisect.rewrites.forms import clip, minus
 from onnxbisect.rewrites.rule import rule
 from onnxbisect.rewrites.site import Site
 from onnxbisect.rewrites.sources import ONNX2TF, operator
+
+
+@rule(
+    "relu-max",
+    takes="Relu",
+    gives="Max",
+    exactness=Exactness.ROUNDING,
+    bound=SIGN_OF_ZERO,
+    rank=2,
+    source=operator("Relu"),
+    pytorch="x.clamp(min=0) instead of F.relu(x)",
+)
+def relu_max(at: Site) -> str:
+    """Max(x, 0)."""
+    return at.op("Max", at.float32(), at.scalar(0))
+
+
+@rule(
+    "relu-clip",
+    takes="Relu",
+    gives="Clip",
+    exactness=Exactness.ROUNDING,
+    bound=SIGN_OF_ZERO,
+    rank=2,
+    source=operator("Relu"),
+    pytorch="x.clamp(0, 3.4e38) instead of F.relu(x)",
+)
+def relu_clip(at: Site) -> str:
+    """Clip(x, 0, infinity)."""
+    return clip(at, at.float32(), 0, np.inf)
 
 
 @rule(
@@ -140,4 +170,14 @@ def thresholdedrelu_where(at: Site) -> str:
     return at.op("Where", at.op("Greater", x, at.scalar(alpha)), x, at.scalar(0))
 
 
-RULES = (leakyrelu_relu, leakyrelu_max, prelu_relu, elu_exp, celu_exp, selu_exp, thresholdedrelu_where)
+RULES = (
+    relu_max,
+    relu_clip,
+    leakyrelu_relu,
+    leakyrelu_max,
+    prelu_relu,
+    elu_exp,
+    celu_exp,
+    selu_exp,
+    thresholdedrelu_where,
+)
