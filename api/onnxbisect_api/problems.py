@@ -19,7 +19,15 @@ from onnxbisect.errors import OnnxBisectError, ShortageError
 from onnxbisect.shortage import shortage
 from onnxbisect_api import mistakes
 from onnxbisect_api.headers import SECURITY
-from onnxbisect_db.errors import DiskFullError, InUseError, JobStateError, QuotaError, SchemaError, TooLargeError
+from onnxbisect_db.errors import (
+    DiskFullError,
+    FilesUnreachableError,
+    InUseError,
+    JobStateError,
+    QuotaError,
+    SchemaError,
+    TooLargeError,
+)
 
 _LOG = logging.getLogger(__name__)
 _MEDIA_TYPE = "application/problem+json"
@@ -28,6 +36,7 @@ _STATUSES: Mapping[type[OnnxBisectError], int] = {
     JobStateError: 409,
     TooLargeError: 413,
     SchemaError: 503,
+    FilesUnreachableError: 503,
     DiskFullError: 507,
     ShortageError: 507,
     QuotaError: 507,

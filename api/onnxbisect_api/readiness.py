@@ -7,6 +7,8 @@ import redis
 
 from onnxbisect.shortage import shortage
 from onnxbisect_db.database import Database
+from onnxbisect_db.errors import FilesUnreachableError
+from onnxbisect_db.files import FileStore
 from onnxbisect_worker.service import Service
 from onnxbisect_worker.settings import Settings
 
@@ -17,7 +19,7 @@ _SOME = 64 << 10
 
 def complaints(service: Service) -> list[str]:
     """What is wrong, as sentences that anybody may read."""
-    found = (_database(service.database), _queue(service.settings), _disk(service))
+    found = (_database(service.database), _queue(service.settings), _disk(service), _files(service.files))
     return [said for said in found if said is not None]
 
 
@@ -40,6 +42,15 @@ def _disk(service: Service) -> str | None:
     except OSError as error:
         why = shortage(error) or f"The data folder cannot be written ({error.strerror})."
         return f"{why} What is there can be read and deleted, and nothing else is done until there is room."
+    return None
+
+
+def _files(files: FileStore) -> str | None:
+    try:
+        files.check()
+    except FilesUnreachableError:
+        # a server's answer can hold names and addresses
+        return "The file store cannot be reached: models cannot be taken, nor reports be given."
     return None
 
 

@@ -19,6 +19,10 @@ def back_up(data: Path | None, to: Path) -> None:
     named by their content, so those of an earlier backup in the same folder stay as they are.
     """
     settings = load_settings(data=data)
+    if settings.files is not None:
+        raise OptionError(
+            f"The files are in {settings.files}: back the bucket up with its own means, and the database before it."
+        )
     source = _demand_sqlite(settings)
     if to.resolve() in (settings.data.resolve(), source.resolve().parent):
         raise OptionError(f"{to} is the folder of the service itself: name another one, best on another disk.")
@@ -28,15 +32,15 @@ def back_up(data: Path | None, to: Path) -> None:
         raise OptionError(f"{source} has no tables: give the --data that 'onnx-bisect serve' has.")
     to.mkdir(mode=0o700, parents=True, exist_ok=True)
     copy_sqlite(source, to / _NAME)
-    files = sorted(settings.files.glob("??/*"))
-    new = sum(_copied(path, to / "files" / path.relative_to(settings.files)) for path in files)
+    files = sorted(settings.files_folder.glob("??/*"))
+    new = sum(_copied(path, to / "files" / path.relative_to(settings.files_folder)) for path in files)
     print(f"{to} has the database (version {version}) and {plural(len(files), 'file')}, {new} of them new.")
 
 
 def _demand_sqlite(settings: Settings) -> Path:
     if not settings.database.startswith("sqlite"):
         raise OptionError(
-            f"The database is PostgreSQL: back it up with 'pg_dump --format=custom', and then copy {settings.files}."
+            f"The database is PostgreSQL: back it up with 'pg_dump --format=custom', then copy {settings.files_folder}."
         )
     source = Path(settings.database.partition("///")[2])
     if not source.is_file():

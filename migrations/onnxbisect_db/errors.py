@@ -39,5 +39,9 @@ class DiskFullError(ShortageError):
     """Less disk is left than must stay free."""
 
 
+class FilesUnreachableError(ShortageError):
+    """The host that keeps the files does not answer, or not as it should."""
+
+
 class QuotaError(OnnxBisectError):
     """A tenant would keep more here than it may."""

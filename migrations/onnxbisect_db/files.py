@@ -1,31 +1,40 @@
-"""Files that are named by what is in them: models, universes, reports, samples.
+"""Files that are named by their SHA-256: models, universes, reports, samples. In a folder, or in an S3 bucket.
 
-A file is written beside its place and moved there when it is whole, so whoever sees the name sees all of the bytes. It
-is written once; who stores the same bytes again only makes it young, and what is young is not cleared away
-(`Files.discard`): whoever has just been told that a file is here has time to say in the database that it is needed.
+A file appears under its name when it is complete, and never changes. To store the same bytes again only makes the file
+young. `discard` keeps young files: a client that was told that a file is here has time to create a job that needs it.
 """
 
-import hashlib
 import os
 import re
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor
-from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from onnxbisect_db.errors import TooLargeError
-from onnxbisect_db.unfinished import Stored, Unfinished
+from onnxbisect_db.unfinished import Stored, Unfinished, keep_in
 
 _SHA256 = re.compile("[0-9a-f]{64}")
 
 
 class FileStore(Protocol):
-    """Where files are kept. Every `sha256` is 64 lower-case hexadecimal digits; ValueError for anything else."""
+    """Where files are kept. Every `sha256` is 64 lower-case hexadecimal digits; ValueError for anything else.
+
+    Every method raises FilesUnreachableError where the store is on another host that cannot be reached.
+    """
+
+    def begin(self, *, limit: int | None = None, beside: Executor | None = None) -> Unfinished:
+        """A file that comes piece by piece; its digest is computed `beside` the writing. The caller calls `abandon` in
+        the end, which does nothing to a file that is finished.
+        """
 
     def put(self, chunks: Iterable[bytes], *, limit: int | None = None) -> Stored:
-        """Store what the chunks make up; TooLargeError beyond `limit` bytes. After an error nothing is left of it."""
+        """Store the chunks as one file; TooLargeError beyond `limit` bytes, DiskFullError where the disk is, or would
+        be, too full. After an error nothing is left of it.
+        """
+
+    def path(self, sha256: str) -> Path:
+        """The path of the file on this host, to read; FileNotFoundError where there is none."""
 
     def open(self, sha256: str) -> BinaryIO:
         """The file, to read; FileNotFoundError where there is none."""
@@ -42,6 +51,12 @@ class FileStore(Protocol):
     def names(self) -> Iterator[str]:
         """The SHA-256 of every file."""
 
+    def clear_unfinished(self, *, older_than: float) -> None:
+        """Delete what processes that were killed more than so many seconds ago have left behind."""
+
+    def check(self) -> None:
+        """FilesUnreachableError where no file can be read or stored at the moment."""
+
 
 class Files:
     """Files in a folder, which processes on one machine or a shared disk may use at the same time.
@@ -57,23 +72,15 @@ class Files:
         self._unfinished.mkdir(parents=True, exist_ok=True)
 
     def begin(self, *, limit: int | None = None, beside: Executor | None = None) -> Unfinished:
-        """A file that comes piece by piece; its digest is made `beside` the writing. Whoever begins it abandons it in
-        the end, which does nothing to a file that is finished.
-        """
-        return Unfinished(self._unfinished, self._place, floor=self._floor, limit=limit, beside=beside)
+        """See `FileStore.begin`."""
+        return Unfinished(self._unfinished, self._keep, floor=self._floor, limit=limit, beside=beside)
 
     def put(self, chunks: Iterable[bytes], *, limit: int | None = None) -> Stored:
-        """See `FileStore.put`; DiskFullError where the disk is, or would be, too full."""
-        unfinished = self.begin(limit=limit)
-        try:
-            for chunk in chunks:
-                unfinished.write(chunk)
-            return unfinished.finish()
-        finally:
-            unfinished.abandon()
+        """See `FileStore.put`."""
+        return written(self.begin(limit=limit), chunks)
 
     def path(self, sha256: str) -> Path:
-        """Where the file is, for programs that want a path; FileNotFoundError where there is none."""
+        """See `FileStore.path`."""
         place = self._place(sha256)
         place.stat()
         return place
@@ -102,13 +109,13 @@ class Files:
         place = self._place(sha256)
         aside = self._unfinished / f"discarded-{sha256}"
         try:
-            if _age(place) < older_than:
+            if age(place) < older_than:
                 return False
             place.replace(aside)
         except FileNotFoundError:
             return True
         # Somebody may have touched it in between. Now that it has no name any more, nobody can.
-        if _age(aside) < older_than:
+        if age(aside) < older_than:
             aside.replace(place)
             return False
         aside.unlink()
@@ -120,70 +127,44 @@ class Files:
             yield path.parent.name + path.name
 
     def clear_unfinished(self, *, older_than: float) -> None:
-        """Delete what processes that were killed have left behind."""
-        for path in self._unfinished.iterdir():
-            if _age(path) >= older_than:
-                path.unlink(missing_ok=True)
+        """See `FileStore.clear_unfinished`."""
+        clear(self._unfinished, older_than)
+
+    def check(self) -> None:
+        """See `FileStore.check`; a folder needs none."""
 
     def _place(self, sha256: str) -> Path:
-        _demand_sha256(sha256)
-        return self._folder / sha256[:2] / sha256[2:]
+        return self._folder / place_of(sha256)
+
+    def _keep(self, path: Path, stored: Stored) -> None:
+        keep_in(self._place(stored.sha256), path)
 
 
-class InMemoryFiles:
-    """Files in this process: for tests."""
-
-    def __init__(self) -> None:
-        self._files: dict[str, tuple[bytes, float]] = {}
-
-    def put(self, chunks: Iterable[bytes], *, limit: int | None = None) -> Stored:
-        """See `FileStore.put`."""
-        whole = b""
-        for chunk in chunks:
-            whole += chunk
-            if limit is not None and len(whole) > limit:
-                raise TooLargeError(f"The file is larger than {limit:,} bytes, which is the most that is taken here.")
-        sha256 = hashlib.sha256(whole).hexdigest()
-        self._files[sha256] = (whole, time.time())
-        return Stored(sha256=sha256, size=len(whole))
-
-    def open(self, sha256: str) -> BinaryIO:
-        """See `FileStore.open`."""
-        _demand_sha256(sha256)
-        if sha256 not in self._files:
-            raise FileNotFoundError(sha256)
-        return BytesIO(self._files[sha256][0])
-
-    def size(self, sha256: str) -> int | None:
-        """See `FileStore.size`."""
-        _demand_sha256(sha256)
-        return len(self._files[sha256][0]) if sha256 in self._files else None
-
-    def touch(self, sha256: str) -> bool:
-        """See `FileStore.touch`."""
-        _demand_sha256(sha256)
-        if sha256 in self._files:
-            self._files[sha256] = (self._files[sha256][0], time.time())
-        return sha256 in self._files
-
-    def discard(self, sha256: str, *, older_than: float) -> bool:
-        """See `FileStore.discard`."""
-        _demand_sha256(sha256)
-        if sha256 in self._files and time.time() - self._files[sha256][1] < older_than:
-            return False
-        self._files.pop(sha256, None)
-        return True
-
-    def names(self) -> Iterator[str]:
-        """See `FileStore.names`."""
-        yield from list(self._files)
-
-
-def _demand_sha256(sha256: str) -> None:
+def place_of(sha256: str) -> str:
+    """Where a file is below its folder or prefix; ValueError unless it is a SHA-256."""
     if _SHA256.fullmatch(sha256) is None:
         raise ValueError(f"{sha256!r} is no SHA-256 in hexadecimal")
+    return f"{sha256[:2]}/{sha256[2:]}"
 
 
-def _age(path: Path) -> float:
+def written(unfinished: Unfinished, chunks: Iterable[bytes]) -> Stored:
+    """Write all chunks and finish; nothing is left after an error."""
+    try:
+        for chunk in chunks:
+            unfinished.write(chunk)
+        return unfinished.finish()
+    finally:
+        unfinished.abandon()
+
+
+def clear(folder: Path, older_than: float) -> None:
+    """Delete the files of a folder that were not written to for so many seconds."""
+    for path in folder.iterdir():
+        if age(path) >= older_than:
+            path.unlink(missing_ok=True)
+
+
+def age(path: Path) -> float:
+    """Seconds since the file was written or touched."""
     # a clock that was set back must not make files look old
     return max(time.time() - path.stat().st_mtime, 0.0)

@@ -33,15 +33,16 @@ class Stored:
 
 
 class Unfinished:
-    """A file that is being written, by one thread at a time. Nobody sees it until it is finished.
+    """A file that is being written, by one thread at a time. Nobody sees it until it is finished: then `keep` is
+    called with its path and takes the file from there.
 
-    Its digest is made `beside` the writing, if there is such a thing, and may be one chunk behind.
+    Its digest is computed `beside` the writing, where an executor is given, and may be one chunk behind.
     """
 
     def __init__(
         self,
         folder: Path,
-        place: Callable[[str], Path],
+        keep: Callable[[Path, Stored], None],
         *,
         floor: int,
         limit: int | None,
@@ -51,7 +52,7 @@ class Unfinished:
             descriptor, name = tempfile.mkstemp(dir=folder)
         self._path = Path(name)
         self._file = os.fdopen(descriptor, "wb")
-        self._place = place
+        self._keep = keep
         self._floor = floor
         self._limit = limit
         self._digest = hashlib.sha256()
@@ -106,12 +107,7 @@ class Unfinished:
     def finish(self) -> Stored:
         """Seal it, and give it its name."""
         stored = self.seal()
-        place = self._place(stored.sha256)
-        os.utime(self._path)  # it is young from here on, however long ago its last byte came
-        with _room():
-            place.parent.mkdir(exist_ok=True)
-            self._path.replace(place)
-            _sync(place.parent)
+        self._keep(self._path, stored)
         return stored
 
     def abandon(self) -> None:
@@ -140,6 +136,15 @@ class Unfinished:
                 f"The server's disk has {free:,} bytes left, of which {self._floor:,} are kept free: delete jobs, or "
                 f"shorten how long they are kept."
             )
+
+
+def keep_in(place: Path, path: Path) -> None:
+    """Move a file to its place, for good: it is there after a power failure, too."""
+    os.utime(path)  # it is young from here on, however long ago its last byte came
+    with _room():
+        place.parent.mkdir(parents=True, exist_ok=True)
+        path.replace(place)
+        _sync(place.parent)
 
 
 @contextmanager

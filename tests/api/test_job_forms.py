@@ -38,7 +38,7 @@ def form(*targets: dict[str, Any], data: dict[str, bytes] | None = None, **wante
 
 
 def left_over(service: Service) -> list[Path]:
-    return [path for path in service.settings.files.rglob("*") if path.is_file()]
+    return [path for path in service.settings.files_folder.rglob("*") if path.is_file()]
 
 
 def test_a_form_makes_the_job_that_a_sha256_makes(callers: Callers, service: Service, bell: SilentBell) -> None:

@@ -27,7 +27,7 @@ def sha256(content: bytes) -> str:
 
 
 def left_over(service: Service) -> list[Path]:
-    return [path for path in service.settings.files.rglob("*") if path.is_file()]
+    return [path for path in service.settings.files_folder.rglob("*") if path.is_file()]
 
 
 def aged(service: Service, seconds: float = 7200) -> None:
@@ -361,7 +361,7 @@ class TestLimits:
 
 
 def test_a_full_disk_is_said(callers: Callers, service: Service) -> None:
-    full = Files(service.settings.files, floor=1 << 62)
+    full = Files(service.settings.files_folder, floor=1 << 62)
     object.__setattr__(service, "files", full)
     response = callers.submitter().put("/v1/models", content=ONNX)
     assert response.status_code == 507

@@ -41,7 +41,7 @@ def database(server: str) -> Iterator[Database]:
 
 @pytest.fixture
 def service(settings: Settings, bell: SilentBell, database: Database) -> Service:
-    return Service(settings=settings, database=database, files=Files(settings.files, floor=0), bell=bell)
+    return Service(settings=settings, database=database, files=Files(settings.files_folder, floor=0), bell=bell)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Content-addressed files, the same on disk and in memory; what only a disk can do wrong stands below."""
+"""Content-addressed files, the same in a folder and in an S3 bucket; what only a disk can do wrong stands below."""
 
 import hashlib
 import os
@@ -12,16 +12,37 @@ from types import SimpleNamespace
 import pytest
 
 from onnxbisect_db import files as module
+from onnxbisect_db import s3_files as s3_module
 from onnxbisect_db import unfinished
-from onnxbisect_db.errors import DiskFullError, TooLargeError
-from onnxbisect_db.files import Files, FileStore, InMemoryFiles
+from onnxbisect_db.errors import DiskFullError, FilesUnreachableError, TooLargeError
+from onnxbisect_db.files import Files, FileStore
+from onnxbisect_db.s3_files import S3Files
+from support.db.s3_server import BUCKET, S3Server
+from support.db.s3_server import running as s3_server_running
 
 SHA256 = hashlib.sha256(b"onnx").hexdigest()
 
 
-@pytest.fixture(params=["disk", "memory"])
+@pytest.fixture(scope="module")
+def s3_server() -> Iterator[S3Server]:
+    with s3_server_running() as server:
+        yield server
+
+
+@pytest.fixture
+def bucket(s3_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> S3Files:
+    """A prefix of the test's own; another call with the same URL would be another host."""
+    for name, value in s3_server.environment.items():
+        monkeypatch.setenv(name, value)
+    return S3Files(f"s3://{BUCKET}/{tmp_path.name}", tmp_path / "host", floor=0)
+
+
+@pytest.fixture(params=["disk", "s3"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> FileStore:
-    return Files(tmp_path / "files", floor=0) if request.param == "disk" else InMemoryFiles()
+    if request.param == "disk":
+        return Files(tmp_path / "files", floor=0)
+    s3_files: S3Files = request.getfixturevalue("bucket")
+    return s3_files
 
 
 @pytest.fixture
@@ -120,7 +141,7 @@ def test_the_last_of_the_disk_stays_free(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_file_that_is_touched_while_it_is_discarded_stays(disk: Files, monkeypatch: pytest.MonkeyPatch) -> None:
     disk.put([b"onnx"])
     os.utime(disk.path(SHA256), (1, 1))
-    ages = iter([module._age])
+    ages = iter([module.age])
 
     def touched_right_after(path: Path) -> float:
         measure = next(ages, None)
@@ -130,7 +151,7 @@ def test_a_file_that_is_touched_while_it_is_discarded_stays(disk: Files, monkeyp
         disk.touch(SHA256)
         return age
 
-    monkeypatch.setattr(module, "_age", touched_right_after)
+    monkeypatch.setattr(module, "age", touched_right_after)
     assert not disk.discard(SHA256, older_than=60)
     assert disk.size(SHA256) == 4
 
@@ -199,3 +220,90 @@ def test_a_digest_beside_the_writing_is_that_of_what_was_written(disk: Files) ->
         stored = file.finish()
     assert (stored.sha256, stored.size) == (hashlib.sha256(whole).hexdigest(), len(whole))
     assert disk.path(stored.sha256).read_bytes() == whole
+
+
+def other_host(bucket: S3Files, tmp_path: Path, **limits: int) -> S3Files:
+    return S3Files(f"s3://{BUCKET}/{tmp_path.name}", tmp_path / "other host", floor=0, **limits)
+
+
+def test_hosts_share_a_bucket_and_no_disk(bucket: S3Files, tmp_path: Path) -> None:
+    bucket.put([b"on", b"nx"])
+    other = other_host(bucket, tmp_path)
+    path = other.path(SHA256)
+    assert path.read_bytes() == b"onnx"
+    assert tmp_path / "other host" in path.parents
+    assert bucket.discard(SHA256, older_than=0)
+    assert other.size(SHA256) is None
+
+
+def test_a_file_larger_than_a_part_of_an_upload_comes_back_whole(bucket: S3Files, tmp_path: Path) -> None:
+    block = os.urandom(1 << 20)
+    stored = bucket.put([block] * 20)
+    with other_host(bucket, tmp_path).open(stored.sha256) as file:
+        assert hashlib.sha256(file.read()).hexdigest() == stored.sha256
+
+
+def test_other_bytes_than_those_of_the_name_are_not_given_out(
+    bucket: S3Files, s3_server: S3Server, tmp_path: Path
+) -> None:
+    bucket.put([b"onnx"])
+    [place] = (s3_server.folder / "data" / BUCKET / tmp_path.name).rglob(SHA256[2:])
+    place.write_bytes(b"evil")
+    other = other_host(bucket, tmp_path)
+    for _ in range(2):
+        with pytest.raises(FilesUnreachableError, match="other bytes"):
+            other.path(SHA256)
+
+
+def test_the_cache_keeps_what_was_read_last(bucket: S3Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(s3_module, "_IN_USE", 0.0)
+    first, second, third = (bucket.put([name * 400]).sha256 for name in (b"a", b"b", b"c"))
+    other = other_host(bucket, tmp_path, cache=1000)
+    paths = [other.path(first), other.path(second)]
+    for path, seconds in zip(paths, (100, 200), strict=True):
+        os.utime(path, (time.time() - seconds,) * 2)
+    last = other.path(third)
+    assert [path.exists() for path in (*paths, last)] == [True, False, True]
+    assert other.path(second).read_bytes() == b"b" * 400
+
+
+def test_a_file_that_is_touched_while_its_bucket_discards_it_stays(
+    bucket: S3Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`touch` says that the file is there, or it is gone: never both."""
+    bucket.put([b"onnx"])
+    copy = S3Files._copy
+    touched: list[bool] = []
+
+    def touched_meanwhile(files: S3Files, key: str, to: str) -> None:
+        copy(files, key, to)
+        if not touched:
+            touched.append(files.touch(SHA256))
+
+    monkeypatch.setattr(S3Files, "_copy", touched_meanwhile)
+    monkeypatch.setattr(S3Files, "_age", lambda files, *keys: 0.0 if touched else 61.0)
+    assert not bucket.discard(SHA256, older_than=60)
+    assert touched == [True]
+    assert bucket.size(SHA256) == 4
+
+
+def test_a_store_that_is_away_is_no_missing_file(
+    bucket: S3Files, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket.put([b"onnx"])
+    bucket.check()
+    s3_server.stop()
+    try:
+        for use in (bucket.open, bucket.size, bucket.touch):
+            with pytest.raises(FilesUnreachableError, match=f"s3://{BUCKET} cannot be used at the moment"):
+                use(SHA256)
+        with pytest.raises(FilesUnreachableError):
+            bucket.check()
+    finally:
+        s3_server.start()
+    assert bucket.size(SHA256) == 4
+
+
+def test_a_bucket_that_does_not_exist_is_said(bucket: S3Files, tmp_path: Path) -> None:
+    with pytest.raises(FilesUnreachableError, match="no bucket elsewhere"):
+        S3Files("s3://elsewhere", tmp_path / "host").check()

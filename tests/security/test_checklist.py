@@ -51,11 +51,11 @@ def settings(tmp_path: Path) -> Settings:
 
 def everything(service: Service) -> bytes:
     """All bytes that the service keeps, outside of its database."""
-    return b"".join(path.read_bytes() for path in sorted(service.settings.files.rglob("*")) if path.is_file())
+    return b"".join(path.read_bytes() for path in sorted(service.settings.files_folder.rglob("*")) if path.is_file())
 
 
 def names(service: Service) -> set[str]:
-    root = service.settings.files
+    root = service.settings.files_folder
     return {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
 
 
@@ -82,7 +82,7 @@ def test_1_documents_are_small(callers: Callers, chunked: bool) -> None:
 
 
 def test_1_the_disk_does_not_fill_up(callers: Callers, service: Service) -> None:
-    object.__setattr__(service, "files", Files(service.settings.files, floor=1 << 62))
+    object.__setattr__(service, "files", Files(service.settings.files_folder, floor=1 << 62))
     assert callers.submitter().put("/v1/models", content=ONNX).status_code == 507
     assert everything(service) == b""
 

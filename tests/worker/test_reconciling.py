@@ -17,7 +17,7 @@ def test_a_database_that_is_not_there_yet_is_waited_for(tmp_path: Path) -> None:
     settings = Settings(data=tmp_path, reconcile_seconds=0.05)
     bell = SilentBell()
     service = Service(
-        settings=settings, database=Database(settings.database), files=Files(settings.files, floor=0), bell=bell
+        settings=settings, database=Database(settings.database), files=Files(settings.files_folder, floor=0), bell=bell
     )
     reconciler = Reconciler(service, "me")
     reconciler.start()

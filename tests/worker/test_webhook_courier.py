@@ -31,7 +31,7 @@ def service(tmp_path: Path) -> Iterator[Service]:
     made = Settings(data=tmp_path, webhook_allow=("127.0.0.1",), webhook_seconds=300)
     database = Database(made.database, clock=Clock(), durable=False)
     database.upgrade()
-    yield Service(settings=made, database=database, files=Files(made.files), bell=SilentBell())
+    yield Service(settings=made, database=database, files=Files(made.files_folder), bell=SilentBell())
     database.close()
 
 

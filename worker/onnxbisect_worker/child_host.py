@@ -18,7 +18,7 @@ from onnxbisect.verdict import Status
 from onnxbisect_backends import registry
 from onnxbisect_backends.probing.prober import Asked
 from onnxbisect_db.answered import Answered
-from onnxbisect_db.files import Files
+from onnxbisect_db.files import FileStore
 from onnxbisect_worker.confining import confinement
 from onnxbisect_worker.forking import ForkServer
 from onnxbisect_worker.host_environment import host_environment
@@ -37,7 +37,7 @@ _MODEL_FILE = re.compile(r"model\.(onnx|data)")
 class ChildHost:
     """A `Host` whose process starts when it is first asked for something."""
 
-    def __init__(self, case: Case, settings: Settings, files: Files, server: ForkServer) -> None:
+    def __init__(self, case: Case, settings: Settings, files: FileStore, server: ForkServer) -> None:
         self.case = case
         self._server = server
         self._settings = settings

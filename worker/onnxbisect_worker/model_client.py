@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from threading import Lock
 
-from onnxbisect_db.files import Files
+from onnxbisect_db.files import FileStore
 from onnxbisect_worker.child_host import ChildHost, hosts_folder
 from onnxbisect_worker.forking import ForkServer
 from onnxbisect_worker.held_folders import remove
@@ -25,7 +25,7 @@ class ModelHosts:
     def __init__(
         self,
         settings: Settings,
-        files: Files,
+        files: FileStore,
         *,
         trunk: Trunk | None = None,
         idle: int = 8,

@@ -5,6 +5,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from onnxbisect.errors import OnnxBisectError
 from onnxbisect.shortage import shortage
+from onnxbisect_db.errors import FilesUnreachableError
 from onnxbisect_worker.hosting import HostKilledError, ToolBrokenError
 
 #: The database is away, or its disk is full: nothing can be put on record, and what is held runs out.
@@ -13,6 +14,8 @@ DATABASE_AWAY = (OperationalError, InterfaceError, PoolTimeoutError)
 
 def outside(error: Exception) -> str | None:
     """What was in the way, as a sentence; None for an error that what was done with the model has led to."""
+    if isinstance(error, FilesUnreachableError):
+        return str(error)
     short = None if isinstance(error, DBAPIError) else shortage(error)
     if short is not None:
         return f"A worker has no room to go on. {short}"

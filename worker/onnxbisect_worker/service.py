@@ -8,8 +8,9 @@ from pathlib import Path
 
 from onnxbisect.errors import OptionError
 from onnxbisect_db.database import Database
-from onnxbisect_db.files import Files
+from onnxbisect_db.files import Files, FileStore
 from onnxbisect_db.reserve import Reserve
+from onnxbisect_db.s3_files import S3Files
 from onnxbisect_worker.bell import Bell
 from onnxbisect_worker.settings import Settings
 
@@ -20,7 +21,7 @@ class Service:
 
     settings: Settings
     database: Database
-    files: Files
+    files: FileStore
     bell: Bell
 
     @cached_property
@@ -40,8 +41,14 @@ def open_service(settings: Settings, bell: Bell) -> Service:
     _begin_folder(settings.data)
     database = Database(settings.database)
     Reserve(database).spend_to_start()
-    files = Files(settings.files, floor=settings.disk_floor)
-    return Service(settings=settings, database=database, files=files, bell=bell)
+    return Service(settings=settings, database=database, files=open_files(settings), bell=bell)
+
+
+def open_files(settings: Settings) -> FileStore:
+    """Where this installation keeps its files."""
+    if settings.files is None:
+        return Files(settings.files_folder, floor=settings.disk_floor)
+    return S3Files(settings.files, settings.cache / "s3", floor=settings.disk_floor, cache=settings.model_cache)
 
 
 def _begin_folder(folder: Path) -> None:

@@ -1,5 +1,6 @@
 """What an installation of the service is told by its environment: `ONNXBISECT_*`, one class for all processes."""
 
+import re
 from datetime import timedelta
 from ipaddress import ip_network
 from pathlib import Path
@@ -37,6 +38,9 @@ class Settings(BaseSettings):
     database_url: SecretStr | None = Field(
         default=None, description="PostgreSQL or SQLite; SQLite in the data folder if unset"
     )
+    files: str | None = Field(
+        default=None, description="s3://BUCKET/PREFIX for models and reports; in the data folder if unset"
+    )
     redis_url: SecretStr | None = Field(default=None, description="the queue; without it one process does everything")
     host: str = Field(default="127.0.0.1", description="address to listen on")
     port: int = Field(default=8321, ge=0, le=65535, description="port to listen on; 0 for any that is free")
@@ -73,7 +77,9 @@ class Settings(BaseSettings):
     )
     reconcile_seconds: float = Field(default=2, gt=0, description="how often what was dropped is looked for")
     model_cache: int = Field(
-        default=20 << 30, ge=0, description="bytes of models with external data that a worker keeps"
+        default=20 << 30,
+        ge=0,
+        description="bytes of models with external data, and as many of files from a bucket, that are kept",
     )
 
     upload_bytes: int = Field(default=16 << 30, gt=0, description="the largest file that may be uploaded")
@@ -110,6 +116,13 @@ class Settings(BaseSettings):
     def _named(cls, value: object) -> object:
         if value == "":
             raise ValueError("it is empty: name a folder, or leave it out")
+        return value
+
+    @field_validator("files")
+    @classmethod
+    def _bucket(cls, value: str | None) -> str | None:
+        if value is not None and re.fullmatch(r"s3://[a-z0-9][a-z0-9.-]+(/.*)?", value) is None:
+            raise ValueError("it must be s3://BUCKET or s3://BUCKET/PREFIX; leave it out for the data folder")
         return value
 
     @field_validator("webhook_allow")
@@ -168,8 +181,8 @@ class Settings(BaseSettings):
         return "memory://" if self.redis_url is None else self.redis_url.get_secret_value()
 
     @property
-    def files(self) -> Path:
-        """Where uploads and reports are."""
+    def files_folder(self) -> Path:
+        """Where uploads and reports are, unless `files` names a bucket."""
         return self.data / "files"
 
     @property

@@ -41,7 +41,7 @@ def service(settings: Settings, bell: SilentBell, tables: Path) -> Iterator[Serv
     settings.data.mkdir(parents=True)
     shutil.copy(tables, settings.data / "onnx-bisect.sqlite")
     database = Database(settings.database, durable=False)
-    yield Service(settings=settings, database=database, files=Files(settings.files, floor=0), bell=bell)
+    yield Service(settings=settings, database=database, files=Files(settings.files_folder, floor=0), bell=bell)
     database.close()
 
 

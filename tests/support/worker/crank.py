@@ -44,7 +44,10 @@ class Crank:
     def __post_init__(self) -> None:
         self.settings = Settings(data=self.folder, slots=4)
         self.service = Service(
-            settings=self.settings, database=self.database, files=Files(self.settings.files, floor=0), bell=self.bell
+            settings=self.settings,
+            database=self.database,
+            files=Files(self.settings.files_folder, floor=0),
+            bell=self.bell,
         )
 
     def place(self, worker: str = "w") -> Place:

@@ -39,7 +39,7 @@ class Place:
     def at(cls, folder: Path, **settings: object) -> "Place":
         # compilers of tests write down what they do beside their TOML file, which those that are isolated cannot
         made = Settings.model_validate({"data": folder, "isolation": "none", **settings})
-        return cls(settings=made, files=Files(made.files, floor=0))
+        return cls(settings=made, files=Files(made.files_folder, floor=0))
 
     def store(self, path: Path) -> str:
         return self.files.put([path.read_bytes()]).sha256

@@ -1,0 +1,228 @@
+"""Files in an S3 bucket, for hosts that share no disk.
+
+An upload is first written to a local folder, since its name is the SHA-256 of all its bytes. A file that is read is
+downloaded to a local cache, checked by its digest, and read from there.
+
+S3 can make an object younger only by copying it, so `touch` writes an empty object `touched/SHA256`: the age of a file
+is that of the younger one of the two.
+"""
+
+import os
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Executor
+from contextlib import contextmanager, suppress
+from email.utils import parsedate_to_datetime
+from functools import cached_property
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, BinaryIO
+
+from onnxbisect.errors import OptionError
+from onnxbisect_db.errors import FilesUnreachableError
+from onnxbisect_db.files import age, clear, place_of, written
+from onnxbisect_db.unfinished import Stored, Unfinished, keep_in
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+_ABSENT = ("404", "NoSuchKey")
+_BLOCK = 1 << 20
+#: Seconds that a file stays in the cache, however full that is: whoever was given its path opens it in that time.
+_IN_USE = 3600.0
+
+
+class S3Files:
+    """A `FileStore` in `s3://BUCKET/PREFIX`. boto3 finds the server and the credentials, as in `AWS_ENDPOINT_URL_S3`,
+    `AWS_ACCESS_KEY_ID` or a role of the machine.
+
+    `folder` belongs to this host and may be deleted while no process runs. `floor` is how many bytes of its disk stay
+    free, `cache` how many bytes of files are kept there for the next reader.
+    """
+
+    def __init__(self, url: str, folder: Path, *, floor: int = 1 << 30, cache: int = 20 << 30) -> None:
+        self._bucket, _, prefix = url.removeprefix("s3://").strip("/").partition("/")
+        self._prefix = f"{prefix}/" if prefix else ""
+        self._floor = floor
+        self._cache_bytes = cache
+        self._cache = folder / "cache"
+        self._unfinished = folder / "unfinished"  # of the same file system, to move files in one step
+        for each in (self._cache, self._unfinished):
+            each.mkdir(parents=True, exist_ok=True)
+        self._evicting = Lock()
+
+    def begin(self, *, limit: int | None = None, beside: Executor | None = None) -> Unfinished:
+        """See `FileStore.begin`."""
+        return Unfinished(self._unfinished, self._upload, floor=self._floor, limit=limit, beside=beside)
+
+    def put(self, chunks: Iterable[bytes], *, limit: int | None = None) -> Stored:
+        """See `FileStore.put`."""
+        return written(self.begin(limit=limit), chunks)
+
+    def path(self, sha256: str) -> Path:
+        """See `FileStore.path`: that of a copy in the cache."""
+        place = self._cache / place_of(sha256)
+        try:
+            os.utime(place)
+        except FileNotFoundError:
+            self._download(sha256, place)
+            self._evict()
+        return place
+
+    def open(self, sha256: str) -> BinaryIO:
+        """See `FileStore.open`."""
+        return self.path(sha256).open("rb")
+
+    def size(self, sha256: str) -> int | None:
+        """See `FileStore.size`."""
+        try:
+            with self._reached():
+                return self._client.head_object(Bucket=self._bucket, Key=self._key(sha256))["ContentLength"]
+        except FileNotFoundError:
+            return None
+
+    def touch(self, sha256: str) -> bool:
+        """See `FileStore.touch`."""
+        marker = self._marker(sha256)
+        with self._reached():
+            self._client.put_object(Bucket=self._bucket, Key=marker)
+        if self.size(sha256) is not None:  # looked at last: `discard` looks at the marker after it removed the file
+            return True
+        self._delete(marker)
+        return False
+
+    def discard(self, sha256: str, *, older_than: float) -> bool:
+        """See `FileStore.discard`."""
+        key, marker, aside = self._key(sha256), self._marker(sha256), f"{self._prefix}discarded/{sha256}"
+        if self.size(sha256) is None:
+            return True
+        if self._age(key, marker) < older_than:
+            return False
+        try:
+            self._copy(key, aside)
+        except FileNotFoundError:
+            return True
+        self._delete(key)
+        # another process may have touched it in between; from here on its `touch` finds no file
+        kept = self._age(marker) < older_than
+        if kept:
+            self._copy(aside, key)
+        else:
+            self._delete(marker)
+            (self._cache / place_of(sha256)).unlink(missing_ok=True)
+        self._delete(aside)
+        return not kept
+
+    def names(self) -> Iterator[str]:
+        """See `FileStore.names`."""
+        for key, _ in self._listed(""):
+            folder, _, name = key.removeprefix(self._prefix).partition("/")
+            if len(folder) == 2:  # others are `touched` and `discarded`
+                yield folder + name
+
+    def clear_unfinished(self, *, older_than: float) -> None:
+        """See `FileStore.clear_unfinished`; of uploads in parts the bucket's own rules take care."""
+        clear(self._unfinished, older_than)
+        for folder in ("touched/", "discarded/"):
+            for key, seconds in list(self._listed(folder)):
+                if seconds >= older_than:
+                    self._delete(key)
+
+    def check(self) -> None:
+        """See `FileStore.check`."""
+        try:
+            with self._reached():
+                self._client.head_bucket(Bucket=self._bucket)
+        except FileNotFoundError:
+            raise FilesUnreachableError(f"There is no bucket {self._bucket} on the file store.") from None
+
+    @cached_property
+    def _client(self) -> "S3Client":
+        try:
+            import boto3  # an extra: installations with a folder do without it
+            from botocore.config import Config
+        except ImportError:
+            raise OptionError("Files in s3:// need boto3: pip install 'onnx-bisect[s3]'.") from None
+        patience = Config(retries={"mode": "standard", "total_max_attempts": 5}, connect_timeout=5, read_timeout=60)
+        return boto3.client("s3", config=patience)
+
+    def _upload(self, path: Path, stored: Stored) -> None:
+        if not self.touch(stored.sha256):
+            with self._reached():
+                self._client.upload_file(str(path), self._bucket, self._key(stored.sha256))
+        path.unlink()
+
+    def _download(self, sha256: str, place: Path) -> None:
+        def keep(path: Path, stored: Stored) -> None:
+            if stored.sha256 != sha256:
+                raise FilesUnreachableError(f"The file store gave other bytes than those of {sha256}.")
+            keep_in(place, path)
+
+        with self._reached():
+            body = self._client.get_object(Bucket=self._bucket, Key=self._key(sha256))["Body"]
+            written(Unfinished(self._unfinished, keep, floor=self._floor, limit=None), body.iter_chunks(_BLOCK))
+
+    def _evict(self) -> None:
+        """Delete the files that were not read for the longest time, until the cache is as small as it has to be."""
+        with self._evicting:
+            found = sorted((age(path), path.stat().st_size, path) for path in self._cache.glob("??/*"))
+            left = sum(size for _, size, _ in found)
+            for seconds, size, path in reversed(found):
+                if left <= self._cache_bytes or seconds < _IN_USE:
+                    return
+                path.unlink(missing_ok=True)
+                left -= size
+
+    def _age(self, *keys: str) -> float:
+        """Seconds since the youngest of these objects was written, by the server's clock; infinite where none is
+        there.
+        """
+        ages = [float("inf")]
+        for key in keys:
+            with suppress(FileNotFoundError), self._reached():
+                head = self._client.head_object(Bucket=self._bucket, Key=key)
+                now = parsedate_to_datetime(head["ResponseMetadata"]["HTTPHeaders"]["date"])
+                ages.append(max((now - head["LastModified"]).total_seconds(), 0.0))
+        return min(ages)
+
+    def _listed(self, folder: str) -> Iterator[tuple[str, float]]:
+        """The keys below it, and how many seconds ago they were written."""
+        with self._reached():
+            for page in self._client.get_paginator("list_objects_v2").paginate(
+                Bucket=self._bucket, Prefix=self._prefix + folder
+            ):
+                now = parsedate_to_datetime(page["ResponseMetadata"]["HTTPHeaders"]["date"])
+                for each in page.get("Contents", []):
+                    yield each["Key"], (now - each["LastModified"]).total_seconds()
+
+    def _copy(self, key: str, to: str) -> None:
+        with self._reached():  # in parts where the file is larger than S3 copies at once
+            self._client.copy({"Bucket": self._bucket, "Key": key}, self._bucket, to)
+
+    def _delete(self, key: str) -> None:
+        with self._reached():
+            self._client.delete_object(Bucket=self._bucket, Key=key)
+
+    def _key(self, sha256: str) -> str:
+        return self._prefix + place_of(sha256)
+
+    def _marker(self, sha256: str) -> str:
+        place_of(sha256)
+        return f"{self._prefix}touched/{sha256}"
+
+    @contextmanager
+    def _reached(self) -> Iterator[None]:
+        """FileNotFoundError for an object that is not there; FilesUnreachableError for all else that goes wrong."""
+        from boto3.exceptions import Boto3Error
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        try:
+            yield
+        except ClientError as error:
+            if error.response.get("Error", {}).get("Code") in _ABSENT:
+                raise FileNotFoundError(str(error)) from None
+            raise self._unreachable(error) from error
+        except (BotoCoreError, Boto3Error) as error:
+            raise self._unreachable(error) from error
+
+    def _unreachable(self, error: Exception) -> FilesUnreachableError:
+        return FilesUnreachableError(f"The file store s3://{self._bucket} cannot be used at the moment: {error}")
