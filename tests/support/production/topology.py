@@ -205,8 +205,10 @@ def _made(
     (folder / "logs").mkdir(parents=True)
 
     def part(name: str, *arguments: str) -> Part:
-        # each container has a working folder of its own
+        # each container has a working folder of its own, and no other folder where files are in a bucket
         own = {**environment, "ONNXBISECT_WORK": str(folder / "work" / name)}
+        if "files" in settings:
+            own["ONNXBISECT_DATA"] = str(folder / "data" / name)
         return Part(name=name, arguments=arguments, environment=own, log=folder / "logs" / f"{name}.log")
 
     named = [word for backend in backends for word in ("--backend", backend)]

@@ -1,0 +1,73 @@
+"""Hosts that share a bucket and no disk: the processes of docker-compose.yml, each with folders of its own."""
+
+import json
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import onnx
+import pytest
+
+from onnx_bisect import Client
+from support import TESTS
+from support.db import s3_server
+from support.db.s3_server import BUCKET, S3Server
+from support.production import topology
+from support.production.topology import PROGRAM, Topology
+
+pytestmark = pytest.mark.long
+
+MODEL = TESTS / "cases" / "c2_chain100_3bad.onnx"
+DENY = {"deny": "Asinh,Cosh,Atan", "report": "none"}
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[S3Server]:
+    with s3_server.running() as server:
+        yield server
+
+
+@pytest.fixture
+def service(store: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Topology]:
+    for name, value in store.environment.items():
+        monkeypatch.setenv(name, value)
+    with topology.running(tmp_path / "topology", files=f"s3://{BUCKET}/{tmp_path.name}") as running:
+        yield running
+
+
+def culprits_of_run(tmp_path: Path) -> str:
+    options = [word for key, value in DENY.items() for word in ("--option", f"{key}={value}")]
+    argv = [PROGRAM, "run", MODEL, "--backend", "whitelist", *options, "--no-cache", "--out", tmp_path / "run"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stderr
+    return json.dumps(json.loads((tmp_path / "run" / "report.json").read_bytes())["culprits"])
+
+
+def test_nothing_is_lost_while_the_store_is_away(service: Topology, store: S3Server, tmp_path: Path) -> None:
+    with Client(service.url, service.token()) as client:
+        job = client.submit(MODEL, backend="whitelist", options=DENY)
+        time.sleep(1)
+        store.stop()
+        time.sleep(20)
+        store.start()
+        result = job.result()
+        result.culprits[0].save(tmp_path / "culprit.onnx")
+        onnx.checker.check_model(tmp_path / "culprit.onnx")
+        assert json.dumps(client.report(job.id)["culprits"]) == culprits_of_run(tmp_path)
+    assert not list(service.folder.rglob("data/*/files/??"))
+
+
+def test_the_store_is_named_by_readyz_while_it_is_away(service: Topology, store: S3Server) -> None:
+    client = service.client()
+    store.stop()
+    try:
+        answer = client.get("/readyz")
+        assert answer.status_code == 503
+        assert "file store cannot be reached" in answer.json()["detail"]
+        refused = client.put("/v1/models", content=MODEL.read_bytes())
+        assert refused.status_code == 503, refused.text
+        assert "cannot be used at the moment" in refused.json()["detail"]
+    finally:
+        store.start()
+    assert client.put("/v1/models", content=MODEL.read_bytes()).status_code == 201
