@@ -38,7 +38,17 @@ def service(store: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def culprits_of_run(tmp_path: Path) -> str:
     options = [word for key, value in DENY.items() for word in ("--option", f"{key}={value}")]
-    argv = [PROGRAM, "run", MODEL, "--backend", "whitelist", *options, "--no-cache", "--out", tmp_path / "run"]
+    argv = [
+        str(PROGRAM),
+        "run",
+        str(MODEL),
+        "--backend",
+        "whitelist",
+        *options,
+        "--no-cache",
+        "--out",
+        str(tmp_path / "run"),
+    ]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stderr
     return json.dumps(json.loads((tmp_path / "run" / "report.json").read_bytes())["culprits"])
