@@ -14,7 +14,7 @@ from onnxbisect_db import records, searches
 from onnxbisect_db.answered import Answered
 from onnxbisect_db.database import now
 from onnxbisect_db.errors import LostTurnError
-from onnxbisect_db.files import Files
+from onnxbisect_db.files import FileStore
 from onnxbisect_db.searches import Turn
 from onnxbisect_db.states import Stage
 from onnxbisect_db.tables import Search
@@ -81,7 +81,7 @@ def _stored(place: Place, turn: Turn, hold: Hold, folder: Path) -> tuple[Status,
     return Status(written.document["verdict"]), report.sha256, files
 
 
-def store_all(store: Files, written: Mapping[str, Path]) -> dict[str, str]:
+def store_all(store: FileStore, written: Mapping[str, Path]) -> dict[str, str]:
     """SHA-256 of files that are stored now, by their names."""
     return {name: store.put(_chunks(path)).sha256 for name, path in sorted(written.items())}
 
