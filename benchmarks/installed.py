@@ -16,7 +16,6 @@ from pathlib import Path
 
 from onnxbisect_db import tokens
 from onnxbisect_db.states import Scope
-from onnxbisect_worker.bell import SilentBell
 from onnxbisect_worker.service import Service, open_service
 from onnxbisect_worker.settings import Settings
 from support.db import postgres_server
@@ -107,7 +106,7 @@ def installed(**settings: str) -> Iterator[Installed]:
             "uploads": "1000000/minute",
             **settings,
         }
-        service = open_service(Settings.model_validate(wanted), SilentBell())
+        service = open_service(Settings.model_validate(wanted))
         stack.callback(service.close)
         service.database.upgrade()
         environment = {f"ONNXBISECT_{name.upper()}": text for name, text in wanted.items()}

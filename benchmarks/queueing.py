@@ -13,7 +13,7 @@ from onnxbisect.verdict import Status, Verdict
 from onnxbisect_db import jobs, models, plans, probes, searches
 from onnxbisect_db.claims import claim as take
 from onnxbisect_db.jobs import NewJob, NewTarget
-from onnxbisect_db.queues import Hand
+from onnxbisect_db.queues import ClaimRequest
 from onnxbisect_db.reconcile import reconcile
 from onnxbisect_db.states import Stage
 
@@ -56,11 +56,11 @@ def measure(here: Installed, name: str, count: int, each: int, claims: int) -> Q
             same.append(_planned(here, search_id, asks))
     with database.transaction() as session:
         session.execute(text("ANALYZE"))  # what autovacuum does a minute later
-    hand = Hand(backend=name, worker="benchmark", seconds=_LEASE)
+    request = ClaimRequest(backend=name, worker="benchmark", seconds=_LEASE)
     took, answered = [], []
     for _ in range(claims):
         began = time.monotonic()
-        claim = database.run(lambda session: take(session, hand))
+        claim = database.run(lambda session: take(session, request))
         took.append(time.monotonic() - began)
         assert claim is not None
         began = time.monotonic()

@@ -1,1 +1,1 @@
-"""REST: the edge of the service. Routes read the request, call the database layer, and ring."""
+"""REST: the edge of the service. Routes read the request, and call the database layer."""

@@ -1,4 +1,4 @@
-"""What a client asks for made a job: looked at, kept, and rung for. However its model came, this is the one way."""
+"""What a client asks for made a job: looked at and kept. However its model came, this is the one way."""
 
 import hashlib
 from collections.abc import Callable, Sequence
@@ -16,9 +16,7 @@ from onnxbisect_api.problems import Problem
 from onnxbisect_db import endpoints, jobs, workers
 from onnxbisect_db.columns import new_id
 from onnxbisect_db.jobs import Created, NewJob, NewTarget
-from onnxbisect_db.reconcile import SearchBell
-from onnxbisect_db.states import Scope, Stage
-from onnxbisect_db.tables import Job
+from onnxbisect_db.states import Scope
 from onnxbisect_worker import outbound
 from onnxbisect_worker.order import Order, RepairOrder
 from onnxbisect_worker.service import Service
@@ -118,8 +116,6 @@ def made(
         return created, Circumstances.of(session, [created.job]), None if endpoint is None else endpoint.secrets[0]
 
     created, circumstances, secret = service.database.run(make)
-    if created.new:
-        ring(service, created.job)
     return SubmittedView(**dict(job_view(created.job, addresses, circumstances)), webhook_secret=secret)
 
 
@@ -151,9 +147,6 @@ def made_parts(
         return created, Circumstances.of(session, rows), [None if each is None else each.secrets[0] for each in own]
 
     created, circumstances, secrets = service.database.run(make)
-    for each in created:
-        if each.new:
-            ring(service, each.job)
     return PartsSubmitted(
         label=f"{PARTS}:{label}",
         report=addresses.parts([("label", f"{PARTS}:{label}")]),
@@ -178,11 +171,3 @@ def demand_few(session: Session, service: Service, caller: Caller) -> None:
     most = service.settings.tenant_jobs
     if jobs.going(session, caller.tenant) > most:
         raise Problem(429, f"{most} jobs wait or run already: let some end, or cancel them.", _LATER)
-
-
-def ring(service: Service, job: Job) -> None:
-    """Wake workers for the job's searches that begin."""
-    for search in job.searches:
-        stage = Stage(search.stage)
-        if stage.at_backend:
-            service.bell.search(SearchBell(search_id=search.id, stage=stage, backend=search.backend))

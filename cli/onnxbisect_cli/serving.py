@@ -22,8 +22,6 @@ from onnxbisect_db.database import Database
 from onnxbisect_db.errors import SchemaError
 from onnxbisect_db.states import Scope
 from onnxbisect_worker import logs
-from onnxbisect_worker.app import make_app
-from onnxbisect_worker.celery_bell import CeleryBell
 from onnxbisect_worker.secrecy import keep_secrets
 from onnxbisect_worker.service import Service, open_service
 from onnxbisect_worker.settings import Settings
@@ -37,7 +35,7 @@ def serve(settings: Settings) -> None:
     """
     keep_secrets()
     logs.configure(settings)
-    service = open_service(settings, CeleryBell(make_app(settings)))
+    service = open_service(settings)
     with closing(service), listening_socket(settings) as listening:
         current = is_current(service.database)
         if settings.redis_url is None:
@@ -79,15 +77,15 @@ class _Server(uvicorn.Server):
 
 
 def _with_workers(service: Service) -> Lifespan[FastAPI]:
-    from onnxbisect_worker.embedded import Embedded  # which brings a whole worker into memory
+    from onnxbisect_worker.embedded import embedded  # which brings a whole worker into memory
 
-    embedded = Embedded(service)
+    worker = embedded(service)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        embedded.start()
+        worker.start()
         yield
-        embedded.stop()
+        worker.stop()
 
     return lifespan
 

@@ -1,33 +1,32 @@
 """Taking a probe: the next of its backend, for one worker and for so many seconds.
 
-A claim has a number. Whoever comes with an older one was given up for dead: another worker may have the probe, and
-nothing that the first one says is written any more.
+A worker that was given up for dead comes with an earlier epoch (`leases`), and nothing that it says is written.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import and_, bindparam, select
 from sqlalchemy.orm import Session
 
 from onnxbisect.unitset import UnitSet
-from onnxbisect_db import bells, events, locking, queues
+from onnxbisect_db import events, leases, locking, queues
 from onnxbisect_db.database import now
-from onnxbisect_db.one_at_a_time import one_at_a_time
-from onnxbisect_db.queues import Hand
+from onnxbisect_db.leases import RowLease
+from onnxbisect_db.queues import ClaimRequest
 from onnxbisect_db.states import EventType, ProbeState
-from onnxbisect_db.tables import Job, Model, Probe, Queue, Search
+from onnxbisect_db.tables import Job, Model, Probe, Search
 from onnxbisect_db.verdicts import Question
 
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """A probe in a worker's hands, with what is needed to ask it. `number` is the fence."""
+    """A claimed probe, with what is needed to ask it."""
 
     probe_id: str
-    number: int
+    lease: RowLease
     search_id: str
     job_id: str
     tenant: str
@@ -55,61 +54,44 @@ class Claim:
         return Question(tenant=self.tenant, identity=self.identity, key=key, attempt=self.attempt)
 
 
-def claim(session: Session, hand: Hand) -> Claim | None:
-    """Take the next probe; None where none is waiting."""
-    return take(session, hand, enter(session, hand))
-
-
-def enter(session: Session, hand: Hand) -> Queue:
-    """The queue to `take` from, before any job is locked."""
-    if hand.at_most is not None:
-        one_at_a_time(session, ("hands", hand.worker))
-    queue = queues.entered(session, hand.backend)
-    bells.heeded(queue)
-    session.flush()
-    return queue
-
-
-def take(session: Session, hand: Hand, queue: Queue) -> Claim | None:
-    """Take the next probe. Who has locked a job, which the next one's need not be, waits for no other one: None where
-    others have locked what is left.
-    """
+def claim(session: Session, request: ClaimRequest) -> Claim | None:
+    """Claim the next probe; None where none is waiting."""
+    queue = queues.entered(session, request.backend)
     at = now(session)
     # What was chosen may be gone once its job is locked; a queue in such motion is worth a few tries.
     for _ in range(5):
-        chosen = queues.best(session, queue, hand, at, wait=False)
+        chosen = queues.best(session, queue, request, at, wait=False)
         if chosen is None and not locking.holds_any(session):
-            chosen = queues.best(session, queue, hand, at, wait=True)
+            chosen = queues.best(session, queue, request, at, wait=True)
         if chosen is None:
             return None
         found = session.execute(_WITH_MODEL, {"probe": chosen.probe_id}, execution_options=_AFRESH).one_or_none()
         if found is not None and found[0].state == ProbeState.QUEUED:
             probe, search, model = found
-            _take(session, chosen.job, search, probe, hand, at)
-            return _claim(chosen.job, search, probe, model)
+            lease = _take(session, chosen.job, search, probe, request, at)
+            return _claim(chosen.job, search, probe, model, lease)
     return None
 
 
-def _take(session: Session, job: Job, search: Search, probe: Probe, hand: Hand, at: datetime) -> None:
+def _take(session: Session, job: Job, search: Search, probe: Probe, request: ClaimRequest, at: datetime) -> RowLease:
     job.served_at = at
     probe.state = ProbeState.RUNNING
-    probe.claims += 1
-    probe.worker = hand.worker
-    probe.lease_until = at + timedelta(seconds=hand.seconds)
+    probe.worker = request.worker
     probe.waits_for = None
     probe.round = search.round + 1
     probe.started_at = at
-    facts = {"search": search.id, "probe": probe.id, "why": probe.why, "worker": hand.worker}
+    facts = {"search": search.id, "probe": probe.id, "why": probe.why, "worker": request.worker}
     events.tell(session, job, EventType.PROBE_ASKED, at, **facts)
+    return leases.claim(probe, at, seconds=request.seconds)
 
 
-def _claim(job: Job, search: Search, probe: Probe, model: Model) -> Claim:
+def _claim(job: Job, search: Search, probe: Probe, model: Model, lease: RowLease) -> Claim:
     assert search.identity is not None  # noqa: S101 - searches that ask are prepared
     assert search.universe is not None  # noqa: S101
     assert search.started_at is not None  # noqa: S101
     return Claim(
         probe_id=probe.id,
-        number=probe.claims,
+        lease=lease,
         search_id=search.id,
         job_id=job.id,
         tenant=job.tenant,

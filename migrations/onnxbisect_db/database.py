@@ -14,8 +14,8 @@ import os
 import random
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,9 +25,8 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError
 from sqlalchemy.orm import Session, sessionmaker
 
 from onnxbisect.errors import OptionError
-from onnxbisect_db import schema
+from onnxbisect_db import notices, schema
 from onnxbisect_db.clock import Clock, ServerClock, own_clock
-from onnxbisect_db.fork_gate import ForkGate
 
 T = TypeVar("T")
 
@@ -50,25 +49,34 @@ class Database:
 
     def __init__(self, url: str, *, clock: Callable[[], datetime] | None = None, durable: bool = True) -> None:
         self._engine = _sqlite(url, durable=durable) if url.startswith("sqlite") else _server(url)
-        self._gate = ForkGate(self._engine.dispose).passed if self._engine.dialect.name == "sqlite" else nullcontext
         reading: dict[str, Any] = {_WRITES: False}
         if self._engine.dialect.name == "postgresql":
             reading |= {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
         info = {_CLOCK: self._clock() if clock is None else lambda _session: clock()}
         self._reading = sessionmaker(self._engine.execution_options(**reading), expire_on_commit=False, info=info)
         self._writing = sessionmaker(self._engine, expire_on_commit=False, info=info)
+        self._listeners: list[Callable[[Collection[str]], None]] = []
+
+    def listen(self, listener: Callable[[Collection[str]], None]) -> None:
+        """Tell it from now on, after every commit, what workers should look at (`notices`). It must not raise."""
+        self._listeners.append(listener)
 
     @contextmanager
     def session(self) -> Iterator[Session]:
         """To read: one consistent view, in which nothing can be written."""
-        with self._gate(), self._reading() as session:
+        with self._reading() as session:
             yield session
 
     @contextmanager
     def transaction(self) -> Iterator[Session]:
         """To write: committed at the end, rolled back by an exception."""
-        with self._gate(), self._writing.begin() as session:
-            yield session
+        with self._writing() as session:
+            with session.begin():
+                yield session
+            ready = notices.topics(session)
+        if ready:
+            for listener in self._listeners:
+                listener(ready)
 
     def run(self, work: Callable[[Session], T]) -> T:
         """`work` in a transaction. Where the database rolled it back because of another one, `work` runs again."""

@@ -12,8 +12,9 @@ from typing import Any
 from sqlalchemy import or_, select, update
 from sqlalchemy.orm import Session
 
-from onnxbisect_db import bells, leases
+from onnxbisect_db import leases, notices
 from onnxbisect_db.database import now
+from onnxbisect_db.leases import RowLease
 from onnxbisect_db.states import DeliveryState, EventType
 from onnxbisect_db.tables import Delivery, Endpoint
 
@@ -34,10 +35,10 @@ _ANSWER_CHARACTERS = 2000
 
 @dataclass(frozen=True, kw_only=True)
 class Sending:
-    """A delivery in somebody's hands. `number` is the claim."""
+    """A claimed delivery."""
 
     id: str
-    number: int
+    lease: RowLease
     endpoint_id: str
     url: str
     secrets: tuple[str, ...] = field(repr=False)
@@ -85,11 +86,10 @@ def _write(
     session: Session, endpoint: Endpoint, kind: EventType, data: Mapping[str, Any], at: datetime, job_id: str | None
 ) -> Delivery:
     payload = {"type": kind, "timestamp": at.isoformat(), "data": dict(data)}
-    delivery = Delivery(
-        endpoint_id=endpoint.id, job_id=job_id, type=kind, payload=payload, due_at=at, created_at=at, ring_at=at
-    )
+    delivery = Delivery(endpoint_id=endpoint.id, job_id=job_id, type=kind, payload=payload, due_at=at, created_at=at)
     session.add(delivery)
     session.flush()
+    notices.notify(session, notices.WEBHOOKS)
     return delivery
 
 
@@ -117,23 +117,18 @@ def get(session: Session, delivery_id: str, tenant: str) -> Delivery | None:
     return session.scalars(mine.where(Delivery.id == delivery_id)).one_or_none()
 
 
-def claim(session: Session, delivery_id: str, *, seconds: float) -> Sending | None:
-    """Take a delivery that is due, to send it within so many seconds; None where there is nothing to do."""
+def claim(session: Session, *, seconds: float) -> Sending | None:
+    """Claim the delivery that has been due for longest, to send it within so many seconds; None where none is due."""
     at = now(session)
-    found = session.scalars(
-        select(Delivery).where(Delivery.id == delivery_id).with_for_update(skip_locked=True)
-    ).one_or_none()
-    if found is None or found.state != DeliveryState.PENDING or found.due_at > at:
-        return None
-    if leases.lasts(found.lease_until, at):
+    due = (Delivery.state == DeliveryState.PENDING, Delivery.due_at <= at, leases.is_free(Delivery.lease_until, at))
+    next_one = select(Delivery).where(*due).order_by(Delivery.due_at, Delivery.id).limit(1)
+    found = session.scalars(next_one.with_for_update(skip_locked=True)).one_or_none()
+    if found is None:
         return None
     endpoint = session.get_one(Endpoint, found.endpoint_id)
-    found.claims += 1
-    found.lease_until = at + timedelta(seconds=seconds)
-    bells.heeded(found)
     return Sending(
         id=found.id,
-        number=found.claims,
+        lease=leases.claim(found, at, seconds=seconds),
         endpoint_id=endpoint.id,
         url=endpoint.url,
         secrets=tuple(endpoint.secrets),
@@ -155,7 +150,7 @@ def record(session: Session, sending: Sending, tried: Try, *, jitter: float = 0.
         return False
     at = now(session)
     found.tries = [*found.tries, _kept(tried, at)]
-    if found.claims != sending.number:
+    if found.epoch != sending.lease.epoch:
         return False
     found.lease_until = None
     found.step += 1
@@ -172,7 +167,6 @@ def record(session: Session, sending: Sending, tried: Try, *, jitter: float = 0.
         wait = SCHEDULE[found.step] * (1 + 0.1 * jitter)
         asked = min(tried.retry_after or timedelta(0), _LONGEST_RETRY_AFTER)
         found.due_at = at + max(wait, asked)
-        bells.heeded(found)
     else:
         found.state = DeliveryState.FAILED
         if at - endpoint.failing_since > _PATIENCE:
@@ -192,27 +186,10 @@ def redeliver(session: Session, delivery_id: str, tenant: str) -> Delivery | Non
         found.state = DeliveryState.PENDING
         found.due_at = now(session)
         found.step = 0
-        found.claims += 1  # who is sending it now must not end it
+        found.epoch += 1  # a worker that sends it at this moment must not end it
         found.lease_until = None
-        bells.heeded(found)
+        notices.notify(session, notices.WEBHOOKS)
     return found
-
-
-def ring(session: Session, limit: int = 1000) -> list[str]:
-    """The deliveries that are due and in nobody's hands, to be rung for."""
-    at = now(session)
-    waiting = (
-        select(Delivery)
-        .where(Delivery.state == DeliveryState.PENDING, Delivery.due_at <= at, bells.due(Delivery, at))
-        .where(leases.is_free(Delivery.lease_until, at))
-        .order_by(Delivery.due_at)
-        .limit(limit)
-        .with_for_update(skip_locked=True)
-    )
-    found = list(session.scalars(waiting))
-    for delivery in found:
-        bells.rung(delivery, at)
-    return [delivery.id for delivery in found]
 
 
 def _disable(session: Session, endpoint: Endpoint, at: datetime, why: str) -> None:

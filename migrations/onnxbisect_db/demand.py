@@ -40,7 +40,7 @@ def _demand() -> Select[Any]:
     wanted = select(Probe.id).join(Search, Search.id == Probe.search_id).where(*others, *waiting)
     few = wanted.limit(bindparam("most", type_=Integer())).subquery()
     asked = select(func.count()).select_from(few)
-    to_come = select(func.count()).select_from(Search).where(*others, Search.stale)
+    to_come = select(func.count()).select_from(Search).where(*others, Search.dirty)
     elsewhere = asked.scalar_subquery() + to_come.scalar_subquery()
     return select(bound.scalar_subquery(), running.scalar_subquery(), elsewhere)
 

@@ -11,7 +11,7 @@ from sqlalchemy import Select, func, or_, select, update
 from sqlalchemy.orm import Session, selectinload
 
 from onnxbisect.verdict import Status
-from onnxbisect_db import bells, endpoints, events, uploads
+from onnxbisect_db import endpoints, events, notices, uploads
 from onnxbisect_db.columns import new_id
 from onnxbisect_db.database import now
 from onnxbisect_db.errors import IdempotencyError, UnknownModelError
@@ -73,7 +73,7 @@ class Page:
 
 @dataclass(frozen=True, kw_only=True)
 class Created:
-    """A job, and whether it is new: if so, the caller rings for its searches."""
+    """A job, and whether it is new."""
 
     job: Job
     new: bool
@@ -117,10 +117,8 @@ def create(session: Session, wanted: NewJob, *, tenant: str, idempotency_key: st
     if made is None:
         return Created(job=_earlier(session, tenant, idempotency_key, digest), new=False)
     for ordinal, target in enumerate(wanted.targets):
-        search = Search(job_id=job_id, ordinal=ordinal, backend=target.backend, options=dict(target.options))
-        bells.heeded(search)
-        bells.rung(search, at)
-        session.add(search)
+        session.add(Search(job_id=job_id, ordinal=ordinal, backend=target.backend, options=dict(target.options)))
+        notices.notify(session, notices.backend(target.backend))
     session.add_all(
         Label(job_id=job_id, tenant=tenant, name=name, value=value) for name, value in wanted.labels.items()
     )

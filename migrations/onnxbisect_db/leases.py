@@ -1,21 +1,65 @@
-"""What one process at a time may do, and until when.
+"""Leases: what one process at a time works on, and until when.
 
-A lease lasts until a moment by the clock. A clock that is set back would make it last longer, by hours or days, with
-nobody left who holds it. So one that ends further ahead than any lease can has run out, too. Its holder, if there is
-one, finds it taken, and nothing that it writes counts.
+A worker claims a row for some seconds, under the row's next epoch, and renews that while it works. It names its epoch
+in everything that it writes: once another worker has claimed the row, or nobody wants the work any more, nothing that
+an earlier holder writes counts.
+
+A lease lasts until a moment by the clock. A clock that is set back would make it last longer, by hours or days, though
+its holder is gone. So a lease that ends further ahead than any lease can has run out, too.
 """
 
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import ColumnElement, or_, update
+from sqlalchemy import ColumnElement, and_, or_, select, update
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from onnxbisect_db.database import now
 from onnxbisect_db.insertion import insert
-from onnxbisect_db.tables import Lease
+from onnxbisect_db.tables import Delivery, Lease, Probe, Search
 
 #: No lease of a row, and no pause before work is tried again, ends further ahead (`Settings.lease_seconds`).
 LONGEST = timedelta(minutes=10)
+
+_Row = Search | Probe | Delivery
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowLease:
+    """A claimed row. `epoch` is the fencing token."""
+
+    table: type[_Row]
+    row_id: str
+    epoch: int
+
+    def matches(self) -> ColumnElement[bool]:
+        """The row, as long as this holder has it."""
+        table = self.table
+        return and_(table.id == self.row_id, table.epoch == self.epoch, table.lease_until.is_not(None))
+
+
+def claim(row: _Row, at: datetime, *, seconds: float) -> RowLease:
+    """Claim a row that is locked and that nobody holds."""
+    row.epoch += 1
+    row.lease_until = at + timedelta(seconds=seconds)
+    return RowLease(table=type(row), row_id=row.id, epoch=row.epoch)
+
+
+def renew(session: Session, lease: RowLease, *, seconds: float) -> bool:
+    """Hold the row for longer. False where it is lost, or nobody wants the work any more: stop."""
+    until = now(session) + timedelta(seconds=seconds)
+    renewed = update(lease.table).where(lease.matches()).values(lease_until=until).returning(lease.table.id)
+    return session.scalars(renewed).one_or_none() is not None
+
+
+def wanted(session: Session, lease: RowLease) -> bool:
+    """What `renew` returns, for the price of a read."""
+    return session.scalars(select(lease.table.id).where(lease.matches())).one_or_none() is not None
+
+
+def is_held(row: _Row, lease: RowLease) -> bool:
+    """Whether what the holder of this lease writes to the locked row counts."""
+    return row.epoch == lease.epoch and row.lease_until is not None
 
 
 def lasts(until: datetime | None, at: datetime) -> bool:
@@ -34,8 +78,8 @@ def is_free(until: InstrumentedAttribute[datetime | None], at: datetime) -> Colu
 
 
 def take(session: Session, name: str, holder: str, *, seconds: float) -> bool:
-    """Have it, or have it for longer. False while another holder does. All take it for as long, so one that ends twice
-    as far ahead was taken before the clock was set back.
+    """Claim, or renew, what one process at a time may do, such as reconciling. False while another holder has it. All
+    take it for as long, so a lease that ends twice as far ahead was taken before the clock was set back.
     """
     at = now(session)
     lasting = timedelta(seconds=seconds)
@@ -51,5 +95,5 @@ def take(session: Session, name: str, holder: str, *, seconds: float) -> bool:
 
 
 def give_back(session: Session, name: str, holder: str) -> None:
-    """Let another one have it now, unless another one has it already. That it was held stays on record."""
+    """Let another process have it now, unless one has it already. That it was held stays on record."""
     session.execute(update(Lease).where(Lease.name == name, Lease.holder == holder).values(until=now(session)))

@@ -6,7 +6,7 @@ from sqlalchemy import delete, select, update
 from sqlalchemy.orm import Session
 
 from onnxbisect.verdict import Status
-from onnxbisect_db import bells, events, locking, trouble
+from onnxbisect_db import events, locking, notices, trouble
 from onnxbisect_db.database import now
 from onnxbisect_db.errors import JobStateError
 from onnxbisect_db.states import EventType, JobState, ProbeState, Stage
@@ -86,7 +86,7 @@ def retry(session: Session, job_id: str, tenant: str) -> Job | None:
     nothing. Targets with a verdict keep their reports; one that ended unresolved has none. A repair that failed, or was
     cancelled, goes on where it was.
 
-    The caller rings for the searches that begin. None where the tenant has no such job, JobStateError where there is
+    A target that begins anew is a new search. None where the tenant has no such job, JobStateError where there is
     nothing to repeat.
     """
     job = _mine(session, job_id, tenant)
@@ -105,28 +105,18 @@ def retry(session: Session, job_id: str, tenant: str) -> Job | None:
     for search in to_repair:
         session.execute(delete(Search).where(Search.asked_for == search.id, Search.state != JobState.DONE))
         search.stage, search.repair = Stage.REPAIR, None
-        _begin(search, at)
+        search.state, search.ended_at, search.dirty = JobState.QUEUED, None, True
+        trouble.forget(search)
+        notices.notify_of(session, search)
     for search in again:
+        new = Search(job_id=job.id, ordinal=search.ordinal, backend=search.backend, options=search.options)
         session.execute(delete(Search).where(Search.asked_for == search.id))
-        session.execute(delete(Probe).where(Probe.search_id == search.id))
-        search.stage, search.problem, search.verdict, search.repair = Stage.PREPARE, "", None, None
-        search.fault = search.identity = search.universe = search.graph = search.report = None
-        search.tool, search.version, search.units = "", "", 0
-        search.files, search.found = {}, {}
-        search.calls, search.round, search.expected = 0, 0, 0.0
-        search.started_at = None
-        _begin(search, at)
+        session.delete(search)
+        session.flush()  # of a job's searches with one ordinal there is one
+        session.add(new)
+        notices.notify(session, notices.backend(new.backend))
     events.tell(session, job, EventType.JOB_QUEUED, at)
     return job
-
-
-def _begin(search: Search, at: datetime) -> None:
-    search.state = JobState.QUEUED
-    trouble.forget(search)
-    search.lease_until = search.ended_at = None
-    search.stale = True
-    bells.heeded(search)
-    bells.rung(search, at)
 
 
 def _has_verdict(search: Search) -> bool:

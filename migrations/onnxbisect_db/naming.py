@@ -30,7 +30,7 @@ def named(session: Session, claim: Claim, key: str) -> Named:
     """
     question = claim.question(key)
     one_at_a_time(session, question)  # of two that come at once only one asks
-    given = {"probe": claim.probe_id, "number": claim.number, "attempt": claim.attempt, "key": key}
+    given = {"probe": claim.probe_id, "my_epoch": claim.lease.epoch, "attempt": claim.attempt, "key": key}
     found = session.execute(_KNOWN, {**given, "tenant": claim.tenant, "identity": claim.identity}).one_or_none()
     if found is None:
         return Named(mine=False)
@@ -68,7 +68,7 @@ def _known() -> Select[KeptVerdict, str]:
 
 _MINE = (
     Probe.id == bindparam("probe"),
-    Probe.claims == bindparam("number"),
+    Probe.epoch == bindparam("my_epoch"),
     Probe.state == ProbeState.RUNNING,
 )
 _KNOWN = _known()

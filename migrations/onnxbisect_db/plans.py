@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session, load_only
 
 from onnxbisect.answer import Ask
 from onnxbisect.verdict_json import from_json
-from onnxbisect_db import events, searches
+from onnxbisect_db import events, notices, searches
 from onnxbisect_db.database import now
 from onnxbisect_db.searches import Turn
 from onnxbisect_db.states import EventType, ProbeState
@@ -31,9 +31,8 @@ def save(
 ) -> int:
     """Make the plan what is queued: new questions come in, those that it has no more go, all get their rank.
 
-    Questions that a worker has in hand are left to it. `culprits` are those that stand now, each under a name that it
-    keeps. Returns how many questions are new: the caller rings so many times for the backend. LostTurnError where the
-    search is not this holder's any more.
+    Questions that a worker asks at this moment are left to it. `culprits` are those that stand now, each under a name
+    that it keeps. Returns how many questions are new. LostTurnError where the search is not this holder's any more.
     """
     job, search = searches.held(session, turn)
     at = now(session)
@@ -63,6 +62,8 @@ def save(
         probe.rank, probe.speculative = rank, ask.speculative
     for question in unwanted:
         known[question].state = ProbeState.DROPPED
+    if new:
+        notices.notify(session, notices.backend(search.backend))
     search.expected = expected
     for name in culprits.keys() - search.found.keys() if search.asked_for is None else ():
         facts = {"search": search.id, "name": name, "culprit": dict(culprits[name])}

@@ -1,43 +1,18 @@
-"""What becomes of a probe that a worker has claimed: kept alive, answered exactly once, or given back."""
+"""What becomes of a probe that a worker has claimed: answered exactly once, or given back."""
 
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
-from sqlalchemy import bindparam, select, update
+from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
 from onnxbisect.answer import Answer
 from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect.verdict_json import to_json
-from onnxbisect_db import events, leases, locking, searches, trouble, verdicts
+from onnxbisect_db import events, leases, locking, notices, searches, trouble, verdicts
 from onnxbisect_db.claims import Claim
 from onnxbisect_db.database import now
 from onnxbisect_db.states import EventType, ProbeState
 from onnxbisect_db.tables import Job, Probe, Search
-
-
-@dataclass(frozen=True, kw_only=True)
-class Settled:
-    """Whether an answer counts: it does not where there was one already, or where the claim is lost. And whether the
-    caller is to ring for the search: not where somebody has rung, or will when he lets go of it.
-    """
-
-    counts: bool
-    ring: bool
-
-
-def heartbeat(session: Session, claim: Claim, *, seconds: float) -> bool:
-    """Hold it for longer. False where it is lost, or nobody wants it any more: kill the compiler."""
-    until = now(session) + timedelta(seconds=seconds)
-    mine = (Probe.id == claim.probe_id, Probe.claims == claim.number, Probe.state == ProbeState.RUNNING)
-    renewed = update(Probe).where(*mine).values(lease_until=until).returning(Probe.id)
-    return session.scalars(renewed).one_or_none() is not None
-
-
-def wanted(session: Session, claim: Claim) -> bool:
-    """What `heartbeat` returns, for the price of a read: often enough that a cancelled job's compiler dies at once."""
-    mine = (Probe.id == claim.probe_id, Probe.claims == claim.number, Probe.state == ProbeState.RUNNING)
-    return session.scalars(select(Probe.id).where(*mine)).one_or_none() is not None
 
 
 def answer(
@@ -49,36 +24,38 @@ def answer(
     compiled: bool = True,
     engine_seconds: float = 0.0,
     keep: bool = True,
-) -> Settled:
+) -> bool:
     """Write what the compiler said, or, `cached`, what it had said before; the verdict base keeps it for others.
-    Without `compiled` no compiler was called, since the probe could not be cut.
+    Without `compiled` no compiler was called, since the probe could not be cut. False where the answer does not count:
+    there was one already, or the claim is lost.
     """
     held = _held(session, claim)
     if held is None:
-        return Settled(counts=False, ring=False)
+        return False
     job, search, probe = held
     probe.cached = cached
     probe.engine_seconds = engine_seconds
     at = now(session)
     if keep and not cached and probe.key is not None:
         verdicts.put(session, claim.question(probe.key), given, at)
-    return Settled(counts=True, ring=_answer(session, job, search, probe, given, at, compiled=compiled))
+    _answer(session, job, search, probe, given, at, compiled=compiled)
+    return True
 
 
 def give_back(session: Session, claim: Claim, *, spent: bool = False, behind: str | None = None) -> bool:
     """Not answered, and not for want of trying: the worker stops, or the very same is asked by the probe `behind` which
-    it is to wait, or, `spent`, the search has no time left. Then nobody takes it again before the coordinator has seen
-    that: the caller rings for it. False where it is not this worker's any more.
+    it is to wait, or, `spent`, the search has no time left; then no worker claims it before the coordinator has seen
+    that. False where it is not this worker's any more.
     """
     held = _held(session, claim)
     if held is None:
         return False
     _, search, probe = held
-    _put_back(probe)
     probe.waits_for = behind
+    _put_back(session, search, probe)
     if spent:
         probe.state = ProbeState.DROPPED
-        searches.mark_stale(search, now(session))
+        searches.mark_dirty(session, search)
     return True
 
 
@@ -89,8 +66,8 @@ def lost(session: Session, claim: Claim, what: str) -> bool:
     held = _held(session, claim)
     if held is None:
         return False
-    _, _, probe = held
-    _put_back(probe)
+    _, search, probe = held
+    _put_back(session, search, probe)
     trouble.lose(probe, what, now(session))
     return True
 
@@ -98,14 +75,14 @@ def lost(session: Session, claim: Claim, what: str) -> bool:
 def crashed(session: Session, claim: Claim, what: str, log: str = "") -> bool:
     """The process died of it that has the model, or the compiler, as `what` tells in a sentence; `log` is what the
     compiler said until then. The first time it is asked again, alone; the second time it ends as unresolved, and its
-    job goes on around it. True where it is answered now: the caller rings for the search.
+    job goes on around it. True where it is answered now.
     """
     held = _held(session, claim)
     if held is None:
         return False
     job, search, probe = held
     if not trouble.crash(probe, what):
-        _put_back(probe)
+        _put_back(session, search, probe)
         return False
     message = f"{trouble.MOST_CRASHES} times, the last time alone, this ended without an answer: {what}"
     verdict = Verdict(status=Status.UNRESOLVED, kind=Kind.CRASH, message=message)
@@ -118,14 +95,14 @@ def expire(session: Session, probe_id: str) -> bool:
     known = session.get(Probe, probe_id)
     search = session.get(Search, known.search_id) if known is not None else None
     job = locking.locked(session, search.job_id) if search is not None else None
-    # also the row itself: a heartbeat does not lock the job
+    # also the row itself: renewing a lease does not lock the job
     probe = session.get(Probe, probe_id, with_for_update=True, populate_existing=True)
     if job is None or search is None or probe is None or probe.state != ProbeState.RUNNING:
         return False
     at = now(session)
     if leases.lasts(probe.lease_until, at):
         return False
-    _put_back(probe)
+    _put_back(session, search, probe)
     trouble.lose(probe, "The worker that asked a question was gone before it had the answer.", at)
     return True
 
@@ -136,21 +113,22 @@ def _held(session: Session, claim: Claim) -> tuple[Job, Search, Probe] | None:
     if job is None:
         return None
     found = session.execute(_WITH_SEARCH, {"probe": claim.probe_id}, execution_options=_AFRESH).one_or_none()
-    if found is None or found[0].state != ProbeState.RUNNING or found[0].claims != claim.number:
+    if found is None or not leases.is_held(found[0], claim.lease):
         return None
     probe, search = found
     return job, search, probe
 
 
-def _put_back(probe: Probe) -> None:
+def _put_back(session: Session, search: Search, probe: Probe) -> None:
     probe.state = ProbeState.QUEUED
     probe.lease_until = None
     probe.worker = ""
+    notices.notify(session, notices.backend(search.backend))
 
 
 def _answer(
     session: Session, job: Job, search: Search, probe: Probe, given: Answer, at: datetime, *, compiled: bool = True
-) -> bool:
+) -> None:
     probe.state = ProbeState.DONE
     probe.verdict = to_json(given.verdict)
     probe.file_sha256 = given.file_sha256
@@ -162,7 +140,7 @@ def _answer(
         search.round = max(search.round, probe.round)
     facts = {"search": search.id, "probe": probe.id, "status": given.verdict.status, "cached": probe.cached}
     events.tell(session, job, EventType.PROBE_ANSWERED, at, **facts)
-    return searches.mark_stale(search, at)
+    searches.mark_dirty(session, search)
 
 
 _AFRESH = {"populate_existing": True}

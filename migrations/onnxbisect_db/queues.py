@@ -78,35 +78,12 @@ def lengths(session: Session) -> dict[str, Length]:
     }
 
 
-def due(session: Session) -> dict[str, int]:
-    """By backend, how many probes may be taken now: not those that are tried again later."""
+def due(session: Session, backends: Collection[str]) -> list[str]:
+    """Those of the backends for which a probe waits that may be taken now, not only later."""
     queued = (Probe.state == ProbeState.QUEUED, leases.is_free(Probe.retry_at, now(session)))
-    probes = select(Search.backend, func.count()).select_from(Probe).join(Search, Search.id == Probe.search_id)
-    counted = probes.where(*queued)
-    return dict(session.execute(counted.group_by(Search.backend).order_by(Search.backend)).all())
-
-
-def waiting(session: Session, backend: str) -> bool:
-    """Whether anything is queued for the backend that may be taken now."""
-    queued = (Probe.state == ProbeState.QUEUED, leases.is_free(Probe.retry_at, now(session)))
-    mine = (Search.backend == backend, Search.stage == Stage.SEARCH, *queued)
-    found = select(Probe.id).join(Search, Search.id == Probe.search_id).where(*mine).limit(1)
-    return session.scalars(found).one_or_none() is not None
-
-
-def others_wait(session: Session, backend: str, backends: Collection[str]) -> bool:
-    """Whether a worker of these backends is waited for with anything but probes of this one: with a model that is to be
-    read, or with probes of another.
-    """
-    at = now(session)
-    free = (Search.lease_until.is_(None), leases.is_free(Search.retry_at, at))
-    at_stage = or_(Search.stage == Stage.PREPARE, and_(Search.stage == Stage.REPAIR, Search.stale))
-    to_read = (at_stage, *free, Search.backend.in_({backend, *backends}))
-    asking = (Search.stage == Stage.SEARCH, Search.backend.in_({*backends} - {backend}))
-    mine = (Probe.search_id == Search.id, Probe.state == ProbeState.QUEUED, leases.is_free(Probe.retry_at, at))
-    queued = select(Probe.id).where(*mine).exists()
-    found = select(Search.id).where(or_(and_(*to_read), and_(*asking, queued))).limit(1)
-    return session.scalars(found).one_or_none() is not None
+    of_search = select(Probe.id).where(Probe.search_id == Search.id, *queued)
+    asking = (Search.stage == Stage.SEARCH, Search.backend.in_(backends), of_search.exists())
+    return list(session.scalars(select(Search.backend).where(*asking).distinct().order_by(Search.backend)))
 
 
 def others_run(session: Session, worker: str, probe_id: str) -> bool:
@@ -119,15 +96,14 @@ def others_run(session: Session, worker: str, probe_id: str) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hand:
-    """Who wants a probe of a backend, for so many seconds at first. None for who has `at_most` probes in hand already,
-    as a worker; `warm` are universes whose models this hand has in memory.
+class ClaimRequest:
+    """A worker that wants a probe of a backend, for so many seconds at first. `warm` are universes whose models it has
+    in memory.
     """
 
     backend: str
     worker: str
     seconds: float
-    at_most: int | None = None
     warm: Collection[str] = ()
 
 
@@ -139,17 +115,21 @@ class Choice:
     probe_id: str
 
 
-def best(session: Session, queue: Queue, hand: Hand, at: datetime, *, wait: bool) -> Choice | None:
-    """What is next in a queue for that hand. None where nothing waits, or where as many run as may, of the backend or
-    of this worker. Jobs that others have locked at this moment are passed over, unless it should `wait` for them.
+def best(session: Session, queue: Queue, request: ClaimRequest, at: datetime, *, wait: bool) -> Choice | None:
+    """What is next in a queue for that worker. None where nothing waits, or where as many run as may. Jobs that others
+    have locked at this moment are passed over, unless it should `wait` for them.
 
     The choice was made before the job was locked: the probe may be gone by now.
     """
-    overdue = at - PATIENCE if hand.warm else datetime.max.replace(tzinfo=UTC)
-    facts = {"backend": queue.backend, "worker": hand.worker, "warm": list(hand.warm), "overdue": overdue}
-    facts |= {"at": at, "far": at + leases.LONGEST}
-    bounds = {"of_backend": queue.at_most, "of_worker": hand.at_most}
-    given = {**facts, **{name: _BOUNDLESS if it is None else it for name, it in bounds.items()}}
+    given = {
+        "backend": queue.backend,
+        "worker": request.worker,
+        "warm": list(request.warm),
+        "overdue": at - PATIENCE if request.warm else datetime.max.replace(tzinfo=UTC),
+        "at": at,
+        "far": at + leases.LONGEST,
+        "at_most": _BOUNDLESS if queue.at_most is None else queue.at_most,
+    }
     found = session.execute(_CHOICE_OF_ALL if wait else _CHOICE, given).one_or_none()
     if found is None:
         return None
@@ -185,10 +165,9 @@ def _choice() -> Select[Job, str]:
         .cte("of_tenant")
     )
     of_backend = select(func.coalesce(func.sum(running.c.probes), 0)).scalar_subquery()
-    in_hand = (Probe.state == ProbeState.RUNNING, Probe.worker == bindparam("worker"))
-    of_worker = select(func.count()).select_from(Probe).where(*in_hand).scalar_subquery()
+    claimed = (Probe.state == ProbeState.RUNNING, Probe.worker == bindparam("worker"))
     # a probe that has crashed is asked again with nothing beside it
-    alone = select(Probe.id).where(*in_hand, Probe.crashes > 0)
+    alone = select(Probe.id).where(*claimed, Probe.crashes > 0)
     overdue = func.coalesce(Job.served_at, Search.started_at) <= bindparam("overdue", type_=Moment())
     at_hand = or_(Search.universe.in_(bindparam("warm", expanding=True)), overdue)
     return (
@@ -198,7 +177,7 @@ def _choice() -> Select[Job, str]:
         .outerjoin(of_tenant, of_tenant.c.tenant == Job.tenant)
         .where(
             *(Search.stage == Stage.SEARCH, Search.backend == bindparam("backend")),
-            *(of_backend < bindparam("of_backend"), of_worker < bindparam("of_worker")),
+            of_backend < bindparam("at_most"),
             select(Probe.id).where(free).exists(),
             ~alone.exists(),
         )

@@ -11,10 +11,8 @@ from typing import Any
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from onnxbisect_db import bells, records, searches
+from onnxbisect_db import notices, records, searches
 from onnxbisect_db.answered import Answered
-from onnxbisect_db.database import now
-from onnxbisect_db.reconcile import SearchBell
 from onnxbisect_db.searches import Turn
 from onnxbisect_db.states import Fault, JobState, Stage
 from onnxbisect_db.tables import Search
@@ -60,10 +58,9 @@ def changed_model(session: Session, search: Search) -> Search:
     return session.scalars(mine).one_or_none() or search
 
 
-def ask(session: Session, turn: Turn, model: ChangedModel) -> SearchBell:
-    """Have a changed model searched, and let go of the search that asks. The caller rings for the new one."""
+def ask(session: Session, turn: Turn, model: ChangedModel) -> None:
+    """Have a changed model searched, and release the search that asks."""
     job, search = searches.held(session, turn)
-    at = now(session)
     last = session.scalars(select(func.max(Search.ordinal)).where(Search.job_id == job.id)).one()
     asked = Search(
         job_id=job.id,
@@ -76,12 +73,9 @@ def ask(session: Session, turn: Turn, model: ChangedModel) -> SearchBell:
         backend=search.backend,
         options=search.options,
     )
-    bells.heeded(asked)
-    bells.rung(asked, at)
     session.add(asked)
-    session.flush()
+    notices.notify(session, notices.backend(asked.backend))
     searches.release(session, turn)
-    return SearchBell(search_id=asked.id, stage=Stage.PREPARE, backend=asked.backend)
 
 
 def _reply(session: Session, search: Search) -> Reply:

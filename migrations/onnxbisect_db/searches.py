@@ -1,21 +1,22 @@
-"""The turns of a search: one task at a time has it, and what a lost one writes changes nothing.
+"""Claims of searches: one worker at a time has one, and what an earlier holder writes changes nothing.
 
-A task is rung with the search's id, claims a turn, does the work of the stage, and lets go. In between it may be lost;
-then its lease runs out, the reconciler rings again, and the next turn's number is higher.
+A worker claims a search, does the work of its stage, and releases it. If it is lost in between, its lease runs out, and
+another worker claims the search under the next epoch.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, or_, select, update
+from sqlalchemy import ColumnElement, and_, or_, select
 from sqlalchemy.orm import Session, aliased
 
 from onnxbisect.verdict import Status
-from onnxbisect_db import bells, events, leases, lifecycle, locking, trouble
+from onnxbisect_db import events, leases, lifecycle, locking, notices, trouble
 from onnxbisect_db.database import now
 from onnxbisect_db.errors import LostTurnError
+from onnxbisect_db.leases import RowLease
 from onnxbisect_db.states import EventType, Fault, JobState, ProbeState, Stage
 from onnxbisect_db.tables import Job, Probe, Search
 
@@ -24,10 +25,10 @@ _Moment = datetime | ColumnElement[datetime]
 
 @dataclass(frozen=True, kw_only=True)
 class Turn:
-    """A search in somebody's hands, with what is needed to work on it. `number` is the fence."""
+    """A claimed search, with what is needed to work on it."""
 
     search_id: str
-    number: int
+    lease: RowLease
     stage: Stage
     job_id: str
     tenant: str
@@ -48,7 +49,7 @@ class Turn:
 
 
 def claim(session: Session, search_id: str, stage: Stage, *, seconds: float, worker: str = "") -> Turn | None:
-    """Take the search for so many seconds, if it is at that stage, nobody has it, and it is not to be tried again only
+    """Claim the search for so many seconds, if it is at that stage, nobody has it, and it is not to be tried again only
     later. `turns.take` says which one.
     """
     found = locking.locked_with(session, search_id)
@@ -59,20 +60,17 @@ def claim(session: Session, search_id: str, stage: Stage, *, seconds: float, wor
     if search.stage != stage or leases.lasts(search.lease_until, at):
         return None
     if search.lease_until is not None:
-        _lose(search, "The process that worked on it was gone before it had ended.", at)
+        _lose(session, search, "The process that worked on it was gone before it had ended.", at)
     if leases.lasts(search.retry_at, at):
         return None
     lifecycle.start(session, job, at)
     search.state = JobState.RUNNING
     search.started_at = search.started_at or at
-    search.turn += 1
-    search.lease_until = at + timedelta(seconds=seconds)
     search.worker, search.claimed_at = worker, at
-    search.stale = False
-    bells.heeded(search)
+    search.dirty = False
     return Turn(
         search_id=search.id,
-        number=search.turn,
+        lease=leases.claim(search, at, seconds=seconds),
         stage=stage,
         job_id=job.id,
         tenant=job.tenant,
@@ -92,9 +90,9 @@ def claim(session: Session, search_id: str, stage: Stage, *, seconds: float, wor
 
 
 def wants_a_turn(at: _Moment, far: _Moment) -> ColumnElement[bool]:
-    """Searches that want a turn: whose holder is lost, or that nobody holds and for which something has changed, or
-    nobody is left to change anything; not those that are tried again only later. Whatever ends after `far` has ended
-    (see `leases`).
+    """Searches that a worker is to claim: whose holder is lost, or that nobody holds and for which something has
+    changed, or nobody is left to change anything; not those that are tried again only later. Whatever ends after `far`
+    has ended (see `leases`).
     """
     asked = (ProbeState.QUEUED, ProbeState.RUNNING)
     open_probe = select(Probe.id).where(Probe.search_id == Search.id, Probe.state.in_(asked))
@@ -104,70 +102,44 @@ def wants_a_turn(at: _Moment, far: _Moment) -> ColumnElement[bool]:
     )
     waits = or_(open_probe.exists(), open_search.exists())
     lost = or_(Search.lease_until <= at, Search.lease_until > far)
-    changed = and_(Search.lease_until.is_(None), or_(Search.stale, ~waits))
+    changed = and_(Search.lease_until.is_(None), or_(Search.dirty, ~waits))
     return and_(or_(Search.retry_at.is_(None), Search.retry_at <= at, Search.retry_at > far), or_(lost, changed))
 
 
-def backend_of(session: Session, search_id: str) -> str | None:
-    """None where there is no such search, or not any more."""
-    return session.scalars(select(Search.backend).where(Search.id == search_id)).one_or_none()
-
-
-def renew(session: Session, turn: Turn, *, seconds: float) -> bool:
-    """Hold it for longer. False where it is lost, or nobody wants it any more: stop."""
-    until = now(session) + timedelta(seconds=seconds)
-    held = (Search.id == turn.search_id, Search.turn == turn.number, Search.lease_until.is_not(None))
-    renewed = update(Search).where(*held).values(lease_until=until).returning(Search.id)
-    return session.scalars(renewed).one_or_none() is not None
-
-
-def wanted(session: Session, turn: Turn) -> bool:
-    """What `renew` returns, for the price of a read."""
-    held = (Search.id == turn.search_id, Search.turn == turn.number, Search.lease_until.is_not(None))
-    return session.scalars(select(Search.id).where(*held)).one_or_none() is not None
-
-
-def release(session: Session, turn: Turn) -> bool:
-    """Let go of it. True where something has changed since it was claimed: the caller rings for it again."""
+def release(session: Session, turn: Turn) -> None:
+    """Let another worker have it, at once where something has changed since it was claimed."""
     _, search = held(session, turn)
     search.lease_until = None
     trouble.forget(search)
-    if search.stale:
-        bells.rung(search, now(session))
-    return search.stale
+    if search.dirty:
+        notices.notify_of(session, search)
 
 
-def lost(session: Session, turn: Turn, what: str) -> bool:
-    """Something was in the way that says nothing about the model, as `what` tells in a sentence: it is let go of, and
-    tried again after longer and longer pauses. True the first time: the caller rings for it at once.
+def lost(session: Session, turn: Turn, what: str) -> None:
+    """Something was in the way that says nothing about the model, as `what` tells in a sentence: it is released, and
+    tried again after longer and longer pauses, the first time at once.
     """
     _, search = held(session, turn)
-    return _lose(search, what, now(session))
+    _lose(session, search, what, now(session))
 
 
-def crashed(session: Session, turn: Turn, what: str) -> bool:
-    """The process died of it that has the model, as `what` tells in a sentence. True the first time: it is let go of,
-    and the caller rings for it. The second time it fails.
+def crashed(session: Session, turn: Turn, what: str) -> None:
+    """The process died of it that has the model, as `what` tells in a sentence: it is released and tried once more. The
+    second time it fails.
     """
     job, search = held(session, turn)
     at = now(session)
     if trouble.crash(search, what):
         _fail(session, job, search, what, Fault.SERVICE, at)
-        return False
-    _let_go(search, at)
-    return True
+    else:
+        _let_go(session, search)
 
 
-def mark_stale(search: Search, at: datetime) -> bool:
-    """Something has changed that the coordinator must see. True where the caller rings for it: nobody else has since
-    the last turn, and nobody has the search in hand, who would see it when he lets go of it.
-    """
-    if search.stale:
-        return False
-    search.stale = True
-    bells.heeded(search)
-    bells.rung(search, at)
-    return not leases.lasts(search.lease_until, at)
+def mark_dirty(session: Session, search: Search) -> None:
+    """Something has changed that the coordinator must see. A worker that holds the search sees it on release."""
+    if not search.dirty:
+        search.dirty = True
+        notices.notify_of(session, search)
 
 
 def prepared(
@@ -181,48 +153,43 @@ def prepared(
     units: int,
     graph: str | None = None,
 ) -> None:
-    """The model was read for the target: on to asking. The caller releases it and rings for it."""
+    """The model was read for the target: on to asking. The caller releases it."""
     job, search = held(session, turn)
     at = now(session)
     search.identity, search.tool, search.version = identity, tool, version
     search.universe, search.units, search.graph = universe, units, graph
-    _move(search, Stage.SEARCH, at)
+    _move(session, search, Stage.SEARCH)
     if search.asked_for is None:
         facts = {"search": search.id, "tool": tool, "version": version, "units": units}
         events.tell(session, job, EventType.SEARCH_PREPARED, at, **facts)
 
 
 def searched(session: Session, turn: Turn) -> None:
-    """There is nothing left to ask, or the budget has ended: on to the report."""
+    """There is nothing left to ask, or the budget has ended: on to the report. The caller releases it."""
     _, search = held(session, turn)
     lifecycle.drop_probes(session, search)
     search.expected = 0.0
-    _move(search, Stage.REPORT, now(session))
+    _move(session, search, Stage.REPORT)
 
 
-def finish(session: Session, turn: Turn, *, verdict: Status, report: str, files: Mapping[str, str]) -> bool:
-    """The report is written: `report` and the values of `files` name stored files. The last search ends the job.
-
-    True where a repair follows, for which the caller rings.
+def finish(session: Session, turn: Turn, *, verdict: Status, report: str, files: Mapping[str, str]) -> None:
+    """The report is written: `report` and the values of `files` name stored files. A repair follows where the job asks
+    for one; else this is the end of the search, and the last one's is that of the job.
     """
     job, search = held(session, turn)
     search.verdict = verdict
     search.report, search.files = report, dict(files)
     if job.request.get("repair") is not None:
-        _move(search, Stage.REPAIR, now(session))
-        return release(session, turn)
-    _end(session, job, search, JobState.DONE, "", now(session))
-    return False
+        _move(session, search, Stage.REPAIR)
+        release(session, turn)
+    else:
+        _end(session, job, search, JobState.DONE, "", now(session))
 
 
-def answered(session: Session, turn: Turn) -> str:
-    """There is nothing left to ask of a changed model: its answers are for the repair. Returns the search that asked,
-    for which the caller rings.
-    """
+def answered(session: Session, turn: Turn) -> None:
+    """There is nothing left to ask of a changed model: its answers are for the repair."""
     job, search = held(session, turn)
-    assert search.asked_for is not None  # noqa: S101 - targets have reports
     _end(session, job, search, JobState.DONE, "", now(session))
-    return search.asked_for
 
 
 def repaired(session: Session, turn: Turn, outcome: Mapping[str, Any], files: Mapping[str, str]) -> None:
@@ -239,34 +206,29 @@ def fail(session: Session, turn: Turn, problem: str, fault: Fault = Fault.SERVIC
 
 
 def held(session: Session, turn: Turn) -> tuple[Job, Search]:
-    """The job, locked, and the search as this turn's holder has it; LostTurnError where it does not any more."""
+    """The job, locked, and the search as its holder has it; LostTurnError where it does not hold it any more."""
     found = locking.locked_with(session, turn.search_id)
-    if found is None or found[1].turn != turn.number or found[1].lease_until is None:
-        raise LostTurnError(f"Somebody else has search {turn.search_id} now, or its job has ended.")
+    if found is None or not leases.is_held(found[1], turn.lease):
+        raise LostTurnError(f"Another worker has search {turn.search_id} now, or its job has ended.")
     return found
 
 
-def _lose(search: Search, what: str, at: datetime) -> bool:
-    """Whether it may be tried again at once."""
-    at_once = trouble.lose(search, what, at)
-    _let_go(search, at)
-    if not at_once:
-        search.ring_at = search.retry_at
-    return at_once
+def _lose(session: Session, search: Search, what: str, at: datetime) -> None:
+    trouble.lose(search, what, at)
+    _let_go(session, search)
 
 
-def _let_go(search: Search, at: datetime) -> None:
-    """Somebody is to take it again, and is rung for."""
+def _let_go(session: Session, search: Search) -> None:
+    """Another worker is to claim it."""
     search.lease_until = None
-    search.stale = True
-    bells.heeded(search)
-    bells.rung(search, at)
+    search.dirty = False
+    mark_dirty(session, search)
 
 
-def _move(search: Search, stage: Stage, at: datetime) -> None:
+def _move(session: Session, search: Search, stage: Stage) -> None:
     search.stage = stage
-    search.stale = False
-    mark_stale(search, at)
+    search.dirty = False
+    mark_dirty(session, search)
 
 
 def _fail(session: Session, job: Job, search: Search, problem: str, fault: Fault, at: datetime) -> None:
@@ -292,7 +254,7 @@ def _end(session: Session, job: Job, search: Search, state: JobState, problem: s
     trouble.forget(search)
     search.ended_at = at
     if search.asked_for is not None:
-        mark_stale(session.get_one(Search, search.asked_for, populate_existing=True), at)
+        mark_dirty(session, session.get_one(Search, search.asked_for, populate_existing=True))
         return
     facts = {"search": search.id, "state": state, "verdict": search.verdict, "problem": problem, "fault": search.fault}
     events.tell(session, job, EventType.SEARCH_ENDED, at, **facts)

@@ -1,18 +1,17 @@
 """The processes that take probes, as they tell of themselves."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from sqlalchemy import bindparam, delete, func, or_, select, update
+from sqlalchemy import bindparam, delete, func, or_, select
 from sqlalchemy.orm import Session
 
-from onnxbisect_db import queues
 from onnxbisect_db.columns import Moment
 from onnxbisect_db.database import now
 from onnxbisect_db.insertion import insert
-from onnxbisect_db.states import AT_BACKEND, ProbeState
-from onnxbisect_db.tables import Probe, Queue, Search, Worker
+from onnxbisect_db.states import ProbeState
+from onnxbisect_db.tables import Probe, Worker
 
 #: A worker tells of itself every 20 seconds or so.
 ALIVE = timedelta(seconds=60)
@@ -33,19 +32,8 @@ class Presence:
     isolation: Mapping[str, str] = field(default_factory=dict)
 
 
-def joined(session: Session, presence: Presence) -> None:
-    """A worker has started. What waits for its backends is rung for at once, however long it was rung for in vain."""
-    for backend in sorted(presence.backends):
-        queues.locked(session, backend)
-    seen(session, presence)
-    mine = set(presence.backends)
-    session.execute(update(Queue).where(Queue.backend.in_(mine)).values(ring_at=None, rings=0))
-    waiting = (Search.backend.in_(mine), Search.stage.in_(AT_BACKEND))
-    session.execute(update(Search).where(*waiting).values(ring_at=None, rings=0))
-
-
 def seen(session: Session, presence: Presence) -> None:
-    """A worker is alive."""
+    """A worker is alive, or has started."""
     at = now(session)
     said = {
         "backends": sorted(presence.backends),
@@ -91,6 +79,12 @@ def steps_aside(session: Session, worker_id: str, backend: str) -> bool:
         worker: backend not in (unusable or ()) for worker, mine, unusable in session.execute(alive) if backend in mine
     }
     return not able.get(worker_id, True) and any(able.values())
+
+
+def able(session: Session, worker_id: str, backends: Collection[str]) -> list[str]:
+    """Those of its backends for which the worker takes work: not those that it leaves to others (`steps_aside`)."""
+    unusable = session.scalars(select(Worker.unusable).where(Worker.id == worker_id)).one_or_none() or ()
+    return [name for name in backends if name not in unusable or not steps_aside(session, worker_id, name)]
 
 
 def left(session: Session, worker_id: str) -> None:

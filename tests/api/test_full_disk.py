@@ -120,5 +120,5 @@ def test_it_starts_on_a_full_disk(
     service.reserve.keep()
     service.database.close()
     fill(settings.data)
-    with closing(open_service(settings, service.bell)):
+    with closing(open_service(settings)):
         assert client.get(f"/v1/jobs/{job.id}").status_code == 200

@@ -12,10 +12,10 @@ from onnxbisect_api.job_form import JobDocument
 from onnxbisect_api.model_form import ModelForm
 from onnxbisect_api.room import Room
 from onnxbisect_db import jobs, retention
-from onnxbisect_worker.bell import SilentBell
 from onnxbisect_worker.service import Service
 from onnxbisect_worker.settings import Settings
 from support.api.callers import Callers
+from support.api.fixtures import Notified
 from support.api.given import uploaded
 from support.api.model_bytes import model
 
@@ -41,7 +41,7 @@ def left_over(service: Service) -> list[Path]:
     return [path for path in service.settings.files_folder.rglob("*") if path.is_file()]
 
 
-def test_a_form_makes_the_job_that_a_sha256_makes(callers: Callers, service: Service, bell: SilentBell) -> None:
+def test_a_form_makes_the_job_that_a_sha256_makes(callers: Callers, service: Service, notified: Notified) -> None:
     client = callers.submitter()
     response = client.post("/v1/jobs", files=form(labels={"repo": "net"}, data={"weights/a.bin": b"w"}))
     assert response.status_code == 202, response.text
@@ -52,7 +52,7 @@ def test_a_form_makes_the_job_that_a_sha256_makes(callers: Callers, service: Ser
         {"repo": "net"},
         NAMED,
     )
-    assert len(bell.searches) == 1
+    assert len(notified) == 1
     kept = client.get(f"/v1/models/{NAMED}").json()
     assert kept["name"] == "net.onnx"
     assert kept["files"] == {"weights/a.bin": hashlib.sha256(b"w").hexdigest()}
@@ -66,12 +66,12 @@ def test_a_form_makes_the_job_that_a_sha256_makes(callers: Callers, service: Ser
     assert one.idempotency_sha256 == other.idempotency_sha256
 
 
-def test_an_idempotent_form_makes_one_job(callers: Callers, service: Service, bell: SilentBell) -> None:
+def test_an_idempotent_form_makes_one_job(callers: Callers, service: Service, notified: Notified) -> None:
     client, key = callers.submitter(), {"Idempotency-Key": "k-1"}
     first, again = (client.post("/v1/jobs", files=form(data={"w": b"w"}), headers=key) for _ in range(2))
     assert (first.status_code, first.json()) == (202, again.json())
     assert client.post("/v1/jobs", json=ask(NAMED), headers=key).json() == first.json()
-    assert len(bell.searches) == 1
+    assert len(notified) == 1
     assert len(left_over(service)) == 2
     assert first.json()["id"] in client.post("/v1/jobs", files=form(recheck=True), headers=key).json()["detail"]
 
@@ -95,13 +95,13 @@ def test_an_idempotent_form_makes_one_job(callers: Callers, service: Service, be
     ],
 )
 def test_what_is_wrong_with_a_form_is_said_and_nothing_is_kept(
-    callers: Callers, service: Service, bell: SilentBell, parts: list[tuple[str, Any]], says: str
+    callers: Callers, service: Service, notified: Notified, parts: list[tuple[str, Any]], says: str
 ) -> None:
     client = callers.submitter()
     response = client.post("/v1/jobs", files=parts)
     assert response.status_code == 422, response.text
     assert says in response.json()["detail"]
-    assert client.get("/v1/models").json() == client.get("/v1/jobs").json() == bell.searches == []
+    assert client.get("/v1/models").json() == client.get("/v1/jobs").json() == notified == []
     with service.database.session() as session:
         assert retention.needed(session) == set()
 

@@ -9,18 +9,18 @@ import pytest
 from starlette.testclient import TestClient
 
 from onnxbisect_api.job_request import JobRequest
-from onnxbisect_db import claims, jobs, probes, queues, searches, workers
+from onnxbisect_db import claims, jobs, notices, probes, queues, searches, workers
 from onnxbisect_db.columns import new_id
-from onnxbisect_db.queues import Hand
+from onnxbisect_db.queues import ClaimRequest
 from onnxbisect_db.states import Fault, JobState, Stage
 from onnxbisect_db.workers import Presence
-from onnxbisect_worker.bell import SilentBell
 from onnxbisect_worker.order import Order
 from onnxbisect_worker.service import Service
 from onnxbisect_worker.settings import Settings
 from support.api.callers import Callers
+from support.api.fixtures import Notified
 from support.api.given import done, finish, refusing_exp, running, uploaded
-from support.db.scenes import new_job, prepare, take
+from support.db.scenes import NPU, new_job, prepare, take
 
 ONNXRUNTIME = {"backend": "onnxruntime"}
 
@@ -36,7 +36,7 @@ def refused(client: TestClient, body: dict[str, Any], status: int = 422) -> str:
     return str(response.json()["detail"])
 
 
-def test_a_job_is_made_and_its_searches_are_rung_for(callers: Callers, service: Service, bell: SilentBell) -> None:
+def test_a_job_is_made_and_workers_are_notified(callers: Callers, service: Service, notified: Notified) -> None:
     model = uploaded(service)
     response = callers.submitter().post(
         "/v1/jobs",
@@ -63,17 +63,15 @@ def test_a_job_is_made_and_its_searches_are_rung_for(callers: Callers, service: 
     assert job is not None
     order = Order(input_shapes={"x": (1, 3, 224, 224)}, seconds=30, budget_calls=100, budget_seconds=60, recheck=True)
     assert Order.from_json(job.request) == order
-    assert [(ring.search_id, ring.stage, ring.backend) for ring in bell.searches] == [
-        (search.id, Stage.PREPARE, search.backend) for search in job.searches
-    ]
+    assert notified == [{notices.backend("onnxruntime"), notices.backend("whitelist")}]
 
 
-def test_an_idempotent_request_makes_one_job(callers: Callers, service: Service, bell: SilentBell) -> None:
+def test_an_idempotent_request_makes_one_job(callers: Callers, service: Service, notified: Notified) -> None:
     client, body = callers.submitter(), ask(uploaded(service), webhook="https://ci.example.com/hook")
     first, again = (client.post("/v1/jobs", json=body, headers={"Idempotency-Key": "k-1"}) for _ in range(2))
     assert first.status_code == again.status_code == 202
     assert first.json() == again.json()
-    assert len(bell.searches) == 1
+    assert len(notified) == 1
     other = client.post("/v1/jobs", json={**body, "priority": -1}, headers={"Idempotency-Key": "k-1"})
     assert other.status_code == 422
     assert first.json()["id"] in other.json()["detail"]
@@ -134,7 +132,7 @@ def test_a_backend_that_only_workers_have_can_be_asked_without_options(callers: 
     assert "is no backend" in unknown
     assert "'--'" not in unknown  # what a command line could do about it
     with service.database.transaction() as session:
-        workers.joined(session, Presence(id="w", backends=("house-npu",), slots=2))
+        workers.seen(session, Presence(id="w", backends=("house-npu",), slots=2))
     assert "beside the API" in refused(client, ask(model, {"backend": "house-npu", "options": {"tool": "/bin/sh"}}))
     assert client.post("/v1/jobs", json=ask(model, {"backend": "house-npu"})).status_code == 202
 
@@ -196,29 +194,29 @@ class TestQuota:
     def settings(self, settings: Settings) -> Settings:
         return settings.model_copy(update={"tenant_jobs": 2})
 
-    def test_a_tenant_has_so_many_jobs_at_a_time(self, callers: Callers, service: Service, bell: SilentBell) -> None:
+    def test_a_tenant_has_so_many_jobs_at_a_time(self, callers: Callers, service: Service, notified: Notified) -> None:
         client, model = callers.submitter(), uploaded(service)
         made = [client.post("/v1/jobs", json=ask(model, labels={"n": str(n)})) for n in range(3)]
         assert [response.status_code for response in made] == [202, 202, 429]
         assert "retry-after" in made[2].headers
-        assert len(bell.searches) == 2
+        assert len(notified) == 2
         uploaded(service, tenant="other")
         assert callers.submitter("other").post("/v1/jobs", json=ask(model)).status_code == 202
         client.post(f"{made[0].json()['url']}/cancel")
         assert client.post("/v1/jobs", json=ask(model)).status_code == 202
 
-    def test_a_retry_counts_like_a_new_job(self, callers: Callers, service: Service, bell: SilentBell) -> None:
+    def test_a_retry_counts_like_a_new_job(self, callers: Callers, service: Service, notified: Notified) -> None:
         client, model = callers.submitter(), uploaded(service)
         urls = []
         for _ in range(3):
             urls.append(client.post("/v1/jobs", json=ask(model)).json()["url"])
             client.post(f"{urls[-1]}/cancel")
-        bell.searches.clear()
+        notified.clear()
         again = [client.post(f"{url}/retry") for url in urls]
         assert [response.status_code for response in again] == [202, 202, 429]
         assert "retry-after" in again[2].headers
         assert client.get(urls[2]).json()["state"] == "cancelled"
-        assert len(bell.searches) == 2
+        assert len(notified) == 2
 
 
 def test_jobs_are_listed_in_pages_and_found_by_what_they_are_about(callers: Callers, service: Service) -> None:
@@ -270,7 +268,7 @@ def test_a_job_tells_how_far_it_is(callers: Callers, service: Service) -> None:
     assert target["expected"] == 5.0
     assert "No worker" in target["problem"]
     with service.database.transaction() as session:
-        workers.joined(session, Presence(id="w", backends=("npu",), slots=1))
+        workers.seen(session, Presence(id="w", backends=("npu",), slots=1))
     assert client.get(f"/v1/jobs/{job.id}").json()["targets"][0]["problem"] == ""
     service.database.run(lambda session: queues.limit(session, "npu", 0))
     assert "paused" in client.get(f"/v1/jobs/{job.id}").json()["targets"][0]["problem"]
@@ -303,17 +301,17 @@ def test_what_belongs_to_another_tenant_is_not_there(callers: Callers, service: 
         assert mine.json() == theirs.json()
 
 
-def test_a_job_is_cancelled_once_and_can_begin_anew(callers: Callers, service: Service, bell: SilentBell) -> None:
+def test_a_job_is_cancelled_once_and_can_begin_anew(callers: Callers, service: Service, notified: Notified) -> None:
     client, url = callers.submitter(), f"/v1/jobs/{running(service).id}"
     assert client.post(f"{url}/retry").status_code == 409
     assert client.post(f"{url}/cancel").json()["state"] == "cancelled"
     assert client.post(f"{url}/cancel").status_code == 200
     again = client.post(f"{url}/retry")
     assert (again.status_code, again.json()["state"]) == (202, "queued")
-    assert [ring.stage for ring in bell.searches] == [Stage.PREPARE]
+    assert notified[-1] == {notices.backend(NPU)}
 
 
-def test_a_target_that_failed_can_be_retried_alone(callers: Callers, service: Service, bell: SilentBell) -> None:
+def test_a_target_that_failed_can_be_retried_alone(callers: Callers, service: Service, notified: Notified) -> None:
     job = new_job(service.database, "x", "y", model_sha256=uploaded(service))
     good, bad = job.searches
     prepare(service.database, good.id)
@@ -326,7 +324,7 @@ def test_a_target_that_failed_can_be_retried_alone(callers: Callers, service: Se
     again = client.post(f"/v1/jobs/{job.id}/retry")
     assert (again.status_code, again.json()["state"]) == (202, "queued")
     assert [target["state"] for target in again.json()["targets"]] == ["done", "queued"]
-    assert [ring.search_id for ring in bell.searches] == [bad.id]
+    assert notified[-1] == {notices.backend("y")}
     assert client.get(f"/v1/jobs/{job.id}/report?target=1").json()["verdict"] == "fail"
     assert client.post(f"/v1/jobs/{job.id}/retry").status_code == 409
 
@@ -423,8 +421,8 @@ def test_requests_are_read_without_the_network() -> None:
 def test_a_job_says_what_it_waits_for_when_a_question_was_lost(callers: Callers, service: Service) -> None:
     job = running(service, [1])
     with service.database.transaction() as session:
-        workers.joined(session, Presence(id="w", backends=("npu",), slots=1))
-    hand = Hand(backend="npu", worker="w", seconds=30)
+        workers.seen(session, Presence(id="w", backends=("npu",), slots=1))
+    hand = ClaimRequest(backend="npu", worker="w", seconds=30)
     client = callers.reader()
     for _ in range(4):
         while (mine := service.database.run(lambda session: claims.claim(session, hand))) is None:
@@ -440,14 +438,14 @@ def test_a_job_says_what_it_waits_for_when_a_question_was_lost(callers: Callers,
 def test_a_job_says_what_it_waits_for_when_a_turn_was_lost(callers: Callers, service: Service) -> None:
     job = new_job(service.database, "npu", model_sha256=uploaded(service))
     with service.database.transaction() as session:
-        workers.joined(session, Presence(id="w", backends=("npu",), slots=1))
+        workers.seen(session, Presence(id="w", backends=("npu",), slots=1))
     turn = take(service.database, job.searches[0].id, Stage.PREPARE)
     with service.database.transaction() as session:
-        assert searches.lost(session, turn, "The process that had the model was killed by SIGKILL.")
+        searches.lost(session, turn, "The process that had the model was killed by SIGKILL.")
     [target] = callers.reader().get(f"/v1/jobs/{job.id}").json()["targets"]
     assert "was killed by SIGKILL. This says nothing about the model" in target["problem"]
     turn = take(service.database, job.searches[0].id, Stage.PREPARE)
     with service.database.transaction() as session:
-        assert searches.crashed(session, turn, "The process that had the model was killed by SIGSEGV.")
+        searches.crashed(session, turn, "The process that had the model was killed by SIGSEGV.")
     [target] = callers.reader().get(f"/v1/jobs/{job.id}").json()["targets"]
     assert "was killed by SIGSEGV. It is tried once more, alone in a new process" in target["problem"]

@@ -11,7 +11,6 @@ import pytest
 from onnxbisect_db.columns import new_id
 from onnxbisect_db.database import Database
 from onnxbisect_db.files import Files
-from onnxbisect_worker.bell import SilentBell
 from onnxbisect_worker.service import Service
 from onnxbisect_worker.settings import Settings
 from support.api import given
@@ -40,8 +39,8 @@ def database(server: str) -> Iterator[Database]:
 
 
 @pytest.fixture
-def service(settings: Settings, bell: SilentBell, database: Database) -> Service:
-    return Service(settings=settings, database=database, files=Files(settings.files_folder, floor=0), bell=bell)
+def service(settings: Settings, database: Database) -> Service:
+    return Service(settings=settings, database=database, files=Files(settings.files_folder, floor=0))
 
 
 @pytest.fixture
@@ -69,7 +68,7 @@ def test_uploads_are_kept_listed_and_deleted(callers: Callers, tenant: str) -> N
     assert client.head(f"/v1/models/{SHA256}").status_code == 404
 
 
-def test_a_quota_is_counted(service: Service, bell: SilentBell, tenant: str) -> None:
+def test_a_quota_is_counted(service: Service, tenant: str) -> None:
     bounded = replace(service, settings=service.settings.model_copy(update={"tenant_bytes": 10}))
     client = Callers(bounded).submitter(tenant)
     assert client.put("/v1/models", content=model(size=8)).status_code == 201

@@ -6,10 +6,10 @@ import pytest
 from starlette.testclient import TestClient
 
 from onnxbisect_db import jobs, lifecycle
-from onnxbisect_worker.bell import SilentBell
 from onnxbisect_worker.order import Order
 from onnxbisect_worker.service import Service
 from support.api.callers import Callers
+from support.api.fixtures import Notified
 from support.api.given import NET, finish, refusing_exp, report_on, uploaded
 from support.db.scenes import prepare
 from support.engine.report_factory import HOSTILE, chain, single
@@ -42,12 +42,12 @@ def end(service: Service, job: dict[str, Any], *reports: dict[str, Any]) -> None
         finish(service, search.id, report)
 
 
-def test_each_model_gets_a_job_with_its_own_terms(callers: Callers, service: Service, bell: SilentBell) -> None:
+def test_each_model_gets_a_job_with_its_own_terms(callers: Callers, service: Service, notified: Notified) -> None:
     first, second, third = three(service)
     parts = [first, {"model": second, "input_shapes": {"tokens": [1, 7]}}, third]
     made = submitted(callers.submitter(), parts, targets=TARGETS, input_shapes={"x": [3]}, labels={"net": "sam"})
     assert [job["model"]["name"] for job in made["jobs"]] == ["encoder.onnx", "prompt.onnx", "decoder.onnx"]
-    assert len(bell.searches) == 6
+    assert len(notified) == 1
     with service.database.session() as session:
         rows = [jobs.get(session, job["id"], "") for job in made["jobs"]]
     shapes = [dict(Order.from_json(row.request).input_shapes) for row in rows if row is not None]
@@ -81,20 +81,20 @@ def test_the_table_has_every_model_and_the_causes_they_share(callers: Callers, s
     assert again.status_code == 304
 
 
-def test_all_jobs_are_made_or_none(callers: Callers, service: Service, bell: SilentBell) -> None:
+def test_all_jobs_are_made_or_none(callers: Callers, service: Service, notified: Notified) -> None:
     client = callers.submitter()
     models = [*three(service), "f" * 64]
     response = client.post("/v1/jobs", json={"models": models, "targets": TARGETS})
     assert (response.status_code, "f" * 64 in response.json()["detail"]) == (422, True)
     assert client.get("/v1/jobs").json() == []
-    assert bell.searches == []
+    assert notified == []
 
 
-def test_the_same_key_makes_the_same_jobs(callers: Callers, service: Service, bell: SilentBell) -> None:
+def test_the_same_key_makes_the_same_jobs(callers: Callers, service: Service, notified: Notified) -> None:
     client, models = callers.submitter(), three(service)
     first, again = (submitted(client, models, key="k", webhook="https://ci.example.com/hook") for _ in range(2))
     assert first == again
-    assert len(bell.searches) == 3
+    assert len(notified) == 1
     assert len({job["webhook_secret"] for job in first["jobs"]}) == 3
     other = client.post(
         "/v1/jobs", json={"models": models[:2], "targets": TARGETS[:1]}, headers={"Idempotency-Key": "k"}

@@ -3,12 +3,12 @@
 import pytest
 from starlette.testclient import TestClient
 
-from onnxbisect_db import deliveries
+from onnxbisect_db import deliveries, notices
 from onnxbisect_db.columns import new_id
 from onnxbisect_db.deliveries import Try
-from onnxbisect_worker.bell import SilentBell
 from onnxbisect_worker.service import Service
 from support.api.callers import Callers
+from support.api.fixtures import Notified
 
 URL = "https://ci.example.com/hook?for=us"
 
@@ -55,15 +55,17 @@ def test_where_no_webhook_goes(admin: TestClient, wrong: dict[str, object], said
     assert admin.get("/v1/webhooks").json() == []
 
 
-def test_a_message_is_followed_to_its_end_and_sent_again(admin: TestClient, service: Service, bell: SilentBell) -> None:
+def test_a_message_is_followed_to_its_end_and_sent_again(
+    admin: TestClient, service: Service, notified: Notified
+) -> None:
     endpoint = admin.post("/v1/webhooks", json={"url": URL}).json()["id"]
     sent = admin.post(f"/v1/webhooks/{endpoint}/ping")
     assert sent.status_code == 202
     message = sent.json()
     assert (message["type"], message["state"], message["tries"]) == ("webhook.ping", "pending", [])
-    assert bell.deliveries == [message["id"]]
+    assert notified == [{notices.WEBHOOKS}]
     with service.database.transaction() as session:
-        sending = deliveries.claim(session, message["id"], seconds=30)
+        sending = deliveries.claim(session, seconds=30)
         assert sending is not None
         deliveries.record(session, sending, Try(status=410, milliseconds=3, answer="<b>gone</b>"))
     shown = admin.get(f"/v1/deliveries/{message['id']}").json()
@@ -75,7 +77,7 @@ def test_a_message_is_followed_to_its_end_and_sent_again(admin: TestClient, serv
     again = admin.post(f"/v1/deliveries/{message['id']}/redeliver")
     assert again.status_code == 202
     assert (again.json()["id"], again.json()["state"], len(again.json()["tries"])) == (message["id"], "pending", 1)
-    assert bell.deliveries == [message["id"]] * 2
+    assert notified.count(frozenset({notices.WEBHOOKS})) == 2
 
 
 def test_messages_are_listed_in_pages(admin: TestClient) -> None:
@@ -93,7 +95,7 @@ def test_messages_are_listed_in_pages(admin: TestClient) -> None:
     assert set(found) == set(sent)
 
 
-def test_another_tenants_webhooks_are_not_there(admin: TestClient, callers: Callers, bell: SilentBell) -> None:
+def test_another_tenants_webhooks_are_not_there(admin: TestClient, callers: Callers, notified: Notified) -> None:
     endpoint = admin.post("/v1/webhooks", json={"url": URL}).json()["id"]
     message = admin.post(f"/v1/webhooks/{endpoint}/ping").json()["id"]
     stranger = callers.admin("b")
@@ -109,7 +111,7 @@ def test_another_tenants_webhooks_are_not_there(admin: TestClient, callers: Call
     for delivery in (message, new_id()):
         assert stranger.get(f"/v1/deliveries/{delivery}").status_code == 404
         assert stranger.post(f"/v1/deliveries/{delivery}/redeliver").status_code == 404
-    assert bell.deliveries == [message]
+    assert notified == [{notices.WEBHOOKS}]
     assert admin.get(f"/v1/webhooks/{endpoint}").json()["secrets"] == 1
 
 

@@ -146,7 +146,7 @@ def test_a_message_that_was_given_up_is_shown_and_sent_again(shell: Shell, data:
         message = deliveries.ping(session, endpoint)
     refused = Try(status=410, milliseconds=3, problem="It is \x1b[31mgone.")
     with database.transaction() as session:
-        sending = deliveries.claim(session, message.id, seconds=30)
+        sending = deliveries.claim(session, seconds=30)
         assert sending is not None
         assert deliveries.record(session, sending, refused)
         assert endpoints.enable(session, endpoint.id, "a")
@@ -158,7 +158,7 @@ def test_a_message_that_was_given_up_is_shown_and_sent_again(shell: Shell, data:
     assert "https" not in shell.call("webhook", "log").out  # another tenant's
     assert shell.call("webhook", "redeliver", message.id, "--tenant", "a").code == 0
     with database.transaction() as session:
-        again = deliveries.claim(session, message.id, seconds=30)
+        again = deliveries.claim(session, seconds=30)
     assert again is not None
     assert again.id == message.id
     database.close()

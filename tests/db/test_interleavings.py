@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule, run_state_machine_as_test
 
-from onnxbisect_db import probes, records
+from onnxbisect_db import leases, probes, records
 from onnxbisect_db.claims import Claim
 from onnxbisect_db.database import Database
 from support.db.scenes import FAIL, LEASE, PASS, UNSURE, Clock, answer, asking, claim
@@ -40,7 +40,7 @@ class Workers(RuleBasedStateMachine):
         self.answers: dict[str, str] = {}
 
     def rightful(self, mine: Claim) -> bool:
-        return self.owner.get(mine.probe_id, (0, None))[0] == mine.number
+        return self.owner.get(mine.probe_id, (0, None))[0] == mine.lease.epoch
 
     @rule(target=claims, worker=st.sampled_from(["a", "b"]))
     def take(self, worker: str) -> Claim | None:
@@ -52,17 +52,17 @@ class Workers(RuleBasedStateMachine):
             assert mine.probe_id not in self.owner
             assert mine.probe_id not in self.answers
             self.retry_at.pop(mine.probe_id, None)
-            self.owner[mine.probe_id] = (mine.number, self.clock.at)
+            self.owner[mine.probe_id] = (mine.lease.epoch, self.clock.at)
         return mine
 
     @rule(mine=claims)
     def heartbeat(self, mine: Claim | None) -> None:
         if mine is None:
             return
-        alive = self.database.run(lambda session: probes.heartbeat(session, mine, seconds=LEASE))
+        alive = self.database.run(lambda session: leases.renew(session, mine.lease, seconds=LEASE))
         assert alive == self.rightful(mine)
         if alive:
-            self.owner[mine.probe_id] = (mine.number, self.clock.at)
+            self.owner[mine.probe_id] = (mine.lease.epoch, self.clock.at)
 
     @rule(mine=claims, said=st.sampled_from(sorted(ANSWERS)))
     def say(self, mine: Claim | None, said: str) -> None:

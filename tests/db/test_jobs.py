@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from onnxbisect.verdict import Status
-from onnxbisect_db import deliveries, endpoints, events, jobs, lifecycle, probes, searches
+from onnxbisect_db import deliveries, endpoints, events, jobs, leases, lifecycle, probes, searches
 from onnxbisect_db.database import Database
 from onnxbisect_db.errors import IdempotencyError, JobStateError, LostTurnError, UnknownModelError
 from onnxbisect_db.jobs import Filter, NewJob, NewTarget
@@ -192,10 +192,10 @@ def test_cancelling_takes_everything_from_everybody(database: Database) -> None:
     assert told(database, job)[-1] == "job.failed"
     assert told(database, job).count("job.failed") == 1
     with database.transaction() as session:
-        assert not probes.wanted(session, mine)
-        assert not probes.heartbeat(session, mine, seconds=30)
-        assert not probes.answer(session, mine, FAIL).counts
-        assert not searches.renew(session, turn, seconds=30)
+        assert not leases.wanted(session, mine.lease)
+        assert not leases.renew(session, mine.lease, seconds=30)
+        assert not probes.answer(session, mine, FAIL)
+        assert not leases.renew(session, turn.lease, seconds=30)
     with pytest.raises(LostTurnError), database.transaction() as session:
         searches.searched(session, turn)
     assert claim(database) is None
@@ -254,9 +254,10 @@ def test_a_retried_job_begins_anew_and_owes_nothing_to_its_past(database: Databa
     assert not answer(database, mine)
     with pytest.raises(LostTurnError), database.transaction() as session:
         searches.searched(session, turn)
-    prepare(database, search.id)
-    assert plan(database, search.id, []) == 0
-    end(database, search.id)
+    assert found.searches[0].id != search.id
+    prepare(database, found.searches[0].id)
+    assert plan(database, found.searches[0].id, []) == 0
+    end(database, found.searches[0].id)
     assert read(database, job).state == JobState.DONE
     assert told(database, job).count("job.queued") == 2
 

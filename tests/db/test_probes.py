@@ -2,11 +2,10 @@
 
 from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect.verdict_json import from_json
-from onnxbisect_db import claims, lifecycle, naming, probes, queues, records, searches, verdicts
+from onnxbisect_db import leases, lifecycle, naming, notices, probes, queues, records, searches, verdicts
 from onnxbisect_db.claims import Claim
 from onnxbisect_db.database import Database
 from onnxbisect_db.naming import Named
-from onnxbisect_db.queues import Hand
 from onnxbisect_db.states import Stage
 from onnxbisect_db.tables import Probe
 from support.db.scenes import (
@@ -40,7 +39,7 @@ def expire(database: Database, mine: Claim) -> bool:
 
 
 def beat(database: Database, mine: Claim) -> bool:
-    return database.run(lambda session: probes.heartbeat(session, mine, seconds=LEASE))
+    return database.run(lambda session: leases.renew(session, mine.lease, seconds=LEASE))
 
 
 def name(database: Database, mine: Claim, key: str = KEY) -> Named:
@@ -95,7 +94,7 @@ def test_a_zombie_changes_nothing(database: Database, clock: Clock) -> None:
     clock.forward(LEASE + 1)
     assert expire(database, zombie)
     living = claimed(database, worker="living")
-    assert living.number > zombie.number
+    assert living.lease.epoch > zombie.lease.epoch
     assert not beat(database, zombie)
     assert not answer(database, zombie, FAIL)
     assert not give_back(database, zombie)
@@ -241,10 +240,10 @@ def test_a_zombie_loses_nothing(database: Database, clock: Clock) -> None:
 def test_a_probe_given_back_for_want_of_time_wakes_its_coordinator(database: Database) -> None:
     job = asking(database, [1])
     mine = claimed(database)
-    assert not read(database, job).searches[0].stale
+    assert not read(database, job).searches[0].dirty
     with database.transaction() as session:
         assert probes.give_back(session, mine, spent=True)
-    assert read(database, job).searches[0].stale
+    assert read(database, job).searches[0].dirty
 
 
 def test_for_want_of_time_a_probe_is_not_taken_again_and_again(database: Database) -> None:
@@ -258,50 +257,30 @@ def test_for_want_of_time_a_probe_is_not_taken_again_and_again(database: Databas
     assert claimed(database).probe_id == mine.probe_id
 
 
-def test_a_search_is_rung_for_once_until_its_coordinator_comes(database: Database) -> None:
-    """Whoever has it in hand sees what came meanwhile when he lets go."""
+def test_the_first_answer_since_a_search_was_claimed_notifies_coordinators(database: Database) -> None:
+    """The worker that holds the search sees what comes meanwhile when it releases it."""
     search = asking(database, [1, 2, 4]).searches[0].id
 
-    def ring() -> bool:
+    def notified() -> bool:
         mine = claimed(database)
-        return database.run(lambda session: probes.answer(session, mine, FAIL)).ring
+        with database.transaction() as session:
+            assert probes.answer(session, mine, FAIL)
+            return notices.CONTROL in notices.topics(session)
 
-    assert [ring(), ring()] == [True, False]
-    turn = database.run(lambda session: searches.claim(session, search, Stage.SEARCH, seconds=LEASE))
-    assert turn is not None
-    assert not ring()
-    assert database.run(lambda session: searches.release(session, turn))
-
-
-def test_a_search_whose_coordinator_has_died_is_rung_for(database: Database, clock: Clock) -> None:
-    search = asking(database, [1]).searches[0].id
-    assert database.run(lambda session: searches.claim(session, search, Stage.SEARCH, seconds=LEASE))
-    clock.forward(LEASE + 1)
-    mine = claimed(database)
-    assert database.run(lambda session: probes.answer(session, mine, FAIL)).ring
+    assert [notified(), notified()] == [True, False]
+    turn = take(database, search, Stage.SEARCH)
+    assert notified()
+    with database.transaction() as session:
+        searches.release(session, turn)
+        assert notices.topics(session) == {notices.CONTROL}
 
 
 def test_a_probe_that_could_not_be_cut_was_no_call(database: Database) -> None:
     job = asking(database, [1, 2])
     mine = claimed(database)
     with database.transaction() as session:
-        assert probes.answer(session, mine, UNSURE, compiled=False).counts
+        assert probes.answer(session, mine, UNSURE, compiled=False)
     assert read(database, job).searches[0].calls == 0
-
-
-def test_a_worker_takes_no_more_than_it_has_hands_for(database: Database) -> None:
-    asking(database, [1, 2, 4])
-
-    def another(worker: str) -> Claim | None:
-        hand = Hand(backend=NPU, worker=worker, seconds=LEASE, at_most=1)
-        return database.run(lambda session: claims.claim(session, hand))
-
-    mine = another("one")
-    assert mine is not None
-    assert another("one") is None
-    assert another("two") is not None
-    assert answer(database, mine)
-    assert another("one") is not None
 
 
 def test_what_was_answered_before_is_known(database: Database) -> None:
@@ -313,7 +292,7 @@ def test_what_was_answered_before_is_known(database: Database) -> None:
     assert named.mine
     assert named.known == FAIL
     with database.transaction() as session:
-        assert probes.answer(session, mine, FAIL, cached=True).counts
+        assert probes.answer(session, mine, FAIL, cached=True)
     found = read(database, job).searches[0]
     assert (found.calls, found.round) == (0, 0)
     with database.session() as session:

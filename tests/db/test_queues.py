@@ -5,12 +5,11 @@ from itertools import pairwise
 from onnxbisect_db import claims, queues
 from onnxbisect_db.database import Database
 from onnxbisect_db.demand import demand
-from onnxbisect_db.queues import Hand
-from onnxbisect_db.states import Stage
-from support.db.scenes import NPU, Clock, answer, asking, asks, claim, claimed, new_job, plan, prepare, take
+from onnxbisect_db.queues import ClaimRequest
+from support.db.scenes import NPU, Clock, answer, asking, asks, claim, claimed, new_job, plan, prepare
 
 #: Has a model in memory.
-KNOWING = Hand(backend=NPU, worker="w", seconds=30, warm=["y" * 64])
+KNOWING = ClaimRequest(backend=NPU, worker="w", seconds=30, warm=["y" * 64])
 
 
 def limit(database: Database, at_most: int | None) -> None:
@@ -106,37 +105,6 @@ def test_lengths_of_queues(database: Database) -> None:
             NPU: queues.Length(queued=1, running=1),
             "other": queues.Length(queued=1, running=0),
         }
-
-
-def test_whether_anything_waits(database: Database) -> None:
-    def waiting(backend: str = NPU) -> bool:
-        with database.session() as session:
-            return queues.waiting(session, backend)
-
-    assert not waiting()
-    asking(database, [1])
-    assert waiting()
-    assert not waiting("another")
-    claimed(database)
-    assert not waiting()
-
-
-def test_whether_a_worker_is_waited_for_with_something_else(database: Database) -> None:
-    def others_wait(*backends: str) -> bool:
-        with database.session() as session:
-            return queues.others_wait(session, NPU, backends)
-
-    asking(database, [1])
-    assert not others_wait()
-    asking(database, [1], "other")
-    assert not others_wait(NPU)
-    assert others_wait(NPU, "other")
-    claimed(database, "other")
-    assert not others_wait(NPU, "other")
-    new = new_job(database).searches[0].id
-    assert others_wait()
-    take(database, new, Stage.PREPARE)
-    assert not others_wait()
 
 
 def test_bounds_of_queues(database: Database) -> None:

@@ -9,7 +9,7 @@ from threading import Thread
 import pytest
 from sqlalchemy import func, select
 
-from onnxbisect_db import jobs, lifecycle, models, naming, probes, retention, searches, uploads, verdicts
+from onnxbisect_db import jobs, leases, lifecycle, models, naming, retention, searches, uploads, verdicts
 from onnxbisect_db.database import Database
 from onnxbisect_db.files import Files
 from onnxbisect_db.retention import Retention
@@ -114,7 +114,7 @@ def test_a_running_job_can_be_deleted(database: Database, files: Files) -> None:
     assert delete(database, files, job)
     assert not answer(database, mine)
     with database.transaction() as session:
-        assert not probes.heartbeat(session, mine, seconds=30)
+        assert not leases.renew(session, mine.lease, seconds=30)
     assert claim(database) is None
 
 

@@ -6,13 +6,11 @@ import threading
 from collections import Counter
 
 import pytest
-from sqlalchemy.orm import Session
 
-from onnxbisect_db import claims, leases, locking, naming, probes, queues, records, searches
+from onnxbisect_db import leases, locking, naming, queues, records, searches
 from onnxbisect_db.claims import Claim
 from onnxbisect_db.database import Database
 from onnxbisect_db.naming import Named
-from onnxbisect_db.queues import Hand, Length
 from onnxbisect_db.states import Stage
 from support.db.scenes import (
     FAIL,
@@ -59,20 +57,6 @@ def test_no_more_run_than_allowed_even_for_a_moment(database: Database) -> None:
     assert sum(mine is not None for mine in got) == 2
 
 
-def test_a_worker_takes_no_more_than_it_has_slots_for_even_for_a_moment(database: Database) -> None:
-    for _ in range(4):
-        asking(database, range(1, 4))
-    got = []
-
-    def work(number: int) -> None:
-        got.append(
-            database.run(lambda session: claims.claim(session, Hand(backend=NPU, worker="w", seconds=LEASE, at_most=2)))
-        )
-
-    at_once(6, work)
-    assert sum(mine is not None for mine in got) == 2
-
-
 def test_who_takes_a_probe_passes_over_jobs_that_others_work_on(database: Database) -> None:
     """Those are served at this moment. But the last job that there is is waited for."""
     if database.run(lambda session: session.get_bind().dialect.name) == "sqlite":
@@ -90,56 +74,6 @@ def test_who_takes_a_probe_passes_over_jobs_that_others_work_on(database: Databa
     waiting.join()
     assert late[0] is not None
     assert late[0].job_id == first.id
-
-
-def answer_and_take(database: Database, mine: Claim, hand: Hand) -> Claim | None:
-    """What a worker's hand does between two probes."""
-
-    def work(session: Session) -> Claim | None:
-        queue = claims.enter(session, hand)
-        assert probes.answer(session, mine, PASS).counts
-        return claims.take(session, hand, queue)
-
-    return database.run(work)
-
-
-def test_who_answers_a_probe_takes_the_next_one_but_waits_for_no_other_job(database: Database) -> None:
-    """He has locked a job himself: two such hands would wait for each other."""
-    if database.run(lambda session: session.get_bind().dialect.name) == "sqlite":
-        pytest.skip("there is one writer at a time")
-    hand = Hand(backend=NPU, worker="w", seconds=LEASE)
-    asking(database, [1])
-    mine = claimed(database)
-    other = asking(database, [1, 2])
-    with database.transaction() as session:
-        assert locking.locked(session, other.id)
-        assert answer_and_take(database, mine, hand) is None
-    assert claimed(database).job_id == other.id
-
-
-@pytest.mark.parametrize("bound", [None, 2])
-def test_hands_that_cross_come_through_and_keep_to_the_bound(database: Database, bound: int | None) -> None:
-    made = [asking(database, range(1, 9)) for _ in range(4)]
-    database.run(lambda session: queues.limit(session, NPU, bound))
-    hand = Hand(backend=NPU, worker="w", seconds=LEASE, at_most=None if bound else 3)
-    taken: list[str] = []
-
-    def work(number: int) -> None:
-        mine = None
-        while True:
-            mine = mine or database.run(lambda session: claims.claim(session, hand))
-            with database.session() as session:
-                going = queues.lengths(session).get(NPU, Length(queued=0, running=0))
-            assert going.running <= (bound or 3)
-            if mine is None and not going.queued:
-                return
-            if mine is not None:
-                taken.append(mine.probe_id)
-                mine = answer_and_take(database, mine, hand)
-
-    at_once(4, work)
-    assert len(set(taken)) == len(taken) == 32
-    assert [read(database, job).searches[0].calls for job in made] == [8] * 4
 
 
 def test_of_two_who_answer_one_counts(database: Database) -> None:
@@ -227,13 +161,14 @@ import sys
 from onnxbisect.verdict import Status, Verdict
 from onnxbisect_db import claims, probes
 from onnxbisect_db.database import Database
-from onnxbisect_db.queues import Hand
+from onnxbisect_db.queues import ClaimRequest
 from onnxbisect.answer import Answer
 
 database = Database(sys.argv[1])
 answer = Answer(verdict=Verdict(status=Status.PASS))
-while claim := database.run(lambda session: claims.claim(session, Hand(backend="npu", worker=sys.argv[2], seconds=30))):
-    assert database.run(lambda session: probes.answer(session, claim, answer).counts)
+request = ClaimRequest(backend="npu", worker=sys.argv[2], seconds=30)
+while claim := database.run(lambda session: claims.claim(session, request)):
+    assert database.run(lambda session: probes.answer(session, claim, answer))
     print(claim.probe_id)
 """
 

@@ -32,7 +32,10 @@ def pinged(database: Database, endpoint: Endpoint) -> str:
 
 
 def send(database: Database, delivery_id: str) -> Sending | None:
-    return database.run(lambda session: deliveries.claim(session, delivery_id, seconds=30))
+    """What the next worker sends, which is to be this delivery if anything."""
+    sending = database.run(lambda session: deliveries.claim(session, seconds=30))
+    assert sending is None or sending.id == delivery_id
+    return sending
 
 
 def sent(database: Database, delivery_id: str, tried: Try, **how: Any) -> bool:
@@ -197,7 +200,7 @@ def test_gone_disables_the_endpoint_and_ends_what_waits(database: Database) -> N
 
 def test_what_is_on_its_way_when_the_endpoint_is_disabled_is_on_record(database: Database) -> None:
     endpoint = hook(database)
-    messages = [pinged(database, endpoint) for _ in range(5)]
+    messages = sorted(pinged(database, endpoint) for _ in range(5))
     under_way = [sending for message in messages[:4] if (sending := send(database, message)) is not None]
     gone = Try(status=410, milliseconds=1)
     for sending, tried in zip(under_way, (gone, gone, OK, ERROR), strict=True):

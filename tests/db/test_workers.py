@@ -17,8 +17,8 @@ B = Presence(id="b", backends=("qnn",), slots=1)
 
 def test_workers_are_alive_while_they_say_so(database: Database, clock: Clock) -> None:
     with database.transaction() as session:
-        workers.joined(session, A)
-        workers.joined(session, B)
+        workers.seen(session, A)
+        workers.seen(session, B)
     clock.forward(59)
     with database.transaction() as session:
         workers.seen(session, A)
@@ -31,8 +31,8 @@ def test_workers_are_alive_while_they_say_so(database: Database, clock: Clock) -
 
 def test_a_worker_that_leaves_is_gone_at_once_and_one_that_died_after_a_day(database: Database, clock: Clock) -> None:
     with database.transaction() as session:
-        workers.joined(session, A)
-        workers.joined(session, B)
+        workers.seen(session, A)
+        workers.seen(session, B)
         workers.left(session, "a")
     with database.session() as session:
         assert [worker.id for worker in workers.listed(session)] == ["b"]
@@ -44,7 +44,7 @@ def test_a_worker_that_leaves_is_gone_at_once_and_one_that_died_after_a_day(data
 
 def test_what_a_worker_says_last_counts(database: Database, clock: Clock) -> None:
     with database.transaction() as session:
-        workers.joined(session, A)
+        workers.seen(session, A)
     clock.forward(5)
     with database.transaction() as session:
         workers.seen(session, Presence(id="a", backends=("rknn",), slots=4))
@@ -56,8 +56,8 @@ def test_what_a_worker_says_last_counts(database: Database, clock: Clock) -> Non
 
 def test_a_tool_that_fails_is_doubted_until_the_worker_has_asked_it_again(database: Database, clock: Clock) -> None:
     with database.transaction() as session:
-        workers.joined(session, A)
-        workers.joined(session, B)
+        workers.seen(session, A)
+        workers.seen(session, B)
         assert workers.doubted(session, A) == {}
         assert workers.doubt(session, "a", "qnn", "no licence")
         assert workers.doubted(session, A) == {"qnn": "no licence"}
@@ -72,8 +72,8 @@ def test_a_tool_that_fails_is_doubted_until_the_worker_has_asked_it_again(databa
 
 def test_nobody_steps_aside_for_the_dead_or_for_what_has_no_such_tool(database: Database, clock: Clock) -> None:
     with database.transaction() as session:
-        workers.joined(session, A)
-        workers.joined(session, B)
+        workers.seen(session, A)
+        workers.seen(session, B)
         assert not workers.steps_aside(session, "a", "rknn"), "nobody else has it"
         assert not workers.doubt(session, "unknown", "qnn", "no licence")
         assert not workers.doubt(session, "b", "rknn", "no licence")

@@ -1,5 +1,5 @@
 """The fixtures of `api_fixtures`."""
 
-from support.api.fixtures import bell, callers, service, settings, tables
+from support.api.fixtures import callers, notified, service, settings, tables
 
-__all__ = ["bell", "callers", "service", "settings", "tables"]
+__all__ = ["callers", "notified", "service", "settings", "tables"]

@@ -27,7 +27,7 @@ from onnxbisect_db.files import Files
 from onnxbisect_db.jobs import NewJob, NewTarget
 from onnxbisect_db.states import Scope
 from onnxbisect_db.tables import UnneededFile
-from onnxbisect_worker.app import make_app
+from onnxbisect_worker.notifying import make_app
 from onnxbisect_worker.service import Service
 from onnxbisect_worker.settings import Settings
 from support.api.callers import Callers

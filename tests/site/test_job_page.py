@@ -59,7 +59,7 @@ def prepared(service: Service, job: Job, names: list[str]) -> None:
 def present(service: Service) -> None:
     """A worker with the compiler."""
     with service.database.transaction() as session:
-        workers.joined(session, Presence(id="gpu-host", backends=("npu",), slots=2))
+        workers.seen(session, Presence(id="gpu-host", backends=("npu",), slots=2))
 
 
 def fail(service: Service, job: Job, problem: str, fault: Fault) -> None:

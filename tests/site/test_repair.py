@@ -9,6 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 from playwright.sync_api import expect
+from sqlalchemy import select
 from starlette.testclient import TestClient
 
 from onnxbisect.remedies.place_graph import before_and_after
@@ -16,7 +17,7 @@ from onnxbisect_api.site.repair_view import _DOCUMENT
 from onnxbisect_db import repairs, searches
 from onnxbisect_db.repairs import ChangedModel
 from onnxbisect_db.states import Stage
-from onnxbisect_db.tables import Job
+from onnxbisect_db.tables import Job, Search
 from onnxbisect_worker.service import Service
 from support.api.callers import Callers
 from support.api.given import repair_document, repaired, to_repair, uploaded
@@ -93,7 +94,9 @@ def test_a_repair_on_its_way_shows_the_report_and_what_is_asked(callers: Callers
     job = to_repair(service)
     turn = take(service.database, job.searches[0].id, Stage.REPAIR)
     changed = ChangedModel(question="q", onnx=uploaded(service, b"changed"), data={}, request={})
-    asked = service.database.run(lambda session: repairs.ask(session, turn, changed)).search_id
+    service.database.run(lambda session: repairs.ask(session, turn, changed))
+    with service.database.session() as session:
+        asked = session.scalars(select(Search.id).where(Search.asked_for == turn.search_id)).one()
     prepare(service.database, asked, universe="e" * 64)
     plan(service.database, asked, asks([1, 3]))
     answer(service.database, claimed(service.database, job.searches[0].backend), PASS)

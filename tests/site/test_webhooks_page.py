@@ -5,11 +5,11 @@ import re
 import pytest
 from starlette.testclient import TestClient
 
-from onnxbisect_db import deliveries
+from onnxbisect_db import deliveries, notices
 from onnxbisect_db.deliveries import Try
-from onnxbisect_worker.bell import SilentBell
 from onnxbisect_worker.service import Service
 from support.api.callers import Callers
+from support.api.fixtures import Notified
 
 URL = "https://hooks.example.com/a?b=<c>"
 
@@ -35,13 +35,13 @@ def secret(text: str) -> str:
     return found[1]
 
 
-def tried(service: Service, delivery_id: str, *tries: Try) -> None:
-    """What came of a message's tries."""
-    for each in tries:
-        with service.database.transaction() as session:
-            sending = deliveries.claim(session, delivery_id, seconds=30)
-            assert sending is not None
-            assert deliveries.record(session, sending, each)
+def tried(service: Service, came: Try) -> str:
+    """What came of the message that is due, and its id."""
+    with service.database.transaction() as session:
+        sending = deliveries.claim(session, seconds=30)
+        assert sending is not None
+        assert deliveries.record(session, sending, came)
+    return sending.id
 
 
 def test_a_secret_is_shown_once(client: TestClient) -> None:
@@ -72,35 +72,37 @@ def test_what_cannot_be_told_anything_is_said_beside_the_field(client: TestClien
 
 
 def test_every_try_is_shown_with_what_was_answered_as_text(
-    client: TestClient, service: Service, bell: SilentBell
+    client: TestClient, service: Service, notified: Notified
 ) -> None:
     webhook, _ = made(client)
     answer = client.post(f"/webhooks/{webhook}/ping")
     assert (answer.status_code, answer.headers["location"]) == (303, f"/webhooks/{webhook}")
-    assert len(bell.deliveries) == 1
+    assert notified == [{notices.WEBHOOKS}]
     assert "not tried yet" in client.get(f"/webhooks/{webhook}").text
     failed = Try(status=500, milliseconds=12, answer="<script>alert(1)</script>\x1b[2J")
-    tried(service, bell.deliveries[0], failed)
+    message = tried(service, failed)
     page = client.get(f"/webhooks/{webhook}").text
     assert "Status 500 after 12 ms" in page
     assert "&lt;script&gt;alert(1)&lt;/script&gt;\\x1b[2J" in page
     assert "<script>alert" not in page
     assert "Tried next at" in page
     assert "failing" in page
-    again = client.post(f"/deliveries/{bell.deliveries[0]}/redeliver")
+    again = client.post(f"/deliveries/{message}/redeliver")
     assert again.headers["location"].startswith(f"/webhooks/{webhook}#delivery-")
-    assert len(bell.deliveries) == 2
-    tried(service, bell.deliveries[0], Try(status=200, milliseconds=3))
+    assert notified.count(frozenset({notices.WEBHOOKS})) == 2
+    tried(service, Try(status=200, milliseconds=3))
     page = client.get(f"/webhooks/{webhook}").text
     assert "2 tries" in page
     assert "delivered" in page
     assert "in use" in page
 
 
-def test_a_disabled_webhook_says_why_and_is_used_again(client: TestClient, service: Service, bell: SilentBell) -> None:
+def test_a_disabled_webhook_says_why_and_is_used_again(
+    client: TestClient, service: Service, notified: Notified
+) -> None:
     webhook, _ = made(client)
     client.post(f"/webhooks/{webhook}/ping")
-    tried(service, bell.deliveries[0], Try(status=410, milliseconds=1))
+    tried(service, Try(status=410, milliseconds=1))
     assert "it answered 410 Gone" in client.get("/webhooks").text
     client.post(f"/webhooks/{webhook}/enable")
     assert "410 Gone" not in client.get("/webhooks").text

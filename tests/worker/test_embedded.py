@@ -17,7 +17,8 @@ from onnxbisect_backends.sandbox import isolation
 from onnxbisect_db import lifecycle, workers
 from onnxbisect_db.states import JobState, ProbeState
 from onnxbisect_db.tables import Probe
-from onnxbisect_worker.embedded import Embedded
+from onnxbisect_worker.embedded import embedded
+from onnxbisect_worker.running import Running
 from onnxbisect_worker.working import work
 from support.worker.installation import Installation
 from support.worker.small_models import chain
@@ -33,8 +34,8 @@ def it(tmp_path: Path) -> Iterator[Installation]:
 
 
 @contextmanager
-def embedded(it: Installation) -> Iterator[Embedded]:
-    running = Embedded(it.service)
+def serving(it: Installation) -> Iterator[Running]:
+    running = embedded(it.service)
     running.start()
     try:
         yield running
@@ -43,7 +44,7 @@ def embedded(it: Installation) -> Iterator[Embedded]:
 
 
 def test_a_job_is_done_and_its_culprits_are_those_of_run(it: Installation, tmp_path: Path) -> None:
-    with embedded(it):
+    with serving(it):
         job = it.submit(MODEL, DENY)
         ended = it.ended(job)
         assert (ended.state, ended.verdict) == (JobState.DONE, "fail")
@@ -66,7 +67,7 @@ def test_a_job_is_done_and_its_culprits_are_those_of_run(it: Installation, tmp_p
 
 def test_cancelling_ends_the_compiler_within_two_seconds(tmp_path: Path) -> None:
     # with one slot there is one host, that which compiles: a second one may be idle, and would stay warm
-    with closing(Installation.at(tmp_path, slots="1")) as it, embedded(it):
+    with closing(Installation.at(tmp_path, slots="1")) as it, serving(it):
         job = it.submit(MODEL, {**DENY, "delay": "600"})
         while not compiling(it):
             time.sleep(0.05)
@@ -77,7 +78,7 @@ def test_cancelling_ends_the_compiler_within_two_seconds(tmp_path: Path) -> None
 
 
 def test_what_was_in_hand_when_it_stopped_goes_on_when_it_starts_again(it: Installation) -> None:
-    with embedded(it):
+    with serving(it):
         job = it.submit(MODEL, {**DENY, "delay": "0.1"})
         it.until_asked(job, 2)
     assert it.gone(0)
@@ -85,13 +86,13 @@ def test_what_was_in_hand_when_it_stopped_goes_on_when_it_starts_again(it: Insta
     with it.service.database.session() as session:
         assert [row.losses for row in session.scalars(select(Probe)) if row.losses] == []
         assert workers.listed(session) == []
-    with embedded(it):
+    with serving(it):
         assert it.ended(job).state == JobState.DONE
     assert len(it.report(job)["culprits"]) == 3
 
 
 def test_it_tells_what_compilers_it_has(it: Installation) -> None:
-    with embedded(it):
+    with serving(it):
         give_up = time.monotonic() + 60
         tools: dict[str, str] = {}
         unusable: list[str] = []
@@ -115,7 +116,7 @@ def test_a_queue_in_memory_is_for_one_process_alone(it: Installation, tmp_path: 
         work(it.settings, backends=["whitelist"])
     shared = Installation.at(tmp_path / "shared", redis_url="redis://127.0.0.1:1/0")
     with closing(shared), pytest.raises(OptionError, match="onnx-bisect worker"):
-        Embedded(shared.service)
+        embedded(shared.service)
 
 
 def compiling(it: Installation) -> bool:
@@ -139,7 +140,7 @@ def test_a_job_is_not_slower_for_earlier_ones_with_the_same_refused_op(it: Insta
         with it.service.database.session() as session:
             return session.query(Probe).where(Probe.search_id == job.searches[0].id).count()
 
-    with embedded(it):
+    with serving(it):
         counts = [probes(number) for number in range(12)]
     # longer chains need a question more; each earlier culprit's file used to cost one as well
     assert max(counts) <= counts[0] + 3, counts

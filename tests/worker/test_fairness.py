@@ -9,7 +9,7 @@ import pytest
 
 from onnxbisect_db import tokens
 from onnxbisect_db.states import JobState, Scope
-from onnxbisect_worker.embedded import Embedded
+from onnxbisect_worker.embedded import embedded
 from support.worker import redis_server
 from support.worker.installation import Installation
 
@@ -30,8 +30,8 @@ FOUR_NODES = """
 <ir_version: 8, opset_import: ["" : 17]>
 small (float[4] x) => (float[4] z) { a = Relu (x) b = Atan (a) c = Abs (b) z = Neg (c) }
 """
-#: The hands of `serve`, of which one of two tenants has half.
-_HANDS = 8
+#: The slots of `serve`, of which one of two tenants has half.
+_SLOTS = 8
 
 
 @pytest.fixture(params=["serve", "serve on PostgreSQL", "workers", "workers on PostgreSQL"])
@@ -50,7 +50,7 @@ def it(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Installation]
             stack.enter_context(made.worker(control=False))
             stack.enter_context(made.worker([], control=True))
         else:
-            running = Embedded(made.service)
+            running = embedded(made.service)
             running.start()
             stack.callback(running.stop)
         yield made
@@ -74,4 +74,4 @@ def test_a_dozen_slow_models_of_one_tenant_keep_no_other_one_waiting(it: Install
     ended = it.ended(small)
     assert (ended.state, ended.verdict) == (JobState.DONE, "fail")
     over = [job for job in slow if JobState(it.read(job).state).ended]
-    assert len(over) <= _HANDS // 2
+    assert len(over) <= _SLOTS // 2

@@ -485,45 +485,6 @@ def test_threads_have_hosts_of_their_own(tmp_path: Path) -> None:
     assert hosts_of(os.getpid()) == []
 
 
-def test_a_fork_starts_hosts_of_its_own_and_leaves_the_others_alone(tmp_path: Path) -> None:
-    """As a pool does that forks its processes."""
-    script = """
-import os, sys
-from pathlib import Path
-sys.path.insert(0, sys.argv[1])
-from support.worker.hosted import MODELS, Place
-from support.worker.small_models import model, relus
-from onnxbisect_worker.model_client import ModelHosts
-place = Place.at(Path(sys.argv[2]))
-hosts = ModelHosts(place.settings, place.files)
-case = place.case(MODELS / "unsorted_nodes.onnx")
-def ask():
-    with hosts.lent(case) as host:
-        return len(host.prepare().universe.op)
-assert ask() == 2
-def running():
-    return sorted(path.name for path in (place.settings.cache / "hosts").iterdir())
-first = running()
-forked = os.fork()
-if forked == 0:
-    assert ask() == 2
-    assert len(running()) == 2, running()
-    hosts.close()
-    assert running() == first, running()
-    os._exit(0)
-assert os.waitpid(forked, 0)[1] == 0
-assert running() == first
-"""
-    folder = tmp_path / "data"
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(TESTS), str(folder)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert within(30, lambda: list(hosts_folder(Place.at(folder).settings).iterdir()) == [])
-
 
 def test_another_compiler_than_the_search_began_with_gives_no_answers(tmp_path: Path) -> None:
     place = Place.at(tmp_path)

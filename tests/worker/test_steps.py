@@ -27,22 +27,18 @@ from onnxbisect.session import OWN_FILE
 from onnxbisect.unitset import UnitSet
 from onnxbisect.verdict import Status
 from onnxbisect_backends.probing.prober import Asked
-from onnxbisect_db import lifecycle, reconcile, records, workers
+from onnxbisect_db import lifecycle, probes, reconcile, records, workers
 from onnxbisect_db.database import Database
-from onnxbisect_db.reconcile import SearchBell
 from onnxbisect_db.states import Fault, JobState, ProbeState, Stage
 from onnxbisect_db.tables import Event, Job, Probe
 from onnxbisect_db.trouble import MOST_CRASHES
 from onnxbisect_db.unfinished import Stored
 from onnxbisect_db.workers import Presence
-from onnxbisect_worker.asking import probe, probes_in_turn
-from onnxbisect_worker.bell import SilentBell
-from onnxbisect_worker.coordinating import advance
+from onnxbisect_worker.claiming import Claiming
 from onnxbisect_worker.held_folders import temporary
 from onnxbisect_worker.hosting import Case, HostLostError, ToolBrokenError
 from onnxbisect_worker.order import Order
 from onnxbisect_worker.place import Place
-from onnxbisect_worker.preparing import prepare
 from onnxbisect_worker.reporting import clear_reports
 from onnxbisect_worker.settings import Settings
 from support.db.scenes import LEASE, Clock
@@ -102,7 +98,7 @@ def test_culprits_are_those_of_the_local_driver(crank: NewCrank, seed: int) -> N
     compiler = world(seed)
     it = crank(compiler)
     job = it.job()
-    it.run(job, places=[it.place("one"), it.place("two")], chance=random.Random(seed))
+    it.run(job, places=[it.place("one"), it.place("two")], chance=random.Random(seed), dies=0.15)
     assert it.read(job).state == JobState.DONE
     assert it.report(job)["culprits"] == found_locally(compiler)
 
@@ -175,49 +171,32 @@ def test_a_culprit_s_own_file_takes_one_probe_whatever_is_on_record(crank: NewCr
     assert set(compiled[1:]) == {1}
 
 
-def test_what_a_hand_has_taken_it_gives_back_where_the_worker_stops(crank: NewCrank) -> None:
-    """It takes the next probe as it answers one, and may be told to stop just then."""
+def test_what_is_claimed_as_the_worker_stops_is_given_back(crank: NewCrank) -> None:
+    it, _, place = asking(crank)
+    work = it.next(place)
+    assert work is not None
+    place.stopping.set()
+    work()
+    assert it.compiler.asked.total() == 0
+    with it.database.session() as session:
+        assert {(row.state, row.losses) for row in session.scalars(select(Probe))} == {(ProbeState.QUEUED, 0)}
+
+
+def test_a_new_model_is_read_while_probes_wait(crank: NewCrank) -> None:
     it = crank(fails_on(0b100))
-    place = it.place()
-    for job in (it.job(model="first"), it.job(model="second")):
-        prepare(place, job.searches[0].id)
-        advance(place, job.searches[0].id)
-
-    class StopsTheWorker(SilentBell):
-        def search(self, bell: SearchBell) -> None:
-            super().search(bell)
-            place.stopping.set()
-
-    probes_in_turn(replace(place, service=replace(place.service, bell=StopsTheWorker())), NPU, seconds=60)
+    place, compiling = it.place(), replace(it.place("compiles"))
+    for name in ("first", "second"):
+        it.job(model=name)
+        it.step(place)
+        it.step(place)
+    new = it.job(model="third")
+    claiming = Claiming(compiling, control=False, probes=9)
+    for _ in range(2):
+        work = claiming()
+        assert work is not None
+        work()
+    assert it.read(new).searches[0].stage == Stage.SEARCH
     assert it.compiler.asked.total() == 1
-    with it.database.session() as session:
-        counted = Counter(session.scalars(select(Probe.state)))
-        claims = session.scalars(select(func.sum(Probe.claims))).one()
-    assert counted[ProbeState.DONE] == 1
-    assert counted[ProbeState.RUNNING] == 0
-    assert claims == 2
-
-
-@pytest.mark.parametrize("waited_for", [True, False])
-def test_a_hand_makes_way_for_a_model_that_is_to_be_read(
-    crank: NewCrank, monkeypatch: pytest.MonkeyPatch, waited_for: bool
-) -> None:
-    """And goes on by itself where nobody waits: a ring takes its time."""
-    monkeypatch.setattr("onnxbisect_worker.stint._LOOK_EVERY", 0.0)
-    it = crank(fails_on(0b100))
-    place = it.place()
-    for job in (it.job(model="first"), it.job(model="second")):
-        prepare(place, job.searches[0].id)
-        advance(place, job.searches[0].id)
-    if waited_for:
-        it.job(model="third")
-    it.bell.backends.clear()
-    probes_in_turn(place, NPU)
-    with it.database.session() as session:
-        answered = [state == ProbeState.DONE for state in session.scalars(select(Probe.state))]
-    assert sum(answered) == (1 if waited_for else len(answered))
-    assert len(answered) >= 2
-    assert it.bell.backends == ([(NPU, 1)] if waited_for else [])
 
 
 def test_a_budget_of_calls_is_kept(crank: NewCrank) -> None:
@@ -233,9 +212,9 @@ def test_a_budget_of_time_ends_the_search_with_what_is_known(crank: NewCrank) ->
     it = crank(fails_on(0b100))
     job = it.job(order=Order(budget_seconds=60))
     place = it.place()
-    prepare(place, job.searches[0].id)
-    advance(place, job.searches[0].id)
-    assert probe(place, NPU)
+    it.step(place)
+    it.step(place)
+    assert it.step(place)
     it.clock.forward(61)
     it.run(job)
     assert (it.read(job).state, it.read(job).verdict) == (JobState.DONE, "fail")
@@ -247,10 +226,10 @@ def test_a_compile_that_the_budget_ended_says_nothing(crank: NewCrank) -> None:
     it.compiler.too_slow = True
     job = it.job(order=Order(budget_seconds=60))
     place = it.place()
-    prepare(place, job.searches[0].id)
-    advance(place, job.searches[0].id)
+    it.step(place)
+    it.step(place)
     it.clock.forward(59)
-    assert probe(place, NPU)
+    assert it.step(place)
     it.clock.forward(1)
     it.run(job)
     assert (it.read(job).state, it.read(job).verdict) == (JobState.DONE, "unresolved")
@@ -272,10 +251,7 @@ def test_what_kills_its_host_is_unresolved_and_the_job_goes_on(crank: NewCrank) 
 def test_a_host_that_is_killed_from_outside_is_started_again(crank: NewCrank, stage: Stage) -> None:
     it = crank(fails_on(0b100))
     job = it.job()
-    while stage != it.read(job).searches[0].stage:
-        for step in (prepare, advance):
-            step(it.place(), job.searches[0].id)
-        probe(it.place(), NPU)
+    it.until(stage, job, it.place())
     it.compiler.hosts_shot = 9
     it.run(job)
     assert it.compiler.hosts_shot < 0
@@ -330,7 +306,7 @@ def test_what_a_machine_is_short_of_is_no_answer(crank: NewCrank, monkeypatch: p
         return put(*given)
 
     monkeypatch.setattr(store, "put", full)
-    prepare(it.place(), job.searches[0].id)
+    it.step(it.place())
     assert "A worker has no room to go on" in it.read(job).searches[0].trouble
     it.run(job)
     assert it.report(job)["culprits"] == found_locally(fails_on(0b100))
@@ -410,14 +386,12 @@ def test_a_worker_whose_compiler_does_not_work_leaves_all_to_the_others(
     crank: NewCrank, clock: Clock, monkeypatch: pytest.MonkeyPatch, seed: int, at: list[str]
 ) -> None:
     """It is quick to fail: it would take question after question, and lose them all."""
-    for module in ("asking", "preparing"):
-        monkeypatch.setattr(f"onnxbisect_worker.{module}.ASIDE_SECONDS", 0.0)
     monkeypatch.setattr(workers, "ALIVE", timedelta(hours=1))
     it = crank(fails_on(0b100, 0b1000000))
     places = [it.place("works"), replace(it.place("broken"), hosts=NoLicence(it.compiler, at=at))]
     with it.database.transaction() as session:
         for place in places:
-            workers.joined(session, Presence(id=place.worker, backends=(NPU,), slots=1))
+            workers.seen(session, Presence(id=place.worker, backends=(NPU,), slots=1))
     job = it.job()
     it.run(job, places=places, chance=random.Random(seed))
     assert it.read(job).state == JobState.DONE
@@ -428,36 +402,36 @@ def test_a_worker_whose_compiler_does_not_work_leaves_all_to_the_others(
         assert set(session.scalars(select(Probe.worker).where(Probe.state == ProbeState.DONE))) == {"works"}
 
 
-def test_where_the_compiler_works_nowhere_the_job_says_so(crank: NewCrank, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("onnxbisect_worker.preparing.ASIDE_SECONDS", 0.0)
+def test_where_the_compiler_works_nowhere_the_job_says_so(crank: NewCrank) -> None:
     it = crank(fails_on(0b100))
     places = [replace(it.place(name), hosts=NoLicence(it.compiler, at=["prepare"])) for name in ("a", "b")]
     with it.database.transaction() as session:
         for place in places:
-            workers.joined(session, Presence(id=place.worker, backends=(NPU,), slots=1))
+            workers.seen(session, Presence(id=place.worker, backends=(NPU,), slots=1))
     job = it.job()
     for place in (*places, *places):
-        prepare(place, job.searches[0].id)
+        it.step(place)
     assert (it.read(job).state, it.read(job).problem) == (JobState.FAILED, "The licence has run out.")
     with it.database.session() as session:
         assert [worker.unusable for worker in workers.listed(session)] == [[NPU], [NPU]]
 
 
 def test_an_answer_outlives_a_database_that_is_away(crank: NewCrank, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Just when it is looked whether anybody waits."""
-    monkeypatch.setattr("onnxbisect_worker.stint._LOOK_EVERY", 0.0)
-    it = crank(fails_on(0b100))
-    job, place = it.job(), it.place()
-    prepare(place, job.searches[0].id)
-    advance(place, job.searches[0].id)
+    """It may be one of hours."""
+    it, _, place = asking(crank)
+    answer, away = probes.answer, [True, True]
 
-    def away(*_: object) -> NoReturn:
-        raise OperationalError("SELECT", {}, ConnectionError())
+    def answered(*given: Any, **more: Any) -> bool:
+        if away:
+            away.pop()
+            raise OperationalError("UPDATE", {}, ConnectionError())
+        return answer(*given, **more)
 
-    monkeypatch.setattr("onnxbisect_db.queues.others_wait", away)
-    probes_in_turn(place, NPU)
+    monkeypatch.setattr(probes, "answer", answered)
+    it.step(place)
     with it.database.session() as session:
-        assert set(session.scalars(select(Probe.state))) == {ProbeState.DONE}
+        assert ProbeState.DONE in set(session.scalars(select(Probe.state)))
+    assert it.compiler.asked.total() == 1
 
 
 def test_a_picture_of_the_model_is_stored(crank: NewCrank) -> None:
@@ -491,7 +465,7 @@ def test_culprits_are_told_once_each(crank: NewCrank) -> None:
 
 def test_a_cancelled_job_kills_its_compiler_at_once(crank: NewCrank) -> None:
     it, job, place = asking(crank)
-    with Compiling(it, lambda: probe(place, NPU)) as compiling:
+    with Compiling(it, lambda: it.step(place)) as compiling:
         began = time.monotonic()
         it.database.run(lambda session: lifecycle.cancel(session, job.id, ""))
         compiling.ends()
@@ -504,7 +478,7 @@ def test_a_cancelled_job_kills_its_compiler_at_once(crank: NewCrank) -> None:
 def test_a_cancelled_job_is_not_read_any_further(crank: NewCrank) -> None:
     it = crank(fails_on(0b100))
     job, place = it.job(), it.place()
-    with Compiling(it, lambda: prepare(place, job.searches[0].id)) as compiling:
+    with Compiling(it, lambda: it.step(place)) as compiling:
         it.database.run(lambda session: lifecycle.cancel(session, job.id, ""))
         compiling.ends()
     assert (it.compiler.killed, it.read(job).state) == (1, JobState.CANCELLED)
@@ -512,13 +486,13 @@ def test_a_cancelled_job_is_not_read_any_further(crank: NewCrank) -> None:
 
 def test_a_worker_that_stops_gives_its_probe_back(crank: NewCrank) -> None:
     it, job, place = asking(crank)
-    with Compiling(it, lambda: probe(place, NPU)) as compiling:
+    with Compiling(it, lambda: it.step(place)) as compiling:
         place.stopping.set()
         compiling.ends()
     with it.database.session() as session:
         states = {(row.state, row.losses) for row in session.scalars(select(Probe))}
     assert states == {(ProbeState.QUEUED, 0)}
-    assert not probe(place, NPU)
+    assert not it.step(place)
     it.run(job)
     assert it.report(job)["culprits"] == found_locally(it.compiler)
 
@@ -526,7 +500,7 @@ def test_a_worker_that_stops_gives_its_probe_back(crank: NewCrank) -> None:
 def test_a_worker_that_stops_leaves_the_model_to_others(crank: NewCrank) -> None:
     it = crank(fails_on(0b100))
     job, place = it.job(), it.place()
-    with Compiling(it, lambda: prepare(place, job.searches[0].id)) as compiling:
+    with Compiling(it, lambda: it.step(place)) as compiling:
         place.stopping.set()
         compiling.ends()
     search = it.read(job).searches[0]
@@ -537,10 +511,9 @@ def test_a_worker_that_stops_leaves_the_model_to_others(crank: NewCrank) -> None
 
 def test_a_worker_given_up_for_dead_is_stopped_when_it_wakes(crank: NewCrank) -> None:
     it, job, place = asking(crank)
-    with Compiling(it, lambda: probe(place, NPU)) as compiling:
+    with Compiling(it, lambda: it.step(place)) as compiling:
         it.clock.forward(LEASE + 1)
-        bells = reconcile.reconcile(it.database, "crank")
-        assert bells is not None
+        assert reconcile.reconcile(it.database, "crank")
         compiling.ends()
     assert it.compiler.killed == 1
     it.run(job)
@@ -549,25 +522,30 @@ def test_a_worker_given_up_for_dead_is_stopped_when_it_wakes(crank: NewCrank) ->
 
 def test_a_worker_takes_no_more_probes_than_it_has_slots(crank: NewCrank) -> None:
     it, _, place = asking(crank)
-    it.settings.slots = 1
-    with Compiling(it, lambda: probe(place, NPU)):
-        assert not probe(place, NPU)
-        assert it.compiler.asked.total() == 1
+    it.job(model="other")
+    it.step(it.place())
+    it.step(it.place())
+    claiming = Claiming(place, control=False, probes=1)
+    work = claiming()
+    assert work is not None
+    assert claiming() is None
+    work()
+    assert claiming() is not None
 
 
-def test_a_search_speculates_only_for_hands_that_nobody_else_wants(crank: NewCrank) -> None:
+def test_a_search_speculates_only_for_slots_that_nobody_else_wants(crank: NewCrank) -> None:
     it = crank(fails_on(0b1000_0000, 0b10, count=12))
     place = it.place()
     with it.database.transaction() as session:
-        workers.joined(session, Presence(id="w", backends=(NPU,), slots=4))
+        workers.seen(session, Presence(id="w", backends=(NPU,), slots=4))
 
     def questions(job: Job) -> int:
         """As many as are queued after the job's first answer."""
         [search] = job.searches
-        prepare(place, search.id)
-        advance(place, search.id)
-        assert probe(place, NPU)
-        advance(place, search.id)
+        it.step(place)
+        it.step(place)
+        it.step(place)
+        it.step(place)
         with it.database.session() as session:
             queued = select(Probe).where(Probe.search_id == search.id, Probe.state == ProbeState.QUEUED)
             return len(session.scalars(queued).all())
@@ -587,8 +565,8 @@ def asking(crank: NewCrank) -> tuple[Crank, Job, Place]:
     """A job that has asked its first questions."""
     it = crank(fails_on(0b100))
     job, place = it.job(), it.place()
-    prepare(place, job.searches[0].id)
-    advance(place, job.searches[0].id)
+    it.step(place)
+    it.step(place)
     return it, job, place
 
 

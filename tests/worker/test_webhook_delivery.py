@@ -19,11 +19,9 @@ from standardwebhooks import Webhook, WebhookVerificationError
 from onnxbisect_db import deliveries, endpoints, lifecycle
 from onnxbisect_db.database import Database
 from onnxbisect_db.files import Files
-from onnxbisect_db.reconcile import reconcile
 from onnxbisect_db.states import DeliveryState, EventType
 from onnxbisect_db.tables import Delivery, Endpoint
-from onnxbisect_worker.bell import SilentBell
-from onnxbisect_worker.delivering import deliver
+from onnxbisect_worker.delivering import deliver, next_delivery
 from onnxbisect_worker.service import Service
 from onnxbisect_worker.settings import Settings
 from support.db.scenes import Clock, asking, end, new_job
@@ -43,7 +41,7 @@ class Sender:
 
     def with_settings(self, **changed: Any) -> Service:
         made = Settings(**{"webhook_allow": ("127.0.0.1",), "public_url": "https://bisect.example/", **changed})
-        self.service = Service(settings=made, database=self.database, files=Files(Path()), bell=SilentBell())
+        self.service = Service(settings=made, database=self.database, files=Files(Path()))
         return self.service
 
     def endpoint(self, url: str, *events: EventType) -> Endpoint:
@@ -55,9 +53,16 @@ class Sender:
     def pinged(self, url: str) -> dict[str, Any]:
         """The only try of a message to that URL."""
         message = self.ping(self.endpoint(url))
-        deliver(self.service, message)
+        self.send(message)
         [tried] = self.row(message).tries
         return dict(tried)
+
+    def send(self, message: str, **how: Any) -> None:
+        """Send what is due, which is to be this message if anything."""
+        sending = self.database.run(lambda session: deliveries.claim(session, seconds=30))
+        if sending is not None:
+            assert sending.id == message
+            deliver(self.service, sending, **how)
 
     def row(self, message: str) -> Delivery:
         with self.database.session() as session:
@@ -68,12 +73,11 @@ class Sender:
             return list(session.scalars(select(Delivery).order_by(Delivery.id)))
 
     def work(self, seconds: float, step: float = 1) -> None:
-        """Time goes by: at each step the reconciler rings, and what it rings for is sent."""
+        """Time goes by: at each step what is due is sent."""
         until = self.clock.at + timedelta(seconds=seconds)
         while self.clock.at < until:
-            bells = reconcile(self.database, "here")
-            for message in bells.deliveries if bells is not None else ():
-                deliver(self.service, message)
+            while (send := next_delivery(self.service)) is not None:
+                send()
             self.clock.forward(step)
 
 
@@ -125,7 +129,7 @@ def test_a_receiver_verifies_what_happens_to_a_job(sender: Sender, receiver: Rec
 
 def test_a_signature_is_worth_nothing_for_another_message(sender: Sender, receiver: Receiver) -> None:
     endpoint = sender.endpoint(receiver.url)
-    deliver(sender.service, sender.ping(endpoint))
+    sender.send(sender.ping(endpoint))
     [message] = receiver.messages
     verifier = Webhook(endpoint.secrets[0])
     verifier.verify(message.body, message.headers)
@@ -154,12 +158,12 @@ def test_while_a_secret_is_rotated_old_and_new_verify(sender: Sender, receiver: 
         rotated = endpoints.rotate(session, endpoint.id, "")
         assert rotated is not None
         new = rotated.secrets[0]
-    deliver(sender.service, sender.ping(endpoint))
+    sender.send(sender.ping(endpoint))
     for secret in (old, new):
         assert receiver.messages[0].verified(secret)["type"] == "webhook.ping"
     with sender.database.transaction() as session:
         endpoints.retire(session, endpoint.id, "")
-    deliver(sender.service, sender.ping(endpoint))
+    sender.send(sender.ping(endpoint))
     assert receiver.messages[1].verified(new)["type"] == "webhook.ping"
     with pytest.raises(WebhookVerificationError):
         receiver.messages[1].verified(old)
@@ -193,14 +197,14 @@ def test_what_was_given_up_is_sent_again_by_hand(sender: Sender, receiver: Recei
     receiver.answers = [(500, {})] * 10
     message = sender.ping(endpoint)
     for _ in deliveries.SCHEDULE:
-        deliver(sender.service, message)
+        sender.send(message)
         sender.clock.forward(2 * 86_400)
-    deliver(sender.service, message)
+    sender.send(message)
     assert sender.row(message).state == DeliveryState.FAILED
     assert len(receiver.messages) == 10
     with sender.database.transaction() as session:
         assert deliveries.redeliver(session, message, "") is not None
-    deliver(sender.service, message)
+    sender.send(message)
     assert sender.row(message).state == DeliveryState.DELIVERED
     assert {each.id for each in receiver.messages} == {message}
 
@@ -208,7 +212,7 @@ def test_what_was_given_up_is_sent_again_by_hand(sender: Sender, receiver: Recei
 def test_a_sender_that_died_is_replaced_and_the_id_stays(sender: Sender, receiver: Receiver) -> None:
     message = sender.ping(sender.endpoint(receiver.url))
     seconds = sender.service.settings.webhook_seconds
-    sender.database.run(lambda session: deliveries.claim(session, message, seconds=seconds + 30))  # and no more of it
+    sender.database.run(lambda session: deliveries.claim(session, seconds=seconds + 30))  # and no more of it
     sender.work(seconds + 29, step=7)
     assert receiver.messages == []
     sender.work(10)
@@ -217,7 +221,7 @@ def test_a_sender_that_died_is_replaced_and_the_id_stays(sender: Sender, receive
 
 def test_of_many_senders_one_sends(sender: Sender, receiver: Receiver) -> None:
     message = sender.ping(sender.endpoint(receiver.url))
-    threads = [threading.Thread(target=deliver, args=(sender.service, message)) for _ in range(4)]
+    threads = [threading.Thread(target=sender.send, args=(message,)) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -228,9 +232,9 @@ def test_of_many_senders_one_sends(sender: Sender, receiver: Receiver) -> None:
 def test_gone_disables_the_endpoint(sender: Sender, receiver: Receiver) -> None:
     endpoint = sender.endpoint(receiver.url)
     receiver.answers = [(410, {})]
-    first, second = sender.ping(endpoint), sender.ping(endpoint)
-    deliver(sender.service, first)
-    deliver(sender.service, second)
+    first, second = sorted(sender.ping(endpoint) for _ in range(2))
+    sender.send(first)
+    sender.send(second)
     assert len(receiver.messages) == 1
     with sender.database.session() as session:
         assert session.get_one(Endpoint, endpoint.id).disabled_at is not None
@@ -239,14 +243,14 @@ def test_gone_disables_the_endpoint(sender: Sender, receiver: Receiver) -> None:
 def test_what_was_sent_beside_one_that_is_gone_is_on_record(sender: Sender, receiver: Receiver) -> None:
     receiver.answers = [(410, {}), (204, {})]
     endpoint = sender.endpoint(receiver.url)
-    first, second, third = (sender.ping(endpoint) for _ in range(3))
+    first, second, third = sorted(sender.ping(endpoint) for _ in range(3))
 
     def resolve(host: str) -> list[str]:
-        deliver(sender.service, second)  # while the first is on its way
+        sender.send(second)  # while the first is on its way
         return [host]
 
-    deliver(sender.service, first, resolve=resolve)
-    deliver(sender.service, third)
+    sender.send(first, resolve=resolve)
+    sender.send(third)
     rows = [sender.row(message) for message in (first, second, third)]
     assert [[tried["status"] for tried in row.tries] for row in rows] == [[204], [410], []]
     assert [row.state for row in rows] == [DeliveryState.DELIVERED, DeliveryState.FAILED, DeliveryState.FAILED]
@@ -301,7 +305,7 @@ def test_a_name_server_that_never_answers_is_left_in_time(sender: Sender) -> Non
         asleep.wait()
         return []
 
-    deliver(sender.service, message, resolve=resolve)
+    sender.send(message, resolve=resolve)
     asleep.set()
     assert sender.row(message).tries[0]["problem"] == "It took longer than 0.3 s."
 
@@ -357,7 +361,7 @@ def test_a_refused_host_names_the_setting(sender: Sender, receiver: Receiver) ->
         assert "ONNXBISECT_WEBHOOK_ALLOW" in tried["problem"]
         assert tried["status"] is None
     message = sender.ping(sender.endpoint(f"http://ci.example:{receiver.port}/"))
-    deliver(sender.service, message, resolve=lambda host: ["127.0.0.1"])
+    sender.send(message, resolve=lambda host: ["127.0.0.1"])
     assert "ONNXBISECT_WEBHOOK_ALLOW" in sender.row(message).tries[0]["problem"]
     assert sender.pinged("ftp://ci.example/")["problem"].startswith("The webhook's URL must begin with")
     assert receiver.messages == []
@@ -383,7 +387,7 @@ def test_a_refused_host_names_the_setting(sender: Sender, receiver: Receiver) ->
 def test_a_receiver_may_ask_for_more_time(sender: Sender, receiver: Receiver, asked: str, seconds: int) -> None:
     receiver.answers = [(429, {"Retry-After": asked})]
     message = sender.ping(sender.endpoint(receiver.url))
-    deliver(sender.service, message)
+    sender.send(message)
     wait = (sender.row(message).due_at - sender.clock.at).total_seconds()
     assert seconds <= wait <= seconds * 1.1
 
@@ -392,7 +396,7 @@ def test_a_receiver_may_name_the_moment(sender: Sender, receiver: Receiver) -> N
     at = datetime.now(UTC) + timedelta(hours=2)
     receiver.answers = [(503, {"Retry-After": format_datetime(at, usegmt=True)})]
     message = sender.ping(sender.endpoint(receiver.url))
-    deliver(sender.service, message)
+    sender.send(message)
     wait = sender.row(message).due_at - sender.clock.at
     assert timedelta(minutes=110) < wait < timedelta(minutes=121)
 
@@ -415,8 +419,8 @@ def test_a_message_that_would_be_too_large_is_cut_to_what_counts(sender: Sender,
 
 def test_secrets_are_in_no_log(sender: Sender, receiver: Receiver) -> None:
     endpoint = sender.endpoint(receiver.url)
-    message = sender.ping(endpoint)
-    sending = sender.database.run(lambda session: deliveries.claim(session, message, seconds=30))
+    sender.ping(endpoint)
+    sending = sender.database.run(lambda session: deliveries.claim(session, seconds=30))
     assert sending is not None
     assert endpoint.secrets[0].removeprefix("whsec_") not in repr(sending) + repr(endpoint)
     assert re.fullmatch("whsec_[A-Za-z0-9+/]{43}=", sending.secrets[0])

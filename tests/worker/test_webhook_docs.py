@@ -13,9 +13,7 @@ from onnxbisect_db import deliveries, endpoints, jobs, models
 from onnxbisect_db.endpoints import rotate
 from onnxbisect_db.jobs import NewJob, NewTarget
 from onnxbisect_db.states import ANNOUNCED
-from onnxbisect_worker.app import make_app
-from onnxbisect_worker.celery_bell import CeleryBell
-from onnxbisect_worker.embedded import Embedded
+from onnxbisect_worker.embedded import embedded
 from onnxbisect_worker.order import Order
 from onnxbisect_worker.service import Service, open_service
 from onnxbisect_worker.settings import Settings
@@ -52,10 +50,10 @@ def sent(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Message], tuple
     receiver = Receiver()
     receiver.up()
     made = Settings(data=tmp_path_factory.mktemp("data"), webhook_allow=("127.0.0.1",), public_url="https://b.example")
-    service = open_service(made, CeleryBell(make_app(made)))
+    service = open_service(made)
     service.database.upgrade()
     secrets = _ordered(service, receiver.url)
-    everything = Embedded(service)
+    everything = embedded(service)
     everything.start()
     while not any(b'"job.f' in message.body for message in receiver.messages):
         time.sleep(0.05)

@@ -109,11 +109,6 @@ class ChildHost:
         if self._process is not None:
             self._process.close()
 
-    def forget(self) -> None:
-        """After a fork: it is the other process's."""
-        if self._process is not None:
-            self._process.forget()
-
     def _all_taken(self, written: Mapping[str, str], folder: Path, called: re.Pattern[str]) -> dict[str, Path]:
         return {name: self._taken(path, folder, name, called) for name, path in written.items()}
 

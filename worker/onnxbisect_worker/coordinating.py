@@ -21,9 +21,7 @@ from onnxbisect_db import plans, records, searches, workers
 from onnxbisect_db.database import now
 from onnxbisect_db.demand import demand
 from onnxbisect_db.errors import LostTurnError
-from onnxbisect_db.reconcile import SearchBell
 from onnxbisect_db.searches import Turn
-from onnxbisect_db.states import Stage
 from onnxbisect_db.tables import Search
 from onnxbisect_worker.findings import found
 from onnxbisect_worker.hold import Hold
@@ -31,7 +29,6 @@ from onnxbisect_worker.order import Order
 from onnxbisect_worker.outside import DATABASE_AWAY, outside
 from onnxbisect_worker.place import Place
 from onnxbisect_worker.preparing import give_up
-from onnxbisect_worker.turn import next_turn
 
 #: Speculation costs a replay of the planner for every question or two.
 _WIDEST = 32
@@ -56,35 +53,24 @@ class _Seen:
         return min(max(len(self.known.in_flight) + idle, 1), _WIDEST)
 
 
-def advance(place: Place, search_id: str) -> None:
-    """Rung for the search: coordinate the one that is next by right."""
-    with next_turn(place, search_id, Stage.SEARCH) as turn:
-        if turn is not None:
-            _advance(place, turn)
-
-
-def _advance(place: Place, turn: Turn) -> None:
+def coordinate(place: Place, turn: Turn) -> None:
+    """Plan on for a claimed search."""
     order = Order.from_json(turn.request)
     assert turn.universe is not None  # noqa: S101 - searches that ask are prepared
     with Hold(place, turn) as hold:
         try:
             universe = place.universes.read(place.service.files, turn.universe)
             seen = hold.write(lambda session: _seen(session, turn, order))
-            again = _turn(place, turn, order, seen, hold, universe)
+            _turn(place, turn, order, seen, hold, universe)
         except LostTurnError:
-            log.info("search %s: somebody else has it", turn.search_id)
-            return
+            log.info("search %s: another worker has it", turn.search_id)
         except DATABASE_AWAY:
             raise
         except Exception as error:
-            give_up(place, turn, hold, error)
-            return
-    if again is not None:
-        place.service.bell.search(again)
+            give_up(turn, hold, error)
 
 
-def _turn(place: Place, turn: Turn, order: Order, seen: _Seen, hold: Hold, universe: Universe) -> SearchBell | None:
-    """One turn; the search that is to be rung for at once, and the stage."""
+def _turn(place: Place, turn: Turn, order: Order, seen: _Seen, hold: Hold, universe: Universe) -> None:
     planner = partial(plan, recheck=order.recheck)
     # of a changed model nobody is handed a culprit's file
     digests = partial(_digests, place, turn, hold) if turn.asked_for is None else None
@@ -94,27 +80,22 @@ def _turn(place: Place, turn: Turn, order: Order, seen: _Seen, hold: Hold, unive
     over = step.ending is not None
     culprits = found(universe, step.plan.diagnosis, over=over)
 
-    def save(session: Session) -> tuple[int, SearchBell | None]:
+    def save(session: Session) -> int:
         new = plans.save(session, turn, step.asks, expected=step.plan.expected, culprits=culprits)
         if over and turn.asked_for is not None:
-            asker = searches.answered(session, turn)
-            return new, SearchBell(search_id=asker, stage=Stage.REPAIR, backend=turn.backend)
+            searches.answered(session, turn)
+            return new
         if over:
             searches.searched(session, turn)
-        stage = Stage.REPORT if over else Stage.SEARCH
-        again = SearchBell(search_id=turn.search_id, stage=stage, backend=turn.backend)
-        return new, again if searches.release(session, turn) else None
+        searches.release(session, turn)
+        return new
 
-    new, again = hold.write(save)
+    new = hold.write(save)
     log.info(
         "search %s: turn %d, %d answers, %d questions, %d of them new%s",
-        *(turn.search_id, turn.number, len(seen.known.records), len(step.asks), new),
+        *(turn.search_id, turn.lease.epoch, len(seen.known.records), len(step.asks), new),
         f"; over: {step.ending}" if over else "",
     )
-    rings = new if seen.free is None else min(new, seen.free)
-    if rings:
-        place.service.bell.probes(turn.backend, rings)
-    return again
 
 
 def _seen(session: Session, turn: Turn, order: Order) -> _Seen:

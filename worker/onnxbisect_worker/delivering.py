@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 
@@ -23,6 +24,7 @@ from onnxbisect_worker.outbound import Allowed, complaint
 from onnxbisect_worker.posting import Answer, Resolver, TargetRefusedError, UnknownHostError, post, resolved
 from onnxbisect_worker.service import Service
 from onnxbisect_worker.settings import Settings
+from onnxbisect_worker.slots import Work
 
 #: What a sender may take beside the receiver's time before it is given up for dead.
 _MARGIN = 30.0
@@ -34,15 +36,16 @@ _ESSENTIAL = frozenset({"job", "search", "state", "verdict", "url"})
 _log = logging.getLogger(__name__)
 
 
-def deliver(service: Service, delivery_id: str, *, resolve: Resolver = resolved) -> None:
-    """Send a delivery if it is due and in nobody's hands. What came of it is on record, and raises nothing."""
-    settings = service.settings
-    sending = service.database.run(
-        lambda session: deliveries.claim(session, delivery_id, seconds=settings.webhook_seconds + _MARGIN)
-    )
-    if sending is None:
-        return
-    tried = _tried(sending, settings, resolve)
+def next_delivery(service: Service) -> Work | None:
+    """Claim the next message that is due; what is returned sends it."""
+    seconds = service.settings.webhook_seconds + _MARGIN
+    sending = service.database.run(lambda session: deliveries.claim(session, seconds=seconds))
+    return None if sending is None else partial(deliver, service, sending)
+
+
+def deliver(service: Service, sending: Sending, *, resolve: Resolver = resolved) -> None:
+    """Send a claimed message. What came of it is on record."""
+    tried = _tried(sending, service.settings, resolve)
     jitter = random.random()  # noqa: S311 - receivers that were down together shall not be called together
     service.database.run(lambda session: deliveries.record(session, sending, tried, jitter=jitter))
 

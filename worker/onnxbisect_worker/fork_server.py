@@ -4,13 +4,10 @@ Importing costs half a second of CPU, more than most hosts work in their lives, 
 long to read as the second: onnx and onnxruntime write down which operators there are. A fork costs some milliseconds,
 and what nobody changes is in memory once.
 
-Standard input is a socket. A message on it is one byte, which says what is asked for, with descriptors: those of the
-child, and where its fate is told: the process id at once, or minus the system's error number, and how it ended (as
-`Popen.returncode` says it) later, each on a line. When the socket's other end is gone, this process waits until its
-children have seen that, too, and ends.
-
-A child is a host, or another server like this one, with a socket of its own: a worker has one process that imports, its
-trunk, and forks a server from it for each of its processes.
+Standard input is a socket. A message on it is one byte with descriptors: those of the child, and one to which its fate
+is written: the process id at once, or minus the system's error number, and how it ended (as `Popen.returncode` says it)
+later, each on a line. When the socket's other end is gone, this process waits until its children have seen that, too,
+and ends.
 """
 
 import gc
@@ -20,9 +17,7 @@ import signal
 import socket
 import tempfile
 import time
-from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
@@ -39,20 +34,11 @@ from onnxbisect_backends.probing.inquiry import inquire
 from onnxbisect_backends.probing.intake import Intake
 from onnxbisect_backends.sandbox.supervise import PR_SET_PDEATHSIG, prctl
 from onnxbisect_worker import model_host
-from onnxbisect_worker.forked import SERVER
 from onnxbisect_worker.forking import HOST_NAME
 from onnxbisect_worker.held_folders import hold, remove_held
 
 #: Seconds in which children end by themselves, once their worker is gone.
 _PATIENCE = 5.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Child:
-    """What is to become of this process, and the descriptors that it was given for that."""
-
-    kind: bytes
-    given: Sequence[int]
 
 
 class _Server:
@@ -68,8 +54,8 @@ class _Server:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._wake)
 
-    def serve(self) -> _Child:
-        """Returns in each child. In the parent it does not."""
+    def serve(self) -> list[int]:
+        """Returns in each child, with its descriptors. In the parent it does not."""
         poll = select.poll()
         for it in (self._requests.fileno(), self._awake):
             poll.register(it, select.POLLIN)
@@ -77,12 +63,12 @@ class _Server:
             for descriptor, _ in poll.poll():
                 if descriptor == self._awake:
                     self._bury()
-                elif (child := self._asked()) is not None:
-                    return child
+                elif (given := self._asked()) is not None:
+                    return given
 
-    def _asked(self) -> _Child | None:
-        kind, descriptors, _, _ = socket.recv_fds(self._requests, 1, 4)
-        if not kind:
+    def _asked(self) -> list[int] | None:
+        asked, descriptors, _, _ = socket.recv_fds(self._requests, 1, 4)
+        if not asked:
             self._end()
         *given, told = descriptors
         try:
@@ -92,7 +78,7 @@ class _Server:
         if pid == 0:
             os.close(told)
             self._let_go()
-            return _Child(kind=kind, given=given)
+            return given
         for it in given:
             os.close(it)
         _tell(told, pid)
@@ -130,7 +116,7 @@ class _Server:
 
 
 def main() -> None:
-    """Serve; in a child, be what was asked for."""
+    """Serve; in a child, be a host."""
     requests = socket.socket(fileno=os.dup(0))
     _nothing_for(0)
     os.set_blocking(2, False)  # nobody reads it before the end
@@ -138,20 +124,7 @@ def main() -> None:
         _rehearse()
     gc.collect()
     gc.freeze()  # collections would touch, and so copy, what is shared
-    child = _Server(requests).serve()
-    while child.kind == SERVER:
-        child = _serve(*child.given)
-    _be_host(*child.given)
-
-
-def _serve(requests: int, printed: int) -> _Child:
-    """In a server that was forked: it ends with its parent, as its hosts do with it, so that nobody is without one."""
-    os.setsid()
-    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    os.set_blocking(printed, False)
-    os.dup2(printed, 2)
-    os.close(printed)
-    return _Server(socket.socket(fileno=requests)).serve()
+    _be_host(*_Server(requests).serve())
 
 
 def _be_host(channel: int, output: int, lock: int) -> None:

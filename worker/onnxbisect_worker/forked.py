@@ -8,9 +8,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from threading import Lock
 
-#: What can be asked for: a process that has a model, or one that forks such processes.
-HOST, SERVER = b"h", b"s"
-
 
 class Forked:
     """A child of another process. Any thread may look at it, wait for it, or kill it."""
@@ -41,12 +38,6 @@ class Forked:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
 
-    def forget(self) -> None:
-        """It is another process's from now on."""
-        with self._lock:
-            if self.returncode is None:
-                self._end(0)
-
     def _heard(self, seconds: float | None) -> int | None:
         with self._lock:
             if self.returncode is None and self._ending.poll(None if seconds is None else seconds * 1000):
@@ -58,13 +49,13 @@ class Forked:
         os.close(self._told)
 
 
-def forked(requests: socket.socket, what: bytes, descriptors: Sequence[int], seconds: float) -> Forked | None:
+def forked(requests: socket.socket, descriptors: Sequence[int], seconds: float) -> Forked | None:
     """A child, with copies of these descriptors, of the process that reads these requests. None where that process has
     ended, or does not answer for so many seconds; OSError where it cannot fork.
     """
     read, told = os.pipe()
     with suppress(OSError):  # nobody reads them any more
-        socket.send_fds(requests, [what], [*descriptors, told])
+        socket.send_fds(requests, [b"."], [*descriptors, told])
     os.close(told)
     pid = _first_line(read, seconds)
     if pid > 0:

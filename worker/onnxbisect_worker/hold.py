@@ -16,7 +16,7 @@ from typing import Self, TypeVar
 from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.orm import Session
 
-from onnxbisect_db import probes, searches, workers
+from onnxbisect_db import leases, workers
 from onnxbisect_db.claims import Claim
 from onnxbisect_db.searches import Turn
 from onnxbisect_worker.hosting import Host, ToolBrokenError
@@ -121,20 +121,12 @@ class Hold:
                 self._host.kill()
 
     def _renewed(self) -> bool:
-        held, seconds = self._held, self._seconds
-
-        def renew(session: Session) -> bool:
-            if isinstance(held, Turn):
-                return searches.renew(session, held, seconds=seconds)
-            return probes.heartbeat(session, held, seconds=seconds)
-
-        return self._place.service.database.run(renew)
+        lease, seconds = self._held.lease, self._seconds
+        return self._place.service.database.run(lambda session: leases.renew(session, lease, seconds=seconds))
 
     def _wanted(self) -> bool:
         with self._place.service.database.session() as session:
-            if isinstance(self._held, Turn):
-                return searches.wanted(session, self._held)
-            return probes.wanted(session, self._held)
+            return leases.wanted(session, self._held.lease)
 
 
 def _name(held: Turn | Claim) -> str:

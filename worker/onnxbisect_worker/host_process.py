@@ -109,11 +109,6 @@ class HostProcess:
         self._socket.close()
         os.close(self._output)
 
-    def forget(self) -> None:
-        """For a process that was forked from the one whose child this is: the other goes on with it."""
-        self._process.forget()
-        self.close()
-
     def _line(self) -> bytes:
         """The answer; without its end where the process ended first. What is printed meanwhile is read, too."""
         line = bytearray()

@@ -1,7 +1,6 @@
 """The hosts of one process: started when they are asked, kept for the next question, handed out one at a time."""
 
 import json
-import os
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -14,7 +13,6 @@ from onnxbisect_worker.held_folders import remove
 from onnxbisect_worker.host_environment import host_environment
 from onnxbisect_worker.hosting import Case, Host
 from onnxbisect_worker.settings import Settings
-from onnxbisect_worker.trunk import Trunk
 
 
 class ModelHosts:
@@ -22,22 +20,13 @@ class ModelHosts:
     and others do as long as they are not more than `idle` and hold no more than `idle_memory` bytes together.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        files: FileStore,
-        *,
-        trunk: Trunk | None = None,
-        idle: int = 8,
-        idle_memory: int = 1 << 30,
-    ) -> None:
+    def __init__(self, settings: Settings, files: FileStore, *, idle: int = 8, idle_memory: int = 1 << 30) -> None:
         self._settings = settings
         self._files = files
         self._most_idle = idle
         self._most_memory = idle_memory
         self._lock = Lock()
-        self._process_id = os.getpid()
-        self._server = ForkServer(host_environment(hosts_folder(settings)), trunk)
+        self._server = ForkServer(host_environment(hosts_folder(settings)))
         #: The latest used ones at the end.
         self._idle: list[ChildHost] = []
         self._lent: list[ChildHost] = []
@@ -55,13 +44,11 @@ class ModelHosts:
     def warm(self) -> Collection[str]:
         """See `Hosts.warm`."""
         with self._lock:
-            self._drop_forked()
             return {host.case.prepared for host in self._idle if host.case.prepared is not None and host.usable}
 
     def close(self) -> None:
         """See `Hosts.close`. Those that are lent are killed; their borrowers give them back."""
         with self._lock:
-            self._drop_forked()
             idle, self._idle = self._idle, []
             lent = list(self._lent)
         for host in lent:
@@ -72,7 +59,6 @@ class ModelHosts:
 
     def _take(self, case: Case, *, new: bool) -> ChildHost:
         with self._lock:
-            self._drop_forked()
             if not self._swept:
                 self._swept = True
                 clear_hosts(self._settings)
@@ -100,16 +86,6 @@ class ModelHosts:
 
     def _crowded(self) -> bool:
         return len(self._idle) > self._most_idle or sum(host.memory for host in self._idle) > self._most_memory
-
-    def _drop_forked(self) -> None:
-        """After a fork, the hosts are the other process's."""
-        if self._process_id == os.getpid():
-            return
-        self._process_id = os.getpid()
-        for host in (*self._idle, *self._lent):
-            host.forget()
-        self._server.forget()
-        self._idle, self._lent = [], []
 
 
 def clear_hosts(settings: Settings) -> None:

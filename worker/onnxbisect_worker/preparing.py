@@ -1,8 +1,6 @@
 """The first step of a search: a host with the compiler reads the model, and leaves behind what everybody plans on."""
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from sqlalchemy.orm import Session
 
@@ -11,43 +9,18 @@ from onnxbisect.session import OWN_FILE
 from onnxbisect_db import plans, searches
 from onnxbisect_db.errors import LostTurnError
 from onnxbisect_db.searches import Turn
-from onnxbisect_db.states import Fault, Stage
+from onnxbisect_db.states import Fault
 from onnxbisect_worker.hold import Hold
 from onnxbisect_worker.hosting import Host, HostLostError, ToolBrokenError
 from onnxbisect_worker.outside import DATABASE_AWAY, outside, sentence
-from onnxbisect_worker.place import ASIDE_SECONDS, Place
+from onnxbisect_worker.place import Place
 from onnxbisect_worker.prepared import Prepared
-from onnxbisect_worker.turn import next_turn
 
 log = logging.getLogger(__name__)
 
 
-def prepare(place: Place, search_id: str) -> None:
-    """Rung for the search: of those that are to be prepared for its backend, bring the next by right to where it asks.
-    A worker whose compiler does not work leaves this to one where it does.
-    """
-    with turn_at_backend(place, search_id, Stage.PREPARE) as turn:
-        if turn is not None:
-            _prepare(place, turn)
-
-
-@contextmanager
-def turn_at_backend(place: Place, search_id: str, stage: Stage) -> Iterator[Turn | None]:
-    """As `next_turn`, at a stage that needs the compiler: a worker where that does not work passes the ring on."""
-    backend = None
-    if not place.stopping.is_set():
-        with place.service.database.session() as session:
-            backend = searches.backend_of(session, search_id)
-    if backend is None or place.steps_aside(backend):
-        if backend is not None:
-            _pass_on(place, search_id, stage, backend)
-        yield None
-        return
-    with next_turn(place, search_id, stage) as turn:
-        yield turn
-
-
-def _prepare(place: Place, turn: Turn) -> None:
+def prepare(place: Place, turn: Turn) -> None:
+    """Bring a claimed search to where it asks."""
     log.info("search %s: preparing for %s", turn.search_id, turn.backend)
     with Hold(place, turn) as hold:
         try:
@@ -58,22 +31,15 @@ def _prepare(place: Place, turn: Turn) -> None:
         except DATABASE_AWAY:
             raise
         except Exception as error:
-            give_up(place, turn, hold, error)
+            give_up(turn, hold, error)
             return
         try:
-            again = hold.write(lambda session: _prepared(session, turn, prepared, stored.sha256, graph))
+            hold.write(lambda session: _prepared(session, turn, prepared, stored.sha256, graph))
         except LostTurnError:
             return
-    if again:
-        place.ring_search(turn.search_id, Stage.SEARCH, turn.backend)
 
 
-def _pass_on(place: Place, search_id: str, stage: Stage, backend: str) -> None:
-    if not place.stopping.wait(ASIDE_SECONDS):
-        place.ring_search(search_id, stage, backend)
-
-
-def give_up(place: Place, turn: Turn, hold: Hold, error: Exception) -> None:
+def give_up(turn: Turn, hold: Hold, error: Exception) -> None:
     """The turn has not led to its end: it is tried again where that may be another time, else the search fails."""
     what, was_outside = sentence(error), outside(error)
     try:
@@ -83,16 +49,13 @@ def give_up(place: Place, turn: Turn, hold: Hold, error: Exception) -> None:
             hold.write(lambda session: searches.release(session, turn))
         elif was_outside is not None and not isinstance(error, ToolBrokenError):
             log.warning("search %s: %s", turn.search_id, was_outside)
-            if hold.write(lambda session: searches.lost(session, turn, was_outside)):
-                place.ring_search(turn.search_id, turn.stage, turn.backend)
+            hold.write(lambda session: searches.lost(session, turn, was_outside))
         elif isinstance(error, HostLostError) or not isinstance(error, OnnxBisectError):
             log.warning("search %s: %s", turn.search_id, what, exc_info=not isinstance(error, OnnxBisectError))
-            if hold.write(lambda session: searches.crashed(session, turn, what)):
-                place.ring_search(turn.search_id, turn.stage, turn.backend)
+            hold.write(lambda session: searches.crashed(session, turn, what))
         elif hold.leaves_to_others(error):
             log.warning("search %s: left to another worker: %s", turn.search_id, error)
             hold.write(lambda session: searches.release(session, turn))
-            _pass_on(place, turn.search_id, turn.stage, turn.backend)
         else:
             fault = Fault.REQUEST if isinstance(error, ModelError | OptionError) else Fault.SERVICE
             log.warning("search %s: %s", turn.search_id, what)
@@ -112,7 +75,7 @@ def _drawn(place: Place, turn: Turn, host: Host, hold: Hold) -> str | None:
         return None
 
 
-def _prepared(session: Session, turn: Turn, prepared: Prepared, sha256: str, graph: str | None) -> bool:
+def _prepared(session: Session, turn: Turn, prepared: Prepared, sha256: str, graph: str | None) -> None:
     searches.prepared(
         session,
         turn,
@@ -127,4 +90,4 @@ def _prepared(session: Session, turn: Turn, prepared: Prepared, sha256: str, gra
     recalled = plans.recall(session, turn, without=OWN_FILE)
     if recalled:
         log.info("search %s: %d answers of an earlier search", turn.search_id, recalled)
-    return searches.release(session, turn)
+    searches.release(session, turn)

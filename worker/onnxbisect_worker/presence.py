@@ -100,9 +100,6 @@ class Attendance:
             known, looked = self._presence, self._looked
 
         def tell(session: Session) -> dict[str, str]:
-            if not self._joined:
-                workers.joined(session, known)
-                return {}
             doubted = {} if looked else workers.doubted(session, known)
             workers.seen(session, _with_doubts(known, doubted))
             return doubted

@@ -8,7 +8,6 @@ from threading import Event, Thread
 from onnxbisect_db import leases, retention
 from onnxbisect_db.reconcile import leave, reconcile
 from onnxbisect_db.retention import Retention
-from onnxbisect_worker.bell import ring_all
 from onnxbisect_worker.service import Service
 
 _SWEEP_SECONDS = 3600.0
@@ -59,10 +58,7 @@ class Reconciler:
     def _round(self) -> bool:
         """Whether this is the one that reconciles."""
         try:
-            bells = reconcile(self._service.database, self._holder)
-            if bells is not None:
-                ring_all(self._service.bell, bells)
-            return bells is not None
+            return reconcile(self._service.database, self._holder)
         except Exception as error:  # most likely the database is away, and comes back
             log.warning("reconciling failed: %s", type(error).__name__, exc_info=log.isEnabledFor(logging.DEBUG))
             return False

@@ -11,17 +11,15 @@ from onnxbisect.errors import OnnxBisectError
 from onnxbisect_db import records, repairs, searches
 from onnxbisect_db.database import now
 from onnxbisect_db.errors import LostTurnError
-from onnxbisect_db.reconcile import SearchBell
 from onnxbisect_db.repairs import ChangedModel
 from onnxbisect_db.searches import Turn
-from onnxbisect_db.states import Stage
 from onnxbisect_worker import held_folders
 from onnxbisect_worker.hold import Hold
 from onnxbisect_worker.hosting import Begun, Question, Repaired
 from onnxbisect_worker.order import Order
 from onnxbisect_worker.outside import DATABASE_AWAY
 from onnxbisect_worker.place import Place
-from onnxbisect_worker.preparing import give_up, turn_at_backend
+from onnxbisect_worker.preparing import give_up
 from onnxbisect_worker.repair_work import question_name
 from onnxbisect_worker.reporting import FOLDERS, stats_of, store_all
 
@@ -43,14 +41,8 @@ class _Left:
         return (self.calls is not None and self.calls <= 0) or (self.seconds is not None and self.seconds <= 0)
 
 
-def repair(place: Place, search_id: str) -> None:
-    """Rung for the search: go on with the repair that is next by right."""
-    with turn_at_backend(place, search_id, Stage.REPAIR) as turn:
-        if turn is not None:
-            _repair(place, turn)
-
-
-def _repair(place: Place, turn: Turn) -> None:
+def repair(place: Place, turn: Turn) -> None:
+    """Go on with the repair of a claimed search."""
     cache = place.service.settings.cache
     with Hold(place, turn) as hold:
         try:
@@ -63,16 +55,14 @@ def _repair(place: Place, turn: Turn) -> None:
         except DATABASE_AWAY:
             raise
         except Exception as error:
-            give_up(place, turn, hold, error)
+            give_up(turn, hold, error)
             return
         try:
-            bell = hold.write(lambda session: _written(session, turn, came, files, asked))
+            hold.write(lambda session: _written(session, turn, came, files, asked))
         except LostTurnError:
             return
-    if bell is None:
+    if asked is None:
         log.info("search %s: repaired", turn.search_id)
-    else:
-        place.service.bell.search(bell)
 
 
 def _begun(session: Session, turn: Turn) -> tuple[Begun, _Left]:
@@ -114,9 +104,8 @@ def _asked(
 
 def _written(
     session: Session, turn: Turn, came: Question | Repaired, files: Mapping[str, str], asked: ChangedModel | None
-) -> SearchBell | None:
+) -> None:
     if isinstance(came, Repaired):
         searches.repaired(session, turn, came.outcome, files)
-        return None
-    assert asked is not None  # noqa: S101 - a question is asked
-    return repairs.ask(session, turn, asked)
+    elif asked is not None:
+        repairs.ask(session, turn, asked)

@@ -16,7 +16,6 @@ from onnxbisect_db.database import now
 from onnxbisect_db.errors import LostTurnError
 from onnxbisect_db.files import FileStore
 from onnxbisect_db.searches import Turn
-from onnxbisect_db.states import Stage
 from onnxbisect_db.tables import Search
 from onnxbisect_worker import held_folders
 from onnxbisect_worker.hold import Hold
@@ -24,7 +23,6 @@ from onnxbisect_worker.outside import DATABASE_AWAY
 from onnxbisect_worker.place import Place
 from onnxbisect_worker.preparing import give_up
 from onnxbisect_worker.settings import Settings
-from onnxbisect_worker.turn import next_turn
 
 _CHUNK = 1 << 20
 #: How the folders begin in which steps write.
@@ -33,14 +31,8 @@ FOLDERS = "report-"
 log = logging.getLogger(__name__)
 
 
-def write_report(place: Place, search_id: str) -> None:
-    """Rung for the search: write the report that is next by right. The job's last search ends the job."""
-    with next_turn(place, search_id, Stage.REPORT) as turn:
-        if turn is not None:
-            _write(place, turn)
-
-
-def _write(place: Place, turn: Turn) -> None:
+def write_report(place: Place, turn: Turn) -> None:
+    """Write the report of a claimed search."""
     cache = place.service.settings.cache
     with Hold(place, turn) as hold:
         try:
@@ -49,17 +41,13 @@ def _write(place: Place, turn: Turn) -> None:
         except DATABASE_AWAY:
             raise
         except Exception as error:
-            give_up(place, turn, hold, error)
+            give_up(turn, hold, error)
             return
         try:
-            to_repair = hold.write(
-                lambda session: searches.finish(session, turn, verdict=verdict, report=report, files=files)
-            )
+            hold.write(lambda session: searches.finish(session, turn, verdict=verdict, report=report, files=files))
         except LostTurnError:
             return
     log.info("search %s: over, %s", turn.search_id, verdict)
-    if to_repair:
-        place.ring_search(turn.search_id, Stage.REPAIR, turn.backend)
 
 
 def clear_reports(settings: Settings) -> None:

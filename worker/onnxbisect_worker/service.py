@@ -1,4 +1,4 @@
-"""What every process of the service holds in its hands: settings, database, files, and the bell."""
+"""What every process of the service holds in its hands: settings, database and files."""
 
 import errno
 import tempfile
@@ -11,7 +11,6 @@ from onnxbisect_db.database import Database
 from onnxbisect_db.files import Files, FileStore
 from onnxbisect_db.reserve import Reserve
 from onnxbisect_db.s3_files import S3Files
-from onnxbisect_worker.bell import Bell
 from onnxbisect_worker.settings import Settings
 
 
@@ -22,7 +21,6 @@ class Service:
     settings: Settings
     database: Database
     files: FileStore
-    bell: Bell
 
     @cached_property
     def reserve(self) -> Reserve:
@@ -34,14 +32,18 @@ class Service:
         self.database.close()
 
 
-def open_service(settings: Settings, bell: Bell) -> Service:
+def open_service(settings: Settings) -> Service:
     """Make folders and connect; touches the tables of nothing. OptionError where the database's URL is wrong, or the
-    data folder cannot be written.
+    data folder cannot be written. With redis, workers everywhere are told what transactions have made ready for them.
     """
     _begin_folder(settings.data)
     database = Database(settings.database)
     Reserve(database).spend_to_start()
-    return Service(settings=settings, database=database, files=open_files(settings), bell=bell)
+    if settings.redis_url is not None:
+        from onnxbisect_worker.notifying import CeleryNotifier, make_app  # celery takes a while to import
+
+        database.listen(CeleryNotifier(make_app(settings)))
+    return Service(settings=settings, database=database, files=open_files(settings))
 
 
 def open_files(settings: Settings) -> FileStore:

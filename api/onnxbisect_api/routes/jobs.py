@@ -12,7 +12,7 @@ from onnxbisect.verdict import Status
 from onnxbisect_api import job_form
 from onnxbisect_api.access import Caller, Contributor, Reader, Submitter, demand_good
 from onnxbisect_api.addresses import TheAddresses
-from onnxbisect_api.job_making import accepted, demand_few, made, made_parts, ring
+from onnxbisect_api.job_making import accepted, demand_few, made, made_parts
 from onnxbisect_api.job_request import ONE_LINE, BackendName, JobRequest
 from onnxbisect_api.job_view import Circumstances, JobView, PartsSubmitted, SubmittedView, job_view
 from onnxbisect_api.labels import TheLabels
@@ -133,12 +133,7 @@ def retry(job_id: RowId, service: TheService, caller: Submitter, addresses: TheA
             demand_few(session, service, caller)
         return begun
 
-    view = _changed(service.database.run, begin, service, caller, addresses, job_id)
-    with service.database.session() as session:
-        job = jobs.get(session, job_id, caller.tenant)
-    if job is not None:
-        ring(service, job)
-    return view
+    return _changed(service.database.run, begin, service, caller, addresses, job_id)
 
 
 @router.delete("/jobs/{job_id}", status_code=204, summary="Delete a job and all that came of it")

@@ -136,7 +136,6 @@ def ping(webhook_id: RowId, service: TheService, caller: Admin) -> DeliveryView:
     """What came of it stands at `GET /v1/deliveries/{id}`, soon."""
     with service.database.transaction() as session:
         delivery = deliveries.ping(session, _found(endpoints.get(session, webhook_id, caller.tenant)))
-    service.bell.delivery(delivery.id)
     return _delivery_view(delivery)
 
 
@@ -167,7 +166,6 @@ def redeliver(delivery_id: RowId, service: TheService, caller: Admin) -> Deliver
     found = service.database.run(lambda session: deliveries.redeliver(session, delivery_id, caller.tenant))
     if found is None:
         raise missing("delivery")
-    service.bell.delivery(found.id)
     return _delivery_view(found)
 
 

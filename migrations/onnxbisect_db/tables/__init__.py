@@ -1,7 +1,7 @@
 """The tables. docs/service.md draws how a job goes through them."""
 
 from onnxbisect_db.tables.access import BrowserSession, Delivery, Endpoint, Token
-from onnxbisect_db.tables.base import Base, Rung, Troubled
+from onnxbisect_db.tables.base import Base, Leased, Troubled
 from onnxbisect_db.tables.machines import Lease, Queue, Worker
 from onnxbisect_db.tables.work import Event, Job, KeptVerdict, Label, Model, Probe, Search, UnneededFile, Upload
 
@@ -15,10 +15,10 @@ __all__ = [
     "KeptVerdict",
     "Label",
     "Lease",
+    "Leased",
     "Model",
     "Probe",
     "Queue",
-    "Rung",
     "Search",
     "Token",
     "Troubled",

@@ -8,7 +8,7 @@ from sqlalchemy.orm import Mapped, mapped_column
 
 from onnxbisect_db.columns import new_id
 from onnxbisect_db.states import DeliveryState
-from onnxbisect_db.tables.base import Base, Rung
+from onnxbisect_db.tables.base import Base, Leased
 
 
 class Token(Base):
@@ -62,11 +62,11 @@ class Endpoint(Base):
     disabled_because: Mapped[str] = mapped_column(default="")
 
 
-class Delivery(Rung, Base):
+class Delivery(Leased, Base):
     """One webhook message to one endpoint: written in the transaction of the change that it tells of.
 
-    `id` is the message's id on every try. `claims` counts those who took it to send, and only the latest may say what
-    came of it.
+    `id` is the message's id on every try. A worker claims it with a lease and the next `epoch`, and only the latest
+    epoch may say what came of the try.
     """
 
     __tablename__ = "delivery"
@@ -86,7 +86,5 @@ class Delivery(Rung, Base):
     tries: Mapped[list[Any]] = mapped_column(default=list)
     #: How far in the schedule it is; begins anew where it is delivered again by hand.
     step: Mapped[int] = mapped_column(default=0)
-    claims: Mapped[int] = mapped_column(default=0)
     due_at: Mapped[datetime]
-    lease_until: Mapped[datetime | None]
     created_at: Mapped[datetime]

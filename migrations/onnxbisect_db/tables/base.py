@@ -27,6 +27,15 @@ class Base(DeclarativeBase):
     type_annotation_map = {datetime: Moment(), dict[str, Any]: _JSON, list[Any]: _JSON, str: Wording()}  # noqa: RUF012
 
 
+class Leased:
+    """A row that one worker at a time works on (`onnxbisect_db.leases`)."""
+
+    #: How often it was claimed. What the holder of an earlier claim writes does not count.
+    epoch: Mapped[int] = mapped_column(default=0)
+    #: Until when the holder of the latest claim has it, unless it renews; None: nobody has it.
+    lease_until: Mapped[datetime | None] = mapped_column(default=None)
+
+
 class Troubled:
     """A row whose work may end without an answer, and is tried again (`onnxbisect_db.trouble`)."""
 
@@ -38,12 +47,3 @@ class Troubled:
     retry_at: Mapped[datetime | None] = mapped_column(default=None)
     #: What happened the last time, as a sentence.
     trouble: Mapped[str] = mapped_column(default="", server_default="")
-
-
-class Rung:
-    """A row that the message queue must be told of, again and again until it is heeded (`onnxbisect_db.bells`)."""
-
-    #: When the reconciler rings, if nobody has heeded the row until then; None: at once.
-    ring_at: Mapped[datetime | None] = mapped_column(default=None)
-    #: How often it was rung since it was last heeded.
-    rings: Mapped[int] = mapped_column(default=0)

@@ -6,7 +6,7 @@ from typing import Any
 from sqlalchemy import String
 from sqlalchemy.orm import Mapped, mapped_column
 
-from onnxbisect_db.tables.base import Base, Rung
+from onnxbisect_db.tables.base import Base
 
 
 class Worker(Base):
@@ -27,7 +27,7 @@ class Worker(Base):
     seen_at: Mapped[datetime]
 
 
-class Queue(Rung, Base):
+class Queue(Base):
     """What waits for one backend. Where it has a bound, whoever takes from it holds its row."""
 
     __tablename__ = "queue"

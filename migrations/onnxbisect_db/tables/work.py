@@ -8,7 +8,7 @@ from sqlalchemy.orm import Mapped, mapped_column, relationship
 
 from onnxbisect_db.columns import new_id
 from onnxbisect_db.states import JobState, ProbeState, Stage
-from onnxbisect_db.tables.base import Base, Rung, Troubled
+from onnxbisect_db.tables.base import Base, Leased, Troubled
 
 
 class Model(Base):
@@ -129,14 +129,15 @@ class Label(Base):
     value: Mapped[str] = mapped_column(String(255))
 
 
-class Search(Rung, Troubled, Base):
+class Search(Leased, Troubled, Base):
     """One target of a job: what the coordinator works on. Or a changed model that the repair of such a target asks
     about: then `asked_for` is the target's search, `onnx` and `data` are the model's files, `request` what is asked of
     it, and `question` what the repair calls it.
 
     `identity` names compiler, version, options and dressing, and is what verdicts are kept under; `universe`, `graph`,
-    `report` and the values of `files` are SHA-256 of content-addressed files. A task holds the search while
-    `lease_until` lies ahead; `turn` counts the holders, so that what a lost one writes later changes nothing.
+    `report` and the values of `files` are SHA-256 of content-addressed files. A worker holds the search
+    while `lease_until` lies ahead; every claim has the next `epoch`, so that what an earlier holder writes changes
+    nothing.
     """
 
     __tablename__ = "search"
@@ -183,25 +184,23 @@ class Search(Rung, Troubled, Base):
     expected: Mapped[float] = mapped_column(default=0.0)
     #: The culprits that stand: a few words on each, by a name of its own.
     found: Mapped[dict[str, Any]] = mapped_column(default=dict)
-    turn: Mapped[int] = mapped_column(default=0)
-    #: The worker that has it, had it last, or was the last that might not take it; None before revision 0010.
+    #: The worker that has it, or had it last; None before revision 0010.
     worker: Mapped[str | None] = mapped_column(String(128))
-    #: When the latest turn began: who was served longest ago is next.
+    #: When it was last claimed: the one that was served longest ago is next.
     claimed_at: Mapped[datetime | None]
-    lease_until: Mapped[datetime | None]
-    #: Something has changed since the holder of the lease looked.
-    stale: Mapped[bool] = mapped_column(default=True)
+    #: Something has changed since it was last claimed.
+    dirty: Mapped[bool] = mapped_column(default=True)
     started_at: Mapped[datetime | None]
     ended_at: Mapped[datetime | None]
 
     job: Mapped[Job] = relationship(back_populates="searches", lazy="raise")
 
 
-class Probe(Troubled, Base):
+class Probe(Leased, Troubled, Base):
     """One question of a search: compile these units, for the nth time.
 
-    `units` is the unit set in hexadecimal. A worker claims it with a lease and renews that; `claims` counts the
-    workers, and only the one that holds the latest claim may answer.
+    `units` is the unit set in hexadecimal. A worker claims it with a lease and the next `epoch`, renews the
+    lease, and only the latest epoch may answer.
     """
 
     __tablename__ = "probe"
@@ -224,9 +223,7 @@ class Probe(Troubled, Base):
     #: One more than the highest round that was answered when it was asked.
     round: Mapped[int] = mapped_column(default=0)
     state: Mapped[str] = mapped_column(String(16), default=ProbeState.QUEUED)
-    claims: Mapped[int] = mapped_column(default=0)
     worker: Mapped[str] = mapped_column(String(128), default="")
-    lease_until: Mapped[datetime | None]
     #: The canonical structure, once a worker has cut it.
     key: Mapped[str | None] = mapped_column(String(64))
     #: A probe of the same key that was running: while it does, nobody takes this one.

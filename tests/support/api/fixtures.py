@@ -8,10 +8,11 @@ import pytest
 
 from onnxbisect_db.database import Database
 from onnxbisect_db.files import Files
-from onnxbisect_worker.bell import SilentBell
 from onnxbisect_worker.service import Service
 from onnxbisect_worker.settings import Settings
 from support.api.callers import Callers
+
+Notified = list[frozenset[str]]
 
 
 @pytest.fixture(scope="session")
@@ -31,17 +32,19 @@ def settings(tmp_path: Path) -> Settings:
 
 
 @pytest.fixture
-def bell() -> SilentBell:
-    """What the routes rang for."""
-    return SilentBell()
+def notified(service: Service) -> Notified:
+    """What workers were notified of, one set for each transaction."""
+    found: Notified = []
+    service.database.listen(lambda topics: found.append(frozenset(topics)))
+    return found
 
 
 @pytest.fixture
-def service(settings: Settings, bell: SilentBell, tables: Path) -> Iterator[Service]:
+def service(settings: Settings, tables: Path) -> Iterator[Service]:
     settings.data.mkdir(parents=True)
     shutil.copy(tables, settings.data / "onnx-bisect.sqlite")
     database = Database(settings.database, durable=False)
-    yield Service(settings=settings, database=database, files=Files(settings.files_folder, floor=0), bell=bell)
+    yield Service(settings=settings, database=database, files=Files(settings.files_folder, floor=0))
     database.close()
 
 

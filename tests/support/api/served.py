@@ -14,13 +14,12 @@ import socket, sys
 import uvicorn
 from onnxbisect_api.app import create_app
 from onnxbisect_api.server import server_config
-from onnxbisect_worker.bell import SilentBell
 from onnxbisect_worker.service import open_service
 from onnxbisect_worker.settings import Settings
 
 listening = socket.create_server(("127.0.0.1", 0))
 settings = Settings()
-server = uvicorn.Server(server_config(create_app(open_service(settings, SilentBell())), settings))
+server = uvicorn.Server(server_config(create_app(open_service(settings)), settings))
 print(listening.getsockname()[1], flush=True)
 server.run([listening])
 """

@@ -13,7 +13,7 @@ from onnxbisect_db import claims, jobs, models, naming, plans, probes, searches
 from onnxbisect_db.claims import Claim
 from onnxbisect_db.database import Database
 from onnxbisect_db.jobs import NewJob, NewTarget
-from onnxbisect_db.queues import Hand
+from onnxbisect_db.queues import ClaimRequest
 from onnxbisect_db.searches import Turn
 from onnxbisect_db.states import Stage
 from onnxbisect_db.tables import Job
@@ -84,7 +84,7 @@ def prepare(
         searches.prepared(
             session, turn, identity=identity, tool="t", version="1", universe=universe, units=9, graph=graph
         )
-        assert searches.release(session, turn)
+        searches.release(session, turn)
 
 
 def plan(database: Database, search_id: str, wanted: list[Ask], **found: Any) -> int:
@@ -106,7 +106,8 @@ def asking(database: Database, units: Iterable[UnitSet] = (1, 2, 3), *backends: 
 
 
 def claim(database: Database, backend: str = NPU, worker: str = "w") -> Claim | None:
-    return database.run(lambda session: claims.claim(session, Hand(backend=backend, worker=worker, seconds=LEASE)))
+    request = ClaimRequest(backend=backend, worker=worker, seconds=LEASE)
+    return database.run(lambda session: claims.claim(session, request))
 
 
 def claimed(database: Database, backend: str = NPU, worker: str = "w") -> Claim:
@@ -119,7 +120,7 @@ def answer(database: Database, claim: Claim, given: Answer = PASS, key: str | No
     def write(session: Any) -> bool:
         if key is not None:
             assert naming.named(session, claim, key).mine
-        return probes.answer(session, claim, given).counts
+        return probes.answer(session, claim, given)
 
     return database.run(write)
 

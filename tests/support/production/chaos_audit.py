@@ -60,7 +60,7 @@ def verdicts(database: Database) -> Iterator[str]:
         told = session.execute(select(Event.job_id, Event.data).where(Event.type == EventType.PROBE_ANSWERED))
         answered = Counter(data["probe"] for _, data in told)
         # what nobody took came with an earlier search of the same model
-        asked_here = (Probe.state == ProbeState.DONE, Probe.claims > 0)
+        asked_here = (Probe.state == ProbeState.DONE, Probe.epoch > 0)
         done = set(session.scalars(select(Probe.id).where(*asked_here)))
         compiled = session.execute(
             select(Job.tenant, Search.identity, Probe.key, Probe.attempt, Probe.verdict)

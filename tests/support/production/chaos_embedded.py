@@ -175,7 +175,7 @@ class EmbeddedRun:
         result.complaints += chaos_audit.events(database)
         with database.session() as session:
             result.questions = session.scalars(select(func.sum(Probe.losses))).one() or 0
-            claims = select(func.sum(Search.turn))
+            claims = select(func.sum(Search.epoch))
             result.turns = session.scalars(claims).one() or 0
 
 

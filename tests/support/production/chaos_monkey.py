@@ -19,11 +19,10 @@ from support.worker.webhook_receiver import Receiver
 _WEIGHTS = {
     "API": 3,
     "control worker": 2,
-    "worker": 4,
+    "worker": 6,
     "worker, told to stop": 2,
-    "process of a worker": 6,
     "model host": 8,
-    "fork server": 3,
+    "fork server": 5,
     "compiler": 8,
     "redis": 2,
     "webhook receiver": 2,
@@ -87,7 +86,6 @@ class Monkey:
             "control worker": lambda: self._restart(parts.control),
             "worker": lambda: self._restart(self._chance.choice(parts.workers)),
             "worker, told to stop": lambda: self._restart(self._chance.choice(parts.workers), gently=True),
-            "process of a worker": lambda: self._shoot(self._pool),
             "model host": lambda: self._shoot(self._hosts),
             "fork server": lambda: self._shoot(lambda: self._named(_FORK_SERVER) - self._hosts()),
             "compiler": lambda: self._shoot(lambda: self._named("/stand_in_compiler.py", "/ort_session.py")),
@@ -144,14 +142,4 @@ class Monkey:
             with suppress(OSError):
                 if Path(f"/proc/{pid}/comm").read_text().strip() == HOST_NAME:
                     found.add(pid)
-        return found
-
-    def _pool(self) -> list[int]:
-        found = []
-        for part in [self._topology.control, *self._topology.workers]:
-            try:
-                children = Path(f"/proc/{part.pid}/task/{part.pid}/children").read_text().split()
-                found += [int(pid) for pid in children if b"\0worker\0" in Path(f"/proc/{pid}/cmdline").read_bytes()]
-            except OSError:
-                continue
         return found

@@ -186,7 +186,7 @@ class Run:
             waiting = [delivery.id for delivery in pending if delivery.lease_until is None]
             with database.transaction() as session:
                 held = (Delivery.id.in_(waiting), Delivery.lease_until.is_(None))
-                session.execute(update(Delivery).where(*held).values(due_at=Delivery.created_at, ring_at=None))
+                session.execute(update(Delivery).where(*held).values(due_at=Delivery.created_at))
             time.sleep(2)
 
 
@@ -228,12 +228,12 @@ def _tenants(database: Database, names: set[str], url: str) -> tuple[dict[str, s
 def _counted(database: Database, receiver: Receiver) -> dict[str, int]:
     with database.session() as session:
         states = Counter(session.scalars(select(Job.state)))
-        targets, turns = session.execute(select(func.count(), func.sum(Search.turn))).one()
+        targets, turns = session.execute(select(func.count(), func.sum(Search.epoch))).one()
         done = Probe.state == ProbeState.DONE
         answered, cached, recalled = session.execute(
-            select(func.count(), func.count().filter(Probe.cached), func.count().filter(Probe.claims == 0)).where(done)
+            select(func.count(), func.count().filter(Probe.cached), func.count().filter(Probe.epoch == 0)).where(done)
         ).one()
-        claims, losses = session.execute(select(func.sum(Probe.claims), func.sum(Probe.losses))).one()
+        claims, losses = session.execute(select(func.sum(Probe.epoch), func.sum(Probe.losses))).one()
         tries = [len(delivery.tries) for delivery in session.scalars(select(Delivery))]
     return {
         "jobs": states.total(),

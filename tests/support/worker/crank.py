@@ -1,9 +1,9 @@
-"""The service without celery: a bell that remembers, and a crank that does what was rung for, in any order."""
+"""The service without threads: a crank that has workers claim, one after the other, in any order."""
 
 import json
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +14,16 @@ from onnxbisect_db.jobs import NewJob, NewTarget
 from onnxbisect_db.reconcile import reconcile
 from onnxbisect_db.states import JobState, Stage
 from onnxbisect_db.tables import Job
-from onnxbisect_worker.asking import probes_in_turn
-from onnxbisect_worker.bell import SilentBell, ring_all
-from onnxbisect_worker.coordinating import advance
+from onnxbisect_worker.claiming import Claiming
 from onnxbisect_worker.order import Order
 from onnxbisect_worker.place import Place
-from onnxbisect_worker.preparing import prepare
-from onnxbisect_worker.repairing import repair
-from onnxbisect_worker.reporting import write_report
 from onnxbisect_worker.service import Service
 from onnxbisect_worker.settings import Settings
+from onnxbisect_worker.slots import Work
 from support.db.scenes import Clock
 from support.worker.hidden_rule import Compiler, HiddenRuleHosts
 
 NPU = "npu"
-STEPS = {Stage.PREPARE: prepare, Stage.SEARCH: advance, Stage.REPORT: write_report, Stage.REPAIR: repair}
 
 
 @dataclass(kw_only=True)
@@ -39,19 +34,34 @@ class Crank:
     clock: Clock
     folder: Path
     compiler: Compiler
-    bell: SilentBell = field(default_factory=SilentBell)
 
     def __post_init__(self) -> None:
         self.settings = Settings(data=self.folder, slots=4)
         self.service = Service(
-            settings=self.settings,
-            database=self.database,
-            files=Files(self.settings.files_folder, floor=0),
-            bell=self.bell,
+            settings=self.settings, database=self.database, files=Files(self.settings.files_folder, floor=0)
         )
 
     def place(self, worker: str = "w") -> Place:
-        return Place(service=self.service, hosts=HiddenRuleHosts(self.compiler), worker=worker)
+        hosts = HiddenRuleHosts(self.compiler)
+        return Place(service=self.service, hosts=hosts, worker=worker, backends=(NPU, "other"))
+
+    def next(self, place: Place) -> Work | None:
+        """What this worker claims."""
+        return Claiming(place, control=True, probes=self.settings.slots)()
+
+    def step(self, place: Place) -> bool:
+        """Have this worker claim and do one piece of work. False where there was none."""
+        work = self.next(place)
+        if work is not None:
+            work()
+        return work is not None
+
+    def until(self, stage: Stage, job: Job, place: Place) -> None:
+        """Work on the job, which is alone, until it has come to the stage; there it is not claimed."""
+        while self.read(job).searches[0].stage != stage:
+            work = self.next(place)
+            assert work is not None
+            work()
 
     def job(self, backends: Sequence[str] = (NPU,), model: str = "net", order: Order | None = None) -> Job:
         stored = self.service.files.put([model.encode()])
@@ -70,39 +80,21 @@ class Crank:
         assert found is not None
         return found
 
-    def run(self, *wanted: Job, places: Sequence[Place] = (), chance: random.Random | None = None) -> None:
-        """Until these jobs have ended. With a `chance` rings come in any order, are doubled and get lost."""
-        places = places or [self.place()]
-        chance = chance or random.Random(0)
+    def run(
+        self, *wanted: Job, places: Sequence[Place] = (), chance: random.Random | None = None, dies: float = 0.0
+    ) -> None:
+        """Until these jobs have ended. `dies` is how often a worker dies with what it has claimed."""
+        places, chance = places or [self.place()], chance or random.Random(0)
         idle = 0
         while any(not JobState(self.read(job).state).ended for job in wanted):
-            if not self.step(places, chance):
+            work = self.next(chance.choice(places))
+            if work is None:
                 idle += 1
-                assert idle < 200, "the jobs do not end"
+                assert idle < 400, "the jobs do not end"
                 self.clock.forward(11)
-                self.reconcile()
-
-    def reconcile(self) -> None:
-        bells = reconcile(self.database, "crank")
-        assert bells is not None
-        ring_all(self.bell, bells)
-
-    def step(self, places: Sequence[Place], chance: random.Random) -> bool:
-        heard: list[Any] = [
-            *self.bell.searches,
-            *(backend for backend, count in self.bell.backends for _ in range(count)),
-        ]
-        self.bell.searches.clear()
-        self.bell.backends.clear()
-        chance.shuffle(heard)
-        for ring in heard:
-            for _ in range(chance.choice([0, 1, 1, 2])):
-                place = chance.choice(places)
-                if isinstance(ring, str):
-                    probes_in_turn(place, ring, seconds=chance.choice([0.0, 60.0]))
-                else:
-                    STEPS[ring.stage](place, ring.search_id)
-        return bool(heard)
+                assert reconcile(self.database, "crank")
+            elif chance.random() >= dies:
+                work()
 
     def report(self, job: Job, ordinal: int = 0) -> dict[str, Any]:
         name = self.read(job).searches[ordinal].report

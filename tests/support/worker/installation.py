@@ -14,11 +14,8 @@ from typing import Any
 
 from onnxbisect_db import jobs, models
 from onnxbisect_db.jobs import NewJob, NewTarget
-from onnxbisect_db.reconcile import SearchBell
-from onnxbisect_db.states import JobState, Stage
+from onnxbisect_db.states import JobState
 from onnxbisect_db.tables import Job
-from onnxbisect_worker.app import make_app
-from onnxbisect_worker.celery_bell import CeleryBell
 from onnxbisect_worker.forking import HOST_NAME
 from onnxbisect_worker.order import Order
 from onnxbisect_worker.service import Service, open_service
@@ -35,19 +32,17 @@ sys.exit(work(load_settings(), backends=sys.argv[2:], control=sys.argv[1] == "co
 @dataclass
 class Installation:
     settings: Settings
-    #: What its processes are told, besides what this process has.
-    environment: dict[str, str]
+    #: The settings that its processes are told, besides what this process has.
+    given: dict[str, Any]
     service: Service = field(init=False)
 
     @classmethod
     def at(cls, folder: Path, **settings: Any) -> "Installation":
         wanted = {"data": str(folder / "data"), "lease_seconds": "6", "reconcile_seconds": "0.5", **settings}
-        return cls(
-            Settings.model_validate(wanted), {f"ONNXBISECT_{name.upper()}": text for name, text in wanted.items()}
-        )
+        return cls(Settings.model_validate(wanted), wanted)
 
     def __post_init__(self) -> None:
-        self.service = open_service(self.settings, CeleryBell(make_app(self.settings)))
+        self.service = open_service(self.settings)
         self.service.database.upgrade()
 
     def close(self) -> None:
@@ -70,10 +65,7 @@ class Installation:
             wanted = NewJob(model_sha256=stored.sha256, targets=targets, request=(order or Order()).to_json())
             return jobs.create(session, wanted, tenant=tenant).job
 
-        job = self.service.database.run(make)
-        for search in job.searches:
-            self.service.bell.search(SearchBell(search_id=search.id, stage=Stage.PREPARE, backend=search.backend))
-        return job
+        return self.service.database.run(make)
 
     def read(self, job: Job) -> Job:
         with self.service.database.session() as session:
@@ -109,7 +101,8 @@ class Installation:
     ) -> "Iterator[subprocess.Popen[str]]":
         """A worker process, which is told to stop in the end."""
         argv = [sys.executable, "-W", "ignore", "-c", _WORK, "control" if control else "", *backends]
-        with subprocess.Popen(argv, env={**os.environ, **self.environment}, text=True) as process:
+        told = {f"ONNXBISECT_{name.upper()}": text for name, text in self.given.items()}
+        with subprocess.Popen(argv, env={**os.environ, **told}, text=True) as process:
             try:
                 yield process
             finally:

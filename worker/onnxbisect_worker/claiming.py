@@ -1,0 +1,106 @@
+"""What a worker does next: coordinate a search, write a report, read or repair a model, or ask a probe."""
+
+from collections import deque
+from collections.abc import Callable, Collection
+from functools import partial
+from threading import Lock
+
+from sqlalchemy.orm import Session
+
+from onnxbisect_db import claims, notices, queues, turns, workers
+from onnxbisect_db.claims import Claim
+from onnxbisect_db.queues import ClaimRequest
+from onnxbisect_db.searches import Turn
+from onnxbisect_db.states import AT_BACKEND, Stage
+from onnxbisect_db.turns import Taker
+from onnxbisect_worker.asking import ask
+from onnxbisect_worker.coordinating import coordinate
+from onnxbisect_worker.place import Place
+from onnxbisect_worker.preparing import prepare
+from onnxbisect_worker.repairing import repair
+from onnxbisect_worker.reporting import write_report
+from onnxbisect_worker.slots import Work
+
+_STEPS = {Stage.PREPARE: prepare, Stage.SEARCH: coordinate, Stage.REPORT: write_report, Stage.REPAIR: repair}
+
+
+class Claiming:
+    """Claims for one worker, one at a time. The kinds of work are served in turn, and so are its backends: a new model
+    is read while a thousand probes wait.
+
+    No more than `probes` probes are asked at a time, where the worker has more slots than that: the others are for what
+    needs no compiler.
+    """
+
+    def __init__(self, place: Place, *, control: bool, probes: int) -> None:
+        self._place = place
+        self._free = probes
+        self._lock = Lock()
+        self._backends = deque(place.backends)
+        self._kinds: deque[Callable[[], Work | None]] = deque()
+        if control:
+            self._kinds.append(partial(self._search, Stage.SEARCH, Stage.REPORT))
+        if place.backends:
+            self._kinds += [partial(self._search, *AT_BACKEND), self._probe]
+
+    def __call__(self) -> Work | None:
+        """Work of the kind that was served longest ago; None where there is none."""
+        for kind in list(self._kinds):
+            work = None if self._place.stopping.is_set() else kind()
+            if work is not None:
+                self._kinds.remove(kind)
+                self._kinds.append(kind)
+                return work
+        return None
+
+    def concerns(self, topics: Collection[str]) -> bool:
+        """Whether this worker has to look at something when these were notified of."""
+        mine = {notices.CONTROL, *map(notices.backend, self._place.backends)}
+        return not mine.isdisjoint(topics)
+
+    def _search(self, *stages: Stage) -> Work | None:
+        place, seconds = self._place, self._place.service.settings.lease_seconds
+
+        def take(session: Session) -> Turn | None:
+            at_backend = stages[0].at_backend
+            backends = workers.able(session, place.worker, place.backends) if at_backend else None
+            taker = Taker(worker=place.worker, seconds=seconds, stages=stages, backends=backends, slots=place.slots)
+            return turns.take(session, taker)
+
+        turn = place.service.database.run(take)
+        return None if turn is None else partial(_STEPS[turn.stage], place, turn)
+
+    def _probe(self) -> Work | None:
+        with self._lock:
+            if not self._free:
+                return None
+        claim = self._place.service.database.run(self._next_probe)
+        if claim is None:
+            return None
+        with self._lock:
+            self._free -= 1
+        self._backends.remove(claim.backend)
+        self._backends.append(claim.backend)
+        return partial(self._ask, claim)
+
+    def _next_probe(self, session: Session) -> Claim | None:
+        place = self._place
+        due = queues.due(session, workers.able(session, place.worker, self._backends))
+        for backend in due and [name for name in self._backends if name in due]:
+            request = ClaimRequest(
+                backend=backend,
+                worker=place.worker,
+                seconds=place.service.settings.lease_seconds,
+                warm=place.hosts.warm(),
+            )
+            claim = claims.claim(session, request)
+            if claim is not None:
+                return claim
+        return None
+
+    def _ask(self, claim: Claim) -> None:
+        try:
+            ask(self._place, claim)
+        finally:
+            with self._lock:
+                self._free += 1

@@ -1,0 +1,84 @@
+"""Everything that works in one process of a worker: slots, senders of webhooks, the reconciler, and its presence."""
+
+from collections.abc import Collection, Sequence
+from threading import Event
+
+from onnxbisect_db import notices
+from onnxbisect_db.workers import Presence
+from onnxbisect_worker.claiming import Claiming
+from onnxbisect_worker.delivering import next_delivery
+from onnxbisect_worker.hosting import Hosts
+from onnxbisect_worker.place import Place
+from onnxbisect_worker.presence import Attendance, worker_id
+from onnxbisect_worker.reconciling import Reconciler
+from onnxbisect_worker.reporting import clear_reports
+from onnxbisect_worker.service import Service
+from onnxbisect_worker.slots import Slots
+
+#: Senders of webhooks. Sending is waiting: slow receivers keep no slot from its work.
+_SENDERS = 8
+#: Seconds for giving back what is claimed; a message that is on its way then is sent again.
+_STOP_SECONDS = 8.0
+_SEND_SECONDS = 4.0
+
+
+class Running:
+    """A worker for these backends, and, `control`, for what needs no compiler. It starts and stops once.
+
+    It asks as many probes at a time as `Settings.slots` says, and has so many slots `beside` them for everything else.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        hosts: Hosts,
+        backends: Sequence[str],
+        *,
+        control: bool,
+        beside: int = 0,
+        reconciler: str | None = None,
+    ) -> None:
+        """`reconciler` is the name under which it reconciles, where that is not its own."""
+        slots = service.settings.slots + beside
+        self._place = Place(
+            service=service, hosts=hosts, worker=worker_id(), backends=backends, slots=slots, stopping=Event()
+        )
+        self._claiming = Claiming(self._place, control=control, probes=service.settings.slots)
+        self._slots = Slots("slot", slots, self._claiming)
+        self._senders = Slots("webhooks", _SENDERS if control else 0, lambda: next_delivery(service))
+        presence = Presence(id=self._place.worker, backends=tuple(sorted(backends)), slots=service.settings.slots)
+        self._attendance = Attendance(service, presence)
+        self._reconciler = Reconciler(service, reconciler or self._place.worker) if control else None
+
+    @property
+    def worker(self) -> str:
+        """Its name."""
+        return self._place.worker
+
+    def start(self) -> None:
+        """Begin; what is to be done is done when this returns, whatever the compilers may take to start."""
+        clear_reports(self._place.service.settings)
+        self._place.service.database.listen(self.wake)
+        self._slots.start()
+        self._senders.start()
+        self._attendance.start()
+        self._place.service.reserve.keep()
+        if self._reconciler is not None:
+            self._reconciler.start()
+
+    def wake(self, topics: Collection[str]) -> None:
+        """Look at once at what was notified of."""
+        if self._claiming.concerns(topics):
+            self._slots.wake()
+        if notices.WEBHOOKS in topics:
+            self._senders.wake()
+
+    def stop(self) -> None:
+        """End compiles and hosts, give back what is claimed, and wait until all of that is done."""
+        self._place.stopping.set()
+        if self._reconciler is not None:
+            self._reconciler.stop()
+        self._slots.stop(_STOP_SECONDS)
+        self._senders.stop(_SEND_SECONDS)
+        self._attendance.stop()
+        self._place.hosts.close()
