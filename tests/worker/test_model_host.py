@@ -485,7 +485,6 @@ def test_threads_have_hosts_of_their_own(tmp_path: Path) -> None:
     assert hosts_of(os.getpid()) == []
 
 
-
 def test_another_compiler_than_the_search_began_with_gives_no_answers(tmp_path: Path) -> None:
     place = Place.at(tmp_path)
     backend = toml(tmp_path, says("true", 'version = "1.0"'))

@@ -16,7 +16,9 @@ from support.db.scenes import Clock, asking, claimed
 def test_a_database_that_is_not_there_yet_is_waited_for(tmp_path: Path) -> None:
     settings, clock = Settings(data=tmp_path, reconcile_seconds=0.05), Clock()
     service = Service(
-        settings=settings, database=Database(settings.database, clock=clock), files=Files(settings.files_folder, floor=0)
+        settings=settings,
+        database=Database(settings.database, clock=clock),
+        files=Files(settings.files_folder, floor=0),
     )
     reconciler = Reconciler(service, "me")
     reconciler.start()

@@ -123,7 +123,7 @@ def _own(place: Place, claim: Claim, known: Answer) -> Answer:
     hints = known.verdict.hints
     if not (hints.nodes or hints.tensors):
         return known
-    return answer_about(known, place.universes.read(place.service.files, claim.universe), claim.units)
+    return answer_about(known, place.universe(claim.universe), claim.units)
 
 
 def _seconds_left(place: Place, claim: Claim) -> float | None:

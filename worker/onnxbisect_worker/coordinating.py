@@ -59,7 +59,7 @@ def coordinate(place: Place, turn: Turn) -> None:
     assert turn.universe is not None  # noqa: S101 - searches that ask are prepared
     with Hold(place, turn) as hold:
         try:
-            universe = place.universes.read(place.service.files, turn.universe)
+            universe = place.universe(turn.universe)
             seen = hold.write(lambda session: _seen(session, turn, order))
             _turn(place, turn, order, seen, hold, universe)
         except LostTurnError:

@@ -1,16 +1,21 @@
 """Where one process works: the service, its hosts, its name, and whether it is to stop."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 from threading import Event
 
+from onnxbisect.universe import Universe
 from onnxbisect_db import models
 from onnxbisect_db.claims import Claim
 from onnxbisect_db.searches import Turn
 from onnxbisect_worker.hosting import Case, Hosts
 from onnxbisect_worker.order import Order
+from onnxbisect_worker.prepared import Prepared
 from onnxbisect_worker.service import Service
-from onnxbisect_worker.universes import Universes
+
+#: A universe of ten thousand units takes some ten megabytes.
+_UNIVERSES = 32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +32,11 @@ class Place:
     backends: Collection[str] = ()
     slots: int | None = None
     stopping: Event = field(default_factory=Event)
-    universes: Universes = field(default_factory=Universes)
+
+    @cached_property
+    def universe(self) -> Callable[[str], Universe]:
+        """Reads the universe of a prepared search, and keeps the last few: mostly the next step needs one of them."""
+        return lru_cache(maxsize=_UNIVERSES)(self._universe)
 
     def case(self, work: Turn | Claim) -> Case:
         """The stored model before the target, as a host wants it."""
@@ -45,6 +54,10 @@ class Place:
             order=Order.from_json(work.request),
             prepared=work.universe,
         )
+
+    def _universe(self, sha256: str) -> Universe:
+        with self.service.files.open(sha256) as file:
+            return Prepared.from_bytes(file.read()).universe
 
     def _files_of(self, turn: Turn) -> tuple[str, Mapping[str, str]]:
         if turn.onnx is not None:
