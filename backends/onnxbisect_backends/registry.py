@@ -76,6 +76,11 @@ def find(name: str) -> LoadedBackend:
     )
 
 
+def is_shipped(path: Path) -> bool:
+    """Whether a TOML file is one of ours, which are known by name."""
+    return path.parent == _COMPILERS
+
+
 def inherited_by(name: str) -> tuple[str, ...]:
     """Variables of the environment that a backend's TOML file passes on to its compiler; plugins are not loaded for
     that, and pass on none. Raises OptionError for a wrong file.
@@ -118,7 +123,7 @@ def _read_file(path: Path) -> LoadedBackend:
         name=definition.name,
         factory=partial(TomlBackend, path),
         summary=definition.summary,
-        origin=_OURS if path.parent == _COMPILERS else str(path),
+        origin=_OURS if is_shipped(path) else str(path),
         options=definition.explained(),
         isolated=definition.isolated,
     )

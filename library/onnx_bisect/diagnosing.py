@@ -14,6 +14,7 @@ from onnx_bisect.events import Note, Progress, SearchEnded
 from onnx_bisect.first_changes import compiles_after
 from onnx_bisect.models import Shapes, Source, loaded
 from onnx_bisect.other_options import OtherOptions, Wanted, tried
+from onnx_bisect.reproducing import started_from
 from onnx_bisect.result import Result, with_repro
 from onnx_bisect.searching import Searching
 from onnxbisect.alternatives import Alternative
@@ -116,6 +117,7 @@ def diagnose(
         if files:
             culprits = ended.diagnosis.culprits
             report = with_repro(report, [culprit_files.is_seen(culprit, ended.answers) for culprit in culprits])
+        report |= started_from(searching.backend)
     return Result.of(report, _OwnFiles(inquiry, ended, report), ending=ended.ending, job=job)
 
 

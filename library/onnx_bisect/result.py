@@ -8,6 +8,7 @@ from typing import Any, Protocol, Self
 
 import onnx
 
+from onnx_bisect.reproducing import seen_from
 from onnxbisect.causes.cause import CauseState
 from onnxbisect.diagnosis import Certainty, CertificateStatus, CulpritKind
 from onnxbisect.errors import OnnxBisectError, OptionError
@@ -251,7 +252,8 @@ class Result:
                 for name in {PROBE_NAME, DATA_NAME, LOG_NAME} - found.keys():
                     (out / place / name).unlink(missing_ok=True)  # an earlier run's proves nothing about this one
                 given[culprit["id"]] = found
-            files.write(with_repro(self.report, [bool(found) for found in given.values()]), out, given)
+            report = with_repro(self.report, [bool(found) for found in given.values()])
+            files.write(report | seen_from(self.report, out), out, given)
         pictures = self.attachments.pictures()
         for place in model_explorer.FILES:
             (out / place).parent.mkdir(exist_ok=True)

@@ -412,7 +412,10 @@ def test_where_everything_fails_alike_the_compiler_itself_is_doubted():
 def test_own_commands_and_toml_files_are_named_as_they_are_given_again():
     report = plain_report()
     report["target"] |= {"backend": "mychip", "options": {"level": 2, "definition": "f00d", "files": {"a.py": "beef"}}}
-    assert "--backend mychip.toml --option level=2" in culprit_readme(report, 1)
+    assert "--backend mychip --option level=2" in culprit_readme(report, 1)
+    report["reproduce"] = {"backend": "../mychip.toml"}
+    assert "--backend ../../../mychip.toml --option level=2" in culprit_readme(report, 1)
+    assert "--backend ../mychip.toml --option level=2" in markdown(report)
     assert "f00d" not in markdown(report)
     report["target"] |= {"backend": "command", "options": {"command": ["sh", "x.sh", "{model}"], "files": {"x": "y"}}}
     assert "Target: `sh x.sh '{model}'`" in markdown(report)

@@ -55,6 +55,11 @@ class CommandBackend:
         self._files = files_named(self._argv, self._cwd)
 
     @property
+    def folder(self) -> Path:
+        """Where it runs."""
+        return self._cwd
+
+    @property
     def options(self) -> dict[str, Any]:
         """The command as typed."""
         return {"command": list(self._argv)}

@@ -44,6 +44,7 @@ class TomlBackend:
 
     def __init__(self, path: Path, options: dict[str, str]) -> None:
         self._path = path.absolute()
+        self._started_in = Path.cwd()
         self._definition = load_definition(self._path)
         version = options.get(VERSION, "") if self._definition.takes_version else ""
         others = {key: it for key, it in options.items() if key != VERSION or not self._definition.takes_version}
@@ -52,6 +53,7 @@ class TomlBackend:
         self._toolchain = self._choose_toolchain(version)
         words = [word for command in self._definition.commands for word in command]
         own = [word for word in words if "here" in placeholders(word)]
+        own += [self._program(command[0]) for command in self._definition.commands if _is_relative(command[0])]
         files = {Path(name).name: digest for name, digest in files_named(self._filled(own), self._path.parent).items()}
         self._digest = short_hash(self._path.read_text(encoding="utf-8") + json.dumps(files))
 
@@ -64,6 +66,11 @@ class TomlBackend:
     def options(self) -> dict[str, Any]:
         """The options' values, and a hash of the TOML file and of the files `{here}` that its command names."""
         return {**self._values, **self._version, "definition": self._digest}
+
+    @property
+    def file(self) -> Path:
+        """The file that describes it."""
+        return self._path
 
     @property
     def toolchain(self) -> Toolchain | None:
@@ -86,7 +93,7 @@ class TomlBackend:
         """
         it, env = self._definition, self._env(self._path.parent, {})
         asked = [it.version.command] if isinstance(it.version, VersionCommand) else []
-        first = self._filled([words[0] for words in (*it.commands, *asked)])
+        first = self._filled([self._program(words[0]) for words in (*it.commands, *asked)])
         found = [find_executable(word, cwd=self._path.parent, path=env.get("PATH")) for word in first]
         named = [Path(value) for value in inherited(it.inherit_env).values() if value[:1] == "/"]
         return Access(
@@ -128,9 +135,16 @@ class TomlBackend:
             return self._toolchain.missing
         with tempfile.TemporaryDirectory() as work:
             path = self._env(Path(work), {}).get("PATH")
-        for command in self._filled([words[0] for words in self._definition.commands]):
-            if not find_executable(command, cwd=self._path.parent, path=path):
-                return not_found(command, self._definition.install)
+        first = [words[0] for words in self._definition.commands]
+        for word, command in zip(first, self._filled([self._program(word) for word in first]), strict=True):
+            if find_executable(command, cwd=self._path.parent, path=path):
+                continue
+            if _is_relative(word) and not Path(command).exists():
+                return (
+                    f"The command '{word}' of {self._path} was found neither beside that file nor in the working "
+                    f"directory {self._started_in}; {{here}} stands for the file's folder."
+                )
+            return not_found(command, self._definition.install)
         return None
 
     def compile(self, probe: Path, workdir: Path, limits: Limits) -> Outcome:
@@ -150,6 +164,13 @@ class TomlBackend:
         if not wanted:
             return None
         return in_use(wanted, version) if self._definition.takes_version else named(wanted)
+
+    def _program(self, word: str) -> str:
+        """A relative command is looked for beside the file, then from where onnx-bisect was started."""
+        if not _is_relative(word):
+            return word
+        places = [folder / word for folder in (self._path.parent, self._started_in)]
+        return str(next((place for place in places if place.exists()), word))
 
     def _filled(self, words: Sequence[str], places: Mapping[str, str] | None = None) -> list[str]:
         values = {"here": str(self._path.parent), "python": sys.executable, **self._values, **(places or {})}
@@ -189,7 +210,7 @@ class TomlBackend:
         it, env = self._definition, self._env(workdir, places)
         # the user's own compiler may ask a licence server; one that was installed here has nobody to talk to
         network = True if it.network else None if self._toolchain is None else False
-        argv, reads = self._filled(words, places), self.access.reads
+        argv, reads = self._filled([self._program(words[0]), *words[1:]], places), self.access.reads
         return run(argv, cwd=cwd, env=env, limits=limits, network=network, reads=reads, isolated=it.isolated)
 
     def _ask_version(self, how: VersionCommand) -> str:
@@ -233,3 +254,8 @@ def _chosen(definition: Definition, given: dict[str, str]) -> dict[str, str]:
                 unknown(f"value of the option '{key}' of the backend '{definition.name}'", value, choices)
             )
     return {key: given.get(key, option.default) for key, option in definition.options.items()}
+
+
+def _is_relative(word: str) -> bool:
+    """Whether a command is a path that depends on where it is looked for; a bare name is looked for on PATH."""
+    return "/" in word and not word.startswith(("/", "{"))

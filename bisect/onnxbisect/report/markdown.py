@@ -5,6 +5,7 @@ from typing import Any
 
 from onnxbisect.report import alternatives, cause_words, words
 from onnxbisect.report.markdown_text import code, fence, plain, table
+from onnxbisect.report.names import culprit_dir_name
 from onnxbisect.report.tables import summary
 from onnxbisect.report.text import clip, duration, plural
 
@@ -58,10 +59,11 @@ def culprit_readme(document: Mapping[str, Any], number: int) -> str:
     instead = _instead(document, culprit)
     more = ["## What passes instead", *instead] if instead else []
     title = f"# {' + '.join(code(op) for op in culprit['ops'][:8])} does not compile"
+    folder = f"culprits/{culprit_dir_name(number, culprit['ops'])}"
     name, target = code(document["model"]["name"]), code(words.target(document))
     blocks = [
         title,
-        *(_reproduce(document, name, target) if culprit["repro"] else [f"Refused by {target}, in {name}."]),
+        *(_reproduce(document, name, target, folder) if culprit["repro"] else [f"Refused by {target}, in {name}."]),
         "## What it proves",
         *_findings(document, culprit),
         *more,
@@ -70,17 +72,15 @@ def culprit_readme(document: Mapping[str, Any], number: int) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-def _reproduce(document: Mapping[str, Any], name: str, target: str) -> list[str]:
+def _reproduce(document: Mapping[str, Any], name: str, target: str, folder: str) -> list[str]:
     where = "In the folder of this file:"
-    if document["target"]["backend"] == "command":
+    if document["target"]["backend"] == "command" and "reproduce" not in document:
         where = "In the folder where the command was given, with the path of this `model.onnx`:"
-    elif "definition" in document["target"]["options"]:
-        where = "In the folder of this file, with the path of your compiler's TOML file:"
     return [
         f"`model.onnx` is the smallest part of {name} that {target} refuses, `compiler.log` what the compiler said.",
         "## Reproduce",
         where,
-        fence(words.command(document, "model.onnx")),
+        fence(words.command(document, "model.onnx", folder)),
     ]
 
 

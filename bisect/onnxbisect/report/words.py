@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Mapping
+from posixpath import join, normpath
 from typing import Any
 
 from onnxbisect.report.ranges import indices
@@ -193,12 +194,17 @@ def difference(entry: Mapping[str, Any]) -> str:
     return f"{entry['what']}: {theirs} instead of {mine}"
 
 
-def command(document: Mapping[str, Any], model: str) -> str:
-    """The shell command that asks the same target about the file `model`."""
-    about = document["target"]
+def command(document: Mapping[str, Any], model: str, below: str = "") -> str:
+    """The shell command that asks the same target about the file `model`, in the report's folder or one `below` it."""
+    about, place = document["target"], document.get("reproduce", {})
+    up = "/".join([".."] * len(below.split("/"))) if below else "."
     if own := _own_command(about):
-        return shlex.join(["onnx-bisect", "run", model, "--", *own])
-    backend = f"{about['backend']}.toml" if "definition" in about["options"] else str(about["backend"])
+        if "report" not in place:
+            return shlex.join(["onnx-bisect", "run", model, "--", *own])
+        here = normpath(join(place["report"], below, model))
+        change = shlex.join(["cd", normpath(join(up, place["folder"]))])
+        return f"{change} && {shlex.join(['onnx-bisect', 'run', here, '--', *own])}"
+    backend = normpath(join(up, place["backend"])) if "backend" in place else str(about["backend"])
     words = ["onnx-bisect", "run", model, "--backend", backend]
     for option in _given(about):
         words += ["--option", option]
