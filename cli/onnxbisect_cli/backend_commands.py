@@ -24,7 +24,10 @@ def list_command(context: typer.Context) -> None:
 def install_command(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="NAME[==VERSION]…", help="Compilers; the newest version if none is said."),
+        typer.Argument(
+            metavar="NAME[==VERSION]…",
+            help="Compilers, in the version that comes with this program or in any that the package index has.",
+        ),
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Every version of every compiler.")] = False,
 ) -> None:

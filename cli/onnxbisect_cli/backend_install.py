@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from onnxbisect.errors import BackendUnusableError, OptionError
 from onnxbisect.report.text import clean
 from onnxbisect_backends import registry
+from onnxbisect_backends.toolchains import series
 from onnxbisect_backends.toolchains.catalogue import named, toolchains
 from onnxbisect_backends.toolchains.toolchain import Toolchain
 from onnxbisect_cli.signals import stopping
@@ -19,29 +20,50 @@ def install(names: Sequence[str], *, everything: bool = False) -> int:
         raise OptionError(f"Name what to install, or say --all; there are {sizes}.")
     chosen = [_chosen(name) for name in names]
     if everything:
-        chosen += [one for versions in known.values() for one in versions if one not in chosen]
+        chosen += [one for versions in known.values() for one in versions if one not in chosen and not one.made]
     failed = 0
     with stopping(_interrupt) as interruption:
         try:
-            for toolchain in chosen:
+            defined: list[Toolchain] = []
+            for one in chosen:  # before anything is installed: a wrong version is said first
+                try:
+                    defined.append(one if isinstance(one, Toolchain) else _defined(*one))
+                except BackendUnusableError as error:
+                    failed = _told(error)
+            for toolchain in defined:
                 if toolchain.installed:
                     _say(f"{toolchain.name} {toolchain.version}: installed in {toolchain.folder}")
                     continue
                 try:
                     toolchain.install(_say)
                 except BackendUnusableError as error:
-                    print(f"onnx-bisect: {clean(str(error))}", file=sys.stderr, flush=True)
-                    failed = error.exit_code
+                    failed = _told(error)
         except KeyboardInterrupt:
             print("onnx-bisect: interrupted; nothing half-made is left.", file=sys.stderr)
             return interruption.exit_code
     return failed
 
 
-def _chosen(name: str) -> Toolchain:
+def _told(error: BackendUnusableError) -> int:
+    """Say it, and return its exit status."""
+    print(f"onnx-bisect: {clean(str(error))}", file=sys.stderr, flush=True)
+    return error.exit_code
+
+
+def _defined(name: str, version: str) -> Toolchain:
+    """A version that nobody has pinned."""
+    with series.opened(name, _say) as index:
+        return index.define(version)
+
+
+def _chosen(name: str) -> Toolchain | tuple[str, str]:
+    """What is known already, or the name and the version to look for on the package index."""
     try:
         return named(name)
     except OptionError:
+        compiler, _, version = (part.strip() for part in name.partition("=="))
+        if version and compiler in series.SERIES:
+            return compiler, version
         backend = registry.available().get(name)
         if not isinstance(backend, registry.LoadedBackend):
             raise

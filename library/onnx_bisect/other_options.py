@@ -16,10 +16,12 @@ from onnxbisect.alternatives import Alternative, CulpritsThenWhole
 from onnxbisect.diagnosis import Diagnosis
 from onnxbisect.errors import BackendUnusableError, ModelError, OptionError
 from onnxbisect.session import Ending
+from onnxbisect.unitset import UnitSet
 from onnxbisect_backends import registry
 from onnxbisect_backends.contract import Backend
 from onnxbisect_backends.options import OptionHelp, unknown
 from onnxbisect_backends.probing.inquiry import Inquiry, inquire
+from onnxbisect_backends.probing.intake import Intake
 from onnxbisect_backends.sandbox.working_folder import working_folder
 
 #: Values by option, none for those that the backend says are worth trying; or all that it says of all its options.
@@ -113,27 +115,32 @@ def tried(
         if searching.cancellation.cancelled or left.calls == 0 or left.seconds == 0:
             searching.progress(Note(sentence="The search has ended before all of the other options were tried."))
             break
-        asked.append(_asked(changed, backend, inquiry, diagnosis, searching, calibration, left))
+        culprits = [culprit.evidence.own for culprit in diagnosis.culprits]
+        asking = replace(searching, backend=backend)
+        asked.append(asked_with(changed, inquiry.intake, culprits, asking, calibration, left))
     return tuple(asked)
 
 
-def _asked(
+def asked_with(
     changed: Mapping[str, str],
-    backend: Backend,
-    inquiry: Inquiry,
-    diagnosis: Diagnosis,
+    intake: Intake,
+    pieces: Sequence[UnitSet],
     searching: Searching,
     calibration: Path | None,
     budget: Budget,
 ) -> Alternative:
+    """What the compiler with its options so `changed` says of pieces of the model, and of all of it where it takes them
+    all.
+    """
+    backend = searching.backend
     try:
         if complaint := backend.check():
             return Alternative(options=changed, problem=complaint)
-        other = inquire(inquiry.intake, backend, calibration)
+        other = inquire(intake, backend, calibration)
     except (BackendUnusableError, ModelError) as error:
         return Alternative(options=changed, problem=str(error))
     planner = CulpritsThenWhole(
-        culprits=[other.universe.with_required_producers(culprit.evidence.own) for culprit in diagnosis.culprits],
+        culprits=[other.universe.with_required_producers(units) for units in pieces],
         called=", ".join(f"{key}={value}" for key, value in changed.items()),
     )
 
@@ -142,7 +149,7 @@ def _asked(
             searching.progress(event)
 
     with working_folder() as folder:
-        asking = replace(searching, backend=backend, progress=tell)
+        asking = replace(searching, progress=tell)
         with asking.driver(other, folder, budget, planner=planner) as driver:
             ended = driver.run()
     verdicts = {record.units: record.verdict for record in sorted(ended.records, key=lambda record: record.attempt)}

@@ -239,7 +239,7 @@ requirements = ["tiny==1.10"]
 
 
 def test_a_changed_definition_is_another_environment() -> None:
-    folders = {module._read(text).folder for text in (DEFINITION, DEFINITION.replace('"3.11"', '"3.12"'))}
+    folders = {module.read_definition(text).folder for text in (DEFINITION, DEFINITION.replace('"3.11"', '"3.12"'))}
 
     assert len(folders) == 2
 
@@ -259,7 +259,7 @@ def test_the_newest_version_is_meant_where_none_is_said(monkeypatch: pytest.Monk
 def test_versions_are_in_order_and_pins_are_exact() -> None:
     there = resources.files("onnxbisect_backends.toolchains").iterdir()
     files = sorted(it.name for it in there if it.name.endswith(".toml"))
-    known = [one for versions in toolchains().values() for one in versions]
+    known = [one for versions in toolchains().values() for one in versions if not one.made]
 
     assert sorted(f"{one.name}-{one.version}.toml" for one in known) == files
     for one in known:

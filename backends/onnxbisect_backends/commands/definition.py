@@ -10,16 +10,13 @@ from onnxbisect.errors import OptionError
 from onnxbisect.verdict import Kind
 from onnxbisect_backends.logs import compile_pattern
 from onnxbisect_backends.options import OptionHelp, WorthTrying, unknown
-from onnxbisect_backends.toolchains.catalogue import VERSION_HELP, installed_versions, named
+from onnxbisect_backends.toolchains.catalogue import VERSION, VERSION_HELP, installed_versions, named
 
 #: `{word}` is a placeholder, `{{word}}` a literal `{word}`; other braces are text.
 PLACEHOLDER = re.compile(r"\{\{(\w+)\}\}|\{(\w+)\}")
 
 #: Placeholders that need no declaration; `{toolchain}` needs the key `toolchain`.
 BUILT_IN = ("model", "workdir", "out", "here", "python", "toolchain")
-
-#: The option of a compiler with a toolchain that says which version of it.
-VERSION = "version"
 
 #: The version of a tool whose file does not say how to learn it.
 UNKNOWN = "unknown"

@@ -14,7 +14,7 @@ from onnxbisect.dressing import Dressing
 from onnxbisect.errors import BackendUnusableError, OptionError
 from onnxbisect.fingerprint import plain
 from onnxbisect.verdict import Verdict
-from onnxbisect_backends.commands.definition import UNKNOWN, VERSION, Definition, VersionCommand, fill, placeholders
+from onnxbisect_backends.commands.definition import UNKNOWN, Definition, VersionCommand, fill, placeholders
 from onnxbisect_backends.commands.named_files import files_named, short_hash
 from onnxbisect_backends.commands.toml_file import load_definition
 from onnxbisect_backends.commands.toml_judging import judged
@@ -24,7 +24,7 @@ from onnxbisect_backends.logs import Pattern, compile_pattern, read_log
 from onnxbisect_backends.options import unknown
 from onnxbisect_backends.sandbox.confined_view import listed
 from onnxbisect_backends.sandbox.process import brought_home, clean_env, find_executable, inherited, not_found, run
-from onnxbisect_backends.toolchains.catalogue import in_use, named
+from onnxbisect_backends.toolchains.catalogue import VERSION, in_use, named
 from onnxbisect_backends.toolchains.toolchain import Toolchain
 
 #: Seconds that a version command may take.

@@ -1,12 +1,18 @@
-"""Which toolchains there are: definitions that come with this program, by name and version."""
+"""Which toolchains there are, by name and version: those that come with this program, and those that were made here."""
 
 import hashlib
 import tomllib
+from contextlib import suppress
 from importlib import resources
+from pathlib import Path
 
 from onnxbisect.errors import OptionError
+from onnxbisect_backends.cache import cache_folder
 from onnxbisect_backends.options import WorthTrying, unknown
 from onnxbisect_backends.toolchains.toolchain import Toolchain
+
+#: The option of a backend with a toolchain that says which version of it.
+VERSION = "version"
 
 #: What the option `version` of a backend with a toolchain is.
 VERSION_HELP = (
@@ -23,21 +29,31 @@ def installed_versions(name: str) -> WorthTrying:
 def in_use(name: str, version: str = "") -> Toolchain:
     """The toolchain that a backend works with: of that version, else the newest that is installed, else the newest.
 
-    Raises OptionError where there is no such version.
+    Versions that come with this program go before others: those are installed to compare. Raises OptionError where
+    there is no such version.
     """
+    known = toolchains().get(name, ())
     if version:
+        if version not in (one.version for one in known):
+            raise OptionError(
+                f"{unknown(f'version of {name} that is here', version, (one.version for one in known))} "
+                f"'onnx-bisect backends install {name}=={version}' makes it, if the package index has it."
+            )
         return toolchain(name, version)
-    installed = [one for one in toolchains().get(name, ()) if one.installed]
-    return installed[-1] if installed else toolchain(name)
+    installed = [one for one in known if one.installed]
+    shipped = [one for one in installed if not one.made]
+    return (shipped or installed or [toolchain(name)])[-1]
 
 
 def toolchain(name: str, version: str | None = None) -> Toolchain:
-    """The toolchain of that name: of that version, else of the newest known; raises OptionError where there is none."""
+    """The toolchain of that name: of that version, else of the newest that comes with this program; raises OptionError
+    where there is none.
+    """
     known = toolchains()
     if name not in known:
         raise OptionError(unknown("compiler that can be installed", name, known))
     if version is None:
-        return known[name][-1]
+        return ([one for one in known[name] if not one.made] or list(known[name]))[-1]
     for one in known[name]:
         if one.version == version:
             return one
@@ -55,12 +71,23 @@ def toolchains() -> dict[str, tuple[Toolchain, ...]]:
     found: dict[str, list[Toolchain]] = {}
     for entry in resources.files("onnxbisect_backends.toolchains").iterdir():
         if entry.name.endswith(".toml"):
-            one = _read(entry.read_text(encoding="utf-8"))
+            one = read_definition(entry.read_text(encoding="utf-8"))
             found.setdefault(one.name, []).append(one)
-    return {name: tuple(sorted(found[name], key=lambda it: _numbers(it.version))) for name in sorted(found)}
+    for path in sorted(made_folder().glob("*.toml")):
+        with suppress(OSError, ValueError, KeyError, TypeError):  # damaged: it is made anew when it is asked for
+            one = read_definition(path.read_text(encoding="utf-8"), made=True)
+            if all(one.version != other.version for other in found.get(one.name, ())):
+                found.setdefault(one.name, []).append(one)
+    return {name: tuple(sorted(found[name], key=lambda it: numbers(it.version))) for name in sorted(found)}
 
 
-def _read(text: str) -> Toolchain:
+def made_folder() -> Path:
+    """Where definitions are that do not come with this program, beside their environments."""
+    return cache_folder() / "toolchains"
+
+
+def read_definition(text: str, *, made: bool = False) -> Toolchain:
+    """A toolchain as TOML describes it; `made` where it does not come with this program."""
     data = tomllib.loads(text)
     return Toolchain(
         name=data["name"],
@@ -71,8 +98,10 @@ def _read(text: str) -> Toolchain:
         set_aside=tuple(data.get("set_aside", ())),
         gigabytes=data["gigabytes"],
         digest=hashlib.sha256(text.encode()).hexdigest()[:8],
+        made=made,
     )
 
 
-def _numbers(version: str) -> list[int]:
+def numbers(version: str) -> list[int]:
+    """Versions in order."""
     return [int(part) for part in version.split(".") if part.isdigit()]

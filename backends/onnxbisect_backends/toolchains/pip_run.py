@@ -21,8 +21,8 @@ class PipError(Exception):
     """It failed; the text is its own complaint, as a sentence."""
 
 
-def carry_out(argv: Sequence[str], say: Say, lock: int) -> None:
-    """Run it to its end; raises PipError with its complaint.
+def carry_out(argv: Sequence[str], say: Say, lock: int | None = None) -> list[str]:
+    """Run it to its end, and return the lines that it prints; raises PipError with its complaint.
 
     It holds on to the descriptor `lock`, so that nobody else begins while it still works for a caller that was
     killed. Where this call is interrupted, it is killed.
@@ -36,7 +36,7 @@ def carry_out(argv: Sequence[str], say: Say, lock: int) -> None:
         stderr=subprocess.STDOUT,
         text=True,
         errors="replace",
-        pass_fds=(lock,),
+        pass_fds=() if lock is None else (lock,),
         start_new_session=True,
     )
     with process:
@@ -50,6 +50,7 @@ def carry_out(argv: Sequence[str], say: Say, lock: int) -> None:
             raise
     if process.returncode:
         raise PipError(_complaint(said))
+    return said
 
 
 def _complaint(said: Sequence[str]) -> str:

@@ -33,7 +33,7 @@ class Toolchain:
     everything, installed without asking for dependencies; `elsewhere` are more of them, by the address of the
     package index that has the right build. `set_aside` are files below site-packages that keep the tool from
     starting on other systems than its vendor's; they are renamed. `digest` is of the definition, so that another one
-    gets another environment.
+    gets another environment. `made`: the definition was resolved here (`series`), and does not come with this program.
     """
 
     name: str
@@ -44,6 +44,7 @@ class Toolchain:
     set_aside: tuple[str, ...]
     gigabytes: float
     digest: str
+    made: bool = False
 
     @property
     def folder(self) -> Path:

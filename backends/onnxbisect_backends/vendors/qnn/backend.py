@@ -20,6 +20,7 @@ from onnxbisect_backends.logs import read_log
 from onnxbisect_backends.options import WorthTrying, read_options, unknown
 from onnxbisect_backends.sandbox.process import brought_home, run
 from onnxbisect_backends.toolchains.catalogue import VERSION_HELP, in_use, installed_versions
+from onnxbisect_backends.toolchains.toolchain import Toolchain
 from onnxbisect_backends.vendors.qnn.log import NO_ANSWER, PATTERNS, PREAMBLE
 from onnxbisect_backends.vendors.qnn.trace import Refused, Told, read_told, told_line
 
@@ -81,6 +82,11 @@ class QnnBackend:
     def __init__(self, options: dict[str, str]) -> None:
         self._options = read_options(Options, options, self.name)
         self._toolchain = in_use(self.name, self._options.version)
+
+    @property
+    def toolchain(self) -> Toolchain:
+        """The environment that the compiler runs in."""
+        return self._toolchain
 
     @property
     def access(self) -> Access:

@@ -22,6 +22,7 @@ from onnxbisect_backends.options import WorthTrying, read_options
 from onnxbisect_backends.samples import samples_of
 from onnxbisect_backends.sandbox.process import brought_home, run
 from onnxbisect_backends.toolchains.catalogue import VERSION_HELP, in_use, installed_versions
+from onnxbisect_backends.toolchains.toolchain import Toolchain
 from onnxbisect_backends.vendors.rknn.layers import layers, placement, pointing_at
 from onnxbisect_backends.vendors.rknn.log import FOLDED, PATTERNS, fusion, without_noise
 
@@ -118,6 +119,11 @@ class RknnBackend:
         if self._options.target in _INTEGER_ONLY and not self._options.quantize:
             raise OptionError(f"{self._options.target} computes in integers only; add --option quantize=true.")
         self._toolchain = in_use("rknn", self._options.version)
+
+    @property
+    def toolchain(self) -> Toolchain:
+        """The environment that the compiler runs in."""
+        return self._toolchain
 
     @property
     def access(self) -> Access:

@@ -119,6 +119,11 @@ class TpuMlirBackend:
         self._toolchain = self._choose()
 
     @property
+    def toolchain(self) -> Toolchain | None:
+        """The environment that the tool runs in, where it is not the user's own."""
+        return self._toolchain
+
+    @property
     def access(self) -> Access:
         """The toolchain's Python, or the SDK that the options or the environment name."""
         if self._toolchain:

@@ -1,0 +1,158 @@
+"""Versions of compilers that the package index has, beside those that come with this program.
+
+A version is resolved by pip, once: its exact pins are written as a definition like those that come with this program,
+into the folder of the environments, and from then on it is a toolchain like any other.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from onnxbisect.errors import BackendUnusableError, OptionError
+from onnxbisect_backends.options import unknown
+from onnxbisect_backends.toolchains.catalogue import made_folder, numbers, read_definition, toolchains
+from onnxbisect_backends.toolchains.interpreter import find_python
+from onnxbisect_backends.toolchains.pip_run import PipError, Say, carry_out
+from onnxbisect_backends.toolchains.toolchain import Toolchain
+
+_VERSION = re.compile(r"[0-9][0-9A-Za-z.+!_-]*")
+_AVAILABLE = "Available versions:"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Series:
+    """How a version of a compiler is installed that nobody has pinned.
+
+    `package` is what is asked for, with its extras. `also` are requirements that the package does not state, and
+    `without` patterns for names of packages that it does not need. `pinned`: nothing is resolved, and the pins of the
+    nearest version that comes with this program are kept but for the package's own.
+    """
+
+    package: str
+    also: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+    pinned: bool = False
+
+
+#: By the name of the toolchain.
+SERIES: dict[str, Series] = {
+    "iree": Series(package="iree-base-compiler[onnx]", without=("sympy", "mpmath")),
+    "mnn": Series(package="MNN", without=("numpy",)),
+    "nncase": Series(package="nncase"),
+    "openvino": Series(package="openvino", without=("openvino-telemetry",)),
+    "qnn": Series(package="onnxruntime-qnn"),
+    # its own pin of torch brings gigabytes of CUDA libraries
+    "rknn": Series(package="rknn-toolkit2", pinned=True),
+    # its scripts start with pkg_resources, which newer setuptools lack
+    "tpu-mlir": Series(package="tpu_mlir[onnx]", also=("setuptools==65.5.0",)),
+}
+
+
+class Index:
+    """The package index as one compiler's Python sees it. `opened` makes one."""
+
+    def __init__(self, name: str, python: Path, minor: str, folder: Path, say: Say) -> None:
+        self._name, self._series = name, SERIES[name]
+        self._python, self._minor, self._folder, self._say = python, minor, folder, say
+
+    def versions(self) -> tuple[str, ...]:
+        """All versions of the compiler that can be installed, the oldest first."""
+        package = self._series.package.partition("[")[0]
+        said = self._pip("index", "versions", package, "--only-binary=:all:")
+        listed = next((line for line in said if line.startswith(_AVAILABLE)), "")
+        found = [it.strip() for it in listed.removeprefix(_AVAILABLE).split(",")]
+        return tuple(sorted((it for it in found if _VERSION.fullmatch(it)), key=numbers))
+
+    def define(self, version: str) -> Toolchain:
+        """Resolve that version and write its definition; OptionError where the index does not have it."""
+        there = self.versions()
+        if version not in there:
+            raise OptionError(unknown(f"version of {self._name} on the package index", version, there))
+        self._say(f"{self._name} {version}: finding out what it needs")
+        near = _nearest(self._name, version)
+        own = self._series.package.partition("[")[0]
+        if self._series.pinned:
+            pins = [f"{own}=={version}" if _canonical(it.partition("==")[0]) == _canonical(own) else it
+                    for it in near.requirements]  # fmt: skip
+            elsewhere: Mapping[str, Sequence[str]] = near.elsewhere
+        else:
+            pins, elsewhere = self._resolved(version), {}
+        text = _written(near, version, self._minor, pins, elsewhere)
+        folder = made_folder()
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{self._name}-{version}.toml"
+        path.with_suffix(".part").write_text(text, encoding="utf-8")
+        path.with_suffix(".part").replace(path)
+        return read_definition(text, made=True)
+
+    def _resolved(self, version: str) -> list[str]:
+        report = self._folder / "resolved.json"
+        wanted = [f"{self._series.package}=={version}", *self._series.also]
+        self._pip("install", "--dry-run", "--ignore-installed", "--quiet", "--report", str(report), *wanted)
+        found = [it["metadata"] for it in json.loads(report.read_text(encoding="utf-8"))["install"]]
+        kept = [it for it in found if not any(fnmatchcase(_canonical(it["name"]), one) for one in self._series.without)]
+        return sorted((f"{it['name']}=={it['version']}" for it in kept), key=str.lower)
+
+    def _pip(self, *words: str) -> list[str]:
+        return carry_out(
+            [str(self._python), "-I", "-m", "pip", "--disable-pip-version-check", "--no-input", *words], self._say
+        )
+
+
+@contextmanager
+def opened(name: str, say: Say) -> Iterator[Index]:
+    """The index for the compiler of that name. Raises OptionError where it has no versions there, BackendUnusableError
+    where they cannot be read.
+    """
+    if name not in SERIES:
+        raise OptionError(unknown("compiler of which the package index has versions", name, SERIES))
+    near = toolchains()[name][-1]
+    minor, base = next(((it, path) for it in near.pythons if (path := find_python(it))), ("", None))
+    if base is None:
+        raise BackendUnusableError(
+            f"{name} runs on CPython {' or '.join(near.pythons)}, which was not found; install it (for example: "
+            f"uv python install {near.pythons[0]}) and try again."
+        )
+    with TemporaryDirectory(prefix="onnx-bisect-index-") as place:
+        try:
+            carry_out([str(base), "-I", "-m", "venv", f"{place}/venv"], say)
+            yield Index(name, Path(place, "venv", "bin", "python"), minor, Path(place), say)
+        except PipError as error:
+            raise BackendUnusableError(f"The package index could not be asked about {name}: {error}") from None
+
+
+def _nearest(name: str, version: str) -> Toolchain:
+    """What comes with this program and is not newer than that version, else the oldest."""
+    known = [it for it in toolchains()[name] if not it.made] or list(toolchains()[name])
+    return next((it for it in reversed(known) if numbers(it.version) <= numbers(version)), known[0])
+
+
+def _canonical(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _written(
+    near: Toolchain, version: str, minor: str, pins: Sequence[str], elsewhere: Mapping[str, Sequence[str]]
+) -> str:
+    """The definition as TOML, of which JSON's strings and lists are a part."""
+    lines = [
+        "# Resolved by onnx-bisect from the package index. To be rid of it, delete it and the folder of its name.",
+        f"name = {json.dumps(near.name)}",
+        f"version = {json.dumps(version)}",
+        f"pythons = {json.dumps([minor])}",
+        f"gigabytes = {near.gigabytes:g}",
+        f"requirements = {json.dumps(list(pins), indent=4)}",
+        f"set_aside = {json.dumps(list(near.set_aside), indent=4)}",
+    ]
+    if elsewhere:
+        lines += [
+            "",
+            "[elsewhere]",
+            *(f"{json.dumps(index)} = {json.dumps(list(it))}" for index, it in elsewhere.items()),
+        ]
+    return "\n".join(lines) + "\n"
