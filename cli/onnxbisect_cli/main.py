@@ -347,6 +347,24 @@ def op_table_command(
     raise typer.Exit(op_table.measure(request))
 
 
+@app.command("profile")
+def profile_command(
+    reports: Annotated[
+        list[Path],
+        typer.Option("--from", metavar="REPORT", help="A report.json, or the folder that one is in; repeatable."),
+    ],
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="PROFILE.toml", help="Where to write the profile.")],
+    more: Annotated[list[Path] | None, typer.Argument(metavar="REPORT", help="More reports.")] = None,
+) -> None:
+    """Make a profile for the whitelist backend from reports of runs on a compiler. Asks no compiler.
+
+    What passed is supported as far as it was seen, what was refused is refused, and the rest is not known.
+    """
+    from onnxbisect_cli import profile_record
+
+    profile_record.write([*reports, *(more or ())], output)
+
+
 @app.command("rules")
 def rules_command(
     match: Annotated[

@@ -12,12 +12,12 @@ _WIDE = 100
 _ORDER = ("kind", "name", "rule", "value", "variant")
 
 
-def profile_text(profile: Profile) -> str:
+def profile_text(profile: Profile, *, command: str = "op-table") -> str:
     """What is at its default is left out; ops with constraints have tables of their own."""
     fields = profile.model_dump(mode="json", exclude_defaults=True)
     ops, refused = fields.pop("ops", {}), fields.pop("refused", {})
     short = {op: entry for op, entry in ops.items() if not {"constraints", "refuses"} & entry.keys()}
-    lines = ["# Written by onnx-bisect op-table.", ""]
+    lines = [f"# Written by onnx-bisect {command}.", ""]
     lines += [f"{key} = {_lines(value)}" for key, value in fields.items()]
     lines += ["", "[ops]", *(f"{_key(op)} = {_inline(entry)}" for op, entry in short.items())]
     for op, entry in ops.items():

@@ -4,11 +4,17 @@ Measured profiles list by it what was refused. Attributes at their default are l
 difference whether an exporter writes them.
 """
 
+from collections.abc import Mapping, Sequence
+
 import onnx
 from onnx import TensorProto
 
 from onnxbisect_backends.simulator.constraints import default_of, value_of
+from onnxbisect_backends.simulator.profiles import Scalar
 from onnxbisect_backends.simulator.scope import Scope, small_values
+
+#: An optional input that is left out.
+OMITTED = "-"
 
 
 def spelled(node: onnx.NodeProto, scope: Scope, *, exact: bool) -> str | None:
@@ -19,39 +25,46 @@ def spelled(node: onnx.NodeProto, scope: Scope, *, exact: bool) -> str | None:
     inputs = [_input(name, scope, exact=exact) for name in node.input]
     if None in inputs:
         return None
-    attributes = sorted(filter(None, (_attribute(attribute, node, scope) for attribute in node.attribute)))
-    count = sum(1 for name in node.output if name)
-    outputs = f" to {count} outputs" if count != 1 else ""
-    return f"{' '.join([*attributes, ''])}({', '.join(map(str, inputs))}){outputs}"
+    attributes = {}
+    for attribute in node.attribute:
+        written = scope.attribute(node, attribute.name)
+        if written is not None:
+            value = value_of(written)
+            if value is None or value != default_of(node, attribute.name, scope):
+                attributes[attribute.name] = value
+    return use_text(attributes, list(map(str, inputs)), sum(1 for name in node.output if name))
 
 
-def _attribute(attribute: onnx.AttributeProto, node: onnx.NodeProto, scope: Scope) -> str | None:
-    written = scope.attribute(node, attribute.name)
-    if written is None:
-        return None
-    value = value_of(written)
+def use_text(attributes: Mapping[str, Scalar | list[Scalar] | None], inputs: Sequence[str], outputs: int) -> str:
+    """The line of such a use; an attribute that is a tensor or a graph is None."""
+    written = sorted(f"{name}={_value(value)}" for name, value in attributes.items())
+    more = f" to {outputs} outputs" if outputs != 1 else ""
+    return f"{' '.join([*written, ''])}({', '.join(inputs)}){more}"
+
+
+def input_text(dtype: str, dims: Sequence[str], *, constant: bool) -> str:
+    """One input in the line, its values left out."""
+    return f"{'constant ' if constant else ''}{dtype}[{','.join(dims)}]"
+
+
+def _value(value: Scalar | list[Scalar] | None) -> str:
     if value is None:
-        return f"{attribute.name}=…"
-    if value == default_of(node, attribute.name, scope):
-        return None
-    text = ",".join(map(_number, value)) if isinstance(value, list) else _number(value)
-    return f"{attribute.name}={text}"
+        return "…"
+    return ",".join(map(_number, value)) if isinstance(value, list) else _number(value)
 
 
 def _input(name: str, scope: Scope, *, exact: bool) -> str | None:
     if not name:
-        return "-"
+        return OMITTED
     known = scope.type_of(name)
     if known is None or not known.dtype or known.dims is None:
         return None
-    dtype = TensorProto.DataType.Name(known.dtype)
-    dims = ",".join(str(dim) if exact and dim is not None else "?" for dim in known.dims)
-    if not scope.is_constant(name):
-        return f"{dtype}[{dims}]"
-    tensor = scope.tensor(name) if exact else None
+    dims = [str(dim) if exact and dim is not None else "?" for dim in known.dims]
+    constant = scope.is_constant(name)
+    text = input_text(TensorProto.DataType.Name(known.dtype), dims, constant=constant)
+    tensor = scope.tensor(name) if exact and constant else None
     values = small_values(tensor) if tensor is not None and known.dtype != TensorProto.STRING else None
-    shown = f" {','.join(map(_number, values))}" if values else ""
-    return f"constant {dtype}[{dims}]{shown}"
+    return f"{text} {','.join(map(_number, values))}" if values else text
 
 
 def _number(value: object) -> str:

@@ -18,6 +18,7 @@ from onnxbisect.report.ranges import LISTED, spell
 from onnxbisect.report.records import Records
 from onnxbisect.report.states import States, states
 from onnxbisect.report.tables import tables
+from onnxbisect.report.uses import use_entries
 from onnxbisect.unitset import UnitSet, is_subset, members, size
 from onnxbisect.verdict import Status
 
@@ -58,6 +59,7 @@ def document(job: Job) -> dict[str, Any]:
         "needs_context": [entries.needs_context(group) for group in job.diagnosis.needs_context],
         "certificate": _certificate(job, records),
         "op_table": op_table(job, known, records, identities),
+        "uses": use_entries(job, known),
         "partition": _partition(job, records, entries),
         "tables": tables(job, records),
         "preflight": [

@@ -1,0 +1,25 @@
+"""`onnx-bisect profile`: reports of runs on a compiler as a profile for `whitelist`."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from onnxbisect.errors import OptionError
+from onnxbisect.report.text import plural
+from onnxbisect_backends.measurement.recorded import recorded_profile
+from onnxbisect_backends.simulator.profile_text import profile_text
+from onnxbisect_cli.reports import read
+
+
+def write(reports: Sequence[Path], output: Path) -> None:
+    """Write the profile; raises OptionError for what is no report, or no place for it."""
+    if output.suffix != ".toml" or not output.parent.is_dir():
+        raise OptionError(f"{output} cannot be a profile: name a file that ends in .toml in a folder that is.")
+    profile = recorded_profile(output.stem, {str(path): read(path) for path in reports})
+    try:
+        output.write_text(profile_text(profile, command="profile"), encoding="utf-8")
+    except OSError as error:
+        raise OptionError(f"{output} cannot be written: {error.strerror or error}.") from error
+    supported = len(profile.ops) - 1  # Constant
+    print(f"{output}: {plural(supported, 'op')} supported as far as seen, {len(profile.refused)} refused")
+    for note in profile.notes:
+        print(f"  {note}")
