@@ -5,8 +5,8 @@ UV := .uv/bin/uv
 RUN := .venv/bin
 # 8 GB in the user's cache, each in an environment of its own; `make compilers COMPILERS="qnn rknn"` is less
 COMPILERS ?= --all
-# tests without a marker; pyproject.toml says what the markers are for
-QUICK := -m "not (browser or chaos or compiler or long)"
+# tests without a marker, and a share of the examples of each property; pyproject.toml says what the markers are for
+QUICK := -m "not (browser or chaos or compiler or long)" --hypothesis-profile quick
 
 .PHONY: demo test test-all slowest fuzz check setup compilers topology chaos bench rates bench-service bench-page screenshots audit clean
 # The decoder does not compile, which is exit status 1 and what the demo shows.

@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+from support.examples import SHARE, WHOLE
+
+settings.register_profile("patient", max_examples=WHOLE, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("quick", settings.get_profile("patient"), max_examples=SHARE)
 settings.load_profile("patient")
 
 # Under `nohup`, and in a script's background, SIGINT is ignored, which programs inherit: tests of Ctrl-C would wait for

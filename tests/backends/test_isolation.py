@@ -397,6 +397,7 @@ class TestOnnxRuntime(BackendConformance):
         return with_op("FancyAct", domain="vendor.npu")
 
 
+@pytest.mark.long
 class TestToml(BackendConformance):
     def backend(self) -> Backend:
         return confined(make(str(EXAMPLES / "mychip.toml"), {"chip": "mc1"}))
@@ -405,6 +406,7 @@ class TestToml(BackendConformance):
         return with_op("Sin")
 
 
+@pytest.mark.long
 class TestCommand(BackendConformance):
     def backend(self) -> Backend:
         script = str(EXAMPLES / "mychip.py")

@@ -28,6 +28,7 @@ class TestOnPath(BackendConformance):
         return with_op("Sinh")
 
 
+@pytest.mark.long
 class TestInContainer(BackendConformance):
     def backend(self) -> Backend:
         return make("pulsar2", {"image": "pulsar2:5.1", "target_hardware": "AX620E"})

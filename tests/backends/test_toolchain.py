@@ -155,6 +155,7 @@ def test_it_is_not_installed_when_its_interpreter_is_gone(tiny: Toolchain, place
     assert "onnx-bisect backends install tiny==1.5" in str(tiny.missing)
 
 
+@pytest.mark.long
 def test_a_failure_leaves_nothing_and_can_be_tried_again(place: Path) -> None:
     with pytest.raises(BackendUnusableError, match=r"^tiny 1\.5 could not be .*No matching .* for tiny-compiler==1\.5"):
         TINY.install(lambda _: None)
@@ -172,6 +173,7 @@ def test_a_failure_leaves_nothing_and_can_be_tried_again(place: Path) -> None:
     assert (TINY.site_packages / "tiny_compiler").is_dir()
 
 
+@pytest.mark.long
 def test_two_at_once_make_one(place: Path) -> None:
     wheel(place / "wheels")
 
@@ -185,6 +187,7 @@ def test_two_at_once_make_one(place: Path) -> None:
     assert TINY.installed
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_what_was_interrupted_is_not_believed(place: Path, number: signal.Signals) -> None:
     wheel(place / "wheels")

@@ -47,6 +47,7 @@ def test_the_engine_is_measured_on_a_whole_search():
     assert min(found.plan, found.key, found.cut, found.write) > 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["c2", "c4"])
 def test_the_command_line_and_the_compiler_in_this_process_agree(name):
     case = shipped(name)

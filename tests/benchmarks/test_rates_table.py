@@ -4,9 +4,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 RATES = Path(__file__).parents[2] / "benchmarks" / "rates.py"
 
 
+@pytest.mark.long
 def test_rates_are_shown_for_each_log_with_what_is_wrong_where():
     command = [sys.executable, str(RATES), "--worlds", "30", "--classes", "monotone", "--examples"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -48,6 +48,7 @@ def test_every_part_has_its_place_in_the_document():
     assert written.count("\nmeasured\n") == len(program.PARTS)
 
 
+@pytest.mark.long
 def test_turns_are_measured_with_a_real_database():
     with redis_server.running():
         pass  # skipped where there is none

@@ -23,6 +23,7 @@ from support.engine.cut_models import (
     read,
     session,
 )
+from support.examples import examples
 
 
 @cache
@@ -47,7 +48,7 @@ def pieces(draw: st.DrawFn, count: int) -> UnitSet:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 @given(data=st.data())
-@settings(max_examples=15, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(15), suppress_health_check=list(HealthCheck))
 def test_a_piece_is_valid_and_computes_the_same_bits(path: Path, data: st.DataObject) -> None:
     model, cutter, values = taken_in(path)
     units = data.draw(pieces(len(model.units)))

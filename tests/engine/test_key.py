@@ -22,6 +22,7 @@ from onnxbisect.model.scopes import bodies, reads
 from onnxbisect.model.units import units_of
 from onnxbisect.unitset import full, members, of
 from support.engine.cut_models import BRANCHES, CHAIN, FILES, RESHAPE, bound, external, matmuls, read, save, weight
+from support.examples import examples
 
 UNARY = ("Relu", "Sigmoid", "Neg")
 BINARY = ("Add", "Sub")
@@ -58,7 +59,7 @@ def as_model(folder: Path, nodes: list[tuple[str, list[int]]], names: Callable[[
 
 
 @given(data=st.data())
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(150), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_names_and_order_do_not_matter(tmp_path: Path, data: st.DataObject) -> None:
     nodes = data.draw(graphs())
     order = data.draw(st.permutations(range(len(nodes))))
@@ -95,7 +96,7 @@ def same_units(model: Model, other: Model, chosen: Iterable[int]) -> int:
 
 
 @given(nodes=graphs(), data=st.data())
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(100), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_the_numbers_of_units_do_not_matter(
     tmp_path: Path, nodes: list[tuple[str, list[int]]], data: st.DataObject
 ) -> None:
@@ -119,7 +120,7 @@ def test_the_numbers_of_units_of_a_real_model_do_not_matter(path: Path) -> None:
 
 
 @given(nodes=graphs(), data=st.data())
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(150), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_equal_keys_mean_equal_graphs(tmp_path: Path, nodes: list[tuple[str, list[int]]], data: st.DataObject) -> None:
     """Rewire one slot: the key changes, unless brute force finds that the graph is the same under other names."""
     index = data.draw(st.integers(0, len(nodes) - 1))

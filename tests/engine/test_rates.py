@@ -12,6 +12,7 @@ from support.engine.fused_worlds import fused_world
 from support.engine.judging import Log, Run, judge
 from support.engine.rule_worlds import Behaviour, world
 from support.engine.worlds import World
+from support.examples import examples
 
 _WORLDS = 300
 _LARGE_WORLDS = 100
@@ -76,7 +77,7 @@ def _units(sets):
     st.none() | st.integers(0, 1000),
     st.none() | st.integers(0, 40),
 )
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_the_record_never_contradicts_the_diagnosis(search, seed, log, width, order, budget):
     """Any class of compiler, any number of workers, answers in any order, a budget that ends anywhere."""
     behaviour, recheck = search

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onnxbisect.report.layout import NODE_HEIGHT, NODE_WIDTH, Layout, layout
+from support.examples import examples
 
 Graph = tuple[int, list[tuple[int, int]]]
 
@@ -60,7 +61,7 @@ def holds(graph: Graph) -> None:
 
 
 @given(graphs())
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_nodes_are_apart_and_edges_go_down(graph: Graph) -> None:
     holds(graph)
 
@@ -84,7 +85,7 @@ def test_shapes_of_networks(graph: Graph) -> None:
 
 
 @given(graphs())
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_edges_pass_beside_nodes(graph: Graph) -> None:
     """Where an edge is upright or level it covers no node; slants are between the rows."""
     count, edges = graph

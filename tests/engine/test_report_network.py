@@ -18,6 +18,7 @@ from onnxbisect.report.network import Network, drawing
 from onnxbisect.report.ranges import chosen, indices, spell
 from onnxbisect.unitset import members, of
 from support.engine.report_factory import HOSTILE, chain, model_of
+from support.examples import examples
 
 MODELS = Path(__file__).parent.parent / "models"
 READABLE = [
@@ -124,7 +125,7 @@ def test_an_output_that_nothing_makes_stands_alone() -> None:
         )
     )
 )
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_around_is_what_so_many_links_lead_to(case: tuple[int, list[tuple[int, int]], set[int], int]) -> None:
     count, pairs, units, hops = case
     links = [(min(pair), max(pair)) for pair in pairs if pair[0] != pair[1]]

@@ -13,6 +13,7 @@ from onnxbisect.unitset import UnitSet, is_subset, members, of
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Hints, Kind
 from support.engine.worlds import World, all_found, chain, monotone, silent, tensor_table, universe
+from support.examples import examples
 
 _SEEDS = range(8)
 
@@ -135,7 +136,7 @@ def worlds(draw: st.DrawFn) -> tuple[Universe, set[UnitSet]]:
 
 
 @given(worlds(), st.sampled_from([1, 2, 3]))
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_a_table_changes_no_culprit(made, one_in: int):
     """All minimal failing sets are found, as they are without a log."""
     graph, truth = made
@@ -146,7 +147,7 @@ def test_a_table_changes_no_culprit(made, one_in: int):
 
 
 @given(worlds(), st.randoms(use_true_random=False))
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_a_table_that_lies_decides_nothing(made, chance: random.Random):
     graph, truth = made
 

@@ -18,6 +18,7 @@ from onnxbisect.remedies import Prover, TriedFiles, try_files
 from onnxbisect.rewrites import Exactness, Facts, Rule, candidates, installed, rule
 from onnxbisect.rewrites.exactness import Bound
 from onnxbisect.rewrites.site import Site
+from support.examples import examples
 from support.remedies.simulated import UNARY, Refuses, SimulatedCompiler, graph, is_refused, refusing, repaired
 
 #: All ops of the graphs, and most of what rules put in their place.
@@ -47,7 +48,7 @@ def can_be_repaired(
     return False
 
 
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=examples(80))
 @given(worlds())
 def test_what_can_be_repaired_is_and_what_is_called_repaired_compiles(
     world: tuple[list[tuple[str, int, int]], frozenset[tuple[str, int]], Exactness],

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from onnxbisect.rewrites import ANY_OP, Exactness, Facts, NotApplicable, Rule, apply, installed, rewrite
 from support import TESTS
+from support.examples import examples
 from support.rewrites.instances import CASES, Instance, node
 from support.rewrites.measured import allowed, bits_differ, outputs_of
 
@@ -20,7 +21,7 @@ for path in sorted((TESTS / "support" / "rewrites").glob("cases_*.py")):
 RULES = {rule.id: rule for rule in installed().rules}
 #: Data come from a drawn seed, which does not shrink to anything simpler.
 EXAMPLES = settings(
-    max_examples=int(os.environ.get("RULE_EXAMPLES", "25")),
+    max_examples=int(os.environ.get("RULE_EXAMPLES", examples(25))),
     deadline=None,
     phases=(Phase.reuse, Phase.generate),
     suppress_health_check=list(HealthCheck),

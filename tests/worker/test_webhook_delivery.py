@@ -25,6 +25,7 @@ from onnxbisect_worker.delivering import deliver, next_delivery
 from onnxbisect_worker.service import Service
 from onnxbisect_worker.settings import Settings
 from support.db.scenes import Clock, asking, end, new_job
+from support.examples import examples
 from support.worker.webhook_receiver import Receiver, dripping, saying
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nthere"
@@ -337,7 +338,7 @@ def test_hostile_text_of_an_answer_is_made_safe(sender: Sender) -> None:
         assert "http://x/\\x9b2J" in sender.pinged(url)["problem"]
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     start=st.sampled_from([b"", b"HTTP/1.1 ", b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 503 No\r\nRetry-After: ", OK]),
     rest=st.binary(max_size=40),
