@@ -205,6 +205,18 @@ def own_samples(backend: Backend, inputs: Sequence[onnx.ValueInfoProto], most: i
     return None if read is None else cast("Sequence[Sample] | None", read(inputs, most))
 
 
+def vendor_files(backend: Backend, probe: Path) -> None:
+    """Put beside a failing model what the vendor's support asks for besides it and the log.
+
+    What the backend's method `vendor_files` does, given the model's path; it may have none. `reproduce.sh` has the
+    commands of the compile, to be run in that folder; the names of the files are those of
+    `onnxbisect.report.files.VENDOR_FILES`, and samples are in its folder `dataset`.
+    """
+    write = getattr(backend, "vendor_files", None)
+    if write is not None:
+        write(probe)
+
+
 class BackendFactory(Protocol):
     """Makes a backend from the user's `--option key=value` pairs; raises OptionError naming the nearest key."""
 

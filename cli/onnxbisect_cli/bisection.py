@@ -33,6 +33,7 @@ class Request:
     timeout: float | None = None
     cache: bool = True
     files: bool = False
+    artifacts: Path | None = None
     recheck: bool = False
     calibration: Path | None = None
     as_is: bool = False
@@ -60,6 +61,7 @@ def bisected(request: Request, model: Source | None = None) -> tuple[onnx_bisect
             calibration=request.calibration,
             cache=request.cache,
             files=request.files,
+            artifacts=request.artifacts,
             as_is=request.as_is,
             alternatives=request.alternatives,
             progress=shown,

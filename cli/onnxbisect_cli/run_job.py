@@ -1,6 +1,8 @@
 """`onnx-bisect run`: search, then say on the screen and in files what was found."""
 
+import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryFile
 
@@ -10,6 +12,7 @@ from onnxbisect.report import model_explorer
 from onnxbisect.report.files import culprit_dirs
 from onnxbisect.report.text import plural
 from onnxbisect.verdict import Status
+from onnxbisect_backends.probing.piece_compiler import COMPILED
 from onnxbisect_backends.probing.prober import PROBE_NAME
 from onnxbisect_cli.arguments import Format
 from onnxbisect_cli.bisection import Request, bisected
@@ -24,6 +27,7 @@ def run(request: Request, out: Path | None, form: Format) -> int:
     """Returns the exit status. The report goes to standard output, everything else to standard error."""
     if out is not None:
         demand_folder(out)
+        request = replace(request, artifacts=fresh_folder(out))
     result, interruption = bisected(request)
     unwritten = None
     if out is not None:
@@ -47,6 +51,14 @@ def run(request: Request, out: Path | None, form: Format) -> int:
     return exit_code(result)
 
 
+def fresh_folder(out: Path) -> Path:
+    """The folder for what the compiler makes of the model, below that of a report; an earlier run's is gone."""
+    folder = out / COMPILED
+    if (out / "report.json").exists():
+        shutil.rmtree(folder, ignore_errors=True)
+    return folder
+
+
 def exit_code(result: Result) -> int:
     """0 where the whole model compiles, 1 where culprits were found, or a change of the file that makes it compile, 3
     where there is no answer.
@@ -65,6 +77,8 @@ def write_files(result: Result, out: Path) -> None:
                 f"onnx-bisect: {folder} has no {PROBE_NAME}: the search ended before that file was seen to fail.",
                 file=sys.stderr,
             )
+    if (out / COMPILED).exists():
+        print(f"onnx-bisect: {out / COMPILED} holds what the compiler made of the model.", file=sys.stderr)
     for place in model_explorer.FILES:
         if not (out / place).exists():
             print(f"onnx-bisect: there is no {place}: the server has no picture of the model.", file=sys.stderr)

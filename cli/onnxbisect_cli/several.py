@@ -17,7 +17,7 @@ from onnxbisect_backends.probing.intake import Intake, demand_static
 from onnxbisect_cli.arguments import Format
 from onnxbisect_cli.bisection import Request, backend_of, bisected
 from onnxbisect_cli.reports import demand_overview, render_overview, render_parts, write_overview, write_parts
-from onnxbisect_cli.run_job import demand_folder, exit_code, write_files
+from onnxbisect_cli.run_job import demand_folder, exit_code, fresh_folder, write_files
 from onnxbisect_cli.signals import Interruption, stopping
 
 _BEFORE = "the run was interrupted before its turn"
@@ -105,13 +105,17 @@ class _Asking:
                 if own := input_shapes(known[0]):  # this target has the model at another size
                     intake = Intake(model.model, {**own, **model.input_shapes})
                 demand_static(intake.model, *known)
-                result, interruption = bisected(replace(request, calibration=model.calibration), intake)
+                out = None if self.out is None else self._folder(self.out, model)
+                if out is not None and self.targets > 1:
+                    out /= head.label
+                kept = None if out is None else fresh_folder(out)
+                request = replace(request, calibration=model.calibration, artifacts=kept)
+                result, interruption = bisected(request, intake)
                 asked = replace(head, report=result.report)
                 self.interrupted = interruption.number or 0
                 self.worst = max(self.worst, exit_code(result))
-                if self.out is not None:
-                    folder = self._folder(self.out, model)
-                    write_files(result, folder if self.targets == 1 else folder / head.label)
+                if out is not None:
+                    write_files(result, out)
             except (BackendUnusableError, ModelError) as error:
                 print(f"onnx-bisect: {name}: {error}", file=sys.stderr)
                 self.worst = max(self.worst, error.exit_code)

@@ -9,7 +9,7 @@ from typing import Any
 
 from onnx_bisect.backend_choice import BackendChoice, chosen_backend, texts
 from onnx_bisect.cancellation import Cancellation
-from onnx_bisect.driver import Budget, Ended
+from onnx_bisect.driver import Budget, Driver, Ended
 from onnx_bisect.events import Note, Progress, SearchEnded
 from onnx_bisect.first_changes import compiles_after
 from onnx_bisect.models import Shapes, Source, loaded
@@ -45,6 +45,7 @@ def diagnose(
     calibration: str | PathLike[str] | None = None,
     cache: bool = True,
     files: bool = True,
+    artifacts: str | PathLike[str] | None = None,
     as_is: bool = False,
     alternatives: Wanted | None = None,
     progress: Progress | None = None,
@@ -65,7 +66,9 @@ def diagnose(
     function is then called by as many threads. The budgets end the search with what is known; `timeout` bounds each
     compile, in seconds. `recheck` asks deciding questions until the compiler agrees with itself. `calibration` holds
     samples of the model's inputs. With `cache`, verdicts are taken from and kept in the user's verdict base; those of
-    functions never are. With `files`, every culprit's own file is compiled, so that it can be saved.
+    functions never are. With `files`, every culprit's own file is compiled, so that it can be saved. `artifacts` is a
+    folder for what the compiler makes of the whole model where it takes it; one that is known to compile is then
+    compiled once more.
 
     `alternatives` are other values of options, such as `{"precision": ["fp16", "bf16"]}`. With each the compiler is
     asked after the search about the culprits' own files, and about the whole model where it takes all of them. Without
@@ -96,14 +99,17 @@ def diagnose(
         progress=tell,
         cancellation=cancellation or Cancellation(),
     )
+    kept = None if artifacts is None else Path(artifacts)
     budget = Budget(calls=budget_calls, seconds=budget_seconds)
     with working_folder() as folder:
         culprit_files = inquiry.culprit_files(folder)
         digests = (lambda pieces: {units: culprit_files.digest(units) for units in pieces}) if files else None
-        with searching.driver(inquiry, folder, budget, digests) as driver:
+        with searching.driver(inquiry, folder, budget, digests, kept) as driver:
             after = None if as_is else compiles_after(driver, inquiry, searching, samples)
             # where a changed file compiles the whole is on record, and nothing more is asked
             ended = driver.run() if after is None else driver.ask_whole()
+            if kept is not None and ended.diagnosis.verdict is Status.PASS and not kept.exists():
+                ended = _compiled_again(driver, ended, tell)
         if after is not None:
             unsearched = replace(ended.diagnosis, culprits=(), needs_context=())
             ended = replace(ended, diagnosis=unsearched, ending=Ending.COMPILES_AFTER)
@@ -118,7 +124,16 @@ def diagnose(
             culprits = ended.diagnosis.culprits
             report = with_repro(report, [culprit_files.is_seen(culprit, ended.answers) for culprit in culprits])
         report |= started_from(searching.backend)
-    return Result.of(report, _OwnFiles(inquiry, ended, report), ending=ended.ending, job=job)
+    return Result.of(report, _OwnFiles(inquiry, searching.backend, ended, report), ending=ended.ending, job=job)
+
+
+def _compiled_again(driver: Driver, ended: Ended, tell: Progress) -> Ended:
+    """The verdict was known, and what the compiler makes of the model is not here: one more call."""
+    asked = driver.probes.ask(driver.universe.everything, driver.budget_left.seconds)
+    if asked.answer is None or not asked.answer.verdict.passed:
+        said = asked.answer.verdict.message if asked.answer is not None else "the budget has ended."
+        tell(Note(sentence=f"The model is known to compile, but compiling it again for its artifacts failed: {said}"))
+    return replace(ended, stats=replace(ended.stats, compiler_calls=ended.stats.compiler_calls + 1))
 
 
 def usable_backend(backend: BackendChoice, options: Mapping[str, object], jobs: int) -> Backend:
@@ -136,8 +151,9 @@ def usable_backend(backend: BackendChoice, options: Mapping[str, object], jobs: 
 class _OwnFiles:
     """The attachments of a diagnosis that was made here: pieces are cut again from the model, which must not change."""
 
-    def __init__(self, inquiry: Inquiry, ended: Ended, report: Mapping[str, Any]) -> None:
+    def __init__(self, inquiry: Inquiry, backend: Backend, ended: Ended, report: Mapping[str, Any]) -> None:
         self._inquiry = inquiry
+        self._backend = backend
         self._ended = ended
         self._report = report
         self._cutting = Lock()
@@ -145,7 +161,7 @@ class _OwnFiles:
     def of_culprit(self, number: int, folder: Path) -> Mapping[str, Path | bytes]:
         culprit = self._ended.diagnosis.culprits[number - 1]
         with self._cutting:
-            return self._inquiry.culprit_files(folder).files(culprit, self._ended.answers)
+            return self._inquiry.culprit_files(folder, self._backend).files(culprit, self._ended.answers)
 
     def pictures(self) -> Mapping[str, bytes]:
         return model_explorer.files(network_of(self._inquiry.intake.model), self._report)

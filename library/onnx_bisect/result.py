@@ -18,7 +18,7 @@ from onnxbisect.report import files, model_explorer
 from onnxbisect.report.files import FORMS, culprit_dirs, put
 from onnxbisect.session import Ending
 from onnxbisect.verdict import Kind, Status
-from onnxbisect_backends.probing.culprit_files import DATA_NAME, LOG_NAME
+from onnxbisect_backends.probing.culprit_files import DATA_NAME
 from onnxbisect_backends.probing.prober import PROBE_NAME
 from onnxbisect_backends.sandbox.working_folder import working_folder
 
@@ -249,8 +249,7 @@ class Result:
                 zip(self.report["culprits"], culprit_dirs(self.report), strict=True), 1
             ):
                 found = self.attachments.of_culprit(number, work) if culprit["repro"] else {}
-                for name in {PROBE_NAME, DATA_NAME, LOG_NAME} - found.keys():
-                    (out / place / name).unlink(missing_ok=True)  # an earlier run's proves nothing about this one
+                files.forget_culprit(out / place)  # an earlier run's proves nothing about this one
                 given[culprit["id"]] = found
             report = with_repro(self.report, [bool(found) for found in given.values()])
             files.write(report | seen_from(self.report, out), out, given)

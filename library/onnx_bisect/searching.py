@@ -48,10 +48,11 @@ class Searching:
         folder: Path,
         budget: Budget,
         digests: Digests | None = None,
+        artifacts: Path | None = None,
         planner: Planner | None = None,
     ) -> Iterator[Driver]:
-        """What carries the search on, while the verdict base is open. `folder` is for what is compiled. `planner` asks
-        other questions than those of a search.
+        """What carries the search on, while the verdict base is open. `folder` is for what is compiled, `artifacts` for
+        what the compiler makes of the whole model. `planner` asks other questions than those of a search.
         """
         keep = self.cache and not isinstance(self.backend, CallableBackend)
         with _base(inquiry, keep, self.progress) as base:
@@ -59,7 +60,10 @@ class Searching:
                 universe=inquiry.universe,
                 planner=planner or partial(plan, recheck=self.recheck),
                 probes=inquiry.prober(
-                    self.backend, folder, Limits() if self.timeout is None else Limits(seconds=self.timeout)
+                    self.backend,
+                    folder,
+                    Limits() if self.timeout is None else Limits(seconds=self.timeout),
+                    keep=artifacts,
                 ),
                 base=base,
                 key=inquiry.key,

@@ -1,6 +1,8 @@
 """Whole searches with pulsar2, over its stand-in: config, calibration data and logs of every probe are real."""
 
+import json
 import os
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -141,3 +143,58 @@ def test_calibration_that_nobody_wants_is_said_to_be_unused(shell: Shell) -> Non
 
     assert "onnxruntime takes no input samples" in done.err
     assert done.code == 0
+
+
+def test_a_culprits_folder_runs_the_very_compile_again(shell: Shell) -> None:
+    """It is what the vendor's support asks for: model, configuration, data, command, log."""
+    tool(shell)
+    layers = [{"op_type": "Sinh", "data_type": "U16"}]
+    (shell.folder / "config.json").write_text(json.dumps({"quant": {"layer_configs": layers}}))
+
+    shell.call(
+        *("run", small(shell.folder), "--backend", "pulsar2", "--option", "config=config.json", "--out", "out"),
+        *("--option", "target_hardware=AX620E"),
+    )
+
+    folder = shell.folder / "out/culprits/01-Sinh"
+    names = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    assert names == {"model.onnx", "config.json", "dataset/0.tar", "reproduce.sh", "compiler.log", "README.md"}
+    assert json.loads((folder / "config.json").read_text())["quant"]["layer_configs"] == layers
+    assert (folder / "reproduce.sh").read_text().splitlines()[-1] == (
+        "pulsar2 build --target_hardware AX620E --config config.json --input model.onnx --output_dir output"
+    )
+    again = subprocess.run(["sh", "reproduce.sh"], cwd=folder, capture_output=True, text=True, check=False)
+    assert again.returncode == 1
+    assert again.stderr.splitlines()[-1] in (folder / "compiler.log").read_text()
+
+
+def test_a_report_without_the_culprit_leaves_nothing_of_it_behind(shell: Shell) -> None:
+    tool(shell, "--refuse", "Exp=AssertionError('ocm alloc with 1 failed')")
+    command = ("run", small(shell.folder), "--backend", "pulsar2", "--out", "out")
+    shell.call(*command)
+    assert (shell.folder / "out/culprits/02-Exp/dataset/0.tar").exists()
+    tool(shell)
+
+    shell.call(*command, "--no-cache")
+
+    assert [path.name for path in (shell.folder / "out/culprits").iterdir()] == ["01-Sinh"]
+
+
+def test_what_is_made_of_a_model_that_compiles_is_kept(shell: Shell) -> None:
+    tool(shell, "--record", str(shell.folder / "record"))
+    text = '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] y) { y = Relu(x) }'
+    onnx.save(parser.parse_model(text), shell.folder / "relu.onnx")
+    made = "compiled/output/compiled.axmodel"
+
+    first = shell.call("run", "relu.onnx", "--backend", "pulsar2", "--out", "one")
+    again = shell.call("run", "relu.onnx", "--backend", "pulsar2", "--out", "two", "--format", "json")
+    unkept = shell.call("run", "relu.onnx", "--backend", "pulsar2", "--format", "json")
+
+    assert onnx.load(shell.folder / "one" / made).producer_name == "Pulsar2"
+    assert "one/compiled holds what the compiler made of the model" in first.err
+    assert (shell.folder / "two" / made).read_bytes() == (shell.folder / "one" / made).read_bytes()
+    assert [json.loads(done.out)["stats"]["compiler_calls"] for done in (again, unkept)] == [1, 0]
+    assert len(list((shell.folder / "record").iterdir())) == 2
+    tool(shell, "--refuse", "Relu=AssertionError('ocm alloc with 1 failed')")
+    shell.call("run", "relu.onnx", "--backend", "pulsar2", "--out", "one", "--no-cache")
+    assert not (shell.folder / "one/compiled").exists()

@@ -16,7 +16,7 @@ from onnxbisect.diagnosis import Culprit
 from onnxbisect.errors import OnnxBisectError
 from onnxbisect.shortage import shortage
 from onnxbisect.unitset import UnitSet
-from onnxbisect_backends.probing.prober import PROBE_NAME, WriteProbe, file_digest
+from onnxbisect_backends.probing.prober import PROBE_NAME, WriteProbe, WriteSamples, file_digest
 
 LOG_NAME = "compiler.log"
 #: What `onnxbisect.cut.write` puts beside a piece of a model with external data.
@@ -24,10 +24,11 @@ DATA_NAME = "model.data"
 
 
 class CulpritFiles:
-    """Cuts culprits again and compares them with what was compiled."""
+    """Cuts culprits again and compares them with what was compiled; `accompany` puts more beside what is handed out."""
 
-    def __init__(self, write: WriteProbe, folder: Path) -> None:
+    def __init__(self, write: WriteProbe, folder: Path, accompany: WriteSamples | None = None) -> None:
         self._write = write
+        self._accompany = accompany
         self._folder = folder
         self._digests: dict[UnitSet, str] = {}
 
@@ -39,13 +40,18 @@ class CulpritFiles:
         return answer.file_sha256 == self.digest(culprit.evidence.own)
 
     def files(self, culprit: Culprit, answers: Mapping[UnitSet, Answer]) -> dict[str, Path | bytes]:
-        """The culprit's files by name, in a folder of their own; none where its failure was not seen."""
+        """The culprit's files by their paths, in a folder of their own; none where its failure was not seen."""
         if not self.is_seen(culprit, answers):
             return {}
         folder = Path(mkdtemp(prefix="culprit-", dir=self._folder))
-        self._write(culprit.evidence.own, folder / PROBE_NAME)
+        renamed = self._write(culprit.evidence.own, folder / PROBE_NAME)
+        if self._accompany is not None:
+            self._accompany(folder / PROBE_NAME, renamed)
         log = answers[culprit.evidence.own].log.encode("utf-8", "replace")
-        return {**{path.name: path for path in sorted(folder.iterdir())}, LOG_NAME: log}
+        return {
+            **{str(path.relative_to(folder)): path for path in sorted(folder.rglob("*")) if path.is_file()},
+            LOG_NAME: log,
+        }
 
     def digest(self, units: UnitSet) -> str:
         """SHA-256 of the piece's file as it would be written (`prober.file_digest`); empty where it cannot be cut."""

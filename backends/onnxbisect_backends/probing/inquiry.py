@@ -1,5 +1,6 @@
 """One model before one target: what a driver needs to ask about it, and to report what was answered."""
 
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -24,12 +25,13 @@ from onnxbisect.preflight import Finding, Reader, after_pass, preflight
 from onnxbisect.unitset import UnitSet
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Status
-from onnxbisect_backends.contract import Backend, Description, Limits, for_model, input_shapes
+from onnxbisect_backends.contract import Backend, Description, Limits, for_model, input_shapes, vendor_files
 from onnxbisect_backends.probing.culprit_files import CulpritFiles
 from onnxbisect_backends.probing.identity import target_identity
 from onnxbisect_backends.probing.intake import Intake, demand_static, probe_writer
-from onnxbisect_backends.probing.prober import Prober, WriteProbe
+from onnxbisect_backends.probing.prober import Keep, Prober, WriteProbe
 from onnxbisect_backends.probing.sampling import Sampling, sampling
+from onnxbisect_backends.samples import samples_folder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,8 +76,11 @@ class Inquiry:
         """Write the piece as the target wants it (`prober.WriteProbe`)."""
         return self._write(units, path)
 
-    def prober(self, backend: Backend, folder: Path, limits: Limits) -> Prober:
-        """Asks the compiler, each question in a folder of its own below `folder`."""
+    def prober(self, backend: Backend, folder: Path, limits: Limits, keep: Path | None = None) -> Prober:
+        """Asks the compiler, each question in a folder of its own below `folder`.
+
+        What it makes of the whole model, if it takes that, is put into `keep`.
+        """
         return Prober(
             write=self._write,
             backend=for_model(backend, self.intake.model.proto.graph),
@@ -83,11 +88,25 @@ class Inquiry:
             objection=self.intake.validity.objection,
             folder=folder,
             samples=None if self.samples is None else self.samples.write,
+            keep=None if keep is None else Keep(units=self.universe.everything, folder=keep),
         )
 
-    def culprit_files(self, folder: Path) -> CulpritFiles:
-        """Cuts culprits again, to hand them out; `folder` must last as long as the files are needed."""
-        return CulpritFiles(self._write, folder)
+    def culprit_files(self, folder: Path, backend: Backend | None = None) -> CulpritFiles:
+        """Cuts culprits again, to hand them out; `folder` must last as long as the files are needed.
+
+        With the backend, there is also what the vendor's support asks for (`contract.vendor_files`).
+        """
+        if backend is None:
+            return CulpritFiles(self._write, folder)
+        bound, samples = for_model(backend, self.intake.model.proto.graph), self.samples
+
+        def accompany(probe: Path, renamed: Mapping[str, str]) -> None:
+            if samples is not None:
+                samples.write(probe, renamed)
+            vendor_files(bound, probe)
+            shutil.rmtree(samples_folder(probe), ignore_errors=True)
+
+        return CulpritFiles(self._write, folder, accompany)
 
     def job(self, diagnosis: Diagnosis, probes: Sequence[ProbeRecord], stats: Stats) -> Job:
         """All that a report is made from: the model with the universe that was searched."""

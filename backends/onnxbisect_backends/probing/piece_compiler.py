@@ -4,12 +4,11 @@ import shutil
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from pathlib import Path
 
 from onnxbisect.verdict import Verdict
-from onnxbisect_backends.contract import Backend, Limits, Outcome, products
-from onnxbisect_backends.probing.prober import WriteSamples
+from onnxbisect_backends.contract import Backend, Limits
+from onnxbisect_backends.probing.prober import WriteSamples, keep_products
 
 #: Beside a piece, the folder in which a folder of its name has what the compiler made of it.
 COMPILED = "compiled"
@@ -41,11 +40,5 @@ class PieceCompiler:
             outcome = self.backend.compile(probe, workdir, self.limits)
             verdict = self.backend.judge(outcome)
             if verdict.passed:
-                self._keep(outcome, workdir, file.parent / COMPILED / file.stem)
+                keep_products(self.backend, outcome, workdir, file.parent / COMPILED / file.stem)
         return verdict
-
-    def _keep(self, outcome: Outcome, workdir: Path, target: Path) -> None:
-        for path in outcome.artifacts:
-            if any(fnmatchcase(str(path), glob) for glob in products(self.backend)):
-                (target / path).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(workdir / path, target / path)

@@ -5,6 +5,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from math import inf
 from pathlib import Path
 from threading import Lock
@@ -16,7 +17,7 @@ from onnxbisect.compile_time import Compiled, TimeLimit, time_limit
 from onnxbisect.errors import OnnxBisectError
 from onnxbisect.unitset import UnitSet
 from onnxbisect.verdict import Hints, Kind, Status, Verdict
-from onnxbisect_backends.contract import Backend, Limits, Outcome
+from onnxbisect_backends.contract import Backend, Limits, Outcome, products
 from onnxbisect_backends.judging import killed_from_outside
 from onnxbisect_backends.sandbox.disk import demand_plenty
 from onnxbisect_backends.sandbox.oom import oom_kills
@@ -49,6 +50,14 @@ class Asked:
     interrupted: bool = False
 
 
+@dataclass(frozen=True, kw_only=True)
+class Keep:
+    """What the compiler makes of these units, if it takes them, is to be in this folder."""
+
+    units: UnitSet
+    folder: Path
+
+
 class Probes(Protocol):
     """What the driver asks questions of."""
 
@@ -71,9 +80,11 @@ class Prober:
         objection: Objection,
         folder: Path,
         samples: WriteSamples | None = None,
+        keep: Keep | None = None,
     ) -> None:
         self._write = write
         self._samples = samples
+        self._keep = keep
         self._backend = backend
         self._limits = limits
         self._objection = objection
@@ -146,6 +157,8 @@ class Prober:
             demand_plenty(folder, error)
             what = f"the backend raised {type(error).__name__}: {error}"
             return Asked(answer=_unresolved(Kind.ERROR, what), compiled=True, engine_seconds=engine_seconds)
+        if verdict.passed and self._keep is not None and units == self._keep.units:
+            keep_products(self._backend, outcome, workdir, self._keep.folder)
         if verdict.status is not Status.UNRESOLVED:
             self._compiled.append(Compiled(units=units, seconds=outcome.seconds, passed=verdict.passed))
         verdict = replace(verdict, hints=_in_model_names(verdict.hints, renamed))
@@ -161,6 +174,14 @@ class Prober:
         answer = Answer(verdict=verdict, file_sha256=file_sha256, log=shorten_log(outcome.log))
         interrupted = verdict.status is Status.UNRESOLVED and killed_from_outside(outcome) and oom_kills() == kills
         return Asked(answer=answer, compiled=True, engine_seconds=engine_seconds, interrupted=interrupted)
+
+
+def keep_products(backend: Backend, outcome: Outcome, workdir: Path, folder: Path) -> None:
+    """Copy what a pass left for the device (`contract.products`) into a folder."""
+    for path in outcome.artifacts:
+        if any(fnmatchcase(str(path), glob) for glob in products(backend)):
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(workdir / path, folder / path)
 
 
 def file_digest(probe: Path) -> str:

@@ -28,6 +28,9 @@ FORMS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
 _CULPRIT_DIR = re.compile(r"\d{2,}-[A-Za-z0-9-]+")
 _REPRODUCING = ("model.onnx", "model.data")
 _LOG = "compiler.log"
+#: What a compiler's adapter may put beside a culprit, and the folder with what these files refer to.
+VENDOR_FILES = ("reproduce.sh", "config.json", "rknn_convert.py", "qnn_session.py")
+VENDOR_FOLDER = "dataset"
 _CULPRIT_FILES = (*_REPRODUCING, _LOG, "README.md")
 
 
@@ -43,10 +46,10 @@ def write(
 ) -> tuple[Path, ...]:
     """Writes every form, and for each culprit its README; returns the paths written.
 
-    `culprit_files` gives by culprit id what else belongs into its folder, file name to content or to a file that
-    is copied (`model.onnx`, its external data, `compiler.log`); files that are already there stay. Each file
-    appears whole or not at all. Folders of culprits that an earlier report left and this one has not are emptied
-    of what a report puts there.
+    `culprit_files` gives by culprit id what else belongs into its folder, path to content or to a file that is copied
+    (`model.onnx`, its external data, `compiler.log`, `VENDOR_FILES`, `dataset/…`); files that are already there stay.
+    Each file appears whole or not at all. Folders of culprits that an earlier report left and this one has not are
+    emptied of what a report puts there.
     """
     out_dir.mkdir(parents=True, exist_ok=True)
     written: list[Path] = []
@@ -55,7 +58,10 @@ def write(
     for number, (culprit, folder) in enumerate(zip(document["culprits"], folders, strict=True), 1):
         (out_dir / folder).mkdir(parents=True, exist_ok=True)
         for name, content in ((culprit_files or {}).get(culprit["id"], {})).items():
-            written.append(put(out_dir / folder / Path(name).name, content))
+            above, _, last = name.rpartition("/")
+            place = out_dir / folder / (VENDOR_FOLDER if above == VENDOR_FOLDER else "") / last
+            place.parent.mkdir(exist_ok=True)
+            written.append(put(place, content))
         readme = culprit_readme(document, number).encode("utf-8", "backslashreplace")
         written.append(put(out_dir / folder / "README.md", readme))
     beside = Links(culprits={number: _beside(out_dir, folder) for number, folder in enumerate(folders, 1)})
@@ -63,6 +69,13 @@ def write(
         text = html(document, beside) if form is html else form(document)
         written.append(put(out_dir / name, text.encode("utf-8", "backslashreplace")))
     return tuple(written)
+
+
+def forget_culprit(folder: Path) -> None:
+    """Take out of a culprit's folder what a report puts there."""
+    for name in (*_CULPRIT_FILES, *VENDOR_FILES):
+        (folder / name).unlink(missing_ok=True)
+    shutil.rmtree(folder / VENDOR_FOLDER, ignore_errors=True)
 
 
 def put(path: Path, content: Path | bytes) -> Path:
@@ -96,7 +109,6 @@ def _forget(culprits: Path, current: set[str]) -> None:
     for folder in culprits.iterdir():
         if folder.name in current or not _CULPRIT_DIR.fullmatch(folder.name) or folder.is_symlink():
             continue
-        for name in _CULPRIT_FILES:
-            (folder / name).unlink(missing_ok=True)
+        forget_culprit(folder)
         if not any(folder.iterdir()):
             folder.rmdir()

@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
@@ -20,13 +21,14 @@ from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect_backends.contract import Description, Limits, Outcome
 from onnxbisect_backends.judging import crashed, unfinished
 from onnxbisect_backends.options import OptionHelp, explained
+from onnxbisect_backends.reproduce import write_script
 from onnxbisect_backends.samples import samples_of
 from onnxbisect_backends.sandbox.process import brought_home, clean_env, find_executable, run
 from onnxbisect_backends.sandbox.working_folder import working_folder
 from onnxbisect_backends.simulator import profiles
 from onnxbisect_backends.vendors.pulsar2 import container, texts
 from onnxbisect_backends.vendors.pulsar2.container import Container
-from onnxbisect_backends.vendors.pulsar2.dataset import write_datasets
+from onnxbisect_backends.vendors.pulsar2.dataset import FOLDER, write_datasets
 from onnxbisect_backends.vendors.pulsar2.names import Hardware
 from onnxbisect_backends.vendors.pulsar2.question import Question
 from onnxbisect_backends.vendors.pulsar2.schema import BuildOptions
@@ -140,6 +142,12 @@ class Pulsar2Backend:
         outcome = self._run(self._command(), workdir, limits)
         return brought_home(outcome, workdir / _MODEL, workdir)
 
+    def vendor_files(self, probe: Path) -> None:
+        """See `contract.vendor_files`: the configuration and the data of the compile, and its command."""
+        with suppress(ValueError, DecodeError):  # then there was no such compile
+            self._prepare(probe, probe.parent)
+            write_script(probe.parent, container.by_hand(self._settings.own.image, self._command(), gpus=self._gpus))
+
     def judge(self, outcome: Outcome) -> Verdict:
         """A pass is exit status 0 and a compiled model; what the log says gives kind and hints."""
         if verdict := unfinished(outcome):
@@ -165,6 +173,10 @@ class Pulsar2Backend:
             tables=tables,
         )
 
+    @property
+    def _gpus(self) -> bool:
+        return self._settings.build.quant.device != "cpu"
+
     def _command(self) -> list[str]:
         """The call of pulsar2, in a folder that `_prepare` has filled."""
         build = self._settings.build
@@ -181,10 +193,11 @@ class Pulsar2Backend:
         config = question.config(write_datasets(question.inputs, probe, workdir, samples), samples)
         for number, entry in enumerate(config.get("const_processors", [])):
             if path := entry.get("data_path"):
-                entry["data_path"] = f"constant_{number}{Path(path).suffix}"
+                entry["data_path"] = f"{FOLDER}/constant_{number}{Path(path).suffix}"
                 shutil.copyfile(path, workdir / entry["data_path"])
         (workdir / _CONFIG).write_text(json.dumps(config, indent=1), encoding="utf-8")
-        shutil.copyfile(probe, workdir / _MODEL)
+        if probe != workdir / _MODEL:
+            shutil.copyfile(probe, workdir / _MODEL)
 
     def _run(self, words: Sequence[str], workdir: Path, limits: Limits) -> Outcome:
         image = self._settings.own.image
@@ -192,7 +205,7 @@ class Pulsar2Backend:
             # The vendor's image is set up by its environment, and the licence is found at home.
             env = {**os.environ, **_ENVIRONMENT, "TMPDIR": str(workdir)}
             return run(words, cwd=workdir, env=env, limits=limits, isolated=False)
-        box = Container(image, workdir, gpus=self._settings.build.quant.device != "cpu")
+        box = Container(image, workdir, gpus=self._gpus)
         env = clean_env(workdir, extra=container.client_environment())
         try:
             outcome = run(box.argv(words, limits, _ENVIRONMENT), cwd=workdir, env=env, limits=limits, isolated=False)

@@ -6,6 +6,7 @@ killed by them. They run as root, which pulsar2's licence needs, and what they w
 
 import contextlib
 import os
+import shlex
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -62,6 +63,14 @@ class Container:
         """As CSV, in which paths may have commas, blanks and colons."""
         source = str(self._workdir).replace('"', '""')
         return f'type=bind,"source={source}",target={_INSIDE}'
+
+
+def by_hand(image: str | None, words: Sequence[str], *, gpus: bool = False) -> list[str]:
+    """The command for a person in the folder with the files; in the vendor's image where it is run in one."""
+    if image is None:
+        return [shlex.join(words)]
+    sees = " --gpus=all" if gpus else ""
+    return [f'docker run --rm{sees} -v "$PWD":{_INSIDE} -w {_INSIDE} {image} {shlex.join(words)}']
 
 
 def client_environment() -> dict[str, str]:

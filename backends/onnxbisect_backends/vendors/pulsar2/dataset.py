@@ -15,7 +15,7 @@ from onnxbisect.model.binding import is_unbound
 from onnxbisect.model.feeds import Fill, feed
 from onnxbisect_backends.samples import samples_of
 
-_FOLDER = "dataset"
+FOLDER = "dataset"
 
 
 def write_datasets(inputs: Sequence[onnx.ValueInfoProto], probe: Path, workdir: Path, count: int) -> dict[str, str]:
@@ -25,11 +25,11 @@ def write_datasets(inputs: Sequence[onnx.ValueInfoProto], probe: Path, workdir: 
     sentence, where an input has neither samples nor a shape.
     """
     files = samples_of(probe)[:count]
-    folder = workdir / _FOLDER
+    folder = workdir / FOLDER
     folder.mkdir()
     archives = {}
     for number, value in enumerate(inputs):
-        archives[value.name] = f"{_FOLDER}/{number}.tar"
+        archives[value.name] = f"{FOLDER}/{number}.tar"
         with tarfile.open(workdir / archives[value.name], "w") as archive:
             for index, array in enumerate(_samples(value, files, count)):
                 stream = io.BytesIO()

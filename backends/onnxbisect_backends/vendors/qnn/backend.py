@@ -6,6 +6,8 @@ it takes all of the model or refuses it.
 
 import json
 import re
+import shlex
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -18,6 +20,7 @@ from onnxbisect_backends.contract import Access, Description, Limits, Outcome
 from onnxbisect_backends.judging import crashed, unfinished
 from onnxbisect_backends.logs import read_log
 from onnxbisect_backends.options import WorthTrying, read_options, unknown
+from onnxbisect_backends.reproduce import write_script
 from onnxbisect_backends.sandbox.process import brought_home, run
 from onnxbisect_backends.toolchains.catalogue import VERSION_HELP, in_use, installed_versions
 from onnxbisect_backends.toolchains.toolchain import Toolchain
@@ -132,6 +135,13 @@ class QnnBackend:
         if outcome.exit_code == _REFUSED:
             outcome = replace(outcome, log=f"{outcome.log}\n{told_line(workdir, probe)}\n")
         return brought_home(outcome, probe.absolute(), workdir, self._toolchain.folder)
+
+    def vendor_files(self, probe: Path) -> None:
+        """See `contract.vendor_files`: the script that makes the session, and how it is called."""
+        script = Path(shutil.copyfile(_SCRIPT, probe.parent / _SCRIPT.name))
+        words = ["python", script.name, probe.name, "context.onnx", json.dumps(self._provider_options())]
+        versions = f"# pip install onnxruntime-qnn=={self._toolchain.version}"
+        write_script(probe.parent, [versions, shlex.join(words)])
 
     def judge(self, outcome: Outcome) -> Verdict:
         """By the exit status; the trace gives hints and reasons, and where it names nothing, the log."""

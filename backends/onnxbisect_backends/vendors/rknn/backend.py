@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import shutil
 from dataclasses import replace
 from difflib import get_close_matches
@@ -19,6 +20,7 @@ from onnxbisect_backends.contract import Access, Description, Limits, Outcome
 from onnxbisect_backends.judging import crashed, unfinished
 from onnxbisect_backends.logs import read_log
 from onnxbisect_backends.options import WorthTrying, read_options
+from onnxbisect_backends.reproduce import write_script
 from onnxbisect_backends.samples import samples_of
 from onnxbisect_backends.sandbox.process import brought_home, run
 from onnxbisect_backends.toolchains.catalogue import VERSION_HELP, in_use, installed_versions
@@ -181,6 +183,20 @@ class RknnBackend:
             network=False,
         )
         return brought_home(outcome, model, workdir, self._toolchain.folder)
+
+    def vendor_files(self, probe: Path) -> None:
+        """See `contract.vendor_files`: the script that calls the toolkit, its samples, and how it is called."""
+        folder = probe.parent
+        script = Path(shutil.copyfile(_SCRIPT, folder / _SCRIPT.name))
+        samples = []
+        if self._options.quantize:
+            (folder / "dataset").mkdir()
+            samples = [f"dataset/{path.name}" for path in samples_of(probe)]
+            for path in samples_of(probe):
+                shutil.copyfile(path, folder / "dataset" / path.name)
+        order = json.dumps({"config": self._config(), "quantize": self._options.quantize, "samples": samples})
+        versions = f"# pip install rknn-toolkit2=={self._toolchain.version}"
+        write_script(folder, [versions, shlex.join(["python", script.name, probe.name, "out.rknn", order])])
 
     def judge(self, outcome: Outcome) -> Verdict:
         """By the exit status and the log: the toolkit ends well where it has left nodes out."""

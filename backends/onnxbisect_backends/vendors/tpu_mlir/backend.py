@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -9,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import onnx
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from onnxbisect.dressing import Dressing
@@ -18,11 +20,13 @@ from onnxbisect_backends.contract import Access, Description, Limits, Outcome
 from onnxbisect_backends.judging import crashed, unfinished
 from onnxbisect_backends.logs import read_log
 from onnxbisect_backends.options import LOCAL, WorthTrying, read_options
+from onnxbisect_backends.reproduce import write_script
 from onnxbisect_backends.samples import samples_of
 from onnxbisect_backends.sandbox.process import brought_home, clean_env, inherited, run
 from onnxbisect_backends.sandbox.working_folder import working_folder
 from onnxbisect_backends.toolchains.catalogue import in_use, installed_versions
 from onnxbisect_backends.toolchains.toolchain import Toolchain
+from onnxbisect_backends.vendors.tpu_mlir import tpu_mlir_steps
 from onnxbisect_backends.vendors.tpu_mlir.log import NO_QUESTION, PATTERNS, broke_comparing, compared, right_tensors
 
 _SCRIPT = Path(__file__).with_name("tpu_mlir_steps.py")
@@ -178,8 +182,27 @@ class TpuMlirBackend:
 
     def compile(self, probe: Path, workdir: Path, limits: Limits) -> Outcome:
         """All steps of one probe, in one process tree."""
+        order = self._order(probe)
+        outcome = self._run(("compile", str(probe.absolute()), json.dumps(order)), workdir, limits)
+        folder = self._toolchain.folder if self._toolchain else None
+        outcome = brought_home(outcome, probe.absolute(), workdir, folder)
+        return replace(outcome, log=_BAR.sub("", outcome.log))
+
+    def vendor_files(self, probe: Path) -> None:
+        """See `contract.vendor_files`: the input values, and the commands of all steps."""
+        order = self._order(probe)
+        graph = onnx.load(probe, load_external_data=False).graph
+        count = order["calibrate"] or int(order["verify"])
+        samples = tpu_mlir_steps.write_samples(graph, order["samples"], count, probe.parent) if count else []
+        order["verify"] = order["verify"] and bool(samples)
+        steps = [tpu_mlir_steps.transform(probe.name, order, samples)]
+        steps += tpu_mlir_steps.deploy(order) if order["processor"] else []
+        write_script(probe.parent, [shlex.join([f"{tool}.py", *words]) for tool, *words in steps])
+
+    def _order(self, probe: Path) -> dict[str, Any]:
+        """What `tpu_mlir_steps.py` is told about a probe."""
         options = self._options
-        order = {
+        return {
             "samples": [str(path.absolute()) for path in samples_of(probe)],
             "verify": options.verify,
             "verify_mb": options.verify_mb,
@@ -190,10 +213,6 @@ class TpuMlirBackend:
             "deploy_tolerance": options.deploy_tolerance,
             "result": self._result,
         }
-        outcome = self._run(("compile", str(probe.absolute()), json.dumps(order)), workdir, limits)
-        folder = self._toolchain.folder if self._toolchain else None
-        outcome = brought_home(outcome, probe.absolute(), workdir, folder)
-        return replace(outcome, log=_BAR.sub("", outcome.log))
 
     def judge(self, outcome: Outcome) -> Verdict:
         """By the exit status and the files; what the log says gives kind and hints."""

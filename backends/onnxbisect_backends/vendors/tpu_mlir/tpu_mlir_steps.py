@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 _NO_QUESTION = 3
 
+#: The folder with input values.
+SAMPLES = "dataset"
+
 #: What a line of our own begins with in the log.
 _MARK = "[onnx-bisect]"
 
@@ -73,17 +76,14 @@ def _compile(root: Path, model: str, order: "dict[str, Any]") -> int:
         order["verify"] = False
     wanted = order["calibrate"] or int(order["verify"])
     try:
-        samples = _samples(proto.graph, order["samples"], wanted)
+        samples = write_samples(proto.graph, order["samples"], wanted)
     except (OSError, ValueError, KeyError) as error:
         print(f"{_MARK} the samples of input values cannot be read: {error}")
         return _NO_QUESTION
     if wanted and not samples:
         print(f"{_MARK} not compared: the tool has no way to give the model its inputs")
         order["verify"] = False
-    words = ["--model_name", "probe", "--model_def", model, "--mlir", "probe.mlir"]
-    if order["verify"]:
-        words += ["--test_input", samples[0], "--test_result", "outputs.npz", "--tolerance", order["tolerance"]]
-    status = _step(root, "model_transform", *words)
+    status = _step(root, *transform(model, order, samples))
     # the numbers of the model are written before they are compared, and only then is there something to find wrong
     if status and order["verify"] and Path("probe.mlir").exists() and not is_zipfile("outputs.npz"):
         # its runner may have died in the middle of a line
@@ -91,7 +91,7 @@ def _compile(root: Path, model: str, order: "dict[str, Any]") -> int:
         status, order["verify"] = 0, False
     if status or not order["processor"]:
         return status
-    return _deploy(root, order)
+    return next((failed for step in deploy(order) if (failed := _step(root, *step))), 0)
 
 
 def _uncomparable(proto: "onnx.ModelProto", most_mb: int) -> str:
@@ -111,27 +111,26 @@ def _uncomparable(proto: "onnx.ModelProto", most_mb: int) -> str:
     return ""
 
 
-def _deploy(root: Path, order: "dict[str, Any]") -> int:
-    words = ["--mlir", "probe.mlir", "--chip", order["processor"], "--quantize", order["quantize"]]
+def transform(model: str, order: "dict[str, Any]", samples: "list[str]") -> "list[str]":
+    """The tool that converts the model, and its arguments."""
+    words = ["model_transform", "--model_name", "probe", "--model_def", model, "--mlir", "probe.mlir"]
+    if order["verify"]:
+        words += ["--test_input", samples[0], "--test_result", "outputs.npz", "--tolerance", order["tolerance"]]
+    return words
+
+
+def deploy(order: "dict[str, Any]") -> "list[list[str]]":
+    """The tools that compile what was converted for a processor, and their arguments, in order."""
+    steps = []
+    words = ["model_deploy", "--mlir", "probe.mlir", "--chip", order["processor"], "--quantize", order["quantize"]]
     if order["calibrate"]:
-        status = _step(
-            root,
-            "run_calibration",
-            "probe.mlir",
-            "--dataset",
-            "samples",
-            "--input_num",
-            str(order["calibrate"]),
-            "-o",
-            "table",
-        )
-        if status:
-            return status
+        count = str(order["calibrate"])
+        steps.append(["run_calibration", "probe.mlir", "--dataset", SAMPLES, "--input_num", count, "-o", "table"])
         words += ["--calibration_table", "table"]
     if order["verify"]:
         words += ["--test_input", "probe_in_f32.npz", "--test_reference", "outputs.npz"]
         words += ["--tolerance", order["deploy_tolerance"]] if order["deploy_tolerance"] else []
-    return _step(root, "model_deploy", *words, "--model", order["result"])
+    return [*steps, [*words, "--model", order["result"]]]
 
 
 def _step(root: Path, tool: str, *words: str) -> int:
@@ -162,8 +161,8 @@ def _say_where(kind: "type[BaseException]", error: BaseException, trace: "Traceb
         print(f"{_MARK} converting {nodes[0].op_type} '{nodes[0].outputs[0]}': {kind.__name__}: {said}")
 
 
-def _samples(graph: "onnx.GraphProto", given: "list[str]", count: int) -> "list[str]":
-    """Files of input values in the folder `samples`, as the tool wants them; none where it has no way to take them."""
+def write_samples(graph: "onnx.GraphProto", given: "list[str]", count: int, folder: Path = Path()) -> "list[str]":
+    """Files of input values in `SAMPLES` of the folder, as the tool wants them; none where it cannot take them."""
     import numpy
     from onnx import helper
 
@@ -176,7 +175,7 @@ def _samples(graph: "onnx.GraphProto", given: "list[str]", count: int) -> "list[
         return []
     if not inputs or len(types) < len(inputs) or any(dtype.kind not in "fiub" for dtype in dtypes.values()):
         return []
-    Path("samples").mkdir()
+    (folder / SAMPLES).mkdir()
     shapes = {name: [max(1, dim.dim_value) for dim in kind.shape.dim] for name, kind in types.items()}
     files = []
     for number in range(count):
@@ -185,9 +184,9 @@ def _samples(graph: "onnx.GraphProto", given: "list[str]", count: int) -> "list[
             # a tensor whose value nobody knows has none there
             with numpy.load(given[number]) as stored:
                 values.update({name: stored[name] for name in types if name in stored.files})
-        files.append(f"samples/{number}.npz")
+        files.append(f"{SAMPLES}/{number}.npz")
         # as numpy.savez does, which has no room for a tensor called `file`
-        with ZipFile(files[-1], "w") as archive:
+        with ZipFile(folder / files[-1], "w") as archive:
             for name, value in values.items():
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                     # the tool makes its scalars vectors of one element
