@@ -10,7 +10,7 @@ from onnxbisect.cut.wiring import Wiring, read_wiring
 from onnxbisect.dressing import Dressing
 from onnxbisect.errors import CutError
 from onnxbisect.model.model import Model
-from onnxbisect.model.modules import below, module_of, path_of, spelled
+from onnxbisect.model.modules import below, path_of, path_of_node, spelled
 from onnxbisect.model.scopes import reads
 from onnxbisect.unitset import UnitSet, members, of
 
@@ -55,7 +55,7 @@ def units_of_modules(model: Model, scopes: Sequence[str]) -> UnitSet:
     Raises CutError, with the nearest ones, for a module of which no node says that it came from there.
     """
     graph = model.proto.graph
-    paths = {number: path_of(module_of(graph.node[unit.node]) or "") for number, unit in enumerate(model.units)}
+    paths = {number: path_of_node(graph.node[unit.node]) for number, unit in enumerate(model.units)}
     chosen = 0
     for scope in scopes:
         path = path_of(scope)

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 
 import onnx
 
-from onnxbisect.unitset import UnitSet
+from onnxbisect.unitset import UnitSet, of
 
 _LIST_ITEM = re.compile(r"'([^'\n]*)'|\"([^\"\n]*)\"")
-#: Modules that are told apart at most before those deeper down are not looked at.
-_ENOUGH = 2
+#: Names of more are no modules of a network that somebody wrote.
+_MOST = 1000
 
 #: The modules around a node, outermost first: `("decoder", "layers.0", "self_attn")`.
 ModulePath = tuple[str, ...]
@@ -35,21 +35,45 @@ def module_of(node: onnx.NodeProto) -> str | None:
 
 def item_before_last(literal: str) -> str | None:
     """Of a list that the exporter printed with `str`, the last item but one: the module around the op itself."""
-    items = [single or double for single, double in _LIST_ITEM.findall(literal)]
+    items = _items(literal)
     return (items[-2] or None) if len(items) > 1 else None
 
 
+def _items(literal: str) -> list[str]:
+    return [single or double for single, double in _LIST_ITEM.findall(literal)]
+
+
+def path_of_node(node: onnx.NodeProto) -> ModulePath:
+    """The modules around a node. The exporter's metadata list them one by one, each by its name in the network, or by
+    that in the module before it; names of nodes have them one after the other.
+    """
+    metadata = {entry.key: entry.value for entry in node.metadata_props}
+    scopes = _items(metadata.get("pkg.torch.onnx.name_scopes", ""))
+    scopes = scopes or [level.partition(":")[0].strip() for level in metadata.get("namespace", "").split("/")]
+    found: list[str] = []
+    before = ""
+    for scope in filter(None, scopes[:-1]):
+        _extend(found, scope[len(before) :] if before and scope.startswith(f"{before}.") else scope)
+        before = scope
+    return tuple(found) if len(scopes) > 1 else path_of(node.name.strip("/").rpartition("/")[0] + "/")
+
+
 def path_of(text: str) -> ModulePath:
-    """The modules that a spelling names. A number belongs to the list that it counts in: `layers.0` is one."""
+    """The modules that a spelling names, `/decoder/layers.0` or `decoder.layers.0`."""
     if "/" in text:
         return tuple(filter(None, text.split("/")))
     found: list[str] = []
-    for word in filter(None, text.split(".")):
-        if word.isdecimal() and found:
-            found[-1] += f".{word}"
-        else:
-            found.append(word)
+    _extend(found, text)
     return tuple(found)
+
+
+def _extend(path: list[str], dotted: str) -> None:
+    """A number belongs to the list that it counts in: `layers.0` is one module."""
+    for word in filter(None, dotted.split(".")):
+        if word.isdecimal() and path:
+            path[-1] += f".{word}"
+        else:
+            path.append(word)
 
 
 def spelled(path: ModulePath) -> str:
@@ -59,27 +83,25 @@ def spelled(path: ModulePath) -> str:
 
 def below(paths: Mapping[int, ModulePath], scope: ModulePath) -> UnitSet:
     """The units of this module and of those within it; `paths` has that of each unit."""
-    found = 0
-    for unit, path in paths.items():
-        if path[: len(scope)] == scope:
-            found |= 1 << unit
-    return found
+    return of(unit for unit, path in paths.items() if path[: len(scope)] == scope)
 
 
 def parts(paths: Mapping[int, ModulePath]) -> dict[ModulePath, UnitSet]:
     """The largest modules that a network consists of, with their units, in the order of their first ones.
 
     These are the modules at the first depth at which there are several. Units that stand in none of them, but around
-    them, are under the path above. None where the network has no several modules.
+    them, are under the path above. None where nodes do not tell several modules apart.
     """
     depth = 0
     deepest = max(map(len, paths.values()), default=0)
     while depth < deepest:
         depth += 1
         modules = {path[:depth] for path in paths.values() if len(path) >= depth}
-        if len(modules) >= _ENOUGH:
-            found: dict[ModulePath, UnitSet] = {}
+        if len(modules) > _MOST:
+            break
+        if len(modules) > 1:
+            found: dict[ModulePath, list[int]] = {}
             for unit, path in sorted(paths.items()):
-                found[path[:depth]] = found.get(path[:depth], 0) | 1 << unit
-            return found
+                found.setdefault(path[:depth], []).append(unit)
+            return {path: of(units) for path, units in found.items()}
     return {}

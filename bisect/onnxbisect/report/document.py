@@ -11,6 +11,7 @@ from onnxbisect.report import words
 from onnxbisect.report.alternatives import alternative_entries
 from onnxbisect.report.causes import cause_entries
 from onnxbisect.report.culprits import Entries
+from onnxbisect.report.modules import module_entries
 from onnxbisect.report.names import op_name
 from onnxbisect.report.optable import op_table
 from onnxbisect.report.partition import pieces
@@ -58,6 +59,7 @@ def document(job: Job) -> dict[str, Any]:
         "alternatives": alternative_entries(job.alternatives, identities),
         "needs_context": [entries.needs_context(group) for group in job.diagnosis.needs_context],
         "certificate": _certificate(job, records),
+        "modules": module_entries(job.model, known),
         "op_table": op_table(job, known, records, identities),
         "uses": use_entries(job, known),
         "partition": _partition(job, records, entries),

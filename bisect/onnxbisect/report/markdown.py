@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from onnxbisect.report import alternatives, cause_words, words
+from onnxbisect.report import alternatives, cause_words, modules, words
 from onnxbisect.report.markdown_text import code, fence, plain, table
 from onnxbisect.report.names import culprit_dir_name
 from onnxbisect.report.tables import summary
@@ -27,6 +27,7 @@ def markdown(document: Mapping[str, Any]) -> str:
         *_culprits(document),
         *_alternatives(document),
         *_needs_context(document),
+        *_modules(document),
         "## Ops",
         table(
             ("op", "nodes", "verdict", "refused", "proof"),
@@ -145,6 +146,17 @@ def _culprits(document: Mapping[str, Any]) -> list[str]:
         if culprit["repro"]:
             blocks.append(f"Reproduce: {code(words.command(document, culprit['repro']))}")
     return blocks
+
+
+def _modules(document: Mapping[str, Any]) -> list[str]:
+    found = modules.worth_showing(document)
+    if not found:
+        return []
+    rows = (
+        (code(modules.name_of(it), cell=True), str(it["size"]), code(modules.answer(it), cell=True))
+        for it in found[:_ROWS]
+    )
+    return ["## Modules", table(("module", "units", "answer"), rows)]
 
 
 def _alternatives(document: Mapping[str, Any]) -> list[str]:

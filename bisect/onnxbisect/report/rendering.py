@@ -6,7 +6,7 @@ from importlib import resources
 import jinja2
 from markupsafe import Markup, escape
 
-from onnxbisect.report import alternatives, cause_words, extent, words
+from onnxbisect.report import alternatives, cause_words, extent, modules, words
 from onnxbisect.report.pictures import strip, surroundings
 from onnxbisect.report.tables import summary
 from onnxbisect.report.text import clean, clip, clip_left, duration, plural
@@ -33,6 +33,7 @@ def environment(*loaders: jinja2.BaseLoader) -> jinja2.Environment:
         "duration": duration,
         "extent": extent,
         "linked": _linked,
+        "modules": modules,
         "plural": plural,
         "strip": strip,
         "stylesheet": Markup(stylesheet()),  # noqa: S704 - our own file

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from onnxbisect.report import alternatives, words
+from onnxbisect.report import alternatives, modules, words
 from onnxbisect.report.culprit_lines import cause_lines, culprit_lines, first_node, instead_lines, ops_of
 from onnxbisect.report.grid import aligned, wrapped
 from onnxbisect.report.tables import summary
@@ -33,6 +33,7 @@ def lines(document: Mapping[str, Any], *, width: int = 100, files: str = "") -> 
         instead_lines(document, width),
         _alternatives(document, width),
         _needs_context(document, width),
+        _modules(document, width),
         _ops(document, width),
         _partition(document, width),
         _tables(document, width),
@@ -74,6 +75,15 @@ def _alternatives(document: Mapping[str, Any], width: int) -> list[str]:
         return []
     rows = [(alternatives.called(one), alternatives.outcome(document, one)) for one in tried]
     return ["Other options", *aligned(rows, [34, max(24, width - 38)]), f"  {alternatives.cost(document)}"]
+
+
+def _modules(document: Mapping[str, Any], width: int) -> list[str]:
+    found = modules.worth_showing(document)
+    if not found:
+        return []
+    rows = [(modules.name_of(it), plural(it["size"], "unit"), modules.answer(it)) for it in found[: modules.SHOWN]]
+    more = [f"  and {len(found) - modules.SHOWN} more"] if len(found) > modules.SHOWN else []
+    return ["Modules", *aligned(rows, [40, 12, max(20, width - 60)], keep_end=(0,)), *more]
 
 
 def _ops(document: Mapping[str, Any], width: int) -> list[str]:
