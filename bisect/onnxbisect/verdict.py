@@ -42,13 +42,15 @@ class Hints:
     """What a compiler's log names. Hints steer the search; they never decide.
 
     Where it compares tensors with their reference values, `tensors` are those that differ and `right` those that do
-    not. A tensor that is in neither was not compared.
+    not. A tensor that is in neither was not compared. `unfolded` are lines in which it says that it has not computed
+    constants beforehand, as it does otherwise.
     """
 
     ops: tuple[str, ...] = ()
     nodes: tuple[str, ...] = ()
     tensors: tuple[str, ...] = ()
     right: tuple[str, ...] = ()
+    unfolded: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.ops or self.nodes or self.tensors)

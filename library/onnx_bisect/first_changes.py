@@ -41,6 +41,8 @@ def compiles_after(
         if isinstance(event, Note):  # the user is shown the search of the model as it is
             searching.progress(event)
 
+    for line in whole.hints.unfolded:
+        tell(Note(sentence=f"{inquiry.target.tool} says: {line}"))
     with working_folder() as folder:
         quiet = replace(searching, progress=tell)
         compiler = RepairCompiler(

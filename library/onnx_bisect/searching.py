@@ -83,10 +83,13 @@ class Searches:
     def __init__(self, searching: Searching, calibration: Path | None, budget: Budget) -> None:
         self._searching, self._calibration, self._budget = searching, calibration, budget
         self._began, self._calls = time.monotonic(), 0
+        self._latest: Inquiry | None = None
 
     def __call__(self, model: Intake, *, piece: bool, whole: bool) -> Found:
         """See `repair_compiler.Search`."""
-        inquiry = inquire(model, self._searching.backend, None if piece else self._calibration)
+        inquiry = self._latest
+        if inquiry is None or inquiry.intake is not model:  # a model is mostly asked about twice in a row
+            inquiry = self._latest = inquire(model, self._searching.backend, None if piece else self._calibration)
         with working_folder() as folder, self._searching.driver(inquiry, folder, self._left()) as driver:
             ended = driver.ask_whole() if whole else driver.run()
         self._searching.progress(SearchEnded(ending=ended.ending))

@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 from onnxbisect.verdict import Kind, Status
+from onnxbisect.verdict_json import from_json, to_json
 from onnxbisect_backends.commands.toml_backend import TomlBackend
 from onnxbisect_backends.contract import Backend, Outcome
 from onnxbisect_backends.logs import Pattern, read_log
 from onnxbisect_backends.registry import make
 from onnxbisect_backends.vendors import ort, pulsar2, qnn, rknn, tpu_mlir
+from onnxbisect_backends.vendors.tpu_mlir.log import unfolded
 
 FILES = {path.stem: tomllib.loads(path.read_text()) for path in Path(__file__).with_name("texts").glob("*.toml")}
 
@@ -90,3 +92,11 @@ def test_a_log_of_any_shape_is_read_in_seconds(name: str, log: str) -> None:
 
 def test_no_text_got_lost() -> None:
     assert len(cases("failures")) >= FAILURES
+
+
+def test_tpu_mlir_says_where_it_has_not_folded() -> None:
+    (log,) = [it["text"] for it in FILES["tpu-mlir"]["failures"] if "'Mod', 'Size'" in it["text"]]
+    verdict = backend_of("tpu-mlir").judge(Outcome(exit_code=1, log=log))
+    assert verdict.hints.unfolded == ("WARNING: ConstantFolding failed.", "WARNING: onnxsim opt failed.")
+    assert from_json(to_json(verdict)) == verdict
+    assert unfolded("INFO : ConstantFolding finished") == ()

@@ -388,3 +388,9 @@ def test_an_error_is_none_to_a_tool_that_takes_the_model(tmp_path: Path) -> None
     assert found["ir-newer-than-tool"].severity is Severity.WARNING
     # what probes were spared may still be an error of the file
     assert found["missing-default-attr"].severity is Severity.ERROR
+
+
+def test_advice_that_a_remedy_follows_names_the_command_and_the_file(tmp_path: Path) -> None:
+    onnx.save(parse(FUNCTION, domains=', "local" : 1'), tmp_path / "my net.onnx")
+    (finding,) = [it for it in preflight(load(tmp_path / "my net.onnx")) if it.id == "local-functions"]
+    assert "`onnx-bisect fix 'my net.onnx'`" in finding.fix

@@ -138,3 +138,24 @@ def test_a_second_run_asks_nothing(tmp_path: Path) -> None:
     assert onnx.load(fixed.save(tmp_path / "out.onnx")).ir_version == 9
     with pytest.raises(OptionError):
         onnx_bisect.diagnose(path, backend=backend, jobs=0)
+
+
+def test_a_compiler_that_says_it_has_not_folded_is_given_the_constants(tmp_path: Path) -> None:
+    shape = helper.make_node("Shape", ["t0"], ["s"], name="shape")
+    last = helper.make_node("Reshape", ["t0", "s"], ["y"], name="reshape")
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 3]) for name in ("t0", "y")]
+    made = helper.make_graph([shape, last], "g", ends[:1], ends[1:])
+    path = tmp_path / "model.onnx"
+    onnx.save(helper.make_model(made, ir_version=8, opset_imports=[helper.make_opsetid("", 17)]), path)
+
+    def compiles(probe: Path) -> Verdict:
+        if any(node.op_type == "Shape" for node in onnx.load(probe).graph.node):
+            hints = Hints(nodes=("elsewhere",), ops=("Gelu",), unfolded=("WARNING: folding failed.",))
+            return Verdict(status=Status.FAIL, kind=Kind.ERROR, message="KeyError", hints=hints)
+        return Verdict(status=Status.PASS)
+
+    events: list[onnx_bisect.Event] = []
+    result = onnx_bisect.diagnose(path, backend=compiles, progress=events.append)
+    assert result.compiles_after is not None
+    assert "fold-constants" in result.compiles_after.remedies
+    assert any(isinstance(event, Note) and "WARNING: folding failed." in event.sentence for event in events)

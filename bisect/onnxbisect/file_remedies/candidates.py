@@ -28,6 +28,8 @@ _FOLLOWING = {"remove-copies", "fold-constants", "constants-to-initializers"}
 #: What is done to every candidate and makes none by itself: intake did it to the model that the tool was asked about.
 _BASE = ("name-nodes", "sort-nodes", "weights-no-inputs", "bind-dimensions", "correct-declared-types")
 _NO_HINTS = Hints()
+#: What is tried, whatever the tool names, where it says that it has computed no constants.
+_FOLDING = "fold-constants"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +117,8 @@ def candidates(
             continue
         made.add(done)
         touched = bool(named) and not _untouched(candidate.proto, named)
-        needed = touched or not (_ids(of_errors) - base).isdisjoint(done)
+        folded = bool(hints.unfolded) and _FOLDING in done
+        needed = touched or folded or not (_ids(of_errors) - base).isdisjoint(done)
         if needed or not named:
             yield replace(candidate, needed=needed)
 

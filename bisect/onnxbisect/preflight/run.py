@@ -1,5 +1,6 @@
 """The table of checks, and the one function that goes through it."""
 
+import shlex
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -73,7 +74,7 @@ def preflight(model: Model, reader: Reader | None = None, record: OpRecord | Non
             tensors=seen.tensors,
             detail=seen.detail,
             why=check.why + (f" Seen: {check.seen}" if check.seen else ""),
-            fix=check.fix,
+            fix=check.fix + (_does(model) if check.remedy else ""),
             remedy=check.remedy,
         )
         for check in checks()
@@ -85,3 +86,8 @@ def preflight(model: Model, reader: Reader | None = None, record: OpRecord | Non
         found = told_of(reader, found, subject)
     order = list(Severity)
     return tuple(sorted(found, key=lambda finding: order.index(finding.severity)))
+
+
+def _does(model: Model) -> str:
+    """Which command follows the advice."""
+    return f" `{shlex.join(['onnx-bisect', 'fix', model.path.name])}` does that where the compiler refuses the file."

@@ -27,7 +27,14 @@ from onnxbisect_backends.sandbox.working_folder import working_folder
 from onnxbisect_backends.toolchains.catalogue import in_use, installed_versions
 from onnxbisect_backends.toolchains.toolchain import Toolchain
 from onnxbisect_backends.vendors.tpu_mlir import tpu_mlir_steps
-from onnxbisect_backends.vendors.tpu_mlir.log import NO_QUESTION, PATTERNS, broke_comparing, compared, right_tensors
+from onnxbisect_backends.vendors.tpu_mlir.log import (
+    NO_QUESTION,
+    PATTERNS,
+    broke_comparing,
+    compared,
+    right_tensors,
+    unfolded,
+)
 
 _SCRIPT = Path(__file__).with_name("tpu_mlir_steps.py")
 
@@ -233,7 +240,7 @@ class TpuMlirBackend:
             hints = Hints(tensors=reading.hints.tensors, right=right_tensors(tables))
         else:
             # the tool prints a set, whose order is chance
-            hints = replace(reading.hints, ops=tuple(sorted(reading.hints.ops)))
+            hints = replace(reading.hints, ops=tuple(sorted(reading.hints.ops)), unfolded=unfolded(outcome.log))
         reading = replace(reading, hints=hints)
         return crashed(outcome, reading) or Verdict(
             status=Status.FAIL,

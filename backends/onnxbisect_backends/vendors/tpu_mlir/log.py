@@ -73,6 +73,15 @@ _COMPARED = compile_pattern(r"^[\r ]*\[(?P<tensor>\S.*)_(?P<op>[A-Za-z]+) *\] +(
 _NOT_COMPARED = compile_pattern(r"^\[onnx-bisect\] (not compared: .*)$")
 
 
+#: Constants are computed, and the file simplified, before it is converted; the tool goes on where that fails.
+_UNFOLDED = compile_pattern(r"WARNING: (?:ConstantFolding|onnxsim opt) failed\.")
+
+
+def unfolded(log: str) -> tuple[str, ...]:
+    """The lines in which it says that it has not computed constants, each once."""
+    return tuple(dict.fromkeys(match[0] for match in _UNFOLDED.finditer(log)))
+
+
 def broke_comparing(log: str) -> bool:
     """Whether a comparison began and came to no result: then nothing was found wrong with the numbers."""
     return log.count("[Running]: npz_tool.py compare") > len(re.findall(r"^npz compare (?:PASSED|FAILED)\.", log, re.M))
