@@ -16,8 +16,8 @@ from pathlib import Path
 
 from onnxbisect_db import tokens
 from onnxbisect_db.states import Scope
-from onnxbisect_worker.service import Service, open_service
-from onnxbisect_worker.settings import Settings
+from onnxbisect_service.service import Service, open_service
+from onnxbisect_service.settings import Settings
 from support.db import postgres_server
 from support.worker import redis_server
 

@@ -25,9 +25,9 @@ from onnxbisect_db.jobs import NewJob, NewTarget
 from onnxbisect_db.states import ProbeState, Stage
 from onnxbisect_db.tables import Probe, Search
 from onnxbisect_db.workers import Presence
+from onnxbisect_service.order import Order
 from onnxbisect_worker.coordinating import advance
 from onnxbisect_worker.model_client import ModelHosts
-from onnxbisect_worker.order import Order
 from onnxbisect_worker.place import Place
 from onnxbisect_worker.prepared import Prepared
 from simulated import Log

@@ -35,6 +35,18 @@ def test_a_dockerfile_is_clean(dockerfile: str) -> None:
     assert (linted.returncode, linted.stdout) == (0, "")
 
 
+@pytest.mark.parametrize("dockerfile", DOCKERFILES)
+def test_what_an_image_copies_is_sent_to_the_build(dockerfile: str) -> None:
+    """Everything is ignored that `.dockerignore` does not name."""
+    copies = re.findall(r"^COPY (?!--from)(.+) \S+$", (ROOT / dockerfile).read_text(), flags=re.MULTILINE)
+    copied = {source.partition("/")[0] for line in copies for source in line.split()}
+    ignored = (ROOT / ".dockerignore").read_text().split()
+
+    assert ignored[0] == "*"
+    assert len(copied) > 5
+    assert copied - {line.removeprefix("!") for line in ignored if line[0] == "!"} == set()
+
+
 def test_the_compose_file_is_one(compose: dict[str, Any]) -> None:
     merged = json.loads(_interpolated(json.dumps({key: value for key, value in compose.items() if key[:2] != "x-"})))
     assert compose_spec.PyCompose.from_json(json.dumps(merged)).service_names() == list(compose["services"])

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-COMPONENTS = ["api", "backends", "bisect", "cli", "library", "migrations", "worker"]
+COMPONENTS = ["api", "backends", "bisect", "cli", "library", "migrations", "service", "worker"]
 
 
 @pytest.mark.parametrize("folder", COMPONENTS)

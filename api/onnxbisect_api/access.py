@@ -24,7 +24,7 @@ from onnxbisect_api.rates import Counters, rate
 from onnxbisect_db import browser_sessions, tokens
 from onnxbisect_db.states import Scope
 from onnxbisect_db.tables import Token
-from onnxbisect_worker.service import Service
+from onnxbisect_service.service import Service
 
 #: Holds the id of the session of a browser that has logged in to the status page.
 COOKIE = "onnxbisect_session"

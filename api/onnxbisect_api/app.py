@@ -42,7 +42,7 @@ from onnxbisect_api.site.problem_page import problem_page
 from onnxbisect_api.site.routers import ROUTERS as PAGES
 from onnxbisect_api.unit_names import Names
 from onnxbisect_api.watch import Watch
-from onnxbisect_worker.service import Service
+from onnxbisect_service.service import Service
 
 _UPLOADS = frozenset({"/v1/models", "/v1/files"})
 #: Forms are uploads here, and all else is a document.

@@ -8,7 +8,7 @@ from onnxbisect.report.compare import compare
 from onnxbisect_api.found import document_of, report_of
 from onnxbisect_api.problems import Problem
 from onnxbisect_db.tables import Job, Search
-from onnxbisect_worker.service import Service
+from onnxbisect_service.service import Service
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from starlette.responses import FileResponse
 from onnxbisect_api.found import report_of
 from onnxbisect_api.problems import missing
 from onnxbisect_db.tables import Search
-from onnxbisect_worker.service import Service
+from onnxbisect_service.service import Service
 
 FileName = Literal["model.onnx", "model.data", "compiler.log"]
 

@@ -10,7 +10,7 @@ from onnxbisect_api.problems import Problem, missing
 from onnxbisect_db import jobs
 from onnxbisect_db.states import JobState
 from onnxbisect_db.tables import Job, Search
-from onnxbisect_worker.service import Service
+from onnxbisect_service.service import Service
 
 
 def job_of(session: Session, job_id: str, caller: Caller) -> Job:

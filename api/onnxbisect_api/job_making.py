@@ -17,9 +17,9 @@ from onnxbisect_db import endpoints, jobs, workers
 from onnxbisect_db.columns import new_id
 from onnxbisect_db.jobs import Created, NewJob, NewTarget
 from onnxbisect_db.states import Scope
-from onnxbisect_worker import outbound
-from onnxbisect_worker.order import Order, RepairOrder
-from onnxbisect_worker.service import Service
+from onnxbisect_service import outbound
+from onnxbisect_service.order import Order, RepairOrder
+from onnxbisect_service.service import Service
 
 _LATER = {"Retry-After": "60"}
 

@@ -15,7 +15,7 @@ from onnxbisect_api.room import room
 from onnxbisect_db import models
 from onnxbisect_db.tables import Model
 from onnxbisect_db.unfinished import Stored, Unfinished
-from onnxbisect_worker.service import Service
+from onnxbisect_service.service import Service
 
 _NAME_CHARACTERS = 200
 

@@ -7,7 +7,7 @@ from onnxbisect.report.overview import Subject, TargetReport, overview
 from onnxbisect_api.found import document_of
 from onnxbisect_db.states import JobState
 from onnxbisect_db.tables import Job, Search
-from onnxbisect_worker.service import Service
+from onnxbisect_service.service import Service
 
 
 def labelled(job: Job) -> Mapping[str, Search]:

@@ -9,7 +9,7 @@ from onnxbisect.report.parts import Part, PartsTable, parts_table
 from onnxbisect.report.text import slug
 from onnxbisect_api.overviews import asked_of, labelled
 from onnxbisect_db.tables import Job
-from onnxbisect_worker.service import Service
+from onnxbisect_service.service import Service
 
 #: The labels of jobs that one request made: what they are found by, and which of them each is, from 1.
 PARTS, PART = "parts", "part"

@@ -9,8 +9,8 @@ from onnxbisect.shortage import shortage
 from onnxbisect_db.database import Database
 from onnxbisect_db.errors import FilesUnreachableError
 from onnxbisect_db.files import FileStore
-from onnxbisect_worker.service import Service
-from onnxbisect_worker.settings import Settings
+from onnxbisect_service.service import Service
+from onnxbisect_service.settings import Settings
 
 _PATIENCE = 2.0
 #: As much as the smallest change of the database needs.

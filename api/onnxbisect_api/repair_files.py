@@ -6,7 +6,7 @@ from onnxbisect_api.found import document_of
 from onnxbisect_api.problems import Problem, missing
 from onnxbisect_db.states import JobState
 from onnxbisect_db.tables import Job, Search
-from onnxbisect_worker.service import Service
+from onnxbisect_service.service import Service
 
 #: As addresses have it.
 FileName = Literal["model.onnx", "report.json"]

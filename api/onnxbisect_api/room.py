@@ -8,7 +8,7 @@ from starlette.requests import Request
 
 from onnxbisect_db import uploads
 from onnxbisect_db.errors import QuotaError, TooLargeError
-from onnxbisect_worker.service import Service
+from onnxbisect_service.service import Service
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from onnxbisect_api.connections import BoundedProtocol, Connections
-from onnxbisect_worker.settings import Settings
+from onnxbisect_service.settings import Settings
 
 #: Seconds that open requests, such as those for events, have when the server ends.
 _GRACE = 2

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
-from onnxbisect_worker.service import Service
+from onnxbisect_service.service import Service
 
 
 def service_of(request: Request) -> Service:

@@ -9,7 +9,7 @@ from onnxbisect.report.text import plural
 from onnxbisect_cli.own_database import revision_of
 from onnxbisect_db.backup import copy_sqlite
 from onnxbisect_db.database import Database
-from onnxbisect_worker.settings import Settings, load_settings
+from onnxbisect_service.settings import Settings, load_settings
 
 _NAME = "onnx-bisect.sqlite"
 

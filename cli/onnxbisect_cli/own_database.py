@@ -11,7 +11,7 @@ from onnxbisect_db import schema
 from onnxbisect_db.backup import copy_sqlite
 from onnxbisect_db.database import Database
 from onnxbisect_db.errors import SchemaError
-from onnxbisect_worker.settings import load_settings
+from onnxbisect_service.settings import load_settings
 
 
 @contextmanager

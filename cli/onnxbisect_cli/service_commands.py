@@ -43,7 +43,7 @@ def serve_command(
 ) -> None:
     """Serve REST, with the compilers of this machine. With ONNXBISECT_REDIS_URL set, the API alone."""
     from onnxbisect_cli.serving import serve
-    from onnxbisect_worker.settings import load_settings
+    from onnxbisect_service.settings import load_settings
 
     serve(load_settings(host=host, port=port, data=data))
 
@@ -62,7 +62,7 @@ def worker_command(
     ] = False,
 ) -> None:
     """Take work from the queue, for the compilers of this host."""
-    from onnxbisect_worker.settings import load_settings
+    from onnxbisect_service.settings import load_settings
 
     settings = load_settings()
     if alive:

@@ -5,7 +5,7 @@ import os
 from pydantic import SecretStr
 
 from onnxbisect_cli import table
-from onnxbisect_worker.settings import Settings, load_settings
+from onnxbisect_service.settings import Settings, load_settings
 
 
 def show() -> None:

@@ -21,10 +21,10 @@ from onnxbisect_db import tokens
 from onnxbisect_db.database import Database
 from onnxbisect_db.errors import SchemaError
 from onnxbisect_db.states import Scope
-from onnxbisect_worker import logs
-from onnxbisect_worker.secrecy import keep_secrets
-from onnxbisect_worker.service import Service, open_service
-from onnxbisect_worker.settings import Settings
+from onnxbisect_service import logs
+from onnxbisect_service.secrecy import keep_secrets
+from onnxbisect_service.service import Service, open_service
+from onnxbisect_service.settings import Settings
 
 _BACKLOG = 2048
 

@@ -9,7 +9,7 @@ from onnxbisect_db import workers
 from onnxbisect_db.database import now
 from onnxbisect_db.tables import Worker
 from onnxbisect_db.workers import Presence
-from onnxbisect_worker.service import Service
+from onnxbisect_service.service import Service
 from support.api.callers import Callers
 from support.api.given import running
 from support.db.scenes import answer, claimed

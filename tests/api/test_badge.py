@@ -7,8 +7,8 @@ import pytest
 
 from onnxbisect_api.badge_svg import Badge, Colour
 from onnxbisect_db import lifecycle, tokens
-from onnxbisect_worker.service import Service
-from onnxbisect_worker.settings import Settings
+from onnxbisect_service.service import Service
+from onnxbisect_service.settings import Settings
 from support.api.callers import Callers
 from support.api.given import NET, done, refusing_exp, report_on, running, uploaded
 from support.db.scenes import new_job

@@ -5,7 +5,7 @@ from typing import Any
 from onnxbisect_db import searches
 from onnxbisect_db.columns import new_id
 from onnxbisect_db.states import Stage
-from onnxbisect_worker.service import Service
+from onnxbisect_service.service import Service
 from support.api.callers import Callers
 from support.api.given import NET, done, finish, refusing_exp, report_on, running
 from support.db.scenes import new_job, prepare, take

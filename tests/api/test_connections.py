@@ -14,7 +14,7 @@ import pytest
 
 from onnxbisect_api import body, connections
 from onnxbisect_db.states import Scope
-from onnxbisect_worker.settings import Settings
+from onnxbisect_service.settings import Settings
 from support.api.callers import Callers
 from support.api.live import served as live
 from support.api.served import Served, served

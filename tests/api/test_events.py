@@ -15,7 +15,7 @@ from onnxbisect_api.routes import events as route
 from onnxbisect_api.watch import Watch
 from onnxbisect_db import events
 from onnxbisect_db.states import Scope
-from onnxbisect_worker.service import Service
+from onnxbisect_service.service import Service
 from support.api.callers import Callers
 from support.api.given import done, finish, refusing_exp, running
 from support.api.live import served

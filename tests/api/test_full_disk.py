@@ -11,8 +11,8 @@ from onnx import TensorProto, helper
 from sqlalchemy import select
 
 from onnxbisect_db.tables import Model
-from onnxbisect_worker.service import Service, open_service
-from onnxbisect_worker.settings import Settings
+from onnxbisect_service.service import Service, open_service
+from onnxbisect_service.settings import Settings
 from support.api import given
 from support.api.callers import Callers
 

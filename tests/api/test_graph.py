@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 from onnxbisect_api.routes import graph
 from onnxbisect_db import lifecycle
 from onnxbisect_db.tables import Job
-from onnxbisect_worker.service import Service
+from onnxbisect_service.service import Service
 from support.api.callers import Callers
 from support.api.given import done, pictured, refusing_exp, running, uploaded
 from support.db.scenes import new_job, prepare

@@ -10,8 +10,8 @@ from sqlalchemy import text
 from onnxbisect_db import jobs, models, reconcile, workers
 from onnxbisect_db.jobs import NewJob, NewTarget
 from onnxbisect_db.workers import Presence
-from onnxbisect_worker.service import Service
-from onnxbisect_worker.settings import Settings
+from onnxbisect_service.service import Service
+from onnxbisect_service.settings import Settings
 from support.api.callers import Callers
 
 SHA256 = "a" * 64

@@ -12,8 +12,8 @@ from onnxbisect_api.job_form import JobDocument
 from onnxbisect_api.model_form import ModelForm
 from onnxbisect_api.room import Room
 from onnxbisect_db import jobs, retention
-from onnxbisect_worker.service import Service
-from onnxbisect_worker.settings import Settings
+from onnxbisect_service.service import Service
+from onnxbisect_service.settings import Settings
 from support.api.callers import Callers
 from support.api.fixtures import Notified
 from support.api.given import uploaded

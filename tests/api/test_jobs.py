@@ -14,9 +14,9 @@ from onnxbisect_db.columns import new_id
 from onnxbisect_db.queues import ClaimRequest
 from onnxbisect_db.states import Fault, JobState, Stage
 from onnxbisect_db.workers import Presence
-from onnxbisect_worker.order import Order
-from onnxbisect_worker.service import Service
-from onnxbisect_worker.settings import Settings
+from onnxbisect_service.order import Order
+from onnxbisect_service.service import Service
+from onnxbisect_service.settings import Settings
 from support.api.callers import Callers
 from support.api.fixtures import Notified
 from support.api.given import done, finish, refusing_exp, running, uploaded

@@ -9,7 +9,7 @@ from fastapi.routing import APIRoute
 from onnxbisect_api.site.routers import ROUTERS
 from onnxbisect_db.columns import new_id
 from onnxbisect_db.states import Scope
-from onnxbisect_worker.service import Service
+from onnxbisect_service.service import Service
 from support.api.callers import Callers
 from support.api.given import done, refusing_exp, running
 from support.api.live import served

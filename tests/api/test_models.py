@@ -12,8 +12,8 @@ from starlette.testclient import TestClient
 from onnxbisect_db import jobs, models
 from onnxbisect_db.files import Files
 from onnxbisect_db.jobs import NewJob, NewTarget
-from onnxbisect_worker.service import Service
-from onnxbisect_worker.settings import Settings
+from onnxbisect_service.service import Service
+from onnxbisect_service.settings import Settings
 from support.api.callers import Callers
 from support.api.model_bytes import model
 

@@ -11,8 +11,8 @@ import pytest
 from onnxbisect_db.columns import new_id
 from onnxbisect_db.database import Database
 from onnxbisect_db.files import Files
-from onnxbisect_worker.service import Service
-from onnxbisect_worker.settings import Settings
+from onnxbisect_service.service import Service
+from onnxbisect_service.settings import Settings
 from support.api import given
 from support.api.callers import Callers
 from support.api.model_bytes import model

@@ -11,8 +11,8 @@ from schemathesis.core.result import Ok
 
 from onnxbisect_db.states import Scope
 from onnxbisect_db.tables import Job
-from onnxbisect_worker.service import Service
-from onnxbisect_worker.settings import Settings
+from onnxbisect_service.service import Service
+from onnxbisect_service.settings import Settings
 from support.api.callers import Callers
 from support.api.given import done, refusing_exp
 

@@ -6,8 +6,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from onnxbisect_db import jobs, lifecycle
-from onnxbisect_worker.order import Order
-from onnxbisect_worker.service import Service
+from onnxbisect_service.order import Order
+from onnxbisect_service.service import Service
 from support.api.callers import Callers
 from support.api.fixtures import Notified
 from support.api.given import NET, finish, refusing_exp, report_on, uploaded

@@ -16,7 +16,7 @@ from onnxbisect_api.problems import missing
 from onnxbisect_api.service import TheService
 from onnxbisect_db.columns import new_id
 from onnxbisect_db.errors import DiskFullError, IdempotencyError, JobStateError, TooLargeError, UnknownModelError
-from onnxbisect_worker.service import Service
+from onnxbisect_service.service import Service
 from support.api.callers import Callers
 from support.db.scenes import new_job
 

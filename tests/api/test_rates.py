@@ -13,8 +13,8 @@ from onnxbisect_api import rates
 from onnxbisect_api.client_address import counted_address
 from onnxbisect_api.rates import rate
 from onnxbisect_db.states import Scope
-from onnxbisect_worker.service import Service
-from onnxbisect_worker.settings import Settings
+from onnxbisect_service.service import Service
+from onnxbisect_service.settings import Settings
 from support.api.callers import Callers
 from support.api.model_bytes import model
 from support.worker import redis_server

@@ -8,8 +8,8 @@ from fastapi import FastAPI
 from onnxbisect_db import lifecycle, searches
 from onnxbisect_db.states import JobState, Stage
 from onnxbisect_db.tables import Job
-from onnxbisect_worker.order import Order, RepairOrder
-from onnxbisect_worker.service import Service
+from onnxbisect_service.order import Order, RepairOrder
+from onnxbisect_service.service import Service
 from support.api.callers import Callers
 from support.api.given import REPAIRED, done, refusing_exp, repair_document, repaired, to_repair, uploaded
 from support.db.scenes import read, take

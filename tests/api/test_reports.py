@@ -11,7 +11,7 @@ from onnxbisect.report.files import FORMS
 from onnxbisect.report.overview import schema as overview_schema
 from onnxbisect_db import lifecycle, searches
 from onnxbisect_db.states import Stage
-from onnxbisect_worker.service import Service
+from onnxbisect_service.service import Service
 from support.api.callers import Callers
 from support.api.given import LOG, NET, ONNX, done, finish, refusing_exp, report_on, running
 from support.db.scenes import new_job, prepare, read, take

@@ -16,7 +16,7 @@ from onnxbisect_db.deliveries import Try
 from onnxbisect_db.files import Files
 from onnxbisect_db.states import Scope
 from onnxbisect_db.tables import Token
-from onnxbisect_worker.settings import load_settings
+from onnxbisect_service.settings import load_settings
 from support.cli.command_line import Done, Shell
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from onnxbisect_cli.serving import listening_socket
-from onnxbisect_worker.settings import Settings
+from onnxbisect_service.settings import Settings
 from support.cli.command_line import PROGRAM
 
 

@@ -8,7 +8,7 @@ import httpx2
 import pytest
 
 from onnxbisect_db.states import Scope
-from onnxbisect_worker.settings import Settings
+from onnxbisect_service.settings import Settings
 from support.api.callers import Callers
 from support.api.live import served
 

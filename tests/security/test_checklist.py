@@ -27,9 +27,9 @@ from onnxbisect_db.files import Files
 from onnxbisect_db.jobs import NewJob, NewTarget
 from onnxbisect_db.states import Scope
 from onnxbisect_db.tables import UnneededFile
-from onnxbisect_worker.notifying import make_app
-from onnxbisect_worker.service import Service
-from onnxbisect_worker.settings import Settings
+from onnxbisect_service.notifying import make_app
+from onnxbisect_service.service import Service
+from onnxbisect_service.settings import Settings
 from support.api.callers import Callers
 from support.api.model_bytes import model
 

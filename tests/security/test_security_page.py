@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from onnxbisect_worker.settings import Settings
+from onnxbisect_service.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "SECURITY.md").read_text()

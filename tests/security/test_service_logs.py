@@ -11,8 +11,8 @@ import pytest
 _PROGRAM = """
 import logging, sys
 from pathlib import Path
-from onnxbisect_worker.logs import configure
-from onnxbisect_worker.settings import Settings
+from onnxbisect_service.logs import configure
+from onnxbisect_service.settings import Settings
 
 configure(Settings(data=Path(sys.argv[1]), log_format=sys.argv[2]))
 hostile = sys.argv[3].encode().decode("unicode_escape")

@@ -11,7 +11,7 @@ from onnxbisect.verdict import Status
 from onnxbisect_backends.contract import Limits, Outcome
 from onnxbisect_backends.testing import conv_net, with_op
 from onnxbisect_backends.vendors.ort.backend import OnnxRuntimeBackend
-from onnxbisect_worker.service import Service
+from onnxbisect_service.service import Service
 from support.api.callers import Callers
 from support.api.given import running, uploaded
 from support.db.scenes import answer, claimed

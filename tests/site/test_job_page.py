@@ -14,7 +14,7 @@ from onnxbisect_db import lifecycle, searches, workers
 from onnxbisect_db.states import Fault, Scope, Stage
 from onnxbisect_db.tables import Job
 from onnxbisect_db.workers import Presence
-from onnxbisect_worker.service import Service
+from onnxbisect_service.service import Service
 from support.api.callers import Callers
 from support.api.given import done, finish, refusing_exp, report_on, running, uploaded
 from support.api.live import served

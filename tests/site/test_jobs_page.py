@@ -10,7 +10,7 @@ from onnxbisect_db import jobs, lifecycle, workers
 from onnxbisect_db.jobs import NewJob, NewTarget
 from onnxbisect_db.tables import Job
 from onnxbisect_db.workers import Presence
-from onnxbisect_worker.service import Service
+from onnxbisect_service.service import Service
 from support.api import model_bytes
 from support.api.callers import Callers
 from support.api.given import done, refusing_exp, report_on, running, uploaded

@@ -12,8 +12,8 @@ from onnxbisect_db import tokens
 from onnxbisect_db.database import now
 from onnxbisect_db.states import Scope
 from onnxbisect_db.tables import Job
-from onnxbisect_worker.service import Service
-from onnxbisect_worker.settings import Settings
+from onnxbisect_service.service import Service
+from onnxbisect_service.settings import Settings
 from support.api.callers import Callers
 from support.api.given import NET, ONNX, done, report_on
 from support.engine.report_factory import single

@@ -12,8 +12,8 @@ from starlette.testclient import TestClient
 from onnxbisect_api.site.new_fields import FieldsError, Typed, terms
 from onnxbisect_db import workers
 from onnxbisect_db.workers import Presence
-from onnxbisect_worker.service import Service
-from onnxbisect_worker.settings import Settings
+from onnxbisect_service.service import Service
+from onnxbisect_service.settings import Settings
 from support.api import model_bytes
 from support.api.callers import Callers
 from support.api.given import uploaded

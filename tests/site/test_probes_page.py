@@ -17,7 +17,7 @@ from onnxbisect_api.site.timeline import timeline
 from onnxbisect_db.asked import AskedProbe
 from onnxbisect_db.states import ProbeState
 from onnxbisect_db.tables import Job
-from onnxbisect_worker.service import Service
+from onnxbisect_service.service import Service
 from support.api.callers import Callers
 from support.api.given import NET, running, uploaded
 from support.db.scenes import FAIL, IDENTITY, PASS, answer, asks, claimed, new_job, plan, prepare

@@ -18,7 +18,7 @@ from onnxbisect_db import repairs, searches
 from onnxbisect_db.repairs import ChangedModel
 from onnxbisect_db.states import Stage
 from onnxbisect_db.tables import Job, Search
-from onnxbisect_worker.service import Service
+from onnxbisect_service.service import Service
 from support.api.callers import Callers
 from support.api.given import repair_document, repaired, to_repair, uploaded
 from support.db.scenes import PASS, answer, asks, claimed, plan, prepare, take

@@ -15,7 +15,7 @@ from onnxbisect.report.document import document
 from onnxbisect.report.html import html
 from onnxbisect.unitset import of
 from onnxbisect_db.tables import Job
-from onnxbisect_worker.service import Service
+from onnxbisect_service.service import Service
 from support.api.callers import Callers
 from support.api.given import NET, ONNX, done, report_on
 from support.engine.report_factory import HOSTILE, chain, culprit, job_of, single

@@ -14,9 +14,9 @@ import pytest
 
 from onnxbisect.errors import BackendUnusableError
 from onnxbisect.verdict import Status
+from onnxbisect_service.order import Order
 from onnxbisect_worker.child_host import hosts_folder
 from onnxbisect_worker.hosting import HostKilledError, HostLostError
-from onnxbisect_worker.order import Order
 from support import TESTS
 from support.backends.confined import demand_namespaces
 from support.worker.hosted import MODELS, Place, searched

@@ -9,8 +9,8 @@ from onnxbisect.errors import OptionError
 from onnxbisect.verdict import Kind, Status
 from onnxbisect_backends.sandbox import isolation
 from onnxbisect_backends.sandbox.isolation import Isolation
+from onnxbisect_service.settings import Settings
 from onnxbisect_worker import confining
-from onnxbisect_worker.settings import Settings
 from onnxbisect_worker.tools import isolated
 from support.worker.hosted import MODELS, Place
 

@@ -19,7 +19,7 @@ from onnxbisect.report.document import schema
 from onnxbisect_backends import registry
 from onnxbisect_backends.probing.inquiry import inquire
 from onnxbisect_backends.probing.intake import Intake
-from onnxbisect_worker.order import Order
+from onnxbisect_service.order import Order
 from support.backends import pulsar2_tools
 from support.worker.hosted import MODELS, Place, searched
 

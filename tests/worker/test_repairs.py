@@ -22,10 +22,10 @@ from onnxbisect_db import lifecycle, retention
 from onnxbisect_db.database import Database
 from onnxbisect_db.states import JobState, Stage
 from onnxbisect_db.tables import Event, Job, Search
+from onnxbisect_service.order import Order, RepairOrder
 from onnxbisect_worker import repairing
 from onnxbisect_worker.embedded import embedded
 from onnxbisect_worker.hosting import HostLostError
-from onnxbisect_worker.order import Order, RepairOrder
 from support.db.scenes import Clock
 from support.engine.worlds import chain, monotone
 from support.worker import redis_server

@@ -34,13 +34,13 @@ from onnxbisect_db.tables import Event, Job, Probe
 from onnxbisect_db.trouble import MOST_CRASHES
 from onnxbisect_db.unfinished import Stored
 from onnxbisect_db.workers import Presence
+from onnxbisect_service.order import Order
+from onnxbisect_service.settings import Settings
 from onnxbisect_worker.claiming import Claiming
 from onnxbisect_worker.held_folders import temporary
 from onnxbisect_worker.hosting import Case, HostLostError, ToolBrokenError
-from onnxbisect_worker.order import Order
 from onnxbisect_worker.place import Place
 from onnxbisect_worker.reporting import clear_reports
-from onnxbisect_worker.settings import Settings
 from support.db.scenes import LEASE, Clock
 from support.engine.worlds import chain, monotone, universe
 from support.worker.crank import NPU, Crank

@@ -21,9 +21,9 @@ from onnxbisect_db.database import Database
 from onnxbisect_db.files import Files
 from onnxbisect_db.states import DeliveryState, EventType
 from onnxbisect_db.tables import Delivery, Endpoint
+from onnxbisect_service.service import Service
+from onnxbisect_service.settings import Settings
 from onnxbisect_worker.delivering import deliver, next_delivery
-from onnxbisect_worker.service import Service
-from onnxbisect_worker.settings import Settings
 from support.db.scenes import Clock, asking, end, new_job
 from support.examples import examples
 from support.worker.webhook_receiver import Receiver, dripping, saying

@@ -13,10 +13,10 @@ from onnxbisect_db import deliveries, endpoints, jobs, models
 from onnxbisect_db.endpoints import rotate
 from onnxbisect_db.jobs import NewJob, NewTarget
 from onnxbisect_db.states import ANNOUNCED
+from onnxbisect_service.order import Order
+from onnxbisect_service.service import Service, open_service
+from onnxbisect_service.settings import Settings
 from onnxbisect_worker.embedded import embedded
-from onnxbisect_worker.order import Order
-from onnxbisect_worker.service import Service, open_service
-from onnxbisect_worker.settings import Settings
 from support import TESTS
 from support.worker.webhook_receiver import Message, Receiver
 

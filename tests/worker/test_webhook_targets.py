@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from onnxbisect_worker.outbound import SETTING, Allowed, complaint
+from onnxbisect_service.outbound import SETTING, Allowed, complaint
+from onnxbisect_service.settings import Settings
 from onnxbisect_worker.posting import Answer, Resolver, TargetRefusedError, UnknownHostError, post, resolved
-from onnxbisect_worker.settings import Settings
 from support.worker.webhook_receiver import Receiver
 
 #: What leads to this very machine.

@@ -18,8 +18,8 @@ from onnxbisect_db import notices
 from onnxbisect_db.database import Database
 from onnxbisect_db.states import JobState, ProbeState
 from onnxbisect_db.tables import Event, Job, Probe
-from onnxbisect_worker.notifying import CeleryNotifier, make_app
-from onnxbisect_worker.settings import Settings
+from onnxbisect_service.notifying import CeleryNotifier, make_app
+from onnxbisect_service.settings import Settings
 from onnxbisect_worker.working import work
 from support.worker import redis_server
 from support.worker.installation import Installation

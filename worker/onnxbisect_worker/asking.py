@@ -13,9 +13,9 @@ from onnxbisect_backends.probing.prober import Asked
 from onnxbisect_db import naming, probes, queues
 from onnxbisect_db.claims import Claim
 from onnxbisect_db.database import now
+from onnxbisect_service.order import Order
 from onnxbisect_worker.hold import Hold
 from onnxbisect_worker.hosting import Host, HostKilledError
-from onnxbisect_worker.order import Order
 from onnxbisect_worker.outside import DATABASE_AWAY, outside, sentence
 from onnxbisect_worker.place import Place
 

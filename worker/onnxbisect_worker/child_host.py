@@ -19,6 +19,7 @@ from onnxbisect_backends import registry
 from onnxbisect_backends.probing.prober import Asked
 from onnxbisect_db.answered import Answered
 from onnxbisect_db.files import FileStore
+from onnxbisect_service.settings import Settings
 from onnxbisect_worker.confining import confinement
 from onnxbisect_worker.forking import ForkServer
 from onnxbisect_worker.host_environment import host_environment
@@ -26,7 +27,6 @@ from onnxbisect_worker.host_messages import OWN, Setup, answered_to_json, asked_
 from onnxbisect_worker.host_process import HostProcess
 from onnxbisect_worker.hosting import Begun, Case, HostKilledError, HostLostError, Question, Repaired, Written
 from onnxbisect_worker.prepared import Prepared
-from onnxbisect_worker.settings import Settings
 
 #: What a file of a report is called there, one of a repair, and one of a model that a repair asks about.
 _FILE = re.compile(r"culprits/[0-9]{2,}-[A-Za-z0-9-]+/[A-Za-z0-9][A-Za-z0-9._-]*")

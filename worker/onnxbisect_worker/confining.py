@@ -14,9 +14,9 @@ from onnxbisect_backends.sandbox.confine import fork_confined
 from onnxbisect_backends.sandbox.confined_view import confined_view
 from onnxbisect_backends.sandbox.isolation import Isolation
 from onnxbisect_backends.sandbox.supervise import MOST_PROCESSES, bound
+from onnxbisect_service.settings import Settings
 from onnxbisect_worker.groundwork import Groundwork
 from onnxbisect_worker.host_messages import Setup
-from onnxbisect_worker.settings import Settings
 
 log = logging.getLogger(__name__)
 

@@ -23,9 +23,9 @@ from onnxbisect_db.demand import demand
 from onnxbisect_db.errors import LostTurnError
 from onnxbisect_db.searches import Turn
 from onnxbisect_db.tables import Search
+from onnxbisect_service.order import Order
 from onnxbisect_worker.findings import found
 from onnxbisect_worker.hold import Hold
-from onnxbisect_worker.order import Order
 from onnxbisect_worker.outside import DATABASE_AWAY, outside
 from onnxbisect_worker.place import Place
 from onnxbisect_worker.preparing import give_up

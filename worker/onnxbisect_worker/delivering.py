@@ -20,10 +20,10 @@ from standardwebhooks import Webhook
 from onnxbisect.report.text import clean, clip
 from onnxbisect_db import deliveries
 from onnxbisect_db.deliveries import Sending, Try
-from onnxbisect_worker.outbound import Allowed, complaint
+from onnxbisect_service.outbound import Allowed, complaint
+from onnxbisect_service.service import Service
+from onnxbisect_service.settings import Settings
 from onnxbisect_worker.posting import Answer, Resolver, TargetRefusedError, UnknownHostError, post, resolved
-from onnxbisect_worker.service import Service
-from onnxbisect_worker.settings import Settings
 from onnxbisect_worker.slots import Work
 
 #: What a sender may take beside the receiver's time before it is given up for dead.

@@ -2,11 +2,11 @@
 
 from onnxbisect.errors import OptionError
 from onnxbisect_backends import registry
+from onnxbisect_service.service import Service
 from onnxbisect_worker.confining import tell_level
 from onnxbisect_worker.hosting import Hosts
 from onnxbisect_worker.model_client import ModelHosts
 from onnxbisect_worker.running import Running
-from onnxbisect_worker.service import Service
 
 #: Slots besides those that compile: for coordinators, reports, and models that are read.
 _BESIDE = 6

@@ -17,8 +17,8 @@ from onnxbisect_backends.contract import Confinement
 from onnxbisect_backends.probing.prober import Asked
 from onnxbisect_db.answered import Answered
 from onnxbisect_db.repairs import Reply
+from onnxbisect_service.order import Order
 from onnxbisect_worker.hosting import Begun, HostLostError, ToolBrokenError
-from onnxbisect_worker.order import Order
 
 #: Of a host's folder, the one that it writes to. Beside it lies the lock.
 OWN = "own"

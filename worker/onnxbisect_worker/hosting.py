@@ -16,7 +16,7 @@ from onnxbisect.unitset import UnitSet
 from onnxbisect_backends.probing.prober import Asked
 from onnxbisect_db.answered import Answered
 from onnxbisect_db.repairs import Reply
-from onnxbisect_worker.order import Order
+from onnxbisect_service.order import Order
 from onnxbisect_worker.prepared import Prepared
 
 

@@ -7,12 +7,12 @@ from dataclasses import asdict
 from threading import Lock
 
 from onnxbisect_db.files import FileStore
+from onnxbisect_service.settings import Settings
 from onnxbisect_worker.child_host import ChildHost, hosts_folder
 from onnxbisect_worker.forking import ForkServer
 from onnxbisect_worker.held_folders import remove
 from onnxbisect_worker.host_environment import host_environment
 from onnxbisect_worker.hosting import Case, Host
-from onnxbisect_worker.settings import Settings
 
 
 class ModelHosts:

@@ -9,10 +9,10 @@ from onnxbisect.universe import Universe
 from onnxbisect_db import models
 from onnxbisect_db.claims import Claim
 from onnxbisect_db.searches import Turn
+from onnxbisect_service.order import Order
+from onnxbisect_service.service import Service
 from onnxbisect_worker.hosting import Case, Hosts
-from onnxbisect_worker.order import Order
 from onnxbisect_worker.prepared import Prepared
-from onnxbisect_worker.service import Service
 
 #: A universe of ten thousand units takes some ten megabytes.
 _UNIVERSES = 32

@@ -17,7 +17,7 @@ import httpcore2
 import httpx2
 
 from onnxbisect.errors import OnnxBisectError
-from onnxbisect_worker.outbound import Address, Allowed, refusal
+from onnxbisect_service.outbound import Address, Allowed, refusal
 
 #: The addresses of a host.
 Resolver = Callable[[str], Sequence[str]]

@@ -18,8 +18,8 @@ from onnxbisect_backends.sandbox.isolation import Isolation
 from onnxbisect_db import workers
 from onnxbisect_db.database import Database
 from onnxbisect_db.workers import Presence
-from onnxbisect_worker.service import Service
-from onnxbisect_worker.settings import Settings
+from onnxbisect_service.service import Service
+from onnxbisect_service.settings import Settings
 
 _TELL_EVERY = 20.0
 #: A compiler that only tells its version may be a container that is fetched first.

@@ -8,7 +8,7 @@ from threading import Event, Thread
 from onnxbisect_db import leases, retention
 from onnxbisect_db.reconcile import leave, reconcile
 from onnxbisect_db.retention import Retention
-from onnxbisect_worker.service import Service
+from onnxbisect_service.service import Service
 
 _SWEEP_SECONDS = 3600.0
 _CLEAR_SECONDS = 30.0

@@ -21,8 +21,8 @@ from onnxbisect_backends.probing.repair_compiler import RepairCompiler, unanswer
 from onnxbisect_backends.probing.repairing import Terms, repair_model, written
 from onnxbisect_db.answered import Answered
 from onnxbisect_db.repairs import Reply
+from onnxbisect_service.order import RepairOrder
 from onnxbisect_worker.hosting import Begun, Question, Repaired
-from onnxbisect_worker.order import RepairOrder
 
 _OTHER_COMPILER = (
     "This worker has another compiler than the one that answered before, or other files or options of it: let all "

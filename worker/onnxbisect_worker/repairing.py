@@ -13,10 +13,10 @@ from onnxbisect_db.database import now
 from onnxbisect_db.errors import LostTurnError
 from onnxbisect_db.repairs import ChangedModel
 from onnxbisect_db.searches import Turn
+from onnxbisect_service.order import Order
 from onnxbisect_worker import held_folders
 from onnxbisect_worker.hold import Hold
 from onnxbisect_worker.hosting import Begun, Question, Repaired
-from onnxbisect_worker.order import Order
 from onnxbisect_worker.outside import DATABASE_AWAY
 from onnxbisect_worker.place import Place
 from onnxbisect_worker.preparing import give_up

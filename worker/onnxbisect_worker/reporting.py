@@ -17,12 +17,12 @@ from onnxbisect_db.errors import LostTurnError
 from onnxbisect_db.files import FileStore
 from onnxbisect_db.searches import Turn
 from onnxbisect_db.tables import Search
+from onnxbisect_service.settings import Settings
 from onnxbisect_worker import held_folders
 from onnxbisect_worker.hold import Hold
 from onnxbisect_worker.outside import DATABASE_AWAY
 from onnxbisect_worker.place import Place
 from onnxbisect_worker.preparing import give_up
-from onnxbisect_worker.settings import Settings
 
 _CHUNK = 1 << 20
 #: How the folders begin in which steps write.

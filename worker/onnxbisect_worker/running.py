@@ -5,6 +5,7 @@ from threading import Event
 
 from onnxbisect_db import notices
 from onnxbisect_db.workers import Presence
+from onnxbisect_service.service import Service
 from onnxbisect_worker.claiming import Claiming
 from onnxbisect_worker.delivering import next_delivery
 from onnxbisect_worker.hosting import Hosts
@@ -12,7 +13,6 @@ from onnxbisect_worker.place import Place
 from onnxbisect_worker.presence import Attendance, worker_id
 from onnxbisect_worker.reconciling import Reconciler
 from onnxbisect_worker.reporting import clear_reports
-from onnxbisect_worker.service import Service
 from onnxbisect_worker.slots import Slots
 
 #: Senders of webhooks. Sending is waiting: slow receivers keep no slot from its work.

@@ -9,8 +9,8 @@ from onnxbisect.errors import OnnxBisectError, OptionError
 from onnxbisect.report.text import clip
 from onnxbisect_backends import registry
 from onnxbisect_backends.sandbox.isolation import Isolation
+from onnxbisect_service.settings import load_settings
 from onnxbisect_worker.confining import level
-from onnxbisect_worker.settings import load_settings
 
 _LONGEST = 500
 

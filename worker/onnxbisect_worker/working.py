@@ -14,15 +14,15 @@ from sqlalchemy.exc import SQLAlchemyError
 from onnxbisect.errors import OptionError
 from onnxbisect_backends import registry
 from onnxbisect_db.errors import SchemaError
-from onnxbisect_worker import logs
+from onnxbisect_service import logs
+from onnxbisect_service.notifying import install, make_app
+from onnxbisect_service.secrecy import keep_secrets
+from onnxbisect_service.service import Service, open_service
+from onnxbisect_service.settings import Settings
 from onnxbisect_worker.confining import tell_level
 from onnxbisect_worker.model_client import ModelHosts
 from onnxbisect_worker.niceness import make_way
-from onnxbisect_worker.notifying import install, make_app
 from onnxbisect_worker.running import Running
-from onnxbisect_worker.secrecy import keep_secrets
-from onnxbisect_worker.service import Service, open_service
-from onnxbisect_worker.settings import Settings
 
 #: Slots for coordinators and reports in a worker that compiles, too.
 _CONTROL_SLOTS = 2

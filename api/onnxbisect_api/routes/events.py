@@ -17,7 +17,7 @@ from onnxbisect_api.watch import TheWatch, Watch
 from onnxbisect_db import events
 from onnxbisect_db.states import JobState
 from onnxbisect_db.tables import Event
-from onnxbisect_worker.service import Service
+from onnxbisect_service.service import Service
 
 router = APIRouter(tags=["events"])
 

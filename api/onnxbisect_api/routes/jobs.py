@@ -25,7 +25,7 @@ from onnxbisect_db import jobs, lifecycle, retention
 from onnxbisect_db.jobs import Filter
 from onnxbisect_db.states import JobState
 from onnxbisect_db.tables import Job
-from onnxbisect_worker.service import Service
+from onnxbisect_service.service import Service
 
 router = APIRouter(tags=["jobs"])
 

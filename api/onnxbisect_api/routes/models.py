@@ -23,7 +23,7 @@ from onnxbisect_api.room import demand_length, quota_named, room
 from onnxbisect_api.service import TheService
 from onnxbisect_db import models, retention
 from onnxbisect_db.tables import Model
-from onnxbisect_worker.service import Service
+from onnxbisect_service.service import Service
 
 router = APIRouter(tags=["models"])
 

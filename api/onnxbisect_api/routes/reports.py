@@ -19,7 +19,7 @@ from onnxbisect_api.problems import Problem
 from onnxbisect_api.service import TheService
 from onnxbisect_db.states import JobState
 from onnxbisect_db.tables import Job
-from onnxbisect_worker.service import Service
+from onnxbisect_service.service import Service
 
 router = APIRouter(tags=["reports"])
 

@@ -19,8 +19,8 @@ from onnxbisect_db import deliveries, endpoints
 from onnxbisect_db.errors import QuotaError
 from onnxbisect_db.states import DeliveryState, EventType
 from onnxbisect_db.tables import Delivery, Endpoint
-from onnxbisect_worker import outbound
-from onnxbisect_worker.service import Service
+from onnxbisect_service import outbound
+from onnxbisect_service.service import Service
 
 router = APIRouter(tags=["webhooks"])
 

@@ -18,7 +18,7 @@ from onnxbisect_api.site.repair_view import repair_on_page
 from onnxbisect_api.site.report_view import overview_view, report_view
 from onnxbisect_api.site.situation import Situation, situation
 from onnxbisect_api.unit_names import Names
-from onnxbisect_worker.service import Service
+from onnxbisect_service.service import Service
 
 router = APIRouter()
 

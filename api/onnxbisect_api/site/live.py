@@ -24,7 +24,7 @@ from onnxbisect_api.site.rendering import fragment
 from onnxbisect_api.site.situation import situation
 from onnxbisect_api.watch import TheWatch, Watch
 from onnxbisect_db.states import Scope
-from onnxbisect_worker.service import Service
+from onnxbisect_service.service import Service
 
 router = APIRouter()
 

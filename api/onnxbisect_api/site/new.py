@@ -28,7 +28,7 @@ from onnxbisect_api.site.rendering import page
 from onnxbisect_db import models, workers
 from onnxbisect_db.errors import UnknownModelError
 from onnxbisect_db.tables import Model
-from onnxbisect_worker.service import Service
+from onnxbisect_service.service import Service
 
 _forms = APIRouter(route_class=FormRoute)
 

@@ -16,7 +16,7 @@ from onnxbisect_api.unit_names import Names
 from onnxbisect_db import records
 from onnxbisect_db.asked import AskedProbe, asked
 from onnxbisect_db.tables import Job, Probe, Search
-from onnxbisect_worker.service import Service
+from onnxbisect_service.service import Service
 
 _NAMED = 200
 

@@ -13,7 +13,7 @@ from onnxbisect.remedies.place_graph import before_and_after
 from onnxbisect.remedies.summary import groups, headline, left_groups, numbers
 from onnxbisect_api.repair_files import repair_document
 from onnxbisect_db.tables import Search
-from onnxbisect_worker.service import Service
+from onnxbisect_service.service import Service
 
 _DOCUMENT = TypeAdapter(RepairDocument)
 

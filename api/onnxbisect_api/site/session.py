@@ -12,7 +12,7 @@ from onnxbisect_api.problems import Problem
 from onnxbisect_api.service import TheService
 from onnxbisect_api.site.rendering import page
 from onnxbisect_db.browser_sessions import LASTS
-from onnxbisect_worker.service import Service
+from onnxbisect_service.service import Service
 
 router = APIRouter()
 

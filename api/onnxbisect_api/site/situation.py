@@ -15,7 +15,7 @@ from onnxbisect_api.known import Known, StatesView, so_far
 from onnxbisect_api.site.progress import Progress, lasting, progress
 from onnxbisect_db.states import JobState, Stage
 from onnxbisect_db.tables import Job, Search
-from onnxbisect_worker.service import Service
+from onnxbisect_service.service import Service
 
 
 @dataclass(frozen=True, kw_only=True)

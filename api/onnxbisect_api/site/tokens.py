@@ -14,7 +14,7 @@ from onnxbisect_api.routes.tokens import TokenRequest, TokenView
 from onnxbisect_api.service import TheService
 from onnxbisect_api.site.rendering import page
 from onnxbisect_db.states import Scope
-from onnxbisect_worker.service import Service
+from onnxbisect_service.service import Service
 
 router = APIRouter()
 

@@ -22,7 +22,7 @@ from onnxbisect_api.routes.webhooks import EndpointRequest, EndpointView
 from onnxbisect_api.service import TheService
 from onnxbisect_api.site.rendering import page
 from onnxbisect_db.states import ANNOUNCED, DeliveryState, EventType
-from onnxbisect_worker.service import Service
+from onnxbisect_service.service import Service
 
 router = APIRouter()
 

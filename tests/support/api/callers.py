@@ -5,7 +5,7 @@ from starlette.testclient import TestClient
 from onnxbisect_api.app import create_app
 from onnxbisect_db import tokens
 from onnxbisect_db.states import Scope
-from onnxbisect_worker.service import Service
+from onnxbisect_service.service import Service
 
 
 class Callers:

@@ -20,7 +20,7 @@ from onnxbisect.verdict import Status
 from onnxbisect_db import models, searches
 from onnxbisect_db.states import Stage
 from onnxbisect_db.tables import Job
-from onnxbisect_worker.service import Service
+from onnxbisect_service.service import Service
 from support.db.scenes import asks, new_job, plan, prepare, read, take
 from support.engine.report_factory import chain, job_of, single
 from support.remedies import simulated

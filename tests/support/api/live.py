@@ -10,7 +10,7 @@ from fastapi import FastAPI
 from httpx2 import Client
 
 from onnxbisect_api.server import server_config
-from onnxbisect_worker.settings import Settings
+from onnxbisect_service.settings import Settings
 
 
 @contextmanager

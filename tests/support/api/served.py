@@ -14,8 +14,8 @@ import socket, sys
 import uvicorn
 from onnxbisect_api.app import create_app
 from onnxbisect_api.server import server_config
-from onnxbisect_worker.service import open_service
-from onnxbisect_worker.settings import Settings
+from onnxbisect_service.service import open_service
+from onnxbisect_service.settings import Settings
 
 listening = socket.create_server(("127.0.0.1", 0))
 settings = Settings()

@@ -14,11 +14,11 @@ from onnxbisect_db.jobs import NewJob, NewTarget
 from onnxbisect_db.reconcile import reconcile
 from onnxbisect_db.states import JobState, Stage
 from onnxbisect_db.tables import Job
+from onnxbisect_service.order import Order
+from onnxbisect_service.service import Service
+from onnxbisect_service.settings import Settings
 from onnxbisect_worker.claiming import Claiming
-from onnxbisect_worker.order import Order
 from onnxbisect_worker.place import Place
-from onnxbisect_worker.service import Service
-from onnxbisect_worker.settings import Settings
 from onnxbisect_worker.slots import Work
 from support.db.scenes import Clock
 from support.worker.hidden_rule import Compiler, HiddenRuleHosts

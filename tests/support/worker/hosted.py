@@ -18,11 +18,11 @@ from onnxbisect.unitset import UnitSet
 from onnxbisect_backends.probing.prober import Asked
 from onnxbisect_db.answered import Answered
 from onnxbisect_db.files import Files
+from onnxbisect_service.order import Order
+from onnxbisect_service.settings import Settings
 from onnxbisect_worker.hosting import Case, Host
 from onnxbisect_worker.model_client import ModelHosts
-from onnxbisect_worker.order import Order
 from onnxbisect_worker.prepared import Prepared
-from onnxbisect_worker.settings import Settings
 from support import TESTS
 
 MODELS = TESTS / "models"

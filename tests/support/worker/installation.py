@@ -16,14 +16,14 @@ from onnxbisect_db import jobs, models
 from onnxbisect_db.jobs import NewJob, NewTarget
 from onnxbisect_db.states import JobState
 from onnxbisect_db.tables import Job
+from onnxbisect_service.order import Order
+from onnxbisect_service.service import Service, open_service
+from onnxbisect_service.settings import Settings
 from onnxbisect_worker.forking import HOST_NAME
-from onnxbisect_worker.order import Order
-from onnxbisect_worker.service import Service, open_service
-from onnxbisect_worker.settings import Settings
 
 _WORK = """
 import sys
-from onnxbisect_worker.settings import load_settings
+from onnxbisect_service.settings import load_settings
 from onnxbisect_worker.working import work
 sys.exit(work(load_settings(), backends=sys.argv[2:], control=sys.argv[1] == "control"))
 """

@@ -11,7 +11,7 @@ from onnxbisect_db.database import Database
 from onnxbisect_db.files import Files, FileStore
 from onnxbisect_db.reserve import Reserve
 from onnxbisect_db.s3_files import S3Files
-from onnxbisect_worker.settings import Settings
+from onnxbisect_service.settings import Settings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,7 @@ def open_service(settings: Settings) -> Service:
     database = Database(settings.database)
     Reserve(database).spend_to_start()
     if settings.redis_url is not None:
-        from onnxbisect_worker.notifying import CeleryNotifier, make_app  # celery takes a while to import
+        from onnxbisect_service.notifying import CeleryNotifier, make_app  # celery takes a while to import
 
         database.listen(CeleryNotifier(make_app(settings)))
     return Service(settings=settings, database=database, files=open_files(settings))

@@ -9,7 +9,7 @@ from typing import Any
 from celery import Celery
 from kombu import Exchange, Queue
 
-from onnxbisect_worker.settings import Settings
+from onnxbisect_service.settings import Settings
 
 #: Seconds that a redis which does not answer may cost, and for how long it is then left alone.
 _PATIENCE = 1.0

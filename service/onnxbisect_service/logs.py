@@ -6,7 +6,7 @@ import sys
 from datetime import UTC, datetime
 
 from onnxbisect.report.text import clean
-from onnxbisect_worker.settings import Settings
+from onnxbisect_service.settings import Settings
 
 #: Celery tells of every message twice, layouts of every step; what a step of ours does it says itself.
 _CHATTY = ("celery.worker.strategy", "celery.app.trace", "alembic", "rust-sugiyama")

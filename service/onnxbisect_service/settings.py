@@ -13,7 +13,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from onnxbisect.errors import OptionError
 from onnxbisect_backends.options import reason
-from onnxbisect_worker.outbound import Allowed
+from onnxbisect_service.outbound import Allowed
 
 _SECRETS = Path("/run/secrets")
 #: redis-py says `unix` for what celery calls `redis+socket`.
