@@ -358,3 +358,11 @@ def test_a_report_stays_as_it_is_while_other_targets_go_on(watched: Watched, ser
     expect(tabs.get_by_title("Running")).to_have_count(0)
     expect(page.get_by_role("button", name="Cancel")).to_have_count(0)
     assert page.evaluate("window.same")
+
+
+def test_a_job_on_one_of_several_models_leads_to_the_table(callers: Callers, service: Service) -> None:
+    client = callers.reader()
+    part = done(service, refusing_exp(), labels={"parts": "sam", "part": "1"})
+    assert 'href="/v1/parts?label=parts%3Asam&amp;format=html"' in page_of(client, part)
+    assert client.get("/v1/parts?label=parts%3Asam&format=html").status_code == 200
+    assert "/v1/parts" not in page_of(client, done(service, refusing_exp()))

@@ -36,12 +36,14 @@ class Refused:
 @dataclass(frozen=True, kw_only=True)
 class Cell:
     """What a target says of a model. `state` is the verdict, `unusable` or `not_asked`; `sentence` is that of the
-    certificate, or why there is no report. Without a report the rest is empty.
+    certificate, or why there is no report. `compiles_after` is the change of the whole file after which the target
+    takes the model, such as "ir_version 10 → 9"; then its parts were not searched. Without a report the rest is empty.
     """
 
     state: str
     sentence: str
     certificate: str | None = None
+    compiles_after: str | None = None
     culprits: int = 0
     refused: tuple[Refused, ...] = ()
     compiler_calls: int = 0
@@ -131,6 +133,7 @@ def _cell(asked: TargetReport) -> Cell:
         state=report["verdict"],
         sentence=report["certificate"]["sentence"],
         certificate=report["certificate"]["status"],
+        compiles_after=(report.get("compiles_after") or {}).get("sentence"),  # reports of earlier versions have none
         culprits=len(report["culprits"]),
         refused=tuple(_refused(report)),
         compiler_calls=report["stats"]["compiler_calls"],

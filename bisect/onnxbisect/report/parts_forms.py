@@ -31,7 +31,9 @@ def headline(found: PartsTable) -> str:
 
 
 def answer(cell: Cell) -> str:
-    """`compiles`; `Sin, Cos, Abs 5`; `Gemm 15, bounded`; `no answer`."""
+    """`compiles`; `Sin, Cos, Abs 5`; `Gemm 15, bounded`; `compiles after: ir_version 10 → 9`; `no answer`."""
+    if cell.compiles_after:
+        return f"compiles after: {cell.compiles_after}"
     if cell.state != "fail":
         return STATES[cell.state]
     shown = ", ".join(map(_refused, cell.refused[:_OPS]))
@@ -75,7 +77,7 @@ def markdown(found: PartsTable, link: Link) -> str:
 
     def cell(row: Row, target: str) -> str:
         said = row.cells[target]
-        text = code(answer(said), cell=True) if said.refused else answer(said)
+        text = answer(said) if answer(said) in STATES.values() else code(answer(said), cell=True)
         return f"[{text}]({link(row.label, target, 'report.md')})" if said.certificate else text
 
     rows = [(code(row.label, cell=True), *(cell(row, target) for target in found.targets)) for row in found.models]

@@ -1,0 +1,44 @@
+"""The table of several models, made from reports."""
+
+from typing import Any
+
+from onnxbisect.report.document import document
+from onnxbisect.report.overview import Subject, TargetReport
+from onnxbisect.report.parts import Part, parts_table
+from onnxbisect.report.parts_forms import answer, headline, html, lines, markdown
+from support.engine.report_factory import chain, job_of, single
+
+NET = chain(["Relu", "Exp", "Tanh"])
+
+
+def part(label: str, report: dict[str, Any] | None, reason: str = "") -> Part:
+    asked = TargetReport(label="npu", backend="npu", report=report, reason=reason)
+    subject = None if report is None else Subject.of_report(report)
+    return Part(label=label, name=f"{label}.onnx", subject=subject, asked=[asked])
+
+
+def test_a_change_of_the_file_that_is_enough_is_the_answer() -> None:
+    after = {
+        "sentence": "ir_version 10 → 9",
+        "remedies": ["ir-version"],
+        "exactness": "exact",
+        "domain": "",
+        "calls": 1,
+    }
+    report = document(job_of(NET, [])) | {"verdict": "fail", "compiles_after": after}
+    table = parts_table([part("a", report)], {"npu": "npu"})
+    assert answer(table.models[0].cells["npu"]) == "compiles after: ir_version 10 → 9"
+    assert table.to_json()["models"][0]["cells"]["npu"]["compiles_after"] == "ir_version 10 → 9"
+    assert "[`compiles after: ir_version 10 → 9`](a/npu/report.md)" in markdown(table, lambda *path: "/".join(path))
+
+
+def test_why_there_is_no_answer_is_said_once() -> None:
+    missing = [part(label, None, "npu is not installed.") for label in "ab"]
+    table = parts_table([*missing, part("c", document(job_of(NET, [single(NET, [1], "no Exp")])))], {"npu": "npu"})
+    assert headline(table) == "3 models: none compiles for npu (2 without an answer)"
+    shown = "\n".join(lines(table))
+    assert shown.count("npu is not installed.") == 1
+    assert "cannot be asked" in shown
+    page = html(table, lambda *path: "/".join(path))
+    assert 'href="c/npu/report.html"' in page
+    assert 'href="a/npu/report.html"' not in page
