@@ -198,3 +198,40 @@ def test_what_is_made_of_a_model_that_compiles_is_kept(shell: Shell) -> None:
     tool(shell, "--refuse", "Relu=AssertionError('ocm alloc with 1 failed')")
     shell.call("run", "relu.onnx", "--backend", "pulsar2", "--out", "one", "--no-cache")
     assert not (shell.folder / "one/compiled").exists()
+
+
+def test_a_configuration_that_the_tool_does_not_take_is_told_once(shell: Shell) -> None:
+    """An older release lacks a field that the documents have."""
+    tool(shell, "--lacks", "transformer_opt_level", "--record", str(shell.folder / "record"))
+
+    option = ("--option", "quant.transformer_opt_level=1")
+    done = shell.call("run", small(shell.folder), "--backend", "pulsar2", *option)
+
+    assert done.err.splitlines()[-1] == (
+        "onnx-bisect: pulsar2 does not take the configuration, whatever the model: "
+        'Message type "pulsar2.build.QuantConfig" has no field named "transformer_opt_level"'
+    )
+    assert done.code == 3
+    assert len(list((shell.folder / "record").iterdir())) == 1
+
+
+def test_layers_that_lose_too_much_are_culprits(shell: Shell) -> None:
+    tool(shell, "--cosine", "Add=0.91", "--cosine", "Relu=0.5")
+    text = """<ir_version: 8, opset_import: ["": 17]> g (float[2,3] x) => (float[2,3] y)
+    { a = Abs(x)  b = Relu(a)  c = Add(a, b)  y = Sigmoid(c) }"""
+    model = parser.parse_model(text)
+    for node in model.graph.node:
+        node.name = f"make_{node.output[0]}"
+    onnx.save(model, shell.folder / "net.onnx")
+
+    worst = shell.report("net.onnx", "--backend", "pulsar2", "--option", "least_cosine=0.9")
+    both = shell.report("net.onnx", "--backend", "pulsar2", "--option", "least_cosine=0.95")
+
+    assert culprits(worst) == [["make_b"]]
+    assert culprits(both) == [["make_b"], ["make_c"]]
+    assert {it["failure"] for it in both["culprits"]} == {"numeric"}
+    assert (
+        "has a cosine of 0.5, less than 0.95"
+        in next(it for it in both["culprits"] if it["nodes"] == ["make_b"])["message"]
+    )
+    assert [row[0] for row in both["tables"][0]["rows"]][:2] == ["make_b", "make_c"]

@@ -367,3 +367,32 @@ def test_a_model_that_is_none_is_said_to_be_none(tmp_path: Path) -> None:
 
 def test_every_name_of_the_library_is_there() -> None:
     assert [name for name in onnx_bisect.__all__ if not hasattr(onnx_bisect, name)] == []
+
+
+def test_a_compiler_that_says_the_same_of_everything_is_not_asked_on() -> None:
+    calls = []
+
+    def compile_it(path: Path) -> Verdict:
+        calls.append(path)
+        return Verdict(status=Status.UNRESOLVED, kind=Kind.ERROR, message="the licence has expired")
+
+    result = onnx_bisect.diagnose(C2, backend=compile_it, files=False)
+
+    assert result.verdict is Status.UNRESOLVED
+    assert result.headline.endswith(": the licence has expired")
+    assert any("says of every one: the licence has expired" in sentence for sentence in result.certificate.unknown)
+    assert len(calls) <= 4
+
+
+def test_a_part_that_gets_no_answer_does_not_end_the_search() -> None:
+    """The words are the same every time, and of one place."""
+
+    def compile_it(path: Path) -> Verdict:
+        ops = {node.op_type for node in onnx.load(path).graph.node}
+        if "Asinh" in ops:
+            return Verdict(status=Status.UNRESOLVED, kind=Kind.ERROR, message="the licence has expired")
+        return Verdict(status=Status.FAIL if ops & {"Cosh", "Atan"} else Status.PASS, kind=None)
+
+    result = onnx_bisect.diagnose(C2, backend=compile_it, files=False)
+
+    assert {culprit.nodes for culprit in result.culprits} >= {("n52_Cosh",), ("n88_Atan",)}

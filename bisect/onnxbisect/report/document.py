@@ -94,7 +94,9 @@ def document(job: Job) -> dict[str, Any]:
         },
     }
     certain = sum(culprit.certainty is Certainty.CONFIRMED for culprit in job.diagnosis.culprits)
-    result["headline"] = words.headline(result["verdict"], job.model.path.name, words.target(result), certain)
+    result["headline"] = words.headline(
+        result["verdict"], job.model.path.name, words.target(result), certain, _said_of_whole(job)
+    )
     if job.compiles_after is not None:
         result["headline"] = words.compiles_after(result)
     return result
@@ -124,6 +126,13 @@ def _model(job: Job) -> dict[str, Any]:
 def _compiles_after(job: Job) -> dict[str, Any] | None:
     found = job.compiles_after
     return None if found is None else asdict(found) | {"remedies": list(found.remedies)}
+
+
+def _said_of_whole(job: Job) -> str:
+    """Why the model as a whole got no answer, as the compiler says it."""
+    whole = job.model.universe.everything
+    said = [it.verdict.message for it in job.probes if it.units == whole and it.verdict.status is Status.UNRESOLVED]
+    return said[-1] if said else ""
 
 
 def _certificate(job: Job, records: Records) -> dict[str, Any]:

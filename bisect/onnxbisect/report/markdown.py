@@ -19,7 +19,7 @@ def markdown(document: Mapping[str, Any]) -> str:
     blocks = [
         f"# {_verdict(document)} · {code(model['name'])}",
         f"Target: {code(words.target(document))}" + (f", {code(words.tool(document))}" if words.tool(document) else ""),
-        *([f"**{plain(document['headline'])}**"] if document.get("compiles_after") else []),
+        *([f"**{plain(document['headline'])}**"] if _leads(document) else []),
         f"**{plain(document['certificate']['sentence'])}**",
         *([f"**{words.doubt(document)}**"] if words.doubt(document) else []),
         *_certificate(document),
@@ -87,6 +87,11 @@ def _reproduce(document: Mapping[str, Any], name: str, target: str, folder: str)
 
 def _verdict(document: Mapping[str, Any]) -> str:
     return {"pass": "Compiles", "fail": "Does not compile"}.get(document["verdict"], "Unresolved")
+
+
+def _leads(document: Mapping[str, Any]) -> bool:
+    """Whether the headline says more than verdict, model and target do."""
+    return bool(document.get("compiles_after")) or document["verdict"] == "unresolved"
 
 
 def _certificate(document: Mapping[str, Any]) -> list[str]:

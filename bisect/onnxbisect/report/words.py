@@ -41,14 +41,14 @@ def outcome(document: Mapping[str, Any]) -> str:
     return {"pass": "Compiles", "fail": "Does not compile"}.get(document["verdict"], "Unresolved")
 
 
-def headline(verdict: str, model: str, backend: str, certain: int) -> str:
-    """The answer in one sentence; `certain` counts the culprits that are established."""
+def headline(verdict: str, model: str, backend: str, certain: int, said: str = "") -> str:
+    """The answer in one sentence; `certain` counts the culprits that are established, `said` is why there is none."""
     match verdict:
         case "pass":
             return f"{model} compiles for {backend}"
         case "fail":
             return f"{model} does not compile for {backend}" + ("" if certain else ": nothing is established yet")
-    return f"it is not known whether {model} compiles for {backend}"
+    return f"it is not known whether {model} compiles for {backend}" + (f": {said}" if said else "")
 
 
 #: Of a model that compiles after a change of its file: nothing else was asked about.

@@ -12,6 +12,7 @@ from onnxbisect.search.pattern import components
 from onnxbisect.search.suspect import CutInducedFailure, Suspect
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, union
 from onnxbisect.universe import Universe
+from onnxbisect.verdict import Kind
 
 #: So many different questions in vain are enough.
 MOST_IN_VAIN = 8
@@ -61,6 +62,8 @@ class Search:
         """Why asking on is a waste: a compiler that never answers, or refuses whatever it is given."""
         if self._oracle.passing:
             return ""
+        if not self._oracle.failing and (said := self._said_of_every_probe()):
+            return f"The compiler takes no question, and says of every one: {said}"
         if not self._oracle.failing and len(self._oracle.unanswered) >= MOST_IN_VAIN:
             return (
                 f"None of {len(self._oracle.unanswered)} probes got an answer: see whether the compiler works at all."
@@ -76,6 +79,15 @@ class Search:
                 "see whether the compiler works at all."
             )
         return ""
+
+    def _said_of_every_probe(self) -> str:
+        """What is said of probes that have nothing in common, before any other answer: it is not about the model."""
+        probes = self._oracle.unanswered
+        verdicts = [verdict for probe in probes if (verdict := self._oracle.look(probe)) is not None]
+        if len({(verdict.kind, verdict.message) for verdict in verdicts}) != 1 or verdicts[0].kind is not Kind.ERROR:
+            return ""
+        apart = any(not one & other for index, one in enumerate(probes) for other in probes[:index])
+        return verdicts[0].message if apart else ""
 
     def _search(self) -> None:
         whole = self._universe.everything

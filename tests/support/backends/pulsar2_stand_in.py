@@ -4,8 +4,8 @@ Written from the vendor's documents and from logs of real runs: it validates arg
 archives, names the first offending op in pulsar2's words, and leaves its output tree. Texts that no source gives begin
 with `[stand-in]`. What an op list can say is judged by the shipped profile of the chip.
 
-Options of its own come before those of pulsar2: `--record FOLDER`, `--refuse OP=TEXT`, `--bare-reshape`, `--hang`,
-`--abort`.
+Options of its own come before those of pulsar2: `--record FOLDER`, `--lacks FIELD`, `--cosine OP=NUMBER`,
+`--refuse OP=TEXT`, `--bare-reshape`, `--hang`, `--abort`.
 """
 
 import argparse
@@ -42,6 +42,8 @@ def main() -> int:
     own = argparse.ArgumentParser(add_help=False)
     own.add_argument("--refuse", action="append", default=[])
     own.add_argument("--record")
+    own.add_argument("--lacks")
+    own.add_argument("--cosine", action="append", default=[])
     for flag in ("--bare-reshape", "--hang", "--abort"):
         own.add_argument(flag, action="store_true")
     traps, words = own.parse_known_args()
@@ -75,6 +77,8 @@ def record(folder: Path, words: list[str]) -> None:
 
 
 def build(args: argparse.Namespace, traps: argparse.Namespace) -> None:
+    if traps.lacks and f'"{traps.lacks}"' in Path(args.config).read_text():
+        fail("ConfigError", 1, f'Message type "pulsar2.build.QuantConfig" has no field named "{traps.lacks}"')
     config = lenient_json(Path(args.config).read_text(encoding="utf-8"))
     for flag in FLAGS:
         if (word := getattr(args, flag)) is not None:
@@ -94,9 +98,11 @@ def build(args: argparse.Namespace, traps: argparse.Namespace) -> None:
     print("Network Quantization Finished.", file=sys.stderr)
     write(output / "quant/quant_axmodel.onnx", b"quantised")
     if config.get("quant", {}).get("precision_analysis"):
+        cosines = dict(rule.split("=") for rule in traps.cosine)
         rows = [
-            f"│ {n.name} │ AxQuantized{n.op_type} │ {n.output[0]} │ │ FP32 │ U8 │ 0.99 │ 0.01 │"
+            f"│ {n.name} │ AxQuantized{n.op_type} │ {n.output[0]} │ │ FP32 │ U8 │ {cosine} │ 0.01 │"
             for n in model.graph.node
+            for cosine in [cosines.get(n.op_type, "0.99")]
         ]
         print(TABLE.format(rows="\n├──────────┤\n".join(rows)))
     backend(model, traps)

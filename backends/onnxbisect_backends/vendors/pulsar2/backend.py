@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError
 from onnxbisect.dressing import Dressing
 from onnxbisect.errors import BackendUnusableError
 from onnxbisect.model.values import Sample
-from onnxbisect.verdict import Kind, Status, Verdict
+from onnxbisect.verdict import Hints, Kind, Status, Table, Verdict
 from onnxbisect_backends.contract import Description, Limits, Outcome
 from onnxbisect_backends.judging import crashed, unfinished
 from onnxbisect_backends.options import OptionHelp, explained
@@ -140,6 +140,8 @@ class Pulsar2Backend:
         except (ValueError, OSError, DecodeError) as error:
             return Outcome(broken=f"pulsar2 was not asked: {error}.")
         outcome = self._run(self._command(), workdir, limits)
+        if complaint := texts.complaint_about_configuration(outcome.log):
+            raise BackendUnusableError(f"pulsar2 does not take the configuration, whatever the model: {complaint}")
         return brought_home(outcome, workdir / _MODEL, workdir)
 
     def vendor_files(self, probe: Path) -> None:
@@ -153,6 +155,8 @@ class Pulsar2Backend:
         if verdict := unfinished(outcome):
             return verdict
         tables = texts.precision_tables(outcome.log)
+        if low := self._imprecise(tables, outcome):
+            return low
         if outcome.exit_code == 0 and _RESULT in outcome.artifacts:
             return Verdict(status=Status.PASS, seconds=outcome.seconds, tables=tables)
         reading = texts.read(outcome.log)
@@ -171,6 +175,26 @@ class Pulsar2Backend:
             hints=reading.hints,
             seconds=outcome.seconds,
             tables=tables,
+        )
+
+    def _imprecise(self, tables: Sequence[Table], outcome: Outcome) -> Verdict | None:
+        """A failure where a layer's cosine is lower than the user wants, though the model was compiled."""
+        least = self._settings.own.least_cosine
+        if least is None or outcome.exit_code != 0 or _RESULT not in outcome.artifacts:
+            return None
+        found = [layer for table in tables for layer in texts.layers(table)]
+        low = [layer for layer in found if layer.cosine < least]
+        if not low:
+            return None
+        more = f" (and {len(low) - 1} more layers)" if len(low) > 1 else ""
+        return Verdict(
+            status=Status.FAIL,
+            kind=Kind.NUMERIC,
+            fingerprint="cosine below least_cosine",
+            message=f"{low[0].type} '{low[0].node}' has a cosine of {low[0].cosine:g}, less than {least:g}{more}",
+            hints=Hints(nodes=tuple(layer.node for layer in low)),
+            seconds=outcome.seconds,
+            tables=tuple(tables),
         )
 
     @property

@@ -46,6 +46,12 @@ class Options(BaseModel):
     calibration_size: int = Field(
         default=4, ge=1, le=1000, description="samples of input values that go with each probe"
     )
+    least_cosine: float | None = Field(
+        default=None,
+        ge=-1,
+        le=1,
+        description="layers with a lower cosine in the precision analysis are culprits; switches that on",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +79,8 @@ def read_settings(given: Mapping[str, str]) -> Settings:
     merged = build.model_dump(mode="json", exclude_unset=True)
     for key in given.keys() & fields.keys():
         _put(merged, key, given[key].split(",") if fields[key] else given[key])
+    if own.least_cosine is not None:
+        _put(merged, "quant.precision_analysis", True)
     settled = _validated(BuildOptions, merged, "An option of the backend 'pulsar2' is wrong")
     return Settings(given=dict(sorted(given.items())), own=own, build=settled, constants=_constants(settled))
 

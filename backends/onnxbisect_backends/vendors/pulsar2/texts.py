@@ -6,7 +6,9 @@ to 6.0-lite). It names the first offending node only, mostly by op type, and pas
 """
 
 import re
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 
 import onnx.defs
 
@@ -19,13 +21,16 @@ def _pattern(regex: str, kind: Kind = Kind.UNSUPPORTED) -> Pattern:
     return Pattern(regex=compile_pattern(regex), kind=kind)
 
 
+#: How it refuses a configuration, whatever the model is.
+_CONFIGURATION = r"Message type \"[\w.]+\" has no field named \"\w+\""
+
 #: What is wrong with the question, not with the model: no verdict may rest on it.
 _UNFAIR = (
     _pattern(r"FileNotFoundError: Could not find file `.*?' in `.*?'", Kind.ERROR),
     _pattern(
         r"Numpy File\(.*?\) has dtype\(\w+\), however corresponding type of inputs\((?P<tensor>.*?)\) is", Kind.ERROR
     ),
-    _pattern(r"Message type \"[\w.]+\" has no field named \"\w+\"", Kind.ERROR),
+    _pattern(_CONFIGURATION, Kind.ERROR),
 )
 
 #: The first that matches gives the kind; those that name a node stand before those that name an op.
@@ -75,6 +80,12 @@ def read(log: str) -> Reading:
     return replace(reading, hints=replace(reading.hints, ops=tuple(ops)))
 
 
+def complaint_about_configuration(log: str) -> str:
+    """What pulsar2 says of a configuration that it does not take, before it looks at the model; empty if nothing."""
+    match = re.search(_CONFIGURATION, plain(log))
+    return match[0] if match else ""
+
+
 def is_unfair(log: str) -> bool:
     """Whether pulsar2 complains of the configuration or the samples that it was given."""
     text = plain(log)
@@ -82,7 +93,7 @@ def is_unfair(log: str) -> bool:
 
 
 def precision_tables(log: str) -> tuple[Table, ...]:
-    """The tables of the precision analysis; cells that were broken into several lines are whole again."""
+    """The tables of the precision analysis, the worst layers first; cells of several lines are whole again."""
     tables: list[Table] = []
     title = ""
     rows: list[list[str]] = []
@@ -104,11 +115,42 @@ def precision_tables(log: str) -> tuple[Table, ...]:
             if rows:
                 columns, *body = (tuple(row) for row in rows)
                 whole = tuple(row for row in body if len(row) == len(columns))
-                tables.append(Table(title=title, columns=columns, rows=whole))
+                table = Table(title=title, columns=columns, rows=whole)
+                tables.append(replace(table, rows=tuple(sorted(whole, key=partial(_cosine, table)))))
             title = ""
         else:
             fresh = True
     return tuple(tables)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layer:
+    """A row of the precision analysis."""
+
+    node: str
+    type: str
+    cosine: float
+
+
+def layers(table: Table) -> list[Layer]:
+    """The layers of a table of the precision analysis, the worst first; those without a number are left out."""
+    if not {"Operator", "Type", "Cosin"} <= set(table.columns):
+        return []
+    node, kind = (table.columns.index(name) for name in ("Operator", "Type"))
+    return [
+        Layer(node=row[node], type=row[kind], cosine=cosine)
+        for row in table.rows
+        if (cosine := _cosine(table, row)) <= 1.01
+    ]
+
+
+def _cosine(table: Table, row: Sequence[str]) -> float:
+    """What a table says of a layer; more than any cosine where it says nothing."""
+    try:
+        found = float(row[table.columns.index("Cosin")])
+    except ValueError:  # no such column, or no number in it
+        return 2.0
+    return -2.0 if found != found else found  # a cosine that is not a number is as wrong as can be
 
 
 def _onnx_ops(name: str) -> tuple[str, ...]:
