@@ -238,6 +238,51 @@ def fix_command(
     raise typer.Exit(fix_job.run(request))
 
 
+@app.command("regress")
+def regress_command(
+    model: ModelPath,
+    backend: Annotated[str, typer.Option("--backend", "-b", metavar="NAME|FILE.toml", help="The compiler to ask.")],
+    versions: Annotated[
+        str,
+        typer.Option(
+            "--versions",
+            metavar="FIRST..LAST",
+            help="Two of its versions; without FIRST the oldest, without LAST the newest that the package index has.",
+        ),
+    ],
+    option: Annotated[
+        list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="An option of the backend; repeatable.")
+    ] = None,
+    input_shape: InputShapes = None,
+    jobs: Jobs = 1,
+    budget_calls: BudgetCalls = None,
+    budget_seconds: BudgetSeconds = None,
+    timeout: Timeout = None,
+    calibration: CalibrationPath = None,
+    no_cache: NoCache = False,
+    form: Annotated[ListFormat, typer.Option("--format", help="What standard output gets.")] = ListFormat.TEXT,
+) -> None:
+    """Find the first version of a compiler that refuses, or takes, each part of MODEL; installs versions in between.
+    Exit status: 0 every change is found, 2 usage or bad input, 3 some are not.
+    """
+    from onnxbisect_cli import regression
+    from onnxbisect_cli.bisection import Request
+
+    search = Request(
+        model=model,
+        backend=backend,
+        options=arguments.key_values(option or (), "--option"),
+        input_shapes=arguments.shapes(input_shape or ()),
+        jobs=jobs,
+        budget_calls=budget_calls,
+        budget_seconds=budget_seconds,
+        timeout=timeout,
+        cache=not no_cache,
+        calibration=calibration,
+    )
+    raise typer.Exit(regression.run(search, regression.Range.of(versions), form))
+
+
 @app.command("inspect")
 def inspect_command(
     model: ModelPath,

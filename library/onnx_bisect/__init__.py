@@ -24,6 +24,7 @@ from onnx_bisect.fixing import FixResult, fix
 from onnx_bisect.listing import BackendInfo, BackendState, backends
 from onnx_bisect.models import extract, inspect
 from onnx_bisect.parts import Part, parts_table
+from onnx_bisect.regressing import regress
 from onnx_bisect.result import Cause, Certificate, Culprit, NeedsContext, NoReproducerError, Result, TriedOptions
 from onnxbisect.causes.cause import CauseState
 from onnxbisect.diagnosis import Certainty, CertificateStatus, CulpritKind
@@ -41,6 +42,7 @@ from onnxbisect.report.parts import PartsTable, SharedCause
 from onnxbisect.rewrites import Exactness
 from onnxbisect.session import Ending
 from onnxbisect.verdict import Hints, Kind, Status, Verdict
+from onnxbisect.version_history import VersionHistory
 
 __all__ = [
     "BackendInfo",
@@ -90,10 +92,12 @@ __all__ = [
     "Target",
     "TriedOptions",
     "Verdict",
+    "VersionHistory",
     "backends",
     "diagnose",
     "extract",
     "fix",
     "inspect",
     "parts_table",
+    "regress",
 ]

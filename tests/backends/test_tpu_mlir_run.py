@@ -1,5 +1,6 @@
 """`onnx-bisect run` with TPU-MLIR, where it is installed: models whose truth is known, diagnosed whole."""
 
+import json
 from pathlib import Path
 
 import onnx
@@ -166,3 +167,30 @@ def test_a_bias_that_is_computed_fails_only_together_with_what_adds_it(shell: Sh
 
     assert culprits(report) == [["scale", "conv"]]
     assert report["certificate"]["status"] == "proven"
+
+
+@pytest.mark.timeout(600)
+def test_a_newer_version_takes_what_an_older_one_refuses(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    if complaint := toolchain("tpu-mlir", "1.30.2").missing:
+        pytest.skip(complaint)
+    softsign = """soft (float[1,16] x) => (float[1,16] y) {
+        [relu] a = Relu(x)
+        [soft] b = Softsign(a)
+        [sig] y = Sigmoid(b)
+    }"""
+    path = save(softsign, shell.folder / "soft.onnx")
+
+    report = shell.report(str(path), *TARGET, "--try", "version")
+
+    (newer,) = report["alternatives"]
+    assert (newer["options"], newer["whole"]) == ({"version": "1.30.2"}, "pass")
+    assert newer["takes"] == [culprit["id"] for culprit in report["culprits"]]
+    assert newer["compiler_calls"] == 2
+    monkeypatch.setenv("PIP_NO_INDEX", "1")  # or versions between them would be installed
+    done = shell.call("regress", str(path), *TARGET[:2], "--versions", "1.8.1..1.30.2", "--format", "json")
+    assert done.code == 0, done.err
+    history = json.loads(done.out)
+    assert history["versions"] == ["1.8.1", "1.30.2"]
+    found = {"+".join(part["ops"]): part["changes"] for part in history["parts"]}
+    change = {"takes": True, "before": "1.8.1", "since": "1.30.2", "open": []}
+    assert found == {"": [change], "Softsign": [change]}

@@ -1,0 +1,69 @@
+"""`onnx-bisect regress`: since which version a compiler refuses, or takes, each part of a model."""
+
+import json
+import sys
+from dataclasses import dataclass
+
+import onnx_bisect
+from onnxbisect.errors import OptionError
+from onnxbisect.report.history import history_document, history_lines, history_markdown
+from onnxbisect_cli.arguments import ListFormat
+from onnxbisect_cli.bisection import Request
+from onnxbisect_cli.progress import Shown
+from onnxbisect_cli.reports import terminal_width
+
+#: Every change is known to the version; some are not.
+FOUND, OPEN = 0, 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Range:
+    """Versions from the first to the last; empty for the oldest, or newest, that there is."""
+
+    first: str
+    last: str
+
+    @classmethod
+    def of(cls, text: str) -> "Range":
+        """`A..B`, `A..` or `..B`."""
+        first, dots, last = text.partition("..")
+        if not dots:
+            raise OptionError(f"--versions {text!r} is not FIRST..LAST.")
+        return cls(first=first.strip(), last=last.strip())
+
+
+def run(search: Request, versions: Range, form: ListFormat) -> int:
+    """Returns the exit status. The history goes to standard output, progress to standard error."""
+    if search.backend is None:
+        raise OptionError("No compiler is named: give --backend NAME ('onnx-bisect backends' lists them).")
+    cancellation = onnx_bisect.Cancellation()
+    try:
+        with Shown(cancellation) as shown:
+            history = onnx_bisect.regress(
+                search.model,
+                backend=search.backend,
+                versions=(versions.first, versions.last),
+                options=search.options,
+                input_shapes=search.input_shapes,
+                jobs=search.jobs,
+                budget_calls=search.budget_calls,
+                budget_seconds=search.budget_seconds,
+                timeout=search.timeout,
+                calibration=search.calibration,
+                cache=search.cache,
+                progress=shown,
+                cancellation=cancellation,
+            )
+    except KeyboardInterrupt:  # while something is installed, or between two searches
+        print("onnx-bisect: interrupted; verdicts and installed versions are kept.", file=sys.stderr)
+        return 130
+    match form:
+        case ListFormat.JSON:
+            print(json.dumps(history_document(history), indent=1))
+        case ListFormat.MD:
+            print(history_markdown(history), end="")
+        case ListFormat.TEXT:
+            print("\n".join(history_lines(history, width=terminal_width())))
+    if shown.interruption.number is not None:
+        return shown.interruption.exit_code
+    return FOUND if history.finished else OPEN

@@ -1,0 +1,252 @@
+"""`regress`: since which version a compiler refuses, or takes, each part of a model."""
+
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from os import PathLike, fspath
+from pathlib import Path
+
+from onnx_bisect.backend_choice import texts
+from onnx_bisect.cancellation import Cancellation
+from onnx_bisect.diagnosing import diagnose
+from onnx_bisect.driver import Budget
+from onnx_bisect.events import Note, Progress
+from onnx_bisect.models import Shapes, Source, loaded
+from onnx_bisect.other_options import asked_with
+from onnx_bisect.searching import Searching
+from onnxbisect.diagnosis import Culprit
+from onnxbisect.errors import BackendUnusableError, OptionError
+from onnxbisect.unitset import UnitSet, members
+from onnxbisect.verdict import Status, Verdict
+from onnxbisect.version_history import Part, VersionHistory, next_version
+from onnxbisect_backends import registry
+from onnxbisect_backends.options import unknown
+from onnxbisect_backends.probing.intake import Intake
+from onnxbisect_backends.toolchains import series
+from onnxbisect_backends.toolchains.catalogue import VERSION, numbers, toolchains
+from onnxbisect_backends.toolchains.toolchain import Toolchain
+
+
+def regress(
+    model: Source,
+    *,
+    backend: str | PathLike[str],
+    versions: tuple[str, str],
+    options: Mapping[str, object] | None = None,
+    input_shapes: Shapes | None = None,
+    jobs: int = 1,
+    budget_calls: int | None = None,
+    budget_seconds: float | None = None,
+    timeout: float | None = None,
+    calibration: str | PathLike[str] | None = None,
+    cache: bool = True,
+    progress: Progress | None = None,
+    cancellation: Cancellation | None = None,
+) -> VersionHistory:
+    """Find, for each part of the model that one of two versions of a compiler refuses, the version that changed that.
+
+    `versions` are the first and the last; "" stands for the oldest, or newest, that the package index has. Both are
+    diagnosed. Then versions between them are installed, where they are not, and asked about all parts, until every
+    change lies between neighbours: about log2 of their number. The other arguments are those of `diagnose`.
+
+    Raises what `diagnose` raises, and OptionError for a backend whose compiler this program does not install.
+    """
+    given, name = texts(options or {}), fspath(backend)
+    if VERSION in given:
+        raise OptionError("The versions are given by themselves: leave the option 'version' out.")
+    toolchain = getattr(registry.make(name, given), "toolchain", None)
+    if not isinstance(toolchain, Toolchain):
+        raise OptionError(f"'{name}' is no compiler of which 'onnx-bisect backends install' makes versions.")
+    tell = progress or (lambda event: None)
+    with ExitStack() as stack:
+        there = _Versions(toolchain.name, stack, tell)
+        return _Course(
+            intake=loaded(model, input_shapes),
+            backend=name,
+            options=given,
+            there=there,
+            versions=_between(there.names, *versions, compiler=toolchain.name),
+            calibration=None if calibration is None else Path(calibration),
+            budget=Budget(calls=budget_calls, seconds=budget_seconds),
+            jobs=jobs,
+            timeout=timeout,
+            cache=cache,
+            progress=tell,
+            cancellation=cancellation or Cancellation(),
+        ).run()
+
+
+class _Versions:
+    """The versions of one compiler: those of the package index where it can be read, and those that are known here."""
+
+    def __init__(self, compiler: str, stack: ExitStack, tell: Progress) -> None:
+        self.compiler, self._tell = compiler, tell
+        self._index: series.Index | None = None
+        there: tuple[str, ...] = ()
+        if compiler in series.SERIES:
+            try:
+                self._index = stack.enter_context(series.opened(compiler, self._say))
+                there = self._index.versions()
+            except BackendUnusableError as error:
+                tell(Note(sentence=f"{error} Only versions that are known here are asked."))
+        here = (one.version for one in toolchains().get(compiler, ()))
+        self.names = tuple(sorted({*here, *there}, key=numbers))
+        self.installs = 0
+
+    def install(self, version: str) -> None:
+        """Make it usable; raises BackendUnusableError where that fails."""
+        one = next((it for it in toolchains().get(self.compiler, ()) if it.version == version), None)
+        if one is None:
+            if self._index is None:
+                raise BackendUnusableError(f"{self.compiler} {version} is not known here.")
+            one = self._index.define(version)
+        if not one.installed:
+            one.install(self._say)
+            self.installs += 1
+
+    def _say(self, line: str) -> None:
+        self._tell(Note(sentence=line))
+
+
+@dataclass(kw_only=True)
+class _Course:
+    """The arguments of one `regress`, and what is known so far: parts by their units, answers by version."""
+
+    intake: Intake
+    backend: str
+    options: Mapping[str, str]
+    there: _Versions
+    versions: tuple[str, ...]
+    calibration: Path | None
+    budget: Budget
+    jobs: int
+    timeout: float | None
+    cache: bool
+    progress: Progress
+    cancellation: Cancellation
+    culprits: dict[UnitSet, Culprit] = field(default_factory=dict)
+    answers: dict[int, Mapping[UnitSet, Verdict | None]] = field(default_factory=dict)
+    unusable: dict[int, str] = field(default_factory=dict)
+    calls: int = 0
+    began: float = field(default_factory=time.monotonic)
+
+    def run(self) -> VersionHistory:
+        """Both ends, then what lies between."""
+        ends = dict.fromkeys((len(self.versions) - 1, 0))
+        for end in ends:
+            self._diagnose(end)
+        for end in ends:
+            self._ask(end)
+        while not self._ended and (number := self._next()) is not None:
+            self._ask(number)
+        return VersionHistory(
+            model=self.intake.model.path.name,
+            compiler=self.there.compiler,
+            versions=self.versions,
+            parts=tuple(self._part(units) for units in self._pieces),
+            unusable=self.unusable,
+            finished=self._next() is None,
+            installs=self.there.installs,
+            calls=self.calls,
+        )
+
+    @property
+    def _left(self) -> Budget:
+        return self.budget.without(calls=self.calls, seconds=time.monotonic() - self.began)
+
+    @property
+    def _ended(self) -> bool:
+        """Whether the user, or the budget, allows nothing more."""
+        return self.cancellation.cancelled or self._left.calls == 0 or self._left.seconds == 0
+
+    @property
+    def _pieces(self) -> tuple[UnitSet, ...]:
+        return tuple(dict.fromkeys((self.intake.model.universe.everything, *self.culprits)))
+
+    def _options(self, number: int) -> dict[str, str]:
+        return {**self.options, VERSION: self.versions[number]}
+
+    def _next(self) -> int | None:
+        return next_version([self._taken(units) for units in self._pieces], frozenset(self.unusable))
+
+    def _taken(self, units: UnitSet) -> dict[int, bool | None]:
+        return {number: _taken(verdicts.get(units)) for number, verdicts in self.answers.items()}
+
+    def _diagnose(self, number: int) -> None:
+        """The culprits of an end; raises BackendUnusableError where it cannot be asked."""
+        self.there.install(self.versions[number])
+        self.progress(Note(sentence=f"diagnosing with version {self.versions[number]}"))
+        result = diagnose(
+            self.intake,
+            backend=self.backend,
+            options=self._options(number),
+            jobs=self.jobs,
+            budget_calls=self._left.calls,
+            budget_seconds=self._left.seconds,
+            timeout=self.timeout,
+            calibration=self.calibration,
+            cache=self.cache,
+            files=False,
+            as_is=True,
+            progress=self.progress,
+            cancellation=self.cancellation,
+        )
+        assert result.job is not None  # noqa: S101 - it was searched here
+        self.calls += result.stats.compiler_calls
+        for culprit in result.job.diagnosis.culprits:
+            self.culprits.setdefault(culprit.evidence.own, culprit)
+
+    def _ask(self, number: int) -> None:
+        """About all parts, and the whole model."""
+        try:
+            self.there.install(self.versions[number])
+        except (BackendUnusableError, OptionError) as error:
+            self.unusable[number] = str(error)
+            return
+        options = self._options(number)
+        searching = Searching(
+            backend=registry.make(self.backend, options),
+            jobs=self.jobs,
+            timeout=self.timeout,
+            cache=self.cache,
+            progress=self.progress,
+            cancellation=self.cancellation,
+        )
+        changed = {VERSION: self.versions[number]}
+        found = asked_with(changed, self.intake, self._pieces, searching, self.calibration, self._left)
+        self.calls += found.calls
+        if found.problem:
+            self.unusable[number] = found.problem
+        else:
+            self.answers[number] = dict(zip(self._pieces, found.culprits, strict=True))
+
+    def _part(self, units: UnitSet) -> Part:
+        culprit, names = self.culprits.get(units), self.intake.model.universe
+        verdicts = [it for _, answers in sorted(self.answers.items()) if (it := answers.get(units)) is not None]
+        message = next((it.message for it in reversed(verdicts) if it.failed), "")
+        if culprit is None:
+            return Part(answers=self._taken(units), message=message)
+        return Part(
+            answers=self._taken(units),
+            ops=tuple(names.op[unit] for unit in members(culprit.units)),
+            nodes=tuple(names.names[unit][0] for unit in members(culprit.units)),
+            places=len(culprit.occurrences),
+            message=message,
+        )
+
+
+def _taken(verdict: Verdict | None) -> bool | None:
+    return None if verdict is None or verdict.status is Status.UNRESOLVED else verdict.passed
+
+
+def _between(versions: tuple[str, ...], first: str, last: str, *, compiler: str) -> tuple[str, ...]:
+    """Those from the first to the last, both included; OptionError where there is no such version."""
+    for end in filter(None, (first, last)):
+        if end not in versions:
+            raise OptionError(unknown(f"version of {compiler} on the package index or here", end, versions))
+    begin = versions.index(first) if first else 0
+    end_ = versions.index(last) if last else len(versions) - 1
+    if begin >= end_:
+        raise OptionError(f"Give two versions of {compiler}, the older one first; there are {', '.join(versions)}.")
+    return versions[begin : end_ + 1]
