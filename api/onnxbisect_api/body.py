@@ -30,7 +30,6 @@ class BodyLimit:
         self._forms = forms
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See ASGI."""
         if scope["type"] != "http" or self._is_upload(scope):
             await self._app(scope, receive, send)
             return

@@ -27,8 +27,6 @@ class SecurityHeaders:
         self._all = {**SECURITY, "Strict-Transport-Security": _HSTS} if https else SECURITY
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See ASGI."""
-
         async def sent(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)

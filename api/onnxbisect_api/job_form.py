@@ -50,7 +50,6 @@ class FormRoute(APIRoute):
     """Takes requests with a form, and leaves others to the next route at its address."""
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """See `starlette.routing.Route`."""
         return super().matches(scope) if is_form(scope) else (Match.NONE, {})
 
 
@@ -66,7 +65,6 @@ class JobDocument:
         self._accepted: Accepted | None = None
 
     def begin(self, field: str, file_name: str) -> Self | None:
-        """See `Texts.begin`."""
         if field != _FIELD:
             return None
         if self._came:
@@ -75,7 +73,6 @@ class JobDocument:
         return self
 
     def demand_all(self) -> None:
-        """See `Texts.demand_all`."""
         if not self._came:
             raise Problem(422, f"The form has no field '{_FIELD}': a JSON document belongs there.")
 

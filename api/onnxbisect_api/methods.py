@@ -18,7 +18,6 @@ class Methods:
         self._routes = routes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See ASGI."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
         elif scope["method"] == "OPTIONS" and (allow := self._allow(scope)):

@@ -40,7 +40,6 @@ class MeasuredRequests:
         self._metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See ASGI."""
         began = time.perf_counter()
 
         async def sent(message: Message) -> None:
@@ -65,7 +64,6 @@ class _ServiceCollector(Collector):
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """See `Collector.collect`."""
         with self._database.session() as session:
             found = gauges.read(session)
         yield _by("jobs", "Jobs", ["state"], {(state,): count for state, count in found.jobs.items()})

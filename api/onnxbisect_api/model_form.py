@@ -96,7 +96,6 @@ class ModelForm:
         self._whole: hashlib._Hash | None = None
 
     def write(self, chunk: memoryview) -> None:
-        """See `Sink.write`."""
         try:
             self._parser.write(bytes(chunk))
         except FormParserError as error:
@@ -121,7 +120,6 @@ class ModelForm:
             file.finish()
 
     def abandon(self) -> None:
-        """See `Sink.abandon`."""
         for file in self._files():
             file.abandon()
 

@@ -30,7 +30,6 @@ class ModelFile:
         self._head = OnnxHead()
 
     def write(self, chunk: memoryview) -> None:
-        """See `Sink.write`."""
         self._head.see(chunk)
         self._file.write(chunk)
 
@@ -43,7 +42,6 @@ class ModelFile:
         return self._file.finish()
 
     def abandon(self) -> None:
-        """See `Sink.abandon`."""
         self._file.abandon()
 
 

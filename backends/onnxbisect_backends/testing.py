@@ -10,7 +10,7 @@ class TestMyChip(BackendConformance):
 ```
 """
 
-# ruff: noqa: D102, S101 - tests: their names say what a docstring would, and pytest reads assert
+# ruff: noqa: S101 - pytest reads assert
 
 import json
 import multiprocessing

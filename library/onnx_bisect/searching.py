@@ -86,7 +86,6 @@ class Searches:
         self._latest: Inquiry | None = None
 
     def __call__(self, model: Intake, *, piece: bool, whole: bool) -> Found:
-        """See `repair_compiler.Search`."""
         inquiry = self._latest
         if inquiry is None or inquiry.intake is not model:  # a model is mostly asked about twice in a row
             inquiry = self._latest = inquire(model, self._searching.backend, None if piece else self._calibration)

@@ -47,7 +47,6 @@ class SqliteVerdictBase:
         self._search = search
 
     def get(self, key: str, attempt: int) -> Answer | None:
-        """See `VerdictBase.get`."""
         rows = self._execute(
             "SELECT verdict, file_sha256, log FROM answer WHERE target = ? AND key = ? AND attempt = ?",
             (self._target, key, attempt),
@@ -58,7 +57,6 @@ class SqliteVerdictBase:
         return None
 
     def put(self, key: str, attempt: int, answer: Answer) -> None:
-        """See `VerdictBase.put`."""
         if not answer.verdict.final:
             return
         verdict, log = json.dumps(verdict_json.to_json(answer.verdict)), shorten_log(answer.log)
@@ -68,7 +66,6 @@ class SqliteVerdictBase:
         )
 
     def journal(self) -> list[JournalEntry]:
-        """See `VerdictBase.journal`."""
         rows = self._execute(
             "SELECT units, attempt, key, why FROM journal WHERE search = ? ORDER BY line", (self._search,)
         )
@@ -77,14 +74,12 @@ class SqliteVerdictBase:
         ]
 
     def note(self, asked: JournalEntry) -> None:
-        """See `VerdictBase.note`."""
         self._execute(
             "INSERT OR IGNORE INTO journal (search, units, attempt, key, why) VALUES (?, ?, ?, ?, ?)",
             (self._search, f"{asked.units:x}", asked.attempt, asked.key, asked.why),
         )
 
     def close(self) -> None:
-        """See `VerdictBase.close`."""
         with suppress(sqlite3.Error):
             self._connection.close()
 

@@ -60,20 +60,16 @@ class InMemoryVerdictBase:
         self._journal: dict[tuple[UnitSet, int], JournalEntry] = {}
 
     def get(self, key: str, attempt: int) -> Answer | None:
-        """See `VerdictBase.get`."""
         return self._answers.get((key, attempt))
 
     def put(self, key: str, attempt: int, answer: Answer) -> None:
-        """See `VerdictBase.put`."""
         if answer.verdict.final:
             self._answers[key, attempt] = answer
 
     def journal(self) -> list[JournalEntry]:
-        """See `VerdictBase.journal`."""
         return list(self._journal.values())
 
     def note(self, asked: JournalEntry) -> None:
-        """See `VerdictBase.note`."""
         self._journal.setdefault((asked.units, asked.attempt), asked)
 
     def close(self) -> None:

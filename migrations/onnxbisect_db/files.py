@@ -72,32 +72,26 @@ class Files:
         self._unfinished.mkdir(parents=True, exist_ok=True)
 
     def begin(self, *, limit: int | None = None, beside: Executor | None = None) -> Unfinished:
-        """See `FileStore.begin`."""
         return Unfinished(self._unfinished, self._keep, floor=self._floor, limit=limit, beside=beside)
 
     def put(self, chunks: Iterable[bytes], *, limit: int | None = None) -> Stored:
-        """See `FileStore.put`."""
         return written(self.begin(limit=limit), chunks)
 
     def path(self, sha256: str) -> Path:
-        """See `FileStore.path`."""
         place = self._place(sha256)
         place.stat()
         return place
 
     def open(self, sha256: str) -> BinaryIO:
-        """See `FileStore.open`."""
         return self._place(sha256).open("rb")
 
     def size(self, sha256: str) -> int | None:
-        """See `FileStore.size`."""
         try:
             return self._place(sha256).stat().st_size
         except FileNotFoundError:
             return None
 
     def touch(self, sha256: str) -> bool:
-        """See `FileStore.touch`."""
         try:
             os.utime(self._place(sha256))
         except FileNotFoundError:
@@ -105,7 +99,6 @@ class Files:
         return True
 
     def discard(self, sha256: str, *, older_than: float) -> bool:
-        """See `FileStore.discard`."""
         place = self._place(sha256)
         aside = self._unfinished / f"discarded-{sha256}"
         try:
@@ -122,12 +115,10 @@ class Files:
         return True
 
     def names(self) -> Iterator[str]:
-        """See `FileStore.names`."""
         for path in self._folder.glob("[0-9a-f][0-9a-f]/*"):
             yield path.parent.name + path.name
 
     def clear_unfinished(self, *, older_than: float) -> None:
-        """See `FileStore.clear_unfinished`."""
         clear(self._unfinished, older_than)
 
     def check(self) -> None:

@@ -51,11 +51,9 @@ class S3Files:
         self._evicting = Lock()
 
     def begin(self, *, limit: int | None = None, beside: Executor | None = None) -> Unfinished:
-        """See `FileStore.begin`."""
         return Unfinished(self._unfinished, self._upload, floor=self._floor, limit=limit, beside=beside)
 
     def put(self, chunks: Iterable[bytes], *, limit: int | None = None) -> Stored:
-        """See `FileStore.put`."""
         return written(self.begin(limit=limit), chunks)
 
     def path(self, sha256: str) -> Path:
@@ -69,11 +67,9 @@ class S3Files:
         return place
 
     def open(self, sha256: str) -> BinaryIO:
-        """See `FileStore.open`."""
         return self.path(sha256).open("rb")
 
     def size(self, sha256: str) -> int | None:
-        """See `FileStore.size`."""
         try:
             with self._reached():
                 return self._client.head_object(Bucket=self._bucket, Key=self._key(sha256))["ContentLength"]
@@ -81,7 +77,6 @@ class S3Files:
             return None
 
     def touch(self, sha256: str) -> bool:
-        """See `FileStore.touch`."""
         marker = self._marker(sha256)
         with self._reached():
             self._client.put_object(Bucket=self._bucket, Key=marker)
@@ -91,7 +86,6 @@ class S3Files:
         return False
 
     def discard(self, sha256: str, *, older_than: float) -> bool:
-        """See `FileStore.discard`."""
         key, marker, aside = self._key(sha256), self._marker(sha256), f"{self._prefix}discarded/{sha256}"
         if self.size(sha256) is None:
             return True
@@ -113,7 +107,6 @@ class S3Files:
         return not kept
 
     def names(self) -> Iterator[str]:
-        """See `FileStore.names`."""
         for key, _ in self._listed(""):
             folder, _, name = key.removeprefix(self._prefix).partition("/")
             if len(folder) == 2:  # others are `touched` and `discarded`
@@ -128,7 +121,6 @@ class S3Files:
                     self._delete(key)
 
     def check(self) -> None:
-        """See `FileStore.check`."""
         try:
             with self._reached():
                 self._client.head_bucket(Bucket=self._bucket)

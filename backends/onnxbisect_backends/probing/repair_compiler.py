@@ -60,11 +60,9 @@ class RepairCompiler:
         return self._search(self.intake, whole=True)
 
     def diagnose(self, model: onnx.ModelProto) -> Found:
-        """See `Compiler.diagnose`."""
         return self._search(self._read(model))
 
     def whole(self, model: onnx.ModelProto) -> Found:
-        """See `Compiler.whole`."""
         return self._search(self._read(model), whole=True)
 
     def ask(self, model: onnx.ModelProto, nodes: Collection[str]) -> Found:
