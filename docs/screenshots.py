@@ -31,7 +31,11 @@ def main() -> None:
             both = submit(client, decoder[1], *targets, name=decoder[0], labels=labels, files=weights)
             before = submit(client, PROMPT.read_bytes(), ("whitelist", {"deny": "Sin,Cos,Abs"}), labels=labels)
             after = submit(client, PROMPT.read_bytes(), ("whitelist", {"deny": "Abs,Clip"}), labels=labels)
-            for job in (one, both, before, after):
+            refused = ("whitelist", {"deny": "Gather,Abs,Sin,Cos"})
+            repaired = submit(
+                client, decoder[1], refused, name=decoder[0], labels=labels, files=weights, repair={"allow": "domain"}
+            )
+            for job in (one, both, before, after, repaired):
                 ended(client, job)
             slow = {"deny": "Sin,Clip,Gemm,Erf", "report": "first", "delay": "2"}
             running = submit(client, decoder[1], ("whitelist", slow), name=decoder[0], labels=labels, files=weights)
@@ -40,6 +44,7 @@ def main() -> None:
             for dark in (False, True):
                 _take(browser, here, f"/jobs/{one}", "job", dark=dark)
                 _take(browser, here, f"/jobs/{one}#graph", "graph", dark=dark, until=".graph-canvas", height=760)
+            _take(browser, here, f"/jobs/{repaired}#repair", "repair", until="section#repair")
             _take(browser, here, f"/jobs/{one}", "phone", width=375, height=760)
             _take(browser, here, f"/jobs/{both}", "targets")
             _take(browser, here, f"/jobs/{one}/probes", "probes")

@@ -23,6 +23,9 @@ import json, os, pathlib, sys
 pathlib.Path("called.json").write_text(json.dumps(sys.argv[1:]))
 pathlib.Path("onnx-bisect").mkdir(exist_ok=True)
 pathlib.Path("onnx-bisect/report.md").write_text("# a report")
+if "--fix" in sys.argv:
+    pathlib.Path("onnx-bisect/repair").mkdir()
+    pathlib.Path("onnx-bisect/repair/repair.md").write_text("# a repair")
 sys.exit(int(os.environ["STATUS"]))
 """
 HOSTILE = "models/$(touch owned) `touch owned`; touch owned.onnx"
@@ -66,6 +69,7 @@ def action_variables(**given: str) -> dict[str, str]:
         "MODEL": "m.onnx",
         "BACKENDS": "qnn",
         "OPTIONS": "",
+        "FIX": "",
         "ARGUMENTS": "",
         "OUT": "onnx-bisect",
         "FAIL": "true",
@@ -101,6 +105,7 @@ def test_the_action_passes_everything_on_as_it_is(folder: Path) -> None:
     assert ("--option", "qnn.soc_model=88") in pairs
     assert ("--label", "commit=0123") in pairs
     assert "--recheck" in arguments
+    assert "--fix" not in arguments
     assert not (folder / "owned").exists()
 
 
@@ -109,6 +114,28 @@ def test_the_actions_status_and_summary(folder: Path, status: int, fail: str, en
     assert run(action_script(), folder, action_variables(STATUS=str(status), FAIL=fail)) == ends
     assert f"exit-status={status}" in (folder / "output").read_text()
     assert (folder / "summary").read_text() == "# a report"
+
+
+def test_the_action_asks_for_a_repair_and_shows_it_first(folder: Path) -> None:
+    assert run(action_script(), folder, action_variables(FIX=HOSTILE)) == 0
+    assert {("--fix", "--allow"), ("--allow", HOSTILE)} <= set(pairwise(called(folder)))
+    assert (folder / "summary").read_text() == "# a repair\n# a report"
+    assert not (folder / "owned").exists()
+
+
+def test_the_component_asks_for_a_repair(folder: Path) -> None:
+    job = component({"arguments": "", "allow_culprits": "false"})
+    given = {
+        "MODEL": "m.onnx",
+        "BACKEND": "qnn",
+        "OPTION": "",
+        "FIX": "exact",
+        "ALLOW_CULPRITS": "false",
+        "STATUS": "0",
+    }
+    gitlab = {"CI_PROJECT_PATH": "a/b", "CI_COMMIT_REF_NAME": "main", "CI_COMMIT_SHA": "0123", "CI_PIPELINE_URL": "u"}
+    assert run("\n".join(job["script"]), folder, {**gitlab, **given}) == 0
+    assert ("--allow", "exact") in pairwise(called(folder))
 
 
 @pytest.mark.parametrize(

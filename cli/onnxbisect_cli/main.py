@@ -17,6 +17,7 @@ from onnxbisect.shortage import shortage
 from onnxbisect_cli import arguments, backend_commands, service_commands
 from onnxbisect_cli.arguments import FailOn, Format, InspectionFormat, ListFormat
 from onnxbisect_cli.command_line import EPILOG, TakesCommand, command_of
+from onnxbisect_cli.proof_options import Absolute, Allow, Relative, SampleCount, Samples
 
 app = typer.Typer(
     name="onnx-bisect",
@@ -73,19 +74,6 @@ CalibrationPath = Annotated[
     ),
 ]
 NoCache = Annotated[bool, typer.Option("--no-cache", help="Neither use nor keep verdicts of other runs.")]
-Samples = Annotated[
-    Path | None,
-    typer.Option(
-        "--samples",
-        metavar="PATH",
-        help="A folder, zip or tar of samples of the inputs, .npz keyed by their names.",
-    ),
-]
-SampleCount = Annotated[int, typer.Option("--count", min=1, help="Random inputs, and as many with edge values.")]
-Absolute = Annotated[float, typer.Option("--absolute", min=0, help="Difference allowed to every number.")]
-Relative = Annotated[
-    float, typer.Option("--relative", min=0, help="And beside it, as a share of the output's largest magnitude.")
-]
 
 
 @app.command("run", cls=TakesCommand, epilog=EPILOG)
@@ -178,14 +166,7 @@ def fix_command(
     option: Annotated[
         list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="An option of the backend; repeatable.")
     ] = None,
-    allow: Annotated[
-        str,
-        typer.Option(
-            "--allow",
-            metavar="exact|rounding|approximate|domain",
-            help="The least exact replacements that may be used ('onnx-bisect rules' shows what each promises).",
-        ),
-    ] = "rounding",
+    allow: Allow = "rounding",
     samples: Samples = None,
     out: Annotated[
         Path, typer.Option("--out", "-o", metavar="DIR", help="Where to make the folder repair/ with what was done.")

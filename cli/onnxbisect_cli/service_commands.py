@@ -5,8 +5,10 @@ from typing import Annotated
 
 import typer
 
+from onnxbisect.errors import OptionError
 from onnxbisect_cli import arguments
 from onnxbisect_cli.arguments import Format
+from onnxbisect_cli.proof_options import Absolute, Allow, Relative, SampleCount, Samples
 
 app = typer.Typer(rich_markup_mode=None)
 token_app = typer.Typer(rich_markup_mode=None, no_args_is_help=True, help="Who may use the service.")
@@ -105,13 +107,22 @@ def submit_command(
     ] = None,
     webhook: Annotated[str | None, typer.Option("--webhook", metavar="URL", help="Is told of this job.")] = None,
     priority: Annotated[int, typer.Option("--priority", help="Jobs of a higher one go first.")] = 0,
+    fix: Annotated[
+        bool, typer.Option("--fix", help="Repair what is refused, as the command fix does; the options below bound it.")
+    ] = False,
+    allow: Allow = "rounding",
+    samples: Samples = None,
+    count: SampleCount = 4,
+    absolute: Absolute = 1e-6,
+    relative: Relative = 1e-4,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for the report, or print the job's URL.")] = True,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="DIR", help="Write all reports and the culprits' files here.")
     ] = None,
     form: Annotated[Format, typer.Option("--format", help="What standard output gets.")] = Format.TEXT,
 ) -> None:
-    """Diagnose MODEL on a server. Output and exit status are those of run."""
+    """Diagnose MODEL on a server. Output and exit status are those of run; with --fix the status is that of fix."""
+    from onnx_bisect import Exactness, RepairTerms, Tolerance
     from onnxbisect_cli import parts, submit_job, submit_parts, targets
 
     found = parts.parts_of(models, arguments.shapes(input_shape or ()), calibration)
@@ -129,8 +140,20 @@ def submit_command(
         labels=arguments.key_values(label or (), "--label"),
         webhook=webhook,
         priority=priority,
+        repair=RepairTerms(
+            allow=arguments.choices(Exactness, [allow], "--allow")[0],
+            samples=samples,
+            count=count,
+            tolerance=Tolerance(absolute=absolute, relative=relative),
+        )
+        if fix
+        else None,
     )
+    if not fix and (allow, samples, count, absolute, relative) != ("rounding", None, 4, 1e-6, 1e-4):
+        raise OptionError("--allow, --samples, --count, --absolute and --relative are about a repair: add --fix.")
     if len(found) > 1:
+        if fix:
+            raise OptionError("--fix is for one model: submit each of them with it.")
         raise typer.Exit(submit_parts.submit(request, found, wait=wait, out=out, form=form))
     raise typer.Exit(submit_job.submit(request, wait=wait, out=out, form=form))
 

@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from onnx_bisect import Client, RemoteJob, RemoteTarget
+from onnx_bisect import Client, RemoteJob, RemoteTarget, RepairTerms
 from onnx_bisect.client import failure
 from onnxbisect.errors import OnnxBisectError
 from onnxbisect.report.text import clean, plural
+from onnxbisect_cli import submit_fix
 from onnxbisect_cli.arguments import Format
 from onnxbisect_cli.reports import demand_overview, relabelled, render, render_overview, write_overview
 from onnxbisect_cli.run_job import demand_folder, exit_code, write_files
@@ -34,6 +35,7 @@ class Request:
     labels: Mapping[str, str] = field(default_factory=dict)
     webhook: str | None = None
     priority: int = 0
+    repair: RepairTerms | None = None
 
 
 def submit(request: Request, *, wait: bool, out: Path | None, form: Format) -> int:
@@ -56,6 +58,7 @@ def submit(request: Request, *, wait: bool, out: Path | None, form: Format) -> i
             labels=request.labels,
             webhook=request.webhook,
             priority=request.priority,
+            repair=request.repair,
         )
         if not wait:
             print(job.url)
@@ -70,7 +73,12 @@ def submit(request: Request, *, wait: bool, out: Path | None, form: Format) -> i
                 return interruption.exit_code
         if ended["state"] != "done":
             raise failure(ended)
-        return _show(job, ended["targets"], labels, out, form)
+        codes = _show(job, ended["targets"], labels, out, form)
+        if request.repair is not None:
+            folders = {label: out if out is None or len(labels) == 1 else out / label for label in labels}
+            repairs = submit_fix.show(request.model, job, ended["targets"], folders, told=form is Format.TEXT)
+            codes = {label: repairs.get(label, code) for label, code in codes.items()}
+        return max(codes.values())
 
 
 class Told:
@@ -86,6 +94,8 @@ class Told:
             left = f" of about {target['calls'] + round(target['expected'])}" if target["expected"] else ""
             found = plural(len(target["culprits"]), "culprit")
             line = f"{label}: {target['state']}, {target['calls']}{left} calls, {found} so far"
+            if target["verdict"] and target["state"] == "running":
+                line = f"{label}: {found}, being repaired"
             if line not in self._said:
                 say(line)
                 self._said.add(line)
@@ -93,7 +103,8 @@ class Told:
 
 def _show(
     job: RemoteJob, targets: Sequence[dict[str, Any]], labels: Sequence[str], out: Path | None, form: Format
-) -> int:
+) -> dict[str, int]:
+    """Of each target the exit status."""
     ended = dict(zip(labels, targets, strict=True))
     results = {label: job.fetched(target["number"]) for label, target in ended.items() if target["state"] == "done"}
     overview = relabelled(job.client.report(job.id), labels) if len(targets) > 1 else None
@@ -117,7 +128,8 @@ def _show(
     sys.stdout.flush()
     if unwritten is not None:
         raise unwritten
-    return max([*map(exit_code, results.values()), *(what.exit_code for what in failures.values())])
+    codes = {label: exit_code(result) for label, result in results.items()}
+    return codes | {label: what.exit_code for label, what in failures.items()}
 
 
 def say(sentence: str) -> None:

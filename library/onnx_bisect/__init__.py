@@ -25,6 +25,7 @@ from onnx_bisect.listing import BackendInfo, BackendState, backends
 from onnx_bisect.models import extract, inspect
 from onnx_bisect.parts import Part, parts_table
 from onnx_bisect.regressing import regress
+from onnx_bisect.remote_repair import RemoteRepair, RepairTerms
 from onnx_bisect.result import Cause, Certificate, Culprit, NeedsContext, NoReproducerError, Result, TriedOptions
 from onnxbisect.causes.cause import CauseState
 from onnxbisect.diagnosis import Certainty, CertificateStatus, CulpritKind
@@ -38,6 +39,7 @@ from onnxbisect.errors import (
 )
 from onnxbisect.job import CompilesAfter, Stats, Target
 from onnxbisect.preflight import Inspection
+from onnxbisect.proof import Tolerance
 from onnxbisect.report.parts import PartsTable, SharedCause
 from onnxbisect.rewrites import Exactness
 from onnxbisect.session import Ending
@@ -81,7 +83,9 @@ __all__ = [
     "ProbeStarted",
     "Progress",
     "RemoteJob",
+    "RemoteRepair",
     "RemoteTarget",
+    "RepairTerms",
     "Result",
     "SearchEnded",
     "SearchStarted",
@@ -90,6 +94,7 @@ __all__ = [
     "Stats",
     "Status",
     "Target",
+    "Tolerance",
     "TriedOptions",
     "Verdict",
     "VersionHistory",

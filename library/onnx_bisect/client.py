@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -14,6 +14,7 @@ from uuid import uuid4
 import httpx2
 
 from onnx_bisect.parts import Part
+from onnx_bisect.remote_repair import RemoteRepair, RepairTerms
 from onnx_bisect.result import Result
 from onnxbisect.errors import BackendUnusableError, OnnxBisectError, OptionError
 from onnxbisect.model.external import locations
@@ -83,11 +84,13 @@ class Client:
         labels: Mapping[str, str] | None = None,
         webhook: str | None = None,
         priority: int = 0,
+        repair: RepairTerms | None = None,
     ) -> "RemoteJob":
         """Have a model diagnosed: for the backend with its options, or for several `targets`.
 
         The arguments are those of `diagnose`; docs/api.md says what labels, webhook and priority are. `calibration` is
-        a `.npz` or `.npy`, or a folder of them. Raises ModelError for what is no model.
+        a `.npz` or `.npy`, or a folder of them. With `repair`, what is refused is repaired, as `fix` does. Raises
+        ModelError for what is no model.
         """
         (job,) = self._submit(
             [
@@ -107,6 +110,7 @@ class Client:
             labels=dict(labels or {}),
             webhook=webhook,
             priority=priority,
+            repair=None if repair is None else self._repair(repair),
         )
         return job
 
@@ -124,6 +128,7 @@ class Client:
         labels: Mapping[str, str] | None = None,
         webhook: str | None = None,
         priority: int = 0,
+        repair: RepairTerms | None = None,
     ) -> tuple["RemoteJob", ...]:
         """Have several models diagnosed, all on the same targets: a job for each, in their order.
 
@@ -141,6 +146,7 @@ class Client:
             labels=dict(labels or {}),
             webhook=webhook,
             priority=priority,
+            repair=None if repair is None else self._repair(repair),
         )
 
     def _submit(
@@ -185,6 +191,15 @@ class Client:
             "calibration": {}
             if part.calibration is None
             else {sample.name: self.store(sample) for sample in _samples(part.calibration)},
+        }
+
+    def _repair(self, terms: RepairTerms) -> dict[str, Any]:
+        samples = [] if terms.samples is None else _samples(Path(terms.samples))
+        return {
+            "allow": terms.allow.value,
+            "samples": {sample.name: self.store(sample) for sample in samples},
+            "count": terms.count,
+            **asdict(terms.tolerance),
         }
 
     def upload(self, model: Path, sha256: str, data: Sequence[str]) -> str:
@@ -237,6 +252,19 @@ class Client:
         """The report on a target, the first being 1; without it the overview of several."""
         params: dict[str, Any] = {"format": "json"} | ({} if target is None else {"target": target})
         return self._json("GET", f"/v1/jobs/{job_id}/report", params=params)
+
+    def repair(self, job_id: str, target: int) -> RemoteRepair:
+        """What a repair of a target came to, the first being 1."""
+        from onnxbisect_backends.probing.repair_document import read_document  # pydantic takes a while to import
+
+        def fetch(path: str, to: Path) -> bool:
+            path, _, form = path.partition("?format=")
+            params: dict[str, Any] = {"target": target} | ({"format": form} if form else {})
+            address = f"/v1/jobs/{job_id}/repair{path}"
+            return self._send("GET", address, fine=(404,), to=to, params=params).is_success
+
+        document = self._json("GET", f"/v1/jobs/{job_id}/repair", params={"target": target})
+        return RemoteRepair(document=read_document(document), fetch=fetch)
 
     def culprit_file(self, job_id: str, target: int, number: int, name: str, to: Path) -> bool:
         """Fetches a file of the culprit, the first being 1; False where it has none of that name."""
@@ -320,6 +348,21 @@ class RemoteJob:
         if found["state"] != "done":
             raise failure(found)
         return self.fetched(target)
+
+    def repair(self, target: int = 1) -> RemoteRepair:
+        """Wait, and fetch what the repair of a target came to, the first being 1.
+
+        Raises OptionError where none was asked for, BackendUnusableError where it, or its target, has failed.
+        """
+        found = self.wait()["targets"][target - 1]
+        if found["state"] != "done":
+            raise failure(found)
+        repair = found.get("repair")  # a server of before it repaired knows nothing of it
+        if repair is None:
+            raise OptionError("No repair was asked for: submit the model with 'repair'.")
+        if repair["url"] is None:
+            raise BackendUnusableError(f"There is no repair: {repair['problem'] or repair['state']}")
+        return self.client.repair(self.id, target)
 
     def fetched(self, target: int) -> Result:
         """What was found for a target that is known to have ended."""

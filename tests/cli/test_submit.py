@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, external_data_helper, helper, numpy_helper
 
 import onnx_bisect
 from onnxbisect_db.database import Database
@@ -395,3 +396,62 @@ def test_a_job_that_asks_for_what_is_not_there_raises(server: Server) -> None:
             client.submit(SAM, backend="nobody")
         with pytest.raises(onnx_bisect.OptionError, match=r"my\.toml is a file"):
             client.submit(SAM, backend="my.toml")
+
+
+def refused(folder: Path, *ops: str) -> Path:
+    """A model whose weights lie in a file of their own, before a chain of these ops."""
+    weights = numpy_helper.from_array(np.ones((2, 3), np.float32), "w")
+    external_data_helper.set_external_data(weights, "w.bin", offset=0, length=24)
+    (folder / "w.bin").write_bytes(weights.raw_data)
+    weights.ClearField("raw_data")
+    weights.data_location = TensorProto.EXTERNAL
+    nodes = [helper.make_node("Add", ["x", "w"], ["t0"], name="add")]
+    nodes += [helper.make_node(op, [f"t{at}"], [f"t{at + 1}"], name=f"n{at}") for at, op in enumerate(ops)]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 3]) for name in ("x", f"t{len(ops)}")]
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], [weights])
+    path = folder / "net.onnx"
+    path.write_bytes(
+        helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)]).SerializeToString()
+    )
+    return path
+
+
+def test_a_server_repairs_what_fix_repairs(server: Server, tmp_path: Path) -> None:
+    model, denied = refused(tmp_path, "Neg", "Abs", "Relu"), ("--backend", "whitelist", "--option", "deny=Abs")
+    there = server.submit(model, *denied, "--fix", "--allow", "exact", "--out", tmp_path / "there")
+    command = [PROGRAM, "fix", model, *denied, "--allow", "exact", "--out", tmp_path / "here"]
+    environment = {**os.environ, "ONNXBISECT_CACHE_DIR": str(tmp_path / "cache")}
+    here = subprocess.run(list(map(str, command)), text=True, capture_output=True, check=False, env=environment)
+    assert (there.returncode, here.returncode) == (0, 0), there.stderr + here.stderr
+    assert here.stdout.splitlines()[0] in there.stdout
+    assert "net.onnx compiles with a simulation of whitelist after 1 replaced node." in there.stdout
+    assert files(tmp_path / "there" / "repair") == files(tmp_path / "here" / "repair")
+    for name in ("repaired.onnx", "w.bin"):
+        made = [(tmp_path / place / "repair" / name).read_bytes() for place in ("here", "there")]
+        assert made[0] == made[1]
+    assert (tmp_path / "there" / "report.json").exists()
+
+
+def test_a_server_says_what_no_repair_takes_away(server: Server, tmp_path: Path) -> None:
+    model = refused(tmp_path, "Abs", "Erf")
+    denied = ("--backend", "whitelist", "--option", "deny=Abs,Erf,Exp,Tanh")
+    run = server.submit(model, *denied, "--fix", "--out", tmp_path / "out")
+    assert run.returncode == 1
+    assert "Erf  no remedy" in run.stdout
+    assert Path("report.json") in files(tmp_path / "out" / "repair")
+    alone = server.submit(model, *denied, "--samples", tmp_path)
+    assert (alone.returncode, "add --fix" in alone.stderr) == (2, True)
+
+
+def test_a_repair_is_fetched_from_python(server: Server, tmp_path: Path) -> None:
+    model = refused(tmp_path, "Neg", "Abs")
+    np.savez(tmp_path / "0.npz", x=np.zeros((2, 3), np.float32))
+    with onnx_bisect.Client(server.url, server.token) as client:
+        terms = onnx_bisect.RepairTerms(samples=tmp_path, count=1)
+        job = client.submit(model, backend="whitelist", options={"deny": "Abs"}, repair=terms)
+        repair = job.repair()
+        assert (repair.compiles, repair.repaired, repair.document.samples) == (True, True, 3)
+        assert "Abs" not in {node.op_type for node in onnx.load(repair.save(tmp_path / "repaired.onnx")).graph.node}
+        other = client.submit(model, backend="whitelist", options={"deny": "Abs"})
+        with pytest.raises(onnx_bisect.OptionError, match="No repair was asked for"):
+            other.repair()

@@ -2,20 +2,17 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import inf
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
-
+from onnxbisect.errors import OnnxBisectError
 from onnxbisect.proof import Difference
 from onnxbisect.remedies.document import Change, LeftRow, RepairDocument
 from onnxbisect.remedies.place_graph import before_and_after
 from onnxbisect.remedies.summary import groups, headline, left_groups, numbers
 from onnxbisect_api.repair_files import repair_document
+from onnxbisect_backends.probing.repair_document import read_document
 from onnxbisect_db.tables import Search
 from onnxbisect_service.service import Service
-
-_DOCUMENT = TypeAdapter(RepairDocument)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,8 +45,8 @@ def repair_on_page(service: Service, search: Search) -> RepairOnPage | None:
     if found is None:
         return None
     try:
-        document = _DOCUMENT.validate_python(_with_infinities(found))
-    except ValidationError:
+        document = read_document(found)
+    except OnnxBisectError:
         return None
     return RepairOnPage(
         document=document,
@@ -69,15 +66,3 @@ def _remedied(group: list[Change]) -> Remedied:
         worst=max(differences, key=lambda it: it.absolute, default=None),
         pictures=before_and_after(group[0]),
     )
-
-
-def _with_infinities(value: Any) -> Any:
-    """A share of nothing is null in JSON (`RepairDocument.to_json`)."""
-    if isinstance(value, list):
-        return [_with_infinities(it) for it in value]
-    if not isinstance(value, dict):
-        return value
-    return {
-        key: inf if it is None and key in ("absolute", "relative") else _with_infinities(it)
-        for key, it in value.items()
-    }

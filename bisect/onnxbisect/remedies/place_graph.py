@@ -34,12 +34,12 @@ def _graph(rows: Sequence[NodeRow], inputs: Sequence[str], role: str) -> dict[st
             elif name in inputs:
                 if name not in places:
                     places[name] = len(nodes)
-                    nodes.append({"name": name, "op": "", "role": "input"})
+                    nodes.append({"name": name, "op": "input", "role": "input"})
                 edges.append(_edge(places[name], place, it))
     for place, row in enumerate(rows):
         for it in _distinct(row.outputs):
             if _name(it) not in read:
-                nodes.append({"name": _name(it), "op": "", "role": "output"})
+                nodes.append({"name": _name(it), "op": "output", "role": "output"})
                 edges.append(_edge(place, len(nodes) - 1, it))
     return {"nodes": nodes, "edges": edges}
 
