@@ -8,7 +8,9 @@ COMPILERS ?= --all
 # tests without a marker, and a share of the examples of each property; pyproject.toml says what the markers are for
 QUICK := -m "not (browser or chaos or compiler or long)" --hypothesis-profile quick
 
-.PHONY: demo test test-all slowest fuzz check setup compilers topology chaos bench rates bench-service bench-page screenshots audit clean
+MODELS ?= models
+
+.PHONY: demo test test-all slowest fuzz check setup compilers topology chaos bench rates remedies bench-service bench-page screenshots audit clean
 # The decoder does not compile, which is exit status 1 and what the demo shows.
 demo: setup
 	$(RUN)/onnx-bisect run examples/sam_decoder.onnx --backend whitelist --option profile=edgesam --out out || { test $$? -eq 1 && test -f out/report.html; }
@@ -60,6 +62,10 @@ rates: setup
 # six minutes, in which the machine should do nothing else
 bench-service: setup
 	PYTHONPATH=tests $(RUN)/python benchmarks/service.py --write docs/service-load.md
+
+# what becomes of the culprits of docs/compilers.md, whose models are in the folder MODELS; hours
+remedies: setup
+	$(RUN)/python benchmarks/remedies.py $(MODELS) --write docs/compilers.md
 
 # needs Chromium; on a machine that does nothing else
 bench-page: setup

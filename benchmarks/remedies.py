@@ -1,0 +1,204 @@
+"""What becomes of the culprits of real models: culprit, remedy, difference, and whether the repaired model compiles.
+
+    python benchmarks/remedies.py FOLDER [--only TEXT] [--write docs/compilers.md]
+
+FOLDER holds the models of docs/compilers.md. Each is searched as it is, then repaired: within rounding first, and where
+that leaves something, with replacements of any exactness, whose outputs may differ by 1 %. Verdicts are kept in the
+user's verdict base, so that a second run asks nothing. `make compilers` installs the compilers.
+"""
+
+import argparse
+import traceback
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from math import inf
+from pathlib import Path
+
+import onnx_bisect
+import tables
+from onnx_bisect import Exactness, FixResult, ModelError
+from onnxbisect.proof import Tolerance
+from onnxbisect.report.text import plural
+
+_HEAD = ("model", "compiler", "culprit", "remedy", "exactness", "largest difference", "compiles")
+_SHAPES = {"bert_base12_h256_dyn__ts17": dict.fromkeys(("input_ids", "attention_mask", "token_type_ids"), (1, 16))}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model, by the name of its file, and a compiler that refuses something of it."""
+
+    model: str
+    backend: str
+    options: Mapping[str, str] = field(default_factory=dict)
+    calls: int = 60
+
+    @property
+    def target(self) -> str:
+        """As the table has it."""
+        return ", ".join([self.backend, *self.options.values()])
+
+
+_OLD_QNN = {"soc_model": "SM8350"}
+_BF16_QNN = {"soc_model": "88", "precision": "bf16"}
+_TPU = {"version": "1.8.1"}
+_CASES = (
+    Case("sparse_initializer", "rknn"),
+    Case("sparse_initializer", "tpu-mlir", _TPU),
+    Case("empty_optional_inputs", "qnn"),
+    Case("empty_optional_inputs", "rknn"),
+    Case("empty_optional_inputs", "tpu-mlir", _TPU),
+    Case("sequence_ops", "qnn"),
+    Case("sequence_ops", "rknn", calls=80),
+    Case("sequence_ops", "tpu-mlir", _TPU),
+    Case("custom_domain_unknown", "qnn"),
+    Case("custom_domain_unknown", "rknn"),
+    Case("custom_domain_unknown", "tpu-mlir", _TPU),
+    Case("torch_cond__dynamo18", "qnn"),
+    Case("torch_cond__dynamo18", "rknn"),
+    Case("control_captures", "qnn"),
+    Case("control_captures", "rknn"),
+    Case("control_captures", "tpu-mlir", _TPU),
+    Case("local_functions", "rknn"),
+    Case("local_functions", "tpu-mlir", _TPU),
+    Case("timm_repvit_m0_9__ts17", "rknn"),
+    Case("timm_mobilenetv3_small_100__ts17", "qnn", _OLD_QNN),
+    Case("timm_mobilenetv3_small_100__ts17", "qnn", _BF16_QNN),
+    Case("timm_vit_tiny_patch16_224__ts17", "qnn", _OLD_QNN),
+    Case("timm_repvit_m0_9__ts17", "qnn", _OLD_QNN),
+    Case("bert_base12_h256_dyn__ts17", "rknn"),
+    Case("bert_base12_h256_dyn__ts17", "tpu-mlir", _TPU),
+    Case("bert_base12_h256_dyn__ts17", "qnn", _OLD_QNN),
+    Case("sam_part1_prompt__ts11", "qnn", _BF16_QNN),
+    Case("sam_part3_maskhead__ts11", "qnn", _OLD_QNN),
+    Case("sam_decoder__dynamo18", "tpu-mlir", _TPU),
+    Case("sam_part1_prompt__ts11", "qnn", _OLD_QNN, calls=150),
+    Case("sam_decoder__ts11", "qnn", _OLD_QNN),
+    Case("quant_qdq_timm_resnet18__ts17", "tpu-mlir", _TPU),
+)
+
+
+#: The cells of one culprit, as `_HEAD` has them; the last is "yes", "in part" where other culprits are left, or no.
+Row = tuple[str, ...]
+_MARK = "remedies"
+
+
+def main() -> None:
+    """Print a row as soon as it is known: the table takes an hour."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", type=Path, metavar="FOLDER")
+    parser.add_argument("--only", default="", metavar="TEXT", help="the cases whose 'model compiler' has this in it")
+    parser.add_argument("--seconds", type=float, default=900, help="for each search and each repair")
+    parser.add_argument("--write", type=Path, metavar="FILE.md", help="where the rows of these cases are put")
+    given = parser.parse_args()
+    rows: list[Row] = []
+    for case in _CASES:
+        if given.only not in f"{case.model} {case.target}":
+            continue
+        try:
+            for row in _rows(case, given.models, given.seconds):
+                rows.append(row)
+                print(f"| {' | '.join(row)} |", flush=True)
+        except Exception:
+            print(f"{case.model} {case.target} failed:\n{traceback.format_exc()}", flush=True)
+    print(_summary(rows))
+    if given.write:
+        put(given.write, rows)
+
+
+def put(path: Path, rows: list[Row]) -> None:
+    """Put the rows into the table of a document, in place of those of the same model and compiler."""
+    document = path.read_text("utf-8")
+    inside = document.split(f"<!-- begin {_MARK} -->")[1].split(f"<!-- end {_MARK} -->")[0]
+    before = [tuple(line.strip("| ").split(" | ")) for line in inside.splitlines() if line.startswith("| ")][2:]
+    new = {row[:2] for row in rows}
+    order: list[Row] = [(case.model.partition("__")[0], case.target) for case in _CASES]
+    every = sorted([*(row for row in before if row[:2] not in new), *rows], key=lambda row: order.index(row[:2]))
+    lines = ["| " + " | ".join(line) + " |" for line in (_HEAD, ["---"] * len(_HEAD), *every)]
+    block = f"{_summary(every)}\n\n" + "\n".join(lines)
+    path.write_text(tables.fill(document, {_MARK: block}), "utf-8")
+
+
+def _summary(rows: list[Row]) -> str:
+    told = [row[-1] for row in rows]
+    return (
+        f"Of {plural(len(rows), 'culprit')} {told.count('yes')} ({told.count('yes') / max(len(rows), 1):.0%}) end in a "
+        f"proven file that compiles, and {told.count('in part')} more are gone from a proven file that has others."
+    )
+
+
+def _rows(case: Case, folder: Path, seconds: float) -> Iterator[Row]:
+    model, shapes = folder / f"{case.model}.onnx", _SHAPES.get(case.model)
+    found = onnx_bisect.diagnose(
+        model,
+        backend=case.backend,
+        options=case.options,
+        input_shapes=shapes,
+        as_is=True,
+        budget_calls=case.calls,
+        budget_seconds=seconds,
+        files=False,
+    )
+    if not found.culprits:
+        return
+    fixed = None
+    for allow, relative in ((Exactness.ROUNDING, 1e-4), (Exactness.DOMAIN, 1e-2)):
+        try:
+            again = onnx_bisect.fix(
+                model,
+                backend=case.backend,
+                options=case.options,
+                input_shapes=shapes,
+                allow=allow,
+                tolerance=Tolerance(relative=relative),
+                budget_calls=case.calls + 100,
+                budget_seconds=seconds,
+            )
+        except ModelError as error:
+            for culprit in found.culprits:
+                yield (*_head(case, culprit), str(error), "-", "-", "**no**")
+            return
+        if fixed is None or again.repaired or not fixed.repaired:
+            fixed = again
+        if fixed.compiles:
+            break
+    assert fixed is not None
+    for culprit in found.culprits:
+        yield _row(case, culprit, fixed)
+
+
+def _row(case: Case, culprit: onnx_bisect.Culprit, fixed: FixResult) -> Row:
+    told = fixed.document
+    nodes = {name for place in culprit.occurrences for name in place}
+    changes = [it for it in told.changes if it.node in nodes]
+    left = [it for it in told.left if nodes.intersection(it.nodes)]
+    file = told.file_change
+    rules = list(dict.fromkeys(" + ".join(rule.id for rule in it.rules) for it in changes))
+    if file is not None and (not changes or not fixed.compiles):
+        rules.insert(0, file.sentence)
+    elif not rules and fixed.compiles:
+        rules = ["changes beside it"]
+    covered = all(nodes_of & {it.node for it in changes} for nodes_of in map(set, culprit.occurrences))
+    gone = fixed.compiles or (fixed.repaired and covered and not left)
+    measured = [it for change in changes for it in change.differences] or list(told.outputs)
+    exactness = max(
+        [it.exactness for it in changes] + ([file.exactness] if file else []), key=list(Exactness).index, default=None
+    )
+    why = "; ".join(dict.fromkeys(reason for it in left for reason in it.reasons)) or "the repair ended before it"
+    return (
+        *_head(case, culprit),
+        ", ".join(f"`{rule}`" for rule in rules) if gone else why[:160].replace("|", "/"),
+        str(exactness) if gone and exactness else "-",
+        f"{max((it.absolute for it in measured), default=inf):.2g}" if gone else "-",
+        "yes" if fixed.compiles else "in part" if gone else "**no**",
+    )
+
+
+def _head(case: Case, culprit: onnx_bisect.Culprit) -> tuple[str, str, str]:
+    sure = "" if culprit.certainty == "confirmed" else f" ({culprit.certainty})"
+    places = f"{' + '.join(culprit.ops)} {len(culprit.occurrences)}{sure}"
+    return case.model.partition("__")[0], case.target, places
+
+
+if __name__ == "__main__":
+    main()
