@@ -58,6 +58,7 @@ class Door:
         self._uploads = rate("uploads and jobs", settings.uploads)
         self.open_uploads = AtATime("uploads", settings.token_uploads)
         self.open_streams = AtATime("streams", settings.token_streams)
+        self.open_inspections = AtATime("inspections", 1)
 
     def token(self, text: str, address: str) -> Token | None:
         """The token that this text is; None where it is no good one, and a 429 where the address sent too many others.

@@ -11,7 +11,7 @@ from onnxbisect.errors import OptionError
 from onnxbisect.preflight import Inspection
 from onnxbisect_backends import contract
 from onnxbisect_backends.probing.intake import Intake
-from onnxbisect_backends.probing.known_target import inspect_for
+from onnxbisect_backends.probing.known_target import inspect_for, known_target
 
 #: The path of an ONNX file, or what was read of one, which several calls may share.
 Source = str | PathLike[str] | Intake
@@ -40,7 +40,9 @@ def inspect(
     if backend is None:
         return preflight.inspect(loaded(model, input_shapes).model)
     chosen = chosen_backend(backend, options or {})
-    return inspect_for(loaded(model, {**contract.input_shapes(chosen), **(input_shapes or {})}).model, chosen)
+    return inspect_for(
+        loaded(model, {**contract.input_shapes(chosen), **(input_shapes or {})}).model, known_target(chosen)
+    )
 
 
 def extract(

@@ -32,14 +32,14 @@ def chip(folder: Path, command: str, more: str = "") -> TomlBackend:
 
 
 def test_a_tool_that_lists_its_ops_is_known_by_them(tmp_path: Path, net: Model) -> None:
-    seen = inspect_for(net, chip(tmp_path, "true", 'ops = ["Relu"]\nnewest_ir = 9\n'))
+    seen = inspect_for(net, known_target(chip(tmp_path, "true", 'ops = ["Relu"]\nnewest_ir = 9\n')))
     errors = [it.id for it in seen.findings if it.severity is Severity.ERROR]
     assert errors[:2] == ["ir-newer-than-tool", "op-refused"]
 
 
 def test_a_tool_that_is_not_here_is_known_by_its_profile(tmp_path: Path, net: Model) -> None:
     absent = chip(tmp_path, "no-such-compiler", 'profile = "rknn-2.3.2-measured"\n')
-    seen = inspect_for(net, absent)
+    seen = inspect_for(net, known_target(absent))
     assert "op-refused" in {it.id for it in seen.findings}
     assert "no-such-compiler" in seen.notes[0]
     assert "rknn-2.3.2-measured" in seen.notes[1]
@@ -53,7 +53,7 @@ def test_of_a_tool_that_is_not_here_and_not_recorded_nothing_is_known(tmp_path: 
 def test_of_a_tool_without_a_list_the_findings_stay_general(tmp_path: Path, net: Model) -> None:
     target = known_target(chip(tmp_path, "true"))
     assert (target.rules, target.reader.dressing) == (None, Dressing())
-    seen = inspect_for(net, chip(tmp_path, "true"))
+    seen = inspect_for(net, target)
     assert "Nothing here records which ops" in seen.notes[0]
     assert "op-refused" not in {it.id for it in seen.findings}
 

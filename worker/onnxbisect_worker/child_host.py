@@ -67,6 +67,13 @@ class ChildHost:
         drawn: str = self._ask(do="draw")
         return drawn.encode()
 
+    def inspect(self) -> dict[str, Any]:
+        """What the target minds about the model, as `onnx-bisect/inspection@1`; compiles nothing. Without a backend,
+        what compilers mind in general.
+        """
+        found: dict[str, Any] = self._ask(do="inspect")
+        return found
+
     def key(self, units: UnitSet) -> str:
         """See `Host.key`."""
         key: str = self._ask(do="key", units=f"{units:x}")

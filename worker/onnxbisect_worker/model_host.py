@@ -140,6 +140,10 @@ def _prepare(work: ModelWork, _request: Mapping[str, Any]) -> str:
     return work.prepare().to_bytes().decode()
 
 
+def _inspect(work: ModelWork, _request: Mapping[str, Any]) -> dict[str, Any]:
+    return work.inspect()
+
+
 def _draw(work: ModelWork, _request: Mapping[str, Any]) -> str:
     return work.draw().decode()
 
@@ -173,6 +177,7 @@ def _repair(work: ModelWork, request: Mapping[str, Any]) -> dict[str, Any]:
 _REQUESTS: Mapping[str, Callable[[ModelWork, Mapping[str, Any]], object]] = {
     "prepare": _prepare,
     "draw": _draw,
+    "inspect": _inspect,
     "key": _key,
     "ask": _ask,
     "digests": _digests,

@@ -5,11 +5,13 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from onnxbisect.answer import Answer
 from onnxbisect.errors import BackendUnusableError, OnnxBisectError, OptionError
 from onnxbisect.job import Stats
 from onnxbisect.model import Established
+from onnxbisect.preflight import inspect, inspection_document
 from onnxbisect.report import network_file
 from onnxbisect.report.document import document
 from onnxbisect.report.files import culprit_dirs, put
@@ -21,6 +23,7 @@ from onnxbisect_backends import registry
 from onnxbisect_backends.contract import Backend, Limits, input_shapes
 from onnxbisect_backends.probing.inquiry import Inquiry, inquire
 from onnxbisect_backends.probing.intake import Intake
+from onnxbisect_backends.probing.known_target import inspect_for, known_target
 from onnxbisect_backends.probing.prober import Asked, Prober
 from onnxbisect_backends.probing.sampling import sampling
 from onnxbisect_db.answered import Answered
@@ -62,6 +65,19 @@ class ModelWork:
     def draw(self) -> bytes:
         """See `Host.draw`."""
         return network_file.to_bytes(network_of(self._intake.model))
+
+    def inspect(self) -> dict[str, Any]:
+        """See `ChildHost.inspect`."""
+        model = self._intake.model
+        if not self._setup.backend:
+            found = inspect(model)
+        elif isinstance(self._ground.backend, Exception):
+            raise self._ground.backend
+        else:
+            with self._bounds.lifted():
+                target = known_target(self._ground.backend)
+            found = inspect_for(model, target)
+        return inspection_document(replace(found, name=self._setup.model_name))
 
     def key(self, units: UnitSet) -> str:
         """See `Host.key`."""

@@ -28,12 +28,8 @@ class KnownTarget:
     notes: tuple[str, ...]
 
 
-def inspect_for(model: Model, backend: Backend) -> Inspection:
-    """The model as this target minds it; calls no compiler, though the tool may be started for its version.
-
-    Raises BackendUnusableError where the tool cannot be used here and no profile records it.
-    """
-    target = known_target(backend)
+def inspect_for(model: Model, target: KnownTarget) -> Inspection:
+    """The model as this target minds it; calls no compiler."""
     if target.rules is None:
         note = f"Nothing here records which ops {target.reader.tool} takes; onnx-bisect run asks it."
         return inspect(model, target.reader, notes=(*target.notes, note))
@@ -43,7 +39,11 @@ def inspect_for(model: Model, backend: Backend) -> Inspection:
 
 
 def known_target(backend: Backend) -> KnownTarget:
-    """What the tool says of itself where it can be used here, else what its profile says."""
+    """What the tool says of itself where it can be used here, else what its profile says.
+
+    The tool may be started for its version. Raises BackendUnusableError where it cannot be used here and no profile
+    records it.
+    """
     name = contract.profile(backend)
     profile = load(name)[0] if name in shipped() else None
     complaint = backend.check()

@@ -1,0 +1,60 @@
+"""What a target minds about a model, before any compile."""
+
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Request
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+from onnxbisect_api.access import Caller, Contributor, Door
+from onnxbisect_api.job_request import InputShapes, TargetRequest
+from onnxbisect_api.names import SHA256_PATTERN
+from onnxbisect_api.problems import missing
+from onnxbisect_api.service import TheService
+from onnxbisect_backends import remote
+from onnxbisect_db import models
+from onnxbisect_worker.inspecting import inspection
+
+router = APIRouter(tags=["models"])
+
+
+class InspectRequest(BaseModel):
+    """A model that was uploaded, and whose limits count."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    model: Annotated[str, StringConstraints(pattern=SHA256_PATTERN)]
+    target: TargetRequest | None = Field(default=None, description="without it, what compilers mind in general")
+    input_shapes: InputShapes = Field(default={}, max_length=256, description="as of a job")
+
+
+async def _one_at_a_time(request: Request, caller: Contributor) -> AsyncIterator[Caller]:
+    door: Door = request.app.state.door
+    with door.open_inspections.one_more(caller.token_id):
+        yield caller
+
+
+Inspector = Annotated[Caller, Depends(_one_at_a_time)]
+
+
+@router.post("/inspect", summary="What a target minds about a model, before any compile")
+def inspected(wanted: InspectRequest, service: TheService, caller: Inspector) -> dict[str, Any]:
+    """`onnx-bisect/inspection@1`, as `onnx-bisect inspect --format json` prints it: findings, worst first, components
+    and ops. Nothing is compiled or kept. A tool that is not installed beside the API is described by its profile;
+    of one that has none this is 422. One at a time for each token.
+    """
+    with service.database.session() as session:
+        model = models.get(session, wanted.model, caller.tenant)
+        if model is None:
+            raise missing("model")
+        session.expunge(model)
+    target = wanted.target
+    if target is not None:
+        remote.make(target.backend, target.options)
+    return inspection(
+        service,
+        model,
+        backend="" if target is None else target.backend,
+        options={} if target is None else dict(target.options),
+        shapes={name: tuple(shape) for name, shape in wanted.input_shapes.items()},
+    )

@@ -1,0 +1,36 @@
+"""A model looked at for a target, by itself: no search, no compile, nothing kept."""
+
+from contextlib import closing
+from typing import Any
+
+from onnxbisect_db.tables import Model
+from onnxbisect_worker.child_host import ChildHost, hosts_folder
+from onnxbisect_worker.forking import ForkServer
+from onnxbisect_worker.host_environment import host_environment
+from onnxbisect_worker.hosting import Case
+from onnxbisect_worker.order import Order
+from onnxbisect_worker.service import Service
+
+
+def inspection(
+    service: Service, model: Model, *, backend: str, options: dict[str, str], shapes: dict[str, tuple[int, ...]]
+) -> dict[str, Any]:
+    """`onnx-bisect/inspection@1` of a stored model, from a process that ends with it; empty `backend`: of no target.
+
+    Raises OnnxBisectError with a sentence for the user.
+    """
+    case = Case(
+        tenant=model.tenant,
+        onnx=model.onnx_file,
+        model_name=model.name,
+        files=model.files,
+        backend=backend,
+        options=options,
+        order=Order(input_shapes=shapes),
+    )
+    settings = service.settings
+    with (
+        closing(ForkServer(host_environment(hosts_folder(settings)))) as server,
+        closing(ChildHost(case, settings, service.files, server)) as host,
+    ):
+        return host.inspect()
