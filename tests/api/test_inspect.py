@@ -3,7 +3,7 @@
 import onnx
 import pytest
 
-from onnxbisect_worker.service import Service
+from onnxbisect_service.service import Service
 from support.api.callers import Callers
 from support.api.given import uploaded
 

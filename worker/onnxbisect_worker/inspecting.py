@@ -4,12 +4,12 @@ from contextlib import closing
 from typing import Any
 
 from onnxbisect_db.tables import Model
+from onnxbisect_service.order import Order
+from onnxbisect_service.service import Service
 from onnxbisect_worker.child_host import ChildHost, hosts_folder
 from onnxbisect_worker.forking import ForkServer
 from onnxbisect_worker.host_environment import host_environment
 from onnxbisect_worker.hosting import Case
-from onnxbisect_worker.order import Order
-from onnxbisect_worker.service import Service
 
 
 def inspection(
