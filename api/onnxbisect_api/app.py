@@ -12,6 +12,7 @@ from onnxbisect_api import problems
 from onnxbisect_api.access import Door
 from onnxbisect_api.body import BodyLimit
 from onnxbisect_api.headers import SecurityHeaders
+from onnxbisect_api.inspecting import InspectModel
 from onnxbisect_api.known import Known
 from onnxbisect_api.methods import Methods
 from onnxbisect_api.metrics import MeasuredRequests, Metrics
@@ -51,7 +52,7 @@ _FORMS = frozenset({"/v1/jobs", "/new"})
 _DESCRIPTION = "Finds every part of an ONNX model that an NPU compiler refuses, and proves that nothing else is wrong."
 
 
-def create_app(service: Service, *, lifespan: Lifespan[FastAPI] | None = None) -> FastAPI:
+def create_app(service: Service, *, inspect_model: InspectModel, lifespan: Lifespan[FastAPI] | None = None) -> FastAPI:
     """Answers for `service`, which the caller opens and closes. `lifespan` runs what belongs to the process."""
     app = FastAPI(
         title="onnx-bisect",
@@ -63,6 +64,7 @@ def create_app(service: Service, *, lifespan: Lifespan[FastAPI] | None = None) -
         responses=problems.responses(),
     )
     app.state.service = service
+    app.state.inspect_model = inspect_model
     app.state.door = Door(service)
     app.state.metrics = Metrics(service.database)
     app.state.watch = Watch(service.database)

@@ -25,6 +25,7 @@ from onnxbisect_service import logs
 from onnxbisect_service.secrecy import keep_secrets
 from onnxbisect_service.service import Service, open_service
 from onnxbisect_service.settings import Settings
+from onnxbisect_worker.inspecting import inspection
 
 _BACKLOG = 2048
 
@@ -41,12 +42,12 @@ def serve(settings: Settings) -> None:
         if settings.redis_url is None:
             if not current:
                 upgrade(service.database)
-            app = create_app(service, lifespan=_with_workers(service))
+            app = create_app(service, inspect_model=inspection, lifespan=_with_workers(service))
             token = _own_token(service.database, settings.data / "token")
         else:
             if not current:
                 raise SchemaError("The database has no tables of this version: run 'onnx-bisect migrate' first.")
-            app, token = create_app(service), None
+            app, token = create_app(service, inspect_model=inspection), None
         config = server_config(app, settings)
         for number in (signal.SIGINT, signal.SIGTERM):
             # uvicorn ends at these, and then raises them again for whoever was there before: nobody

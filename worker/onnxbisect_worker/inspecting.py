@@ -1,5 +1,6 @@
 """A model looked at for a target, by itself: no search, no compile, nothing kept."""
 
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -13,7 +14,7 @@ from onnxbisect_worker.hosting import Case
 
 
 def inspection(
-    service: Service, model: Model, *, backend: str, options: dict[str, str], shapes: dict[str, tuple[int, ...]]
+    service: Service, model: Model, *, backend: str, options: Mapping[str, str], shapes: Mapping[str, Sequence[int]]
 ) -> dict[str, Any]:
     """`onnx-bisect/inspection@1` of a stored model, from a process that ends with it; empty `backend`: of no target.
 
@@ -26,7 +27,7 @@ def inspection(
         files=model.files,
         backend=backend,
         options=options,
-        order=Order(input_shapes=shapes),
+        order=Order(input_shapes={name: tuple(shape) for name, shape in shapes.items()}),
     )
     settings = service.settings
     with (

@@ -7,13 +7,13 @@ from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from onnxbisect_api.access import Caller, Contributor, Door
+from onnxbisect_api.inspecting import InspectModel
 from onnxbisect_api.job_request import InputShapes, TargetRequest
 from onnxbisect_api.names import SHA256_PATTERN
 from onnxbisect_api.problems import missing
 from onnxbisect_api.service import TheService
 from onnxbisect_backends import remote
 from onnxbisect_db import models
-from onnxbisect_worker.inspecting import inspection
 
 router = APIRouter(tags=["models"])
 
@@ -38,7 +38,7 @@ Inspector = Annotated[Caller, Depends(_one_at_a_time)]
 
 
 @router.post("/inspect", summary="What a target minds about a model, before any compile")
-def inspected(wanted: InspectRequest, service: TheService, caller: Inspector) -> dict[str, Any]:
+def inspected(wanted: InspectRequest, request: Request, service: TheService, caller: Inspector) -> dict[str, Any]:
     """`onnx-bisect/inspection@1`, as `onnx-bisect inspect --format json` prints it: findings, worst first, components
     and ops. Nothing is compiled or kept. A tool that is not installed beside the API is described by its profile;
     of one that has none this is 422. One at a time for each token.
@@ -51,10 +51,11 @@ def inspected(wanted: InspectRequest, service: TheService, caller: Inspector) ->
     target = wanted.target
     if target is not None:
         remote.make(target.backend, target.options)
+    inspection: InspectModel = request.app.state.inspect_model
     return inspection(
         service,
         model,
         backend="" if target is None else target.backend,
-        options={} if target is None else dict(target.options),
-        shapes={name: tuple(shape) for name, shape in wanted.input_shapes.items()},
+        options={} if target is None else target.options,
+        shapes=wanted.input_shapes,
     )

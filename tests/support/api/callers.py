@@ -6,13 +6,14 @@ from onnxbisect_api.app import create_app
 from onnxbisect_db import tokens
 from onnxbisect_db.states import Scope
 from onnxbisect_service.service import Service
+from onnxbisect_worker.inspecting import inspection
 
 
 class Callers:
     """They all speak to one application."""
 
     def __init__(self, service: Service) -> None:
-        self.app = create_app(service)
+        self.app = create_app(service, inspect_model=inspection)
         self._service = service
 
     def nobody(self, authorization: str | None = None) -> TestClient:

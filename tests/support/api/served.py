@@ -16,10 +16,11 @@ from onnxbisect_api.app import create_app
 from onnxbisect_api.server import server_config
 from onnxbisect_service.service import open_service
 from onnxbisect_service.settings import Settings
+from onnxbisect_worker.inspecting import inspection
 
 listening = socket.create_server(("127.0.0.1", 0))
 settings = Settings()
-server = uvicorn.Server(server_config(create_app(open_service(settings)), settings))
+server = uvicorn.Server(server_config(create_app(open_service(settings), inspect_model=inspection), settings))
 print(listening.getsockname()[1], flush=True)
 server.run([listening])
 """
