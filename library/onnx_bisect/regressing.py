@@ -146,7 +146,7 @@ class _Course:
             versions=self.versions,
             parts=tuple(self._part(units) for units in self._pieces),
             unusable=self.unusable,
-            finished=self._next() is None,
+            finished=self._next() is None and all(end in self.answers for end in ends),
             installs=self.there.installs,
             calls=self.calls,
         )

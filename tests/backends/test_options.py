@@ -89,6 +89,7 @@ def test_what_the_compiler_says_of_culprits_adds_to_a_list() -> None:
         ("iree", {"backend", "version"}),
         ("openvino", {"version"}),
         ("trtexec", {"precision"}),
+        ("pulsar2", {"target_hardware"}),
     ],
 )
 def test_vendors_compilers_say_it(backend: str, options: set[str]) -> None:

@@ -99,15 +99,17 @@ class Index:
         return sorted((f"{it['name']}=={it['version']}" for it in kept), key=str.lower)
 
     def _pip(self, *words: str) -> list[str]:
-        return carry_out(
-            [str(self._python), "-I", "-m", "pip", "--disable-pip-version-check", "--no-input", *words], self._say
-        )
+        argv = [str(self._python), "-I", "-m", "pip", "--disable-pip-version-check", "--no-input", *words]
+        try:
+            return carry_out(argv, self._say)
+        except PipError as error:
+            raise BackendUnusableError(f"The package index could not be asked about {self._name}: {error}") from None
 
 
 @contextmanager
 def opened(name: str, say: Say) -> Iterator[Index]:
-    """The index for the compiler of that name. Raises OptionError where it has no versions there, BackendUnusableError
-    where they cannot be read.
+    """The index for the compiler of that name. Raises OptionError where none of its packages is known. It, and what it
+    returns, raise BackendUnusableError where the index cannot be asked.
     """
     if name not in SERIES:
         raise OptionError(unknown("compiler of which the package index has versions", name, SERIES))
@@ -121,9 +123,9 @@ def opened(name: str, say: Say) -> Iterator[Index]:
     with TemporaryDirectory(prefix="onnx-bisect-index-") as place:
         try:
             carry_out([str(base), "-I", "-m", "venv", f"{place}/venv"], say)
-            yield Index(name, Path(place, "venv", "bin", "python"), minor, Path(place), say)
         except PipError as error:
-            raise BackendUnusableError(f"The package index could not be asked about {name}: {error}") from None
+            raise BackendUnusableError(f"An environment of {base} could not be made: {error}") from None
+        yield Index(name, Path(place, "venv", "bin", "python"), minor, Path(place), say)
 
 
 def _nearest(name: str, version: str) -> Toolchain:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from onnxbisect_backends.options import WorthTrying
 from onnxbisect_backends.vendors.pulsar2.names import (
     AnalysisMethod,
     AnalysisMode,
@@ -247,7 +248,7 @@ class BuildConfig(Message):
     output_name: str = ""
     work_dir: str = ""
     model_type: ModelType = ModelType.ONNX
-    target_hardware: Hardware = Hardware.AX650
+    target_hardware: Annotated[Hardware, WorthTrying()] = Hardware.AX650
     npu_mode: NpuMode = NpuMode.NPU1
     input_shapes: Annotated[str, AfterValidator(_dimensions)] = ""
     onnx_opt: OnnxOptimizeOption = OnnxOptimizeOption()
