@@ -26,9 +26,9 @@ from onnxbisect_db.states import ProbeState, Stage
 from onnxbisect_db.tables import Probe, Search
 from onnxbisect_db.workers import Presence
 from onnxbisect_service.order import Order
+from onnxbisect_worker.context import WorkerContext
 from onnxbisect_worker.coordinating import advance
-from onnxbisect_worker.model_client import ModelHosts
-from onnxbisect_worker.place import Place
+from onnxbisect_worker.model_processes.pool import ModelPool
 from onnxbisect_worker.prepared import Prepared
 from simulated import Log
 
@@ -58,7 +58,9 @@ def measure(here: Installed, nodes: int, counts: Sequence[int], times: int) -> I
     """
     # Refused are so many that the search goes on for long enough.
     generated = generate.singles(nodes, m=nodes // 2, k=min(nodes // 10, 100), seed=0)
-    place = Place(service=here.service, hosts=ModelHosts(here.service.settings, here.service.files), worker="benchmark")
+    place = WorkerContext(
+        service=here.service, pool=ModelPool(here.service.settings, here.service.files), worker="benchmark"
+    )
     search_id = _asking(here, generated)
     asked: list[tuple[Ask, Verdict]] = []
     verdicts: dict[UnitSet, list[Verdict]] = {}
@@ -80,7 +82,7 @@ def measure(here: Installed, nodes: int, counts: Sequence[int], times: int) -> I
 
 def _measured(
     here: Installed,
-    place: Place,
+    place: WorkerContext,
     search_id: str,
     generated: Generated,
     verdicts: dict[UnitSet, list[Verdict]],

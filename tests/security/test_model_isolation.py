@@ -18,9 +18,9 @@ from onnxbisect.job import Stats
 from onnxbisect_backends.sandbox import isolation
 from onnxbisect_backends.sandbox.isolation import Isolation
 from onnxbisect_db.database import Database
-from onnxbisect_worker.child_host import hosts_folder
 from onnxbisect_worker.held_folders import hold
-from onnxbisect_worker.hosting import Case, Host, HostLostError
+from onnxbisect_worker.model_processes.client import hosts_folder
+from onnxbisect_worker.model_processes.contract import Case, ModelProcess, ProcessLostError
 from support.worker.hosted import MODELS, Place
 
 MODEL = MODELS / "unsorted_nodes.onnx"
@@ -167,8 +167,8 @@ class _Hosted:
         self._hosts = place.hosts()
         self._case = case
 
-    def __enter__(self) -> tuple[Host, int]:
-        self._lent = self._hosts.__enter__().lent(self._case)
+    def __enter__(self) -> tuple[ModelProcess, int]:
+        self._lent = self._hosts.__enter__().acquire(self._case)
         host = self._lent.__enter__()
         return host, host.prepare().universe.everything
 
@@ -317,10 +317,10 @@ def test_10_a_network_is_there_where_the_backend_needs_one_and_nothing_else(requ
 #: Makes the host answer the next request for a report with a file that it names, which `before` has put there.
 ANSWERS = """
 import os
-from onnxbisect_worker import model_host
+from onnxbisect_worker.model_processes import server
 {before}
 answer = {{"document": {{}}, "files": {{{name!r}: {path!r}}}}}
-model_host._REQUESTS["report"] = lambda work, request: answer
+server._REQUESTS["report"] = lambda work, request: answer
 """
 CULPRIT = "culprits/01-Abs/model.onnx"
 
@@ -348,7 +348,7 @@ def test_10_a_host_cannot_make_its_worker_read_or_write_a_file(
     folder = required.place.settings.cache / "report"
     with required.hosted(code) as (host, units):
         host.ask(units, seconds_left=None)
-        with pytest.raises(HostLostError, match="The process that had the model"):
+        with pytest.raises(ProcessLostError, match="The process that had the model"):
             host.report([], STATS, {}, folder)
     assert not [it for it in folder.rglob("*") if it.is_file() and not it.is_symlink()]
     assert Path(given["token"]).read_text() == "secret"
@@ -366,5 +366,5 @@ for number in map(int, os.listdir("/proc/self/fd")):
     except OSError:
         pass
 """
-    with required.hosted(code) as (host, units), pytest.raises(HostLostError, match="an answer that is none"):
+    with required.hosted(code) as (host, units), pytest.raises(ProcessLostError, match="an answer that is none"):
         host.ask(units, seconds_left=None)

@@ -15,8 +15,8 @@ import pytest
 from onnxbisect.errors import BackendUnusableError
 from onnxbisect.verdict import Status
 from onnxbisect_service.order import Order
-from onnxbisect_worker.child_host import hosts_folder
-from onnxbisect_worker.hosting import HostKilledError, HostLostError
+from onnxbisect_worker.model_processes.client import hosts_folder
+from onnxbisect_worker.model_processes.contract import ProcessKilledError, ProcessLostError
 from support import TESTS
 from support.backends.confined import demand_namespaces
 from support.worker.hosted import MODELS, Place, searched
@@ -82,7 +82,7 @@ def the_process() -> list[int]:
 def test_one_that_dies_is_told_of_and_leaves_nothing(root: Path, number: signal.Signals, which: int) -> None:
     place = place_in(root)
     with place.hosts() as hosts:
-        with hosts.lent(place.case(relus(2), sleeping(root))) as host:
+        with hosts.acquire(place.case(relus(2), sleeping(root))) as host:
             host.prepare()
             found: list[int] = []
 
@@ -92,9 +92,9 @@ def test_one_that_dies_is_told_of_and_leaves_nothing(root: Path, number: signal.
                 os.kill(the_process()[which], number)
 
             Thread(target=die, daemon=True).start()
-            with pytest.raises(HostLostError, match=f"was killed by {number.name}") as lost:
+            with pytest.raises(ProcessLostError, match=f"was killed by {number.name}") as lost:
                 host.ask(0b11, seconds_left=None)
-            assert isinstance(lost.value, HostKilledError) is (number is signal.SIGKILL)
+            assert isinstance(lost.value, ProcessKilledError) is (number is signal.SIGKILL)
         assert len(found) > 4
         assert within(30, lambda: all(map(gone, found)))
     assert list(hosts_folder(place.settings).iterdir()) == []
@@ -102,12 +102,12 @@ def test_one_that_dies_is_told_of_and_leaves_nothing(root: Path, number: signal.
 
 def test_where_the_first_of_its_namespace_is_killed_so_is_it(root: Path) -> None:
     place = place_in(root)
-    with place.hosts() as hosts, hosts.lent(place.case(relus(2))) as host:
+    with place.hosts() as hosts, hosts.acquire(place.case(relus(2))) as host:
         host.prepare()
         _, first, confined = the_process()
         os.kill(first, signal.SIGKILL)
         assert within(30, lambda: gone(confined))
-        with pytest.raises(HostKilledError):
+        with pytest.raises(ProcessKilledError):
             host.key(1)
 
 
@@ -116,11 +116,11 @@ def test_a_kill_ends_it_and_its_compile(root: Path) -> None:
     lost: list[str] = []
 
     def ask() -> None:
-        with pytest.raises(HostLostError) as error:
+        with pytest.raises(ProcessLostError) as error:
             host.ask(0b11, seconds_left=None)
         lost.append(str(error.value))
 
-    with place.hosts() as hosts, hosts.lent(place.case(relus(2), sleeping(root))) as host:
+    with place.hosts() as hosts, hosts.acquire(place.case(relus(2), sleeping(root))) as host:
         host.prepare()
         waiting = Thread(target=ask, daemon=True)
         waiting.start()
@@ -142,7 +142,7 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from support.worker.hosted import Place
 place = Place.at(Path(sys.argv[2]), isolation="required")
-with place.hosts() as hosts, hosts.lent(place.case(Path(sys.argv[3]).read_bytes(), sys.argv[4])) as host:
+with place.hosts() as hosts, hosts.acquire(place.case(Path(sys.argv[3]).read_bytes(), sys.argv[4])) as host:
     host.prepare()
     host.ask(0b11, seconds_left=None)
 """
@@ -160,8 +160,8 @@ with place.hosts() as hosts, hosts.lent(place.case(Path(sys.argv[3]).read_bytes(
 def test_a_model_that_takes_too_long_is_given_up(root: Path) -> None:
     place = place_in(root, model_seconds=0.2)
     case = place.case(MODELS / "real" / "bert_base12_h256_dyn__ts17.onnx")
-    refused = pytest.raises(HostLostError, match=r"given up after 0\.2 seconds.*ONNXBISECT_MODEL_SECONDS")
-    with place.hosts() as hosts, hosts.lent(case) as host, refused:
+    refused = pytest.raises(ProcessLostError, match=r"given up after 0\.2 seconds.*ONNXBISECT_MODEL_SECONDS")
+    with place.hosts() as hosts, hosts.acquire(case) as host, refused:
         host.prepare()
 
 
@@ -171,9 +171,9 @@ def test_its_memory_is_counted_where_it_waits(root: Path) -> None:
     raw = model(onnx.helper.make_node("Add", ["x", "w"], ["y"]), tensors=(weights,))
     small, large = place.case(relus(2)), place.case(raw, options={"deny": "Add"})
     with place.hosts() as hosts:
-        with hosts.lent(small) as host:
+        with hosts.acquire(small) as host:
             host.prepare()
-        with hosts.lent(large) as host:
+        with hosts.acquire(large) as host:
             host.prepare()
         light, heavy = (host.memory for host in hosts._idle)
     assert heavy - light > 1 << 25
@@ -191,8 +191,8 @@ confine.{step} = refused
 """)
     monkeypatch.setenv("PYTHONPATH", str(root))
     place = place_in(root)
-    refused = pytest.raises(HostLostError, match="last words were: could not be isolated: No space left on device")
-    with place.hosts() as hosts, hosts.lent(place.case(b"not read")) as host, refused:
+    refused = pytest.raises(ProcessLostError, match="last words were: could not be isolated: No space left on device")
+    with place.hosts() as hosts, hosts.acquire(place.case(b"not read")) as host, refused:
         host.prepare()
     assert list(hosts_folder(place.settings).iterdir()) == []
 
@@ -200,7 +200,7 @@ confine.{step} = refused
 def test_models_with_external_data_are_read(root: Path) -> None:
     place = place_in(root)
     [path] = (MODELS / "external").glob("*.onnx")
-    with place.hosts() as hosts, hosts.lent(place.case(path)) as host:
+    with place.hosts() as hosts, hosts.acquire(place.case(path)) as host:
         prepared = host.prepare()
         assert host.draw()
         asked = host.ask(prepared.universe.everything, seconds_left=None)
@@ -224,7 +224,7 @@ def test_a_compiler_in_a_home_is_found_with_all_that_it_is_installed_with(
     place = place_in(root)
     path = root / "model.onnx"
     path.write_bytes(model(onnx.helper.make_node("Sinh", ["x"], ["y"])))
-    with place.hosts() as hosts, hosts.lent(place.case(path, str(home / "sdk" / "refuses.toml"))) as host:
+    with place.hosts() as hosts, hosts.acquire(place.case(path, str(home / "sdk" / "refuses.toml"))) as host:
         prepared = host.prepare()
         assert prepared.target.version == "1.2.3"
         found = searched(host, prepared)
@@ -239,5 +239,5 @@ def test_a_compiler_that_is_not_there_is_a_sentence(root: Path) -> None:
     path.write_text('name = "none"\ncommand = ["no-such-compiler", "{model}"]\n')
     place = place_in(root)
     refused = pytest.raises(BackendUnusableError, match="'no-such-compiler' was not found")
-    with place.hosts() as hosts, hosts.lent(place.case(relus(2), str(path), order=Order())) as host, refused:
+    with place.hosts() as hosts, hosts.acquire(place.case(relus(2), str(path), order=Order())) as host, refused:
         host.prepare()

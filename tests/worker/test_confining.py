@@ -10,7 +10,7 @@ from onnxbisect.verdict import Kind, Status
 from onnxbisect_backends.sandbox import isolation
 from onnxbisect_backends.sandbox.isolation import Isolation
 from onnxbisect_service.settings import Settings
-from onnxbisect_worker import confining
+from onnxbisect_worker.model_processes import confinement
 from onnxbisect_worker.tools import isolated
 from support.worker.hosted import MODELS, Place
 
@@ -57,7 +57,7 @@ def spied(tmp_path: Path, **settings: object) -> str:
     (data / "token").write_text("obk_secret")
     options = {"data": str(data), "pid": str(os.getpid())}
     case = place.case(MODELS / "computed_shape.onnx", str(folder / "spy.toml"), options=options)
-    with place.hosts() as hosts, hosts.lent(case) as host:
+    with place.hosts() as hosts, hosts.acquire(case) as host:
         prepared = host.prepare()
         asked = host.ask(prepared.universe.everything, seconds_left=None)
     assert asked.answer is not None
@@ -90,7 +90,7 @@ def test_10_a_backend_that_cannot_be_isolated_is_not_run_where_it_has_to_be(tmp_
     (folder / "away.toml").write_text(AWAY)
     place = Place.at(tmp_path / "data", isolation="required")
     case = place.case(MODELS / "computed_shape.onnx", str(folder / "away.toml"), options={})
-    with place.hosts() as hosts, hosts.lent(case) as host:
+    with place.hosts() as hosts, hosts.acquire(case) as host:
         asked = host.ask(host.prepare().universe.everything, seconds_left=None)
     assert asked.answer is not None
     assert (asked.answer.verdict.status, asked.answer.verdict.kind) == (Status.UNRESOLVED, Kind.ERROR)
@@ -101,8 +101,8 @@ def test_10_a_backend_that_cannot_be_isolated_is_not_run_where_it_has_to_be(tmp_
 def test_10_what_is_required_and_cannot_be_ends_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(isolation, "available", lambda: Isolation.NONE)
     with pytest.raises(OptionError, match="ONNXBISECT_ISOLATION"):
-        confining.level(Settings(data=tmp_path, isolation="required"))
-    assert confining.confinement(Settings(data=tmp_path, isolation="auto")) is None
+        confinement.level(Settings(data=tmp_path, isolation="required"))
+    assert confinement.confinement(Settings(data=tmp_path, isolation="auto")) is None
 
 
 def test_10_compilers_are_told_apart_by_whether_they_bear_it() -> None:

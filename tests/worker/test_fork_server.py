@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from onnxbisect_db.states import JobState
-from onnxbisect_worker.child_host import hosts_folder
-from onnxbisect_worker.hosting import Case, HostKilledError
-from onnxbisect_worker.model_client import ModelHosts
+from onnxbisect_worker.model_processes.client import hosts_folder
+from onnxbisect_worker.model_processes.contract import Case, ProcessKilledError
+from onnxbisect_worker.model_processes.pool import ModelPool
 from support.worker import redis_server
 from support.worker.hosted import Place
 from support.worker.installation import Installation
@@ -33,18 +33,18 @@ def case(place: Place) -> Case:
 
 
 @pytest.fixture
-def hosts(place: Place) -> Iterator[ModelHosts]:
-    with closing(ModelHosts(place.settings, place.files)) as made:
+def hosts(place: Place) -> Iterator[ModelPool]:
+    with closing(ModelPool(place.settings, place.files)) as made:
         yield made
     assert list(hosts_folder(place.settings).iterdir()) == []
 
 
-def nodes(hosts: ModelHosts, case: Case) -> int:
-    with hosts.lent(case) as host:
+def nodes(hosts: ModelPool, case: Case) -> int:
+    with hosts.acquire(case) as host:
         return len(host.prepare().universe.op)
 
 
-def test_what_is_forked_has_no_threads(hosts: ModelHosts, case: Case) -> None:
+def test_what_is_forked_has_no_threads(hosts: ModelPool, case: Case) -> None:
     """Their locks would be held for ever in the child."""
     before = servers_of(os.getpid())
     assert nodes(hosts, case) == OPS
@@ -53,7 +53,7 @@ def test_what_is_forked_has_no_threads(hosts: ModelHosts, case: Case) -> None:
 
 
 @pytest.mark.skipif(not is_privileged(), reason="from who has no privilege the kernel takes few changes a second")
-def test_hosts_make_way_for_others(hosts: ModelHosts, case: Case) -> None:
+def test_hosts_make_way_for_others(hosts: ModelPool, case: Case) -> None:
     """With their sessions: Linux shares processors between sessions first."""
     before = hosts_of(os.getpid())
     assert nodes(hosts, case) == OPS
@@ -66,15 +66,15 @@ def test_hosts_make_way_for_others(hosts: ModelHosts, case: Case) -> None:
     assert group.read_text().split()[1:] == ["nice", str(nice)]
 
 
-def test_where_a_server_is_shot_its_hosts_end_and_the_next_one_gets_another(hosts: ModelHosts, case: Case) -> None:
+def test_where_a_server_is_shot_its_hosts_end_and_the_next_one_gets_another(hosts: ModelPool, case: Case) -> None:
     before = servers_of(os.getpid())
-    with hosts.lent(case) as host:
+    with hosts.acquire(case) as host:
         host.prepare()
         [server] = {*servers_of(os.getpid())} - {*before}
         [reading] = children(server)
         os.kill(server, signal.SIGKILL)
         assert within(30, lambda: gone(server) and gone(reading))
-        with pytest.raises(HostKilledError):
+        with pytest.raises(ProcessKilledError):
             host.key(1)
     assert nodes(hosts, case) == OPS
     assert len({*servers_of(os.getpid())} - {*before}) == 1

@@ -16,11 +16,16 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxbisect.errors import BackendUnusableError, ModelError, OnnxBisectError
 from onnxbisect.job import Stats
 from onnxbisect.report import network_file
-from onnxbisect_worker.child_host import hosts_folder
 from onnxbisect_worker.held_folders import hold
-from onnxbisect_worker.host_environment import host_environment
-from onnxbisect_worker.hosting import Host, HostKilledError, HostLostError, ToolBrokenError
-from onnxbisect_worker.model_client import ModelHosts
+from onnxbisect_worker.model_processes.client import hosts_folder
+from onnxbisect_worker.model_processes.contract import (
+    ModelProcess,
+    ProcessKilledError,
+    ProcessLostError,
+    ToolBrokenError,
+)
+from onnxbisect_worker.model_processes.environment import host_environment
+from onnxbisect_worker.model_processes.pool import ModelPool
 from support import TESTS
 from support.worker.hosted import MODELS, Place
 from support.worker.process_tree import children, gone, hosts_of, servers_of, within
@@ -109,7 +114,7 @@ def the_host() -> int:
 )
 def test_what_is_no_model_for_us_ends_in_a_sentence(raw: bytes, sentence: str, tmp_path: Path) -> None:
     place = Place.at(tmp_path, nodes=300)
-    with place.hosts() as hosts, hosts.lent(place.case(raw)) as host:
+    with place.hosts() as hosts, hosts.acquire(place.case(raw)) as host:
         with pytest.raises(ModelError) as refused:
             host.prepare()
         assert str(refused.value) == sentence
@@ -120,7 +125,7 @@ def test_a_bomb_ends_in_an_answer(raw: bytes, tmp_path: Path) -> None:
     """Which one is the engine's to say; the host goes on, or says what it died of."""
     place = Place.at(tmp_path, model_memory=1 << 30, model_seconds=60)
     with place.hosts() as hosts:
-        with hosts.lent(place.case(raw)) as host:
+        with hosts.acquire(place.case(raw)) as host:
             try:
                 everything = host.prepare().universe.everything
                 assert host.draw()
@@ -129,13 +134,13 @@ def test_a_bomb_ends_in_an_answer(raw: bytes, tmp_path: Path) -> None:
                 assert host.report([], STATS, {}, tmp_path).document["units"]
             except OnnxBisectError as error:
                 assert str(error)[-1] in ".!?"  # noqa: PT017 - either is an answer
-        with hosts.lent(place.case(relus(2))) as host:
+        with hosts.acquire(place.case(relus(2))) as host:
             assert host.prepare().universe.op == ("Relu", "Relu")
 
 
 def test_a_host_draws_its_model(tmp_path: Path) -> None:
     place = Place.at(tmp_path)
-    with place.hosts() as hosts, hosts.lent(place.case(relus(3))) as host:
+    with place.hosts() as hosts, hosts.acquire(place.case(relus(3))) as host:
         host.prepare()
         drawn = network_file.network(BytesIO(host.draw()))
     assert ([*drawn.ops], [[*link] for link in drawn.links]) == (["Relu"] * 3, [[0, 1, 0], [1, 2, 1]])
@@ -145,7 +150,7 @@ def test_a_model_of_too_many_nodes_inside_of_bodies_is_refused(tmp_path: Path) -
     place = Place.at(tmp_path, nodes=20)
     with (
         place.hosts() as hosts,
-        hosts.lent(place.case(nested(20))) as host,
+        hosts.acquire(place.case(nested(20))) as host,
         pytest.raises(ModelError, match="more than 20 nodes"),
     ):
         host.prepare()
@@ -158,7 +163,7 @@ def test_data_in_a_file_of_the_models_own_name_is_refused(tmp_path: Path) -> Non
     raw = model(helper.make_node("Add", ["x", "w"], ["y"]), tensors=(tensor,))
     files = {"model.onnx": place.files.put([bytes(16)]).sha256}
     refused = pytest.raises(ModelError, match=r"A data file cannot lie at 'model\.onnx'")
-    with place.hosts() as hosts, hosts.lent(place.case(raw, files=files)) as host, refused:
+    with place.hosts() as hosts, hosts.acquire(place.case(raw, files=files)) as host, refused:
         host.prepare()
 
 
@@ -174,7 +179,7 @@ def test_a_model_cannot_say_that_its_data_lies_in_a_strangers_file(tmp_path: Pat
         add = helper.make_node("Add", ["x", "w"], ["y"], doc_string=str(number))
         raw = model(add, tensors=(tensor,))
         case = place.case(raw)
-    with place.hosts() as hosts, hosts.lent(case) as host:
+    with place.hosts() as hosts, hosts.acquire(case) as host:
         with pytest.raises(ModelError, match="is missing") as refused:
             host.prepare()
         assert entry.value in str(refused.value)
@@ -186,7 +191,7 @@ def test_a_host_that_dies_is_told_of_and_replaced(number: signal.Signals, tmp_pa
     place = Place.at(tmp_path)
     case = place.case(relus(2), toml(tmp_path, SLEEPS))
     with place.hosts() as hosts:
-        with hosts.lent(case) as host:
+        with hosts.acquire(case) as host:
             prepared = host.prepare()
 
             def die() -> None:
@@ -194,14 +199,14 @@ def test_a_host_that_dies_is_told_of_and_replaced(number: signal.Signals, tmp_pa
                 os.kill(the_host(), number)
 
             Thread(target=die, daemon=True).start()
-            with pytest.raises(HostLostError, match=f"was killed by {number.name}") as lost:
+            with pytest.raises(ProcessLostError, match=f"was killed by {number.name}") as lost:
                 host.ask(0b11, seconds_left=None)
-            assert isinstance(lost.value, HostKilledError) == (number is not signal.SIGSEGV)
-            with pytest.raises(HostLostError):
+            assert isinstance(lost.value, ProcessKilledError) == (number is not signal.SIGSEGV)
+            with pytest.raises(ProcessLostError):
                 host.key(1)
         assert within(30, lambda: all(gone(int(pid)) for pid in (tmp_path / "pids").read_text().split()))
         stored = place.files.put([prepared.to_bytes()]).sha256
-        with hosts.lent(replace(case, prepared=stored)) as host:
+        with hosts.acquire(replace(case, prepared=stored)) as host:
             assert host.key(0b11) != host.key(0b1)
     assert list(hosts_folder(place.settings).iterdir()) == []
 
@@ -210,13 +215,13 @@ def test_a_kill_ends_who_waits_and_the_compile_with_all_its_processes(tmp_path: 
     place = Place.at(tmp_path)
     lost: list[str] = []
 
-    def ask(host: Host) -> None:
-        with pytest.raises(HostLostError) as error:
+    def ask(host: ModelProcess) -> None:
+        with pytest.raises(ProcessLostError) as error:
             host.ask(0b11, seconds_left=None)
         lost.append(str(error.value))
 
     with place.hosts() as hosts:
-        with hosts.lent(place.case(relus(2), toml(tmp_path, SLEEPS))) as host:
+        with hosts.acquire(place.case(relus(2), toml(tmp_path, SLEEPS))) as host:
             host.prepare()
             waiting = Thread(target=ask, args=(host,), daemon=True)
             waiting.start()
@@ -225,7 +230,7 @@ def test_a_kill_ends_who_waits_and_the_compile_with_all_its_processes(tmp_path: 
             waiting.join(30)
             assert lost == ["The process that had the model was told to end."]
             assert hosts_of(os.getpid()) == []
-            with pytest.raises(HostLostError):
+            with pytest.raises(ProcessLostError):
                 host.key(1)
         assert within(30, lambda: all(gone(int(pid)) for pid in (tmp_path / "pids").read_text().split()))
         assert list(hosts_folder(place.settings).iterdir()) == []
@@ -241,7 +246,7 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from support.worker.hosted import Place
 place = Place.at(Path(sys.argv[2]))
-with place.hosts() as hosts, hosts.lent(place.case(Path(sys.argv[3]).read_bytes(), sys.argv[4])) as host:
+with place.hosts() as hosts, hosts.acquire(place.case(Path(sys.argv[3]).read_bytes(), sys.argv[4])) as host:
     host.prepare()
     host.ask(0b11, seconds_left=None)
 """
@@ -264,7 +269,7 @@ def test_what_killed_workers_left_is_cleared_away_but_not_what_is_in_use(tmp_pat
     os.close(hold(left))
     (left / "model").mkdir()
     lock = hold(used)
-    with place.hosts() as hosts, hosts.lent(place.case(relus(2))):
+    with place.hosts() as hosts, hosts.acquire(place.case(relus(2))):
         assert not left.exists()
         assert used.exists()
     os.close(lock)
@@ -274,8 +279,8 @@ def test_a_model_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
     place = Place.at(tmp_path, model_seconds=0.2)
     with (
         place.hosts() as hosts,
-        hosts.lent(place.case(MODELS / "real" / "bert_base12_h256_dyn__ts17.onnx")) as host,
-        pytest.raises(HostLostError, match=r"given up after 0\.2 seconds.*ONNXBISECT_MODEL_SECONDS"),
+        hosts.acquire(place.case(MODELS / "real" / "bert_base12_h256_dyn__ts17.onnx")) as host,
+        pytest.raises(ProcessLostError, match=r"given up after 0\.2 seconds.*ONNXBISECT_MODEL_SECONDS"),
     ):
         host.prepare()
 
@@ -283,7 +288,7 @@ def test_a_model_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
 def test_a_compile_may_take_longer_than_reading_and_has_its_own_memory(tmp_path: Path) -> None:
     place = Place.at(tmp_path, model_seconds=5, model_memory=1 << 30)
     backend = toml(tmp_path, says("sleep 6; echo error: limit is $(ulimit -d)"))
-    with place.hosts() as hosts, hosts.lent(place.case(relus(2), backend)) as host:
+    with place.hosts() as hosts, hosts.acquire(place.case(relus(2), backend)) as host:
         host.prepare()
         answer = host.ask(0b11, seconds_left=None).answer
         assert answer is not None
@@ -294,15 +299,15 @@ def test_a_model_that_takes_too_much_memory_is_given_up(tmp_path: Path) -> None:
     weights = numpy_helper.from_array(np.ones(1 << 26, np.float32), "w")
     raw = model(helper.make_node("Add", ["x", "w"], ["y"]), tensors=(weights,))
     place = Place.at(tmp_path, model_memory=300 << 20)
-    with place.hosts() as hosts, hosts.lent(place.case(raw)) as host:
-        with pytest.raises(HostLostError, match=r"more than the 300 MB.*ONNXBISECT_MODEL_MEMORY"):
+    with place.hosts() as hosts, hosts.acquire(place.case(raw)) as host:
+        with pytest.raises(ProcessLostError, match=r"more than the 300 MB.*ONNXBISECT_MODEL_MEMORY"):
             host.prepare()
         assert hosts_of(os.getpid()) == []
 
 
 def test_the_orders_seconds_bound_a_compile_and_the_budgets_end_is_no_answer(tmp_path: Path) -> None:
     place = Place.at(tmp_path, compile_seconds=0.5)
-    with place.hosts() as hosts, hosts.lent(place.case(relus(2), toml(tmp_path, SLEEPS))) as host:
+    with place.hosts() as hosts, hosts.acquire(place.case(relus(2), toml(tmp_path, SLEEPS))) as host:
         host.prepare()
         late = host.ask(0b11, seconds_left=None)
         assert late.answer is not None
@@ -319,13 +324,13 @@ def test_libraries_may_print_what_they_like(tmp_path: Path, monkeypatch: pytest.
         "        print('{\"result\": 0}' * 1000)\n"
         "        os.write(1, b'{\"result\": 0}\\n' * 1000)\n"
         "        time.sleep(0.001)\n"
-        "if 'onnxbisect_worker.fork_server' in sys.orig_argv:\n"
+        "if 'onnxbisect_worker.model_processes.fork_server' in sys.orig_argv:\n"
         "    speaking = threading.Thread(target=speak, daemon=True)\n"
         "    os.register_at_fork(after_in_child=speaking.start)\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     place = Place.at(tmp_path / "data")
-    with place.hosts() as hosts, hosts.lent(place.case(relus(3))) as host:
+    with place.hosts() as hosts, hosts.acquire(place.case(relus(3))) as host:
         assert host.prepare().universe.op == ("Relu",) * 3
         assert len({host.key(units) for units in (0b1, 0b10, 0b11, 0b111)}) == 3
 
@@ -336,14 +341,14 @@ def test_the_last_words_of_a_host_are_passed_on(tmp_path: Path, monkeypatch: pyt
         "def die():\n"
         "    print('libfoo.so: \\x1b[31mcannot be opened', file=sys.stderr, flush=True)\n"
         "    os._exit(3)\n"
-        "if 'onnxbisect_worker.fork_server' in sys.orig_argv:\n"
+        "if 'onnxbisect_worker.model_processes.fork_server' in sys.orig_argv:\n"
         "    dying = threading.Timer(1, die)\n"
         "    os.register_at_fork(after_in_child=dying.start)\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     place = Place.at(tmp_path / "data")
     case = place.case(relus(3), toml(tmp_path, SLEEPS))
-    with place.hosts() as hosts, hosts.lent(case) as host, pytest.raises(HostLostError) as lost:
+    with place.hosts() as hosts, hosts.acquire(case) as host, pytest.raises(ProcessLostError) as lost:
         _ = host.prepare() and host.ask(0b111, seconds_left=None)
     assert str(lost.value) == (
         "The process that had the model ended with exit code 3; its last words were: libfoo.so:  [31mcannot be opened."
@@ -354,7 +359,7 @@ def test_the_last_words_of_what_starts_hosts_are_passed_on(tmp_path: Path, monke
     (tmp_path / "onnxruntime.py").write_text("raise ImportError('libfoo.so: \x1b[31mcannot be opened')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     place = Place.at(tmp_path / "data")
-    with place.hosts() as hosts, hosts.lent(place.case(relus(3))) as host, pytest.raises(HostLostError) as lost:
+    with place.hosts() as hosts, hosts.acquire(place.case(relus(3))) as host, pytest.raises(ProcessLostError) as lost:
         host.prepare()
     assert str(lost.value) == (
         "No process could be started that reads the model: the process that starts readers of models ended with exit "
@@ -367,8 +372,10 @@ def test_what_starts_hosts_may_be_shot_before_it_can(tmp_path: Path, monkeypatch
     (tmp_path / "onnxruntime.py").write_text("import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     place = Place.at(tmp_path / "data")
-    with place.hosts() as hosts, hosts.lent(place.case(relus(3))) as host:
-        with pytest.raises(HostKilledError, match=r"^The process that starts readers of models was killed by SIGKILL"):
+    with place.hosts() as hosts, hosts.acquire(place.case(relus(3))) as host:
+        with pytest.raises(
+            ProcessKilledError, match=r"^The process that starts readers of models was killed by SIGKILL"
+        ):
             host.prepare()
         assert list(hosts_folder(place.settings).iterdir()) == []
 
@@ -378,7 +385,7 @@ def test_what_starts_hosts_may_die(number: signal.Signals, tmp_path: Path) -> No
     """Its hosts go with it, and their compilers: who else would tell how they ended? Then there is another one."""
     place = Place.at(tmp_path)
     with place.hosts() as hosts:
-        with hosts.lent(place.case(relus(2), toml(tmp_path, SLEEPS))) as host:
+        with hosts.acquire(place.case(relus(2), toml(tmp_path, SLEEPS))) as host:
             host.prepare()
             (server,) = servers_of(os.getpid())
 
@@ -387,11 +394,11 @@ def test_what_starts_hosts_may_die(number: signal.Signals, tmp_path: Path) -> No
                 os.kill(server, number)
 
             Thread(target=die, daemon=True).start()
-            with pytest.raises(HostKilledError):
+            with pytest.raises(ProcessKilledError):
                 host.ask(0b11, seconds_left=None)
         assert within(30, lambda: all(gone(int(pid)) for pid in (tmp_path / "pids").read_text().split()))
         assert within(30, lambda: list(hosts_folder(place.settings).iterdir()) == [])
-        with hosts.lent(place.case(relus(3))) as host:
+        with hosts.acquire(place.case(relus(3))) as host:
             assert host.prepare().universe.op == ("Relu",) * 3
 
 
@@ -404,7 +411,7 @@ def test_a_host_has_what_compilers_need_and_no_secret(tmp_path: Path, monkeypatc
     inherits = 'inherit_env = ["FOO_HOME", "ONNXBISECT_DATABASE_URL"]'
     backend = toml(tmp_path, says(f"env -0 > {tmp_path}/compilers", inherits))
     place = Place.at(tmp_path / "data")
-    with place.hosts() as hosts, hosts.lent(place.case(relus(2), backend)) as host:
+    with place.hosts() as hosts, hosts.acquire(place.case(relus(2), backend)) as host:
         host.prepare()
         assert "secret" not in Path(f"/proc/{the_host()}/environ").read_text()
         host.ask(0b11, seconds_left=None)
@@ -420,7 +427,7 @@ def test_a_host_has_what_compilers_need_and_no_secret(tmp_path: Path, monkeypatc
 def test_what_is_forked_has_no_threads(tmp_path: Path) -> None:
     """Their locks would be held for ever in the child."""
     place = Place.at(tmp_path)
-    with place.hosts() as hosts, hosts.lent(place.case(relus(2))) as host:
+    with place.hosts() as hosts, hosts.acquire(place.case(relus(2))) as host:
         host.prepare()
         (server,) = servers_of(os.getpid())
         assert len(list(Path(f"/proc/{server}/task").iterdir())) == 1
@@ -431,14 +438,14 @@ def test_a_host_stays_for_the_next_question(tmp_path: Path) -> None:
     place = Place.at(tmp_path)
     case = place.case(relus(2))
     with place.hosts() as hosts:
-        with hosts.lent(case) as host:
+        with hosts.acquire(case) as host:
             prepared = host.prepare()
         first = the_host()
         stored = place.files.put([prepared.to_bytes()]).sha256
-        with hosts.lent(replace(case, prepared=stored)) as host:
+        with hosts.acquire(replace(case, prepared=stored)) as host:
             host.key(1)
             assert the_host() == first
-            with hosts.lent(replace(case, prepared=stored)) as other:  # that one is taken
+            with hosts.acquire(replace(case, prepared=stored)) as other:  # that one is taken
                 assert other.key(1) == host.key(1)
 
 
@@ -446,10 +453,10 @@ def test_tenants_with_the_same_model_have_hosts_of_their_own(tmp_path: Path) -> 
     place = Place.at(tmp_path)
     case = place.case(relus(2), tenant="one")
     with place.hosts() as hosts:
-        with hosts.lent(case) as host:
+        with hosts.acquire(case) as host:
             stored = place.files.put([host.prepare().to_bytes()]).sha256
         for tenant, running in (("one", 1), ("other", 2), ("one", 2)):
-            with hosts.lent(replace(case, tenant=tenant, prepared=stored)) as host:
+            with hosts.acquire(replace(case, tenant=tenant, prepared=stored)) as host:
                 assert host.key(1)
             assert len(hosts_of(os.getpid())) == running
 
@@ -459,7 +466,7 @@ def test_only_a_few_hosts_stay(bounds: dict[str, int], tmp_path: Path) -> None:
     place = Place.at(tmp_path)
     with place.hosts(**bounds) as hosts:
         for count in (2, 3):
-            with hosts.lent(place.case(relus(count))) as host:
+            with hosts.acquire(place.case(relus(count))) as host:
                 host.prepare()
             assert the_host()
     assert hosts_of(os.getpid()) == []
@@ -470,9 +477,9 @@ def test_threads_have_hosts_of_their_own(tmp_path: Path) -> None:
     place = Place.at(tmp_path)
     found: list[tuple[str, ...]] = []
 
-    def work(hosts: ModelHosts, count: int) -> None:
+    def work(hosts: ModelPool, count: int) -> None:
         for _ in range(3):
-            with hosts.lent(place.case(relus(count))) as host:
+            with hosts.acquire(place.case(relus(count))) as host:
                 found.append(host.prepare().universe.op)
 
     with place.hosts() as hosts:
@@ -489,12 +496,12 @@ def test_another_compiler_than_the_search_began_with_gives_no_answers(tmp_path: 
     place = Place.at(tmp_path)
     backend = toml(tmp_path, says("true", 'version = "1.0"'))
     case = place.case(relus(2), backend)
-    with place.hosts() as hosts, hosts.lent(case) as host:
+    with place.hosts() as hosts, hosts.acquire(case) as host:
         stored = place.files.put([host.prepare().to_bytes()]).sha256
     toml(tmp_path, says("true", 'version = "2.0"'))
     with (
         place.hosts() as hosts,
-        hosts.lent(replace(case, prepared=stored)) as host,
+        hosts.acquire(replace(case, prepared=stored)) as host,
         pytest.raises(BackendUnusableError, match=r"has sh 2\.0, and the search began with sh 1\.0") as refused,
     ):
         host.ask(0b11, seconds_left=None)
@@ -506,7 +513,7 @@ def test_a_compiler_that_is_not_here_is_named(tmp_path: Path) -> None:
     backend = toml(tmp_path, 'name = "none"\nsummary = "Is not here."\ncommand = ["no-such-compiler", "{model}"]\n')
     with (
         place.hosts() as hosts,
-        hosts.lent(place.case(relus(2), backend)) as host,
+        hosts.acquire(place.case(relus(2), backend)) as host,
         pytest.raises(ToolBrokenError, match="'no-such-compiler' was not found"),
     ):
         host.prepare()
@@ -516,7 +523,7 @@ def test_a_host_that_cannot_be_started_is_a_sentence(tmp_path: Path) -> None:
     place = Place.at(tmp_path)
     hosts_folder(place.settings).parent.mkdir()
     hosts_folder(place.settings).write_text("in the way")
-    with place.hosts() as hosts, hosts.lent(place.case(relus(2))) as host, pytest.raises(HostLostError) as lost:
+    with place.hosts() as hosts, hosts.acquire(place.case(relus(2))) as host, pytest.raises(ProcessLostError) as lost:
         host.prepare()
     assert str(lost.value) == "No process could be started that reads the model: Not a directory."
 
@@ -527,7 +534,7 @@ def test_a_file_that_is_stored_no_more_is_named(tmp_path: Path) -> None:
     place.files.discard(case.onnx, older_than=0)
     with (
         place.hosts() as hosts,
-        hosts.lent(case) as host,
+        hosts.acquire(case) as host,
         pytest.raises(OnnxBisectError, match=f"{case.onnx} of the job is not stored here any more"),
     ):
         host.prepare()
@@ -538,7 +545,7 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
     place = Place.at(tmp_path / "data")
     backend = toml(tmp_path, says("echo error: no"))
     raw = model(helper.make_node("Relu", ["x"], ["y"], name=name))
-    with place.hosts() as hosts, hosts.lent(place.case(raw, backend, model_name="../../\x1b.onnx")) as host:
+    with place.hosts() as hosts, hosts.acquire(place.case(raw, backend, model_name="../../\x1b.onnx")) as host:
         host.prepare()
         asked = host.ask(0b1, seconds_left=None)
         assert asked.answer is not None

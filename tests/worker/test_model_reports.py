@@ -72,11 +72,11 @@ def compared(folder: Path, model: Path, backend: str, options: dict[str, str], o
     place = Place.at(folder / "data")
     case = place.case(model, backend, options=options, order=order)
     with place.hosts() as hosts:
-        with hosts.lent(case) as host:
+        with hosts.acquire(case) as host:
             prepared = host.prepare()
             found = searched(host, prepared)
         stored = place.files.put([prepared.to_bytes()]).sha256
-        with hosts.lent(replace(case, prepared=stored, model_name="as uploaded.onnx")) as other:
+        with hosts.acquire(replace(case, prepared=stored, model_name="as uploaded.onnx")) as other:
             written = other.report(found.answers, found.stats, found.logs, folder / "written")
     document: dict[str, Any] = json.loads(json.dumps(written.document))
     validate(document, schema())
@@ -135,7 +135,7 @@ def test_the_samples_of_the_order_are_given_to_the_compiler(tmp_path: Path) -> N
     stored = {path.name: place.store(path) for path in samples.iterdir()}
     case = place.case(model, "pulsar2", order=Order(calibration=stored))
     local = inquire(Intake(model, {}), registry.make("pulsar2", {}), samples)
-    with place.hosts() as hosts, hosts.lent(case) as host:
+    with place.hosts() as hosts, hosts.acquire(case) as host:
         prepared = host.prepare()
         assert prepared.identity == local.identity
         assert prepared.target.calibration == local.target.calibration != ""
@@ -160,7 +160,7 @@ def test_wrong_samples_are_a_sentence(name: str, sentence: str, tmp_path: Path) 
     np.savez(tmp_path / "0.npz", other=np.zeros((1, 4), np.float32))
     place = Place.at(tmp_path / "data")
     case = place.case(chain(tmp_path), "pulsar2", order=Order(calibration={name: place.store(tmp_path / "0.npz")}))
-    with place.hosts() as hosts, hosts.lent(case) as host, pytest.raises(OptionError) as refused:
+    with place.hosts() as hosts, hosts.acquire(case) as host, pytest.raises(OptionError) as refused:
         host.prepare()
     assert str(refused.value).startswith(sentence)
     assert str(tmp_path) not in str(refused.value)
@@ -169,7 +169,7 @@ def test_wrong_samples_are_a_sentence(name: str, sentence: str, tmp_path: Path) 
 def test_a_culprit_whose_own_file_was_not_seen_to_fail_has_no_file(tmp_path: Path) -> None:
     place = Place.at(tmp_path / "data")
     case = place.case(chain(tmp_path), toml(tmp_path))
-    with place.hosts() as hosts, hosts.lent(case) as host:
+    with place.hosts() as hosts, hosts.acquire(case) as host:
         found = searched(host, host.prepare())
         # places of equal structure share an answer, whose file is that of the first
         first = {it.file_sha256: it for it in reversed(found.answers) if it.verdict.failed and it.file_sha256}
@@ -188,13 +188,13 @@ def test_a_host_without_the_compiler_gives_keys_and_reports(tmp_path: Path) -> N
     place = Place.at(tmp_path / "data")
     backend = toml(tmp_path)
     case = place.case(chain(tmp_path), backend)
-    with place.hosts() as hosts, hosts.lent(case) as host:
+    with place.hosts() as hosts, hosts.acquire(case) as host:
         prepared = host.prepare()
         keys = [host.key(1 << unit) for unit in range(len(prepared.universe.op))]
         found = searched(host, prepared)
     stored = place.files.put([prepared.to_bytes()]).sha256
     Path(backend).unlink()
-    with place.hosts() as hosts, hosts.lent(replace(case, prepared=stored)) as host:
+    with place.hosts() as hosts, hosts.acquire(replace(case, prepared=stored)) as host:
         assert [host.key(1 << unit) for unit in range(len(keys))] == keys
         # places of equal structure share an answer, whose file is that of the first
         first = {it.file_sha256: it.units for it in reversed(found.answers) if it.verdict.failed and it.file_sha256}

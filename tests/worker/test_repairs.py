@@ -25,7 +25,7 @@ from onnxbisect_db.tables import Event, Job, Search
 from onnxbisect_service.order import Order, RepairOrder
 from onnxbisect_worker import repairing
 from onnxbisect_worker.embedded import embedded
-from onnxbisect_worker.hosting import HostLostError
+from onnxbisect_worker.model_processes.contract import ProcessLostError
 from support.db.scenes import Clock
 from support.engine.worlds import chain, monotone
 from support.worker import redis_server
@@ -120,7 +120,7 @@ def test_the_second_job_asks_nothing_of_its_repair_either(crank: NewCrank) -> No
     }
 
 
-@pytest.mark.parametrize("problem", [ModelError("It does not run."), HostLostError("It was killed.")])
+@pytest.mark.parametrize("problem", [ModelError("It does not run."), ProcessLostError("It was killed.")])
 def test_a_repair_that_fails_leaves_the_report_and_is_retried(crank: NewCrank, problem: Any) -> None:
     it = crank(fails_on(0b100, no_repair=problem))
     job = it.job(order=ASKED)

@@ -37,14 +37,14 @@ from onnxbisect_db.workers import Presence
 from onnxbisect_service.order import Order
 from onnxbisect_service.settings import Settings
 from onnxbisect_worker.claiming import Claiming
+from onnxbisect_worker.context import WorkerContext
 from onnxbisect_worker.held_folders import temporary
-from onnxbisect_worker.hosting import Case, HostLostError, ToolBrokenError
-from onnxbisect_worker.place import Place
+from onnxbisect_worker.model_processes.contract import Case, ProcessLostError, ToolBrokenError
 from onnxbisect_worker.reporting import clear_reports
 from support.db.scenes import LEASE, Clock
 from support.engine.worlds import chain, monotone, universe
 from support.worker.crank import NPU, Crank
-from support.worker.hidden_rule import Compiler, HiddenRuleHost, HiddenRuleHosts, culprits_of
+from support.worker.hidden_rule import Compiler, HiddenRulePool, HiddenRuleProcess, culprits_of
 
 NewCrank = Callable[[Compiler], Crank]
 
@@ -262,18 +262,18 @@ def test_a_host_that_is_killed_from_outside_is_started_again(crank: NewCrank, st
 def test_a_model_that_kills_every_host_is_given_up(crank: NewCrank) -> None:
     """As the kernel tells it; then it is tried once more, in a new process."""
     it = crank(fails_on(0b100))
-    it.compiler.refusal = HostLostError("The process that had the model was killed by SIGSEGV.")
+    it.compiler.refusal = ProcessLostError("The process that had the model was killed by SIGSEGV.")
     asked_for: list[bool] = []
 
-    class Watched(HiddenRuleHosts):
+    class Watched(HiddenRulePool):
         @contextmanager
-        def lent(self, case: Case, *, new: bool = False) -> Iterator[HiddenRuleHost]:
+        def acquire(self, case: Case, *, new: bool = False) -> Iterator[HiddenRuleProcess]:
             asked_for.append(new)
-            with super().lent(case) as host:
+            with super().acquire(case) as host:
                 yield host
 
     job = it.job()
-    it.run(job, places=[replace(it.place(), hosts=Watched(it.compiler))])
+    it.run(job, places=[replace(it.place(), pool=Watched(it.compiler))])
     assert it.read(job).state == JobState.FAILED
     assert "killed by SIGSEGV" in it.read(job).problem
     assert asked_for == [False, True]
@@ -347,7 +347,7 @@ def test_a_compiler_that_is_killed_from_outside_is_started_again(crank: NewCrank
         (ModelError("The file is no ONNX model."), Fault.REQUEST),
         (OptionError("The model has no input 'x'."), Fault.REQUEST),
         (BackendUnusableError("The licence has run out."), Fault.SERVICE),
-        (HostLostError("It was given up after 9 seconds."), Fault.SERVICE),
+        (ProcessLostError("It was given up after 9 seconds."), Fault.SERVICE),
     ],
 )
 def test_a_model_that_cannot_be_read_fails_the_job_with_a_sentence(
@@ -361,7 +361,7 @@ def test_a_model_that_cannot_be_read_fails_the_job_with_a_sentence(
     assert it.read(job).searches[0].fault == fault
 
 
-class NoLicence(HiddenRuleHosts):
+class NoLicence(HiddenRulePool):
     """Of a worker whose compiler works until it is asked about the model, or not even that long."""
 
     def __init__(self, compiler: Compiler, *, at: Iterable[str]) -> None:
@@ -369,11 +369,11 @@ class NoLicence(HiddenRuleHosts):
         self._at = at
 
     @contextmanager
-    def lent(self, case: Case, *, new: bool = False) -> Iterator[HiddenRuleHost]:
+    def acquire(self, case: Case, *, new: bool = False) -> Iterator[HiddenRuleProcess]:
         def refuse(*_: object, **__: object) -> NoReturn:
             raise ToolBrokenError("The licence has run out.")
 
-        with super().lent(case) as host:
+        with super().acquire(case) as host:
             for what in self._at:
                 setattr(host, what, refuse)
             yield host
@@ -388,7 +388,7 @@ def test_a_worker_whose_compiler_does_not_work_leaves_all_to_the_others(
     """It is quick to fail: it would take question after question, and lose them all."""
     monkeypatch.setattr(workers, "ALIVE", timedelta(hours=1))
     it = crank(fails_on(0b100, 0b1000000))
-    places = [it.place("works"), replace(it.place("broken"), hosts=NoLicence(it.compiler, at=at))]
+    places = [it.place("works"), replace(it.place("broken"), pool=NoLicence(it.compiler, at=at))]
     with it.database.transaction() as session:
         for place in places:
             workers.seen(session, Presence(id=place.worker, backends=(NPU,), slots=1))
@@ -404,7 +404,7 @@ def test_a_worker_whose_compiler_does_not_work_leaves_all_to_the_others(
 
 def test_where_the_compiler_works_nowhere_the_job_says_so(crank: NewCrank) -> None:
     it = crank(fails_on(0b100))
-    places = [replace(it.place(name), hosts=NoLicence(it.compiler, at=["prepare"])) for name in ("a", "b")]
+    places = [replace(it.place(name), pool=NoLicence(it.compiler, at=["prepare"])) for name in ("a", "b")]
     with it.database.transaction() as session:
         for place in places:
             workers.seen(session, Presence(id=place.worker, backends=(NPU,), slots=1))
@@ -444,7 +444,7 @@ def test_a_picture_of_the_model_is_stored(crank: NewCrank) -> None:
         assert file.read() == b"a picture"
 
 
-@pytest.mark.parametrize("why", [OnnxBisectError("It goes in circles."), HostLostError("It took 9 seconds.")])
+@pytest.mark.parametrize("why", [OnnxBisectError("It goes in circles."), ProcessLostError("It took 9 seconds.")])
 def test_a_search_goes_on_without_a_picture(crank: NewCrank, why: OnnxBisectError) -> None:
     it = crank(fails_on(0b100))
     it.compiler.no_picture = why
@@ -561,7 +561,7 @@ def test_a_search_speculates_only_for_slots_that_nobody_else_wants(crank: NewCra
     assert questions(other) == 1
 
 
-def asking(crank: NewCrank) -> tuple[Crank, Job, Place]:
+def asking(crank: NewCrank) -> tuple[Crank, Job, WorkerContext]:
     """A job that has asked its first questions."""
     it = crank(fails_on(0b100))
     job, place = it.job(), it.place()

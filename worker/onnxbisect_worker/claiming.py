@@ -14,8 +14,8 @@ from onnxbisect_db.searches import Turn
 from onnxbisect_db.states import AT_BACKEND, Stage
 from onnxbisect_db.turns import Taker
 from onnxbisect_worker.asking import ask
+from onnxbisect_worker.context import WorkerContext
 from onnxbisect_worker.coordinating import coordinate
-from onnxbisect_worker.place import Place
 from onnxbisect_worker.preparing import prepare
 from onnxbisect_worker.repairing import repair
 from onnxbisect_worker.reporting import write_report
@@ -25,28 +25,28 @@ _STEPS = {Stage.PREPARE: prepare, Stage.SEARCH: coordinate, Stage.REPORT: write_
 
 
 class Claiming:
-    """Claims for one worker, one at a time. The kinds of work are served in turn, and so are its backends: a new model
+    """Claims for one worker, one at a time. The kinds of work are served in turn, and so are its backends. A new model
     is read while a thousand probes wait.
 
     No more than `probes` probes are asked at a time, where the worker has more slots than that: the others are for what
     needs no compiler.
     """
 
-    def __init__(self, place: Place, *, control: bool, probes: int) -> None:
-        self._place = place
+    def __init__(self, context: WorkerContext, *, control: bool, probes: int) -> None:
+        self._context = context
         self._free = probes
         self._lock = Lock()
-        self._backends = deque(place.backends)
+        self._backends = deque(context.backends)
         self._kinds: deque[Callable[[], Work | None]] = deque()
         if control:
             self._kinds.append(partial(self._search, Stage.SEARCH, Stage.REPORT))
-        if place.backends:
+        if context.backends:
             self._kinds += [partial(self._search, *AT_BACKEND), self._probe]
 
     def __call__(self) -> Work | None:
         """Work of the kind that was served longest ago; None where there is none."""
         for kind in list(self._kinds):
-            work = None if self._place.stopping.is_set() else kind()
+            work = None if self._context.stopping.is_set() else kind()
             if work is not None:
                 self._kinds.remove(kind)
                 self._kinds.append(kind)
@@ -55,26 +55,26 @@ class Claiming:
 
     def concerns(self, topics: Collection[str]) -> bool:
         """Whether this worker has to look at something when these were notified of."""
-        mine = {notices.CONTROL, *map(notices.backend, self._place.backends)}
+        mine = {notices.CONTROL, *map(notices.backend, self._context.backends)}
         return not mine.isdisjoint(topics)
 
     def _search(self, *stages: Stage) -> Work | None:
-        place, seconds = self._place, self._place.service.settings.lease_seconds
+        context, seconds = self._context, self._context.service.settings.lease_seconds
 
         def take(session: Session) -> Turn | None:
             at_backend = stages[0].at_backend
-            backends = workers.able(session, place.worker, place.backends) if at_backend else None
-            taker = Taker(worker=place.worker, seconds=seconds, stages=stages, backends=backends, slots=place.slots)
+            backends = workers.able(session, context.worker, context.backends) if at_backend else None
+            taker = Taker(worker=context.worker, seconds=seconds, stages=stages, backends=backends, slots=context.slots)
             return turns.take(session, taker)
 
-        turn = place.service.database.run(take)
-        return None if turn is None else partial(_STEPS[turn.stage], place, turn)
+        turn = context.service.database.run(take)
+        return None if turn is None else partial(_STEPS[turn.stage], context, turn)
 
     def _probe(self) -> Work | None:
         with self._lock:
             if not self._free:
                 return None
-        claim = self._place.service.database.run(self._next_probe)
+        claim = self._context.service.database.run(self._next_probe)
         if claim is None:
             return None
         with self._lock:
@@ -84,14 +84,14 @@ class Claiming:
         return partial(self._ask, claim)
 
     def _next_probe(self, session: Session) -> Claim | None:
-        place = self._place
-        due = queues.due(session, workers.able(session, place.worker, self._backends))
+        context = self._context
+        due = queues.due(session, workers.able(session, context.worker, self._backends))
         for backend in due and [name for name in self._backends if name in due]:
             request = ClaimRequest(
                 backend=backend,
-                worker=place.worker,
-                seconds=place.service.settings.lease_seconds,
-                warm=place.hosts.warm(),
+                worker=context.worker,
+                seconds=context.service.settings.lease_seconds,
+                warm=context.pool.warm(),
             )
             claim = claims.claim(session, request)
             if claim is not None:
@@ -100,7 +100,7 @@ class Claiming:
 
     def _ask(self, claim: Claim) -> None:
         try:
-            ask(self._place, claim)
+            ask(self._context, claim)
         finally:
             with self._lock:
                 self._free += 1

@@ -24,10 +24,10 @@ from onnxbisect_db.errors import LostTurnError
 from onnxbisect_db.searches import Turn
 from onnxbisect_db.tables import Search
 from onnxbisect_service.order import Order
+from onnxbisect_worker.context import WorkerContext
 from onnxbisect_worker.findings import found
-from onnxbisect_worker.hold import Hold
+from onnxbisect_worker.lease_keeper import LeaseKeeper
 from onnxbisect_worker.outside import DATABASE_AWAY, outside
-from onnxbisect_worker.place import Place
 from onnxbisect_worker.preparing import give_up
 
 #: Speculation costs a replay of the planner for every question or two.
@@ -53,27 +53,29 @@ class _Seen:
         return min(max(len(self.known.in_flight) + idle, 1), _WIDEST)
 
 
-def coordinate(place: Place, turn: Turn) -> None:
+def coordinate(context: WorkerContext, turn: Turn) -> None:
     """Plan on for a claimed search."""
     order = Order.from_json(turn.request)
     assert turn.universe is not None  # noqa: S101 - searches that ask are prepared
-    with Hold(place, turn) as hold:
+    with LeaseKeeper(context, turn) as keeper:
         try:
-            universe = place.universe(turn.universe)
-            seen = hold.write(lambda session: _seen(session, turn, order))
-            _turn(place, turn, order, seen, hold, universe)
+            universe = context.universe(turn.universe)
+            seen = keeper.write(lambda session: _seen(session, turn, order))
+            _plan(context, turn, order, seen, keeper, universe)
         except LostTurnError:
             log.info("search %s: another worker has it", turn.search_id)
         except DATABASE_AWAY:
             raise
         except Exception as error:
-            give_up(turn, hold, error)
+            give_up(turn, keeper, error)
 
 
-def _turn(place: Place, turn: Turn, order: Order, seen: _Seen, hold: Hold, universe: Universe) -> None:
+def _plan(
+    context: WorkerContext, turn: Turn, order: Order, seen: _Seen, keeper: LeaseKeeper, universe: Universe
+) -> None:
     planner = partial(plan, recheck=order.recheck)
     # of a changed model nobody is handed a culprit's file
-    digests = partial(_digests, place, turn, hold) if turn.asked_for is None else None
+    digests = partial(_digests, context, turn, keeper) if turn.asked_for is None else None
     # a changed model is expected to pass: until it has failed, nothing is asked beside the whole
     width = seen.width if seen.known.records or turn.asked_for is None else 1
     step = next_step(universe, seen.known, planner, width=width, digests=digests)
@@ -92,7 +94,7 @@ def _turn(place: Place, turn: Turn, order: Order, seen: _Seen, hold: Hold, unive
         searches.release(session, turn)
         return new
 
-    new = hold.write(save)
+    new = keeper.write(save)
     log.info(
         "search %s: turn %d, %d answers, %d questions, %d of them new%s",
         *(turn.search_id, turn.lease.epoch, len(seen.known.records), len(step.asks), new),
@@ -122,13 +124,13 @@ def _seen(session: Session, turn: Turn, order: Order) -> _Seen:
     )
 
 
-def _digests(place: Place, turn: Turn, hold: Hold, pieces: Sequence[UnitSet]) -> dict[UnitSet, str]:
+def _digests(context: WorkerContext, turn: Turn, keeper: LeaseKeeper, pieces: Sequence[UnitSet]) -> dict[UnitSet, str]:
     """Of the files of these pieces; none of them where the model cannot be read, which is logged."""
     try:
-        with place.hosts.lent(place.case(turn), new=turn.alone) as host, hold.over(host):
-            return dict(zip(pieces, host.digests(pieces), strict=True))
+        with context.pool.acquire(context.case(turn), new=turn.alone) as process, keeper.kills(process):
+            return dict(zip(pieces, process.digests(pieces), strict=True))
     except OnnxBisectError as error:
-        if hold.ended or outside(error) is not None:
+        if keeper.ended or outside(error) is not None:
             raise
         log.warning("search %s: its culprits' own files are not asked about: %s", turn.search_id, error)
         return {}

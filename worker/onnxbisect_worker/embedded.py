@@ -3,16 +3,16 @@
 from onnxbisect.errors import OptionError
 from onnxbisect_backends import registry
 from onnxbisect_service.service import Service
-from onnxbisect_worker.confining import tell_level
-from onnxbisect_worker.hosting import Hosts
-from onnxbisect_worker.model_client import ModelHosts
+from onnxbisect_worker.model_processes.confinement import tell_level
+from onnxbisect_worker.model_processes.contract import Pool
+from onnxbisect_worker.model_processes.pool import ModelPool
 from onnxbisect_worker.running import Running
 
 #: Slots besides those that compile: for coordinators, reports, and models that are read.
 _BESIDE = 6
 
 
-def embedded(service: Service, hosts: Hosts | None = None) -> Running:
+def embedded(service: Service, hosts: Pool | None = None) -> Running:
     """The worker, to be started. OptionError where redis is set: then workers are processes of their own."""
     settings = service.settings
     if settings.redis_url is not None:
@@ -20,7 +20,7 @@ def embedded(service: Service, hosts: Hosts | None = None) -> Running:
     tell_level(settings)
     return Running(
         service,
-        hosts or ModelHosts(settings, service.files),
+        hosts or ModelPool(settings, service.files),
         sorted(registry.available()),
         control=True,
         beside=_BESIDE,

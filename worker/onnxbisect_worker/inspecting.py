@@ -7,10 +7,10 @@ from typing import Any
 from onnxbisect_db.tables import Model
 from onnxbisect_service.order import Order
 from onnxbisect_service.service import Service
-from onnxbisect_worker.child_host import ChildHost, hosts_folder
-from onnxbisect_worker.forking import ForkServer
-from onnxbisect_worker.host_environment import host_environment
-from onnxbisect_worker.hosting import Case
+from onnxbisect_worker.model_processes.client import ModelClient, hosts_folder
+from onnxbisect_worker.model_processes.contract import Case
+from onnxbisect_worker.model_processes.environment import host_environment
+from onnxbisect_worker.model_processes.fork_client import ForkServer
 
 
 def inspection(
@@ -32,6 +32,6 @@ def inspection(
     settings = service.settings
     with (
         closing(ForkServer(host_environment(hosts_folder(settings)))) as server,
-        closing(ChildHost(case, settings, service.files, server)) as host,
+        closing(ModelClient(case, settings, service.files, server)) as host,
     ):
         return host.inspect()

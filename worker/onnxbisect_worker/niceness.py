@@ -1,6 +1,6 @@
 """Making way for others on the same machine.
 
-Linux shares processors between sessions first (autogroup, sched(7)), and niceness counts within one. Hosts and compiles
+Linux shares processors between sessions first (autogroup, sched(7)), and niceness counts within one. Pool and compiles
 have sessions of their own, so these are made as nice as their processes; `supervise.py` does so for compiles.
 """
 

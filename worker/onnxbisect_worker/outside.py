@@ -6,7 +6,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from onnxbisect.errors import OnnxBisectError
 from onnxbisect.shortage import shortage
 from onnxbisect_db.errors import FilesUnreachableError
-from onnxbisect_worker.hosting import HostKilledError, ToolBrokenError
+from onnxbisect_worker.model_processes.contract import ProcessKilledError, ToolBrokenError
 
 #: The database is away, or its disk is full: nothing can be put on record, and what is held runs out.
 DATABASE_AWAY = (OperationalError, InterfaceError, PoolTimeoutError)
@@ -19,7 +19,7 @@ def outside(error: Exception) -> str | None:
     short = None if isinstance(error, DBAPIError) else shortage(error)
     if short is not None:
         return f"A worker has no room to go on. {short}"
-    if isinstance(error, HostKilledError | ToolBrokenError):
+    if isinstance(error, ProcessKilledError | ToolBrokenError):
         return str(error)
     if isinstance(error, OSError) and not isinstance(
         error, FileNotFoundError

@@ -1,4 +1,4 @@
-"""What reading a model for a target comes to: a stored file, on which the coordinator plans and hosts begin."""
+"""What reading a model for a target comes to: a stored file, which coordinators and later model processes read."""
 
 import json
 from base64 import b64decode, b64encode
@@ -17,8 +17,8 @@ class Prepared:
     """The target as its compiler described itself, the model's units as this target sees them, and what verdicts are
     kept under. The same for every job with the same model and target.
 
-    `established` spares hosts what intake found out of the model (`Established.to_bytes`); empty where that is large,
-    and in files of earlier versions.
+    `established` spares model processes what intake found out (`Established.to_bytes`); empty where that is large, and
+    in files of earlier versions.
     """
 
     target: Target

@@ -1,4 +1,4 @@
-"""A step of a repair: a host replays it on all answers, and what it asks next becomes a search of its own."""
+"""A step of a repair: a model process replays it on all answers, and what it asks next becomes a search of its own."""
 
 import logging
 from collections.abc import Mapping
@@ -15,15 +15,15 @@ from onnxbisect_db.repairs import ChangedModel
 from onnxbisect_db.searches import Turn
 from onnxbisect_service.order import Order
 from onnxbisect_worker import held_folders
-from onnxbisect_worker.hold import Hold
-from onnxbisect_worker.hosting import Begun, Question, Repaired
+from onnxbisect_worker.context import WorkerContext
+from onnxbisect_worker.lease_keeper import LeaseKeeper
+from onnxbisect_worker.model_processes.contract import Begun, Question, Repaired
+from onnxbisect_worker.model_processes.repair import question_name
 from onnxbisect_worker.outside import DATABASE_AWAY
-from onnxbisect_worker.place import Place
 from onnxbisect_worker.preparing import give_up
-from onnxbisect_worker.repair_work import question_name
 from onnxbisect_worker.reporting import FOLDERS, stats_of, store_all
 
-#: Changed models that one repair asks about at most: a model that has taken its host over could ask for ever.
+#: Changed models that one repair asks about at most: a model that has taken its process over could ask for ever.
 MOST_QUESTIONS = 300
 
 log = logging.getLogger(__name__)
@@ -41,24 +41,24 @@ class _Left:
         return (self.calls is not None and self.calls <= 0) or (self.seconds is not None and self.seconds <= 0)
 
 
-def repair(place: Place, turn: Turn) -> None:
+def repair(context: WorkerContext, turn: Turn) -> None:
     """Go on with the repair of a claimed search."""
-    cache = place.service.settings.cache
-    with Hold(place, turn) as hold:
+    cache = context.service.settings.cache
+    with LeaseKeeper(context, turn) as keeper:
         try:
             with held_folders.temporary(cache / f"{FOLDERS}{uuid4().hex}") as folder:
-                begun, left = hold.write(lambda session: _begun(session, turn))
-                with place.hosts.lent(place.case(turn), new=turn.alone) as host, hold.over(host):
-                    came = host.repair(begun, folder)
-                files = store_all(place.service.files, came.files)
-            asked = None if isinstance(came, Repaired) else _asked(place, turn, begun, came, files, left)
+                begun, left = keeper.write(lambda session: _begun(session, turn))
+                with context.pool.acquire(context.case(turn), new=turn.alone) as process, keeper.kills(process):
+                    came = process.repair(begun, folder)
+                files = store_all(context.service.files, came.files)
+            asked = None if isinstance(came, Repaired) else _asked(context, turn, begun, came, files, left)
         except DATABASE_AWAY:
             raise
         except Exception as error:
-            give_up(turn, hold, error)
+            give_up(turn, keeper, error)
             return
         try:
-            hold.write(lambda session: _written(session, turn, came, files, asked))
+            keeper.write(lambda session: _written(session, turn, came, files, asked))
         except LostTurnError:
             return
     if asked is None:
@@ -79,7 +79,7 @@ def _begun(session: Session, turn: Turn) -> tuple[Begun, _Left]:
 
 
 def _asked(
-    place: Place, turn: Turn, begun: Begun, question: Question, files: Mapping[str, str], left: _Left
+    context: WorkerContext, turn: Turn, begun: Begun, question: Question, files: Mapping[str, str], left: _Left
 ) -> ChangedModel:
     """The search that a question is: of a model with the job's own data files beside it, or with one of its own."""
     onnx = files["model.onnx"]
@@ -98,7 +98,7 @@ def _asked(
     )
     if question.piece:
         order = replace(order, input_shapes={}, calibration={})
-    data = own if question.piece else place.case(turn).files
+    data = own if question.piece else context.case(turn).files
     return ChangedModel(question=name, onnx=onnx, data=data, request=order.to_json())
 
 

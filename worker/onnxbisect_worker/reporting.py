@@ -19,9 +19,9 @@ from onnxbisect_db.searches import Turn
 from onnxbisect_db.tables import Search
 from onnxbisect_service.settings import Settings
 from onnxbisect_worker import held_folders
-from onnxbisect_worker.hold import Hold
+from onnxbisect_worker.context import WorkerContext
+from onnxbisect_worker.lease_keeper import LeaseKeeper
 from onnxbisect_worker.outside import DATABASE_AWAY
-from onnxbisect_worker.place import Place
 from onnxbisect_worker.preparing import give_up
 
 _CHUNK = 1 << 20
@@ -31,20 +31,20 @@ FOLDERS = "report-"
 log = logging.getLogger(__name__)
 
 
-def write_report(place: Place, turn: Turn) -> None:
+def write_report(context: WorkerContext, turn: Turn) -> None:
     """Write the report of a claimed search."""
-    cache = place.service.settings.cache
-    with Hold(place, turn) as hold:
+    cache = context.service.settings.cache
+    with LeaseKeeper(context, turn) as keeper:
         try:
             with held_folders.temporary(cache / f"{FOLDERS}{uuid4().hex}") as folder:
-                verdict, report, files = _stored(place, turn, hold, folder)
+                verdict, report, files = _stored(context, turn, keeper, folder)
         except DATABASE_AWAY:
             raise
         except Exception as error:
-            give_up(turn, hold, error)
+            give_up(turn, keeper, error)
             return
         try:
-            hold.write(lambda session: searches.finish(session, turn, verdict=verdict, report=report, files=files))
+            keeper.write(lambda session: searches.finish(session, turn, verdict=verdict, report=report, files=files))
         except LostTurnError:
             return
     log.info("search %s: over, %s", turn.search_id, verdict)
@@ -56,14 +56,16 @@ def clear_reports(settings: Settings) -> None:
         held_folders.remove(left)
 
 
-def _stored(place: Place, turn: Turn, hold: Hold, folder: Path) -> tuple[Status, str, Mapping[str, str]]:
-    with place.service.database.session() as session:
+def _stored(
+    context: WorkerContext, turn: Turn, keeper: LeaseKeeper, folder: Path
+) -> tuple[Status, str, Mapping[str, str]]:
+    with context.service.database.session() as session:
         answers = records.answered(session, turn.search_id)
         stats = stats_of(session, turn, answers)
         logs = _logs(session, turn, answers)
-    with place.hosts.lent(place.case(turn), new=turn.alone) as host, hold.over(host):
-        written = host.report(answers, stats, logs, folder)
-    store = place.service.files
+    with context.pool.acquire(context.case(turn), new=turn.alone) as process, keeper.kills(process):
+        written = process.report(answers, stats, logs, folder)
+    store = context.service.files
     files = store_all(store, written.files)
     report = store.put([FORMS["report.json"](written.document).encode("utf-8", "backslashreplace")])
     return Status(written.document["verdict"]), report.sha256, files

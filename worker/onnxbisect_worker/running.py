@@ -7,9 +7,9 @@ from onnxbisect_db import notices
 from onnxbisect_db.workers import Presence
 from onnxbisect_service.service import Service
 from onnxbisect_worker.claiming import Claiming
+from onnxbisect_worker.context import WorkerContext
 from onnxbisect_worker.delivering import next_delivery
-from onnxbisect_worker.hosting import Hosts
-from onnxbisect_worker.place import Place
+from onnxbisect_worker.model_processes.contract import Pool
 from onnxbisect_worker.presence import Attendance, worker_id
 from onnxbisect_worker.reconciling import Reconciler
 from onnxbisect_worker.reporting import clear_reports
@@ -31,7 +31,7 @@ class Running:
     def __init__(
         self,
         service: Service,
-        hosts: Hosts,
+        pool: Pool,
         backends: Sequence[str],
         *,
         control: bool,
@@ -40,29 +40,29 @@ class Running:
     ) -> None:
         """`reconciler` is the name under which it reconciles, where that is not its own."""
         slots = service.settings.slots + beside
-        self._place = Place(
-            service=service, hosts=hosts, worker=worker_id(), backends=backends, slots=slots, stopping=Event()
+        self._context = WorkerContext(
+            service=service, pool=pool, worker=worker_id(), backends=backends, slots=slots, stopping=Event()
         )
-        self._claiming = Claiming(self._place, control=control, probes=service.settings.slots)
+        self._claiming = Claiming(self._context, control=control, probes=service.settings.slots)
         self._slots = Slots("slot", slots, self._claiming)
         self._senders = Slots("webhooks", _SENDERS if control else 0, lambda: next_delivery(service))
-        presence = Presence(id=self._place.worker, backends=tuple(sorted(backends)), slots=service.settings.slots)
+        presence = Presence(id=self._context.worker, backends=tuple(sorted(backends)), slots=service.settings.slots)
         self._attendance = Attendance(service, presence)
-        self._reconciler = Reconciler(service, reconciler or self._place.worker) if control else None
+        self._reconciler = Reconciler(service, reconciler or self._context.worker) if control else None
 
     @property
     def worker(self) -> str:
         """Its name."""
-        return self._place.worker
+        return self._context.worker
 
     def start(self) -> None:
         """Begin; what is to be done is done when this returns, whatever the compilers may take to start."""
-        clear_reports(self._place.service.settings)
-        self._place.service.database.listen(self.wake)
+        clear_reports(self._context.service.settings)
+        self._context.service.database.listen(self.wake)
         self._slots.start()
         self._senders.start()
         self._attendance.start()
-        self._place.service.reserve.keep()
+        self._context.service.reserve.keep()
         if self._reconciler is not None:
             self._reconciler.start()
 
@@ -74,11 +74,11 @@ class Running:
             self._senders.wake()
 
     def stop(self) -> None:
-        """End compiles and hosts, give back what is claimed, and wait until all of that is done."""
-        self._place.stopping.set()
+        """End compiles and model processes, give back what is claimed, and wait until all of that is done."""
+        self._context.stopping.set()
         if self._reconciler is not None:
             self._reconciler.stop()
         self._slots.stop(_STOP_SECONDS)
         self._senders.stop(_SEND_SECONDS)
         self._attendance.stop()
-        self._place.hosts.close()
+        self._context.pool.close()

@@ -10,7 +10,7 @@ from onnxbisect.report.text import clip
 from onnxbisect_backends import registry
 from onnxbisect_backends.sandbox.isolation import Isolation
 from onnxbisect_service.settings import load_settings
-from onnxbisect_worker.confining import level
+from onnxbisect_worker.model_processes.confinement import level
 
 _LONGEST = 500
 

@@ -19,8 +19,8 @@ from onnxbisect_service.notifying import install, make_app
 from onnxbisect_service.secrecy import keep_secrets
 from onnxbisect_service.service import Service, open_service
 from onnxbisect_service.settings import Settings
-from onnxbisect_worker.confining import tell_level
-from onnxbisect_worker.model_client import ModelHosts
+from onnxbisect_worker.model_processes.confinement import tell_level
+from onnxbisect_worker.model_processes.pool import ModelPool
 from onnxbisect_worker.niceness import make_way
 from onnxbisect_worker.running import Running
 
@@ -49,7 +49,7 @@ def work(settings: Settings, *, backends: Sequence[str] = (), control: bool = Fa
         make_way(_NICE)
     service = _opened(settings)
     beside = _CONTROL_SLOTS if backends and control else 0
-    running = Running(service, ModelHosts(settings, service.files), backends, control=control, beside=beside)
+    running = Running(service, ModelPool(settings, service.files), backends, control=control, beside=beside)
     app = make_app(settings)
     install(app, running.wake)
 

@@ -18,7 +18,7 @@ from onnxbisect_db.retention import Retention
 from onnxbisect_db.states import ANNOUNCED, DeliveryState, EventType, JobState, ProbeState
 from onnxbisect_db.tables import Delivery, Endpoint, Event, Job, Probe, Search
 from onnxbisect_service.settings import Settings
-from onnxbisect_worker.model_client import clear_hosts
+from onnxbisect_worker.model_processes.pool import clear_hosts
 from support.production.chaos_orders import Wanted, culprits_of, name_of
 from support.production.topology import Topology
 from support.worker.webhook_receiver import Message

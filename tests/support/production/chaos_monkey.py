@@ -11,7 +11,7 @@ from threading import Event, Thread
 
 import redis as redis_client
 
-from onnxbisect_worker.forking import HOST_NAME
+from onnxbisect_worker.model_processes.fork_client import HOST_NAME
 from support.production.topology import Part, Topology
 from support.worker.webhook_receiver import Receiver
 
@@ -28,7 +28,7 @@ _WEIGHTS = {
     "webhook receiver": 2,
 }
 _AWAY = 3.0
-_FORK_SERVER = "onnxbisect_worker.fork_server"
+_FORK_SERVER = "onnxbisect_worker.model_processes.fork_server"
 #: Tries to meet a compiler or a host, which may live for a moment only.
 _TRIES = 200
 

@@ -18,10 +18,10 @@ from onnxbisect_service.order import Order
 from onnxbisect_service.service import Service
 from onnxbisect_service.settings import Settings
 from onnxbisect_worker.claiming import Claiming
-from onnxbisect_worker.place import Place
+from onnxbisect_worker.context import WorkerContext
 from onnxbisect_worker.slots import Work
 from support.db.scenes import Clock
-from support.worker.hidden_rule import Compiler, HiddenRuleHosts
+from support.worker.hidden_rule import Compiler, HiddenRulePool
 
 NPU = "npu"
 
@@ -41,22 +41,22 @@ class Crank:
             settings=self.settings, database=self.database, files=Files(self.settings.files_folder, floor=0)
         )
 
-    def place(self, worker: str = "w") -> Place:
-        hosts = HiddenRuleHosts(self.compiler)
-        return Place(service=self.service, hosts=hosts, worker=worker, backends=(NPU, "other"))
+    def place(self, worker: str = "w") -> WorkerContext:
+        hosts = HiddenRulePool(self.compiler)
+        return WorkerContext(service=self.service, pool=hosts, worker=worker, backends=(NPU, "other"))
 
-    def next(self, place: Place) -> Work | None:
+    def next(self, place: WorkerContext) -> Work | None:
         """What this worker claims."""
         return Claiming(place, control=True, probes=self.settings.slots)()
 
-    def step(self, place: Place) -> bool:
+    def step(self, place: WorkerContext) -> bool:
         """Have this worker claim and do one piece of work. False where there was none."""
         work = self.next(place)
         if work is not None:
             work()
         return work is not None
 
-    def until(self, stage: Stage, job: Job, place: Place) -> None:
+    def until(self, stage: Stage, job: Job, place: WorkerContext) -> None:
         """Work on the job, which is alone, until it has come to the stage; there it is not claimed."""
         while self.read(job).searches[0].stage != stage:
             work = self.next(place)
@@ -81,7 +81,7 @@ class Crank:
         return found
 
     def run(
-        self, *wanted: Job, places: Sequence[Place] = (), chance: random.Random | None = None, dies: float = 0.0
+        self, *wanted: Job, places: Sequence[WorkerContext] = (), chance: random.Random | None = None, dies: float = 0.0
     ) -> None:
         """Until these jobs have ended. `dies` is how often a worker dies with what it has claimed."""
         places, chance = places or [self.place()], chance or random.Random(0)

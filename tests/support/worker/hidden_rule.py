@@ -20,9 +20,17 @@ from onnxbisect.verdict import Hints, Kind, Status, Verdict
 from onnxbisect_backends.contract import Description
 from onnxbisect_backends.probing.prober import Asked
 from onnxbisect_db.answered import Answered
-from onnxbisect_worker.hosting import Begun, Case, HostKilledError, HostLostError, Question, Repaired, Written
+from onnxbisect_worker.model_processes.contract import (
+    Begun,
+    Case,
+    ProcessKilledError,
+    ProcessLostError,
+    Question,
+    Repaired,
+    Written,
+)
+from onnxbisect_worker.model_processes.repair import question_name
 from onnxbisect_worker.prepared import Prepared
-from onnxbisect_worker.repair_work import question_name
 
 
 @dataclass(kw_only=True)
@@ -88,7 +96,7 @@ class Compiler:
         return Answer(verdict=verdict, file_sha256=self.file(units), log=f"{words}\n")
 
 
-class HiddenRuleHost:
+class HiddenRuleProcess:
     def __init__(self, compiler: Compiler, case: Case) -> None:
         self._compiler = compiler
         self._case = case
@@ -120,7 +128,7 @@ class HiddenRuleHost:
             self._compiler.asked[units] += 1
         self._wait()
         if self._compiler.deadly(units):
-            raise HostLostError("The process that had the model was killed by signal 9.")
+            raise ProcessLostError("The process that had the model was killed by signal 9.")
         if self._compiler.too_slow:
             return Asked(answer=None, compiled=True, engine_seconds=0.0)
         with self._compiler.lock:
@@ -134,7 +142,7 @@ class HiddenRuleHost:
         with self._compiler.lock:
             self._compiler.hosts_shot -= 1
             if self._compiler.hosts_shot >= 0:
-                raise HostKilledError("The process that had the model was killed by SIGKILL.")
+                raise ProcessKilledError("The process that had the model was killed by SIGKILL.")
 
     def digests(self, pieces: Sequence[UnitSet]) -> list[str]:
         self._be_shot()
@@ -189,16 +197,16 @@ class HiddenRuleHost:
         while not self._compiler.go.wait(0.01):
             if self._killed.is_set():
                 self._compiler.killed += 1
-                raise HostLostError("The process that had the model was told to end.")
+                raise ProcessLostError("The process that had the model was told to end.")
 
 
-class HiddenRuleHosts:
+class HiddenRulePool:
     def __init__(self, compiler: Compiler) -> None:
         self._compiler = compiler
 
     @contextmanager
-    def lent(self, case: Case, *, new: bool = False) -> Iterator[HiddenRuleHost]:
-        yield HiddenRuleHost(self._compiler, case)
+    def acquire(self, case: Case, *, new: bool = False) -> Iterator[HiddenRuleProcess]:
+        yield HiddenRuleProcess(self._compiler, case)
 
     def warm(self) -> Collection[str]:
         return ()

@@ -20,8 +20,8 @@ from onnxbisect_db.answered import Answered
 from onnxbisect_db.files import Files
 from onnxbisect_service.order import Order
 from onnxbisect_service.settings import Settings
-from onnxbisect_worker.hosting import Case, Host
-from onnxbisect_worker.model_client import ModelHosts
+from onnxbisect_worker.model_processes.contract import Case, ModelProcess
+from onnxbisect_worker.model_processes.pool import ModelPool
 from onnxbisect_worker.prepared import Prepared
 from support import TESTS
 
@@ -61,8 +61,8 @@ class Place:
         return Case(**{**known, **fields})  # type: ignore[arg-type]
 
     @contextmanager
-    def hosts(self, **bounds: Any) -> Iterator[ModelHosts]:
-        made = ModelHosts(self.settings, self.files, **bounds)
+    def hosts(self, **bounds: Any) -> Iterator[ModelPool]:
+        made = ModelPool(self.settings, self.files, **bounds)
         try:
             yield made
         finally:
@@ -79,14 +79,14 @@ class Searched:
 
 
 class _Probes:
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: ModelProcess) -> None:
         self._host = host
 
     def ask(self, units: UnitSet, seconds_left: float | None) -> Asked:
         return self._host.ask(units, seconds_left=seconds_left)
 
 
-def searched(host: Host, prepared: Prepared) -> Searched:
+def searched(host: ModelProcess, prepared: Prepared) -> Searched:
     """The driver of `run`, one question at a time, with a host to cut, compile, and see culprits' files fail."""
 
     def answered(records: Sequence[ProbeRecord], answers: dict[UnitSet, Answer]) -> list[Answered]:

@@ -19,7 +19,7 @@ from onnxbisect_db.tables import Job
 from onnxbisect_service.order import Order
 from onnxbisect_service.service import Service, open_service
 from onnxbisect_service.settings import Settings
-from onnxbisect_worker.forking import HOST_NAME
+from onnxbisect_worker.model_processes.fork_client import HOST_NAME
 
 _WORK = """
 import sys

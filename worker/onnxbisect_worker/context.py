@@ -1,4 +1,4 @@
-"""Where one process works: the service, its hosts, its name, and whether it is to stop."""
+"""What the steps of one worker share: the service, the pool of model processes, its name, whether it is to stop."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from onnxbisect_db.claims import Claim
 from onnxbisect_db.searches import Turn
 from onnxbisect_service.order import Order
 from onnxbisect_service.service import Service
-from onnxbisect_worker.hosting import Case, Hosts
+from onnxbisect_worker.model_processes.contract import Case, Pool
 from onnxbisect_worker.prepared import Prepared
 
 #: A universe of ten thousand units takes some ten megabytes.
@@ -19,7 +19,7 @@ _UNIVERSES = 32
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class WorkerContext:
     """What every step of a job needs; threads may share it. `worker` is the name under which work for these `backends`
     is claimed; it has so many `slots`, where several tenants share them.
 
@@ -27,7 +27,7 @@ class Place:
     """
 
     service: Service
-    hosts: Hosts
+    pool: Pool
     worker: str
     backends: Collection[str] = ()
     slots: int | None = None
@@ -39,7 +39,7 @@ class Place:
         return lru_cache(maxsize=_UNIVERSES)(self._universe)
 
     def case(self, work: Turn | Claim) -> Case:
-        """The stored model before the target, as a host wants it."""
+        """The stored model before the target, as a model process wants it."""
         if isinstance(work, Turn):
             onnx, data = self._files_of(work)
         else:

@@ -13,10 +13,10 @@ from threading import Lock
 from typing import Any
 
 from onnxbisect_backends.sandbox.oom import oom_kills
-from onnxbisect_worker.forking import ForkServer
 from onnxbisect_worker.held_folders import hold, remove, remove_held
-from onnxbisect_worker.hosting import HostKilledError, HostLostError
-from onnxbisect_worker.obituary import from_outside, obituary
+from onnxbisect_worker.model_processes.contract import ProcessKilledError, ProcessLostError
+from onnxbisect_worker.model_processes.exit_description import exit_description, from_outside
+from onnxbisect_worker.model_processes.fork_client import ForkServer
 
 #: Seconds in which a process must be gone that was told to end; then it is killed, and the kernel tells its compilers.
 _PATIENCE = 0.7
@@ -26,7 +26,7 @@ _KEPT = 4096
 _LONGEST = 1 << 30
 
 
-class HostProcess:
+class ChildProcess:
     """A child process with a folder of its own. One thread talks with it; any thread may end it."""
 
     def __init__(self, folder: Path, server: ForkServer, *, seconds: float) -> None:
@@ -41,7 +41,7 @@ class HostProcess:
         self._output, output = os.pipe()
         try:
             self._process = server.fork(channel.fileno(), output, lock)
-        except (OSError, HostLostError):
+        except (OSError, ProcessLostError):
             self.close()
             remove_held(folder)
             raise
@@ -70,26 +70,26 @@ class HostProcess:
             self._socket.sendall(json.dumps(message).encode() + b"\n")
 
     def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Send a request and wait for its answer; HostLostError where none comes."""
+        """Send a request and wait for its answer; ProcessLostError where none comes."""
         kills = oom_kills()
         self.tell(request)
         line = self._line()
         if not line.endswith(b"\n"):
             told = self._ended
-            what = self._obituary()
+            what = self._exit_description()
             shot = from_outside(self._process.returncode) and oom_kills() == kills
-            raise HostKilledError(what) if told or shot else HostLostError(what)
+            raise ProcessKilledError(what) if told or shot else ProcessLostError(what)
         try:
             answer = json.loads(line)
         except (ValueError, RecursionError):
             answer = None
         if not isinstance(answer, dict):
             self.end()
-            raise HostLostError("The process that had the model gave an answer that is none.")
+            raise ProcessLostError("The process that had the model gave an answer that is none.")
         return answer
 
     def end(self) -> None:
-        """End it, its compiles and its folder; whoever waits in `ask` gets HostLostError."""
+        """End it, its compiles and its folder; whoever waits in `ask` gets ProcessLostError."""
         self._ended = True
         with suppress(OSError):  # the other end is gone
             self._socket.shutdown(socket.SHUT_RDWR)
@@ -100,7 +100,7 @@ class HostProcess:
                 self._process.kill()
                 self._process.wait()
             give_up = time.monotonic() + _PATIENCE
-            # a compiler that has lost its host is dying, and may still write
+            # a compiler that has lost its process is dying, and may still write
             while not remove(self.folder) and time.monotonic() < give_up:
                 time.sleep(0.01)
 
@@ -137,7 +137,7 @@ class HostProcess:
         self._printed = (self._printed + data)[-_KEPT:]
         return bool(data)
 
-    def _obituary(self) -> str:
+    def _exit_description(self) -> str:
         """Why there is no answer."""
         if self._ended:
             return "The process that had the model was told to end."
@@ -155,11 +155,11 @@ class HostProcess:
                 f"The model was given up after {self._seconds:g} seconds, which is the longest that reading one, or "
                 f"its report, may take here (ONNXBISECT_MODEL_SECONDS)."
             )
-        return f"The process that had the model {obituary(code, self._printed)}"
+        return f"The process that had the model {exit_description(code, self._printed)}"
 
 
 def _last(pid: int) -> int:
-    """The process at the end of a line of only children: a host that is confined is its process's grandchild."""
+    """The process at the end of a line of only children: one that is confined is the forked process's grandchild."""
     while below := Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
         pid = int(below[0])
     return pid

@@ -1,4 +1,4 @@
-"""A host as a child process, as its worker sees it."""
+"""A model process as its worker sees it."""
 
 import re
 import stat
@@ -20,12 +20,27 @@ from onnxbisect_backends.probing.prober import Asked
 from onnxbisect_db.answered import Answered
 from onnxbisect_db.files import FileStore
 from onnxbisect_service.settings import Settings
-from onnxbisect_worker.confining import confinement
-from onnxbisect_worker.forking import ForkServer
-from onnxbisect_worker.host_environment import host_environment
-from onnxbisect_worker.host_messages import OWN, Setup, answered_to_json, asked_from_json, begun_to_json, raised
-from onnxbisect_worker.host_process import HostProcess
-from onnxbisect_worker.hosting import Begun, Case, HostKilledError, HostLostError, Question, Repaired, Written
+from onnxbisect_worker.model_processes.child_process import ChildProcess
+from onnxbisect_worker.model_processes.confinement import confinement
+from onnxbisect_worker.model_processes.contract import (
+    Begun,
+    Case,
+    ProcessKilledError,
+    ProcessLostError,
+    Question,
+    Repaired,
+    Written,
+)
+from onnxbisect_worker.model_processes.environment import host_environment
+from onnxbisect_worker.model_processes.fork_client import ForkServer
+from onnxbisect_worker.model_processes.messages import (
+    OWN,
+    Setup,
+    answered_to_json,
+    asked_from_json,
+    begun_to_json,
+    raised,
+)
 from onnxbisect_worker.prepared import Prepared
 
 #: What a file of a report is called there, one of a repair, and one of a model that a repair asks about.
@@ -34,15 +49,15 @@ _REPAIR_FILE = re.compile(r"repair/[a-z]+\.(onnx|json|md)")
 _MODEL_FILE = re.compile(r"model\.(onnx|data)")
 
 
-class ChildHost:
-    """A `Host` whose process starts when it is first asked for something."""
+class ModelClient:
+    """A `ModelProcess` that starts when it is first asked for something."""
 
     def __init__(self, case: Case, settings: Settings, files: FileStore, server: ForkServer) -> None:
         self.case = case
         self._server = server
         self._settings = settings
         self._files = files
-        self._process: HostProcess | None = None
+        self._process: ChildProcess | None = None
         self._killed = False
         self._starting = Lock()
 
@@ -57,13 +72,13 @@ class ChildHost:
         return 0 if self._process is None else self._process.memory
 
     def prepare(self) -> Prepared:
-        """See `Host.prepare`. From then on this is also a host for the case that is prepared with what is returned."""
+        """See `ModelProcess.prepare`. From then on it also serves the case that is prepared with what is returned."""
         prepared = Prepared.from_bytes(self._ask(do="prepare").encode())
         self.case = replace(self.case, prepared=sha256(prepared.to_bytes()).hexdigest())
         return prepared
 
     def draw(self) -> bytes:
-        """See `Host.draw`."""
+        """See `ModelProcess.draw`."""
         drawn: str = self._ask(do="draw")
         return drawn.encode()
 
@@ -75,27 +90,27 @@ class ChildHost:
         return found
 
     def key(self, units: UnitSet) -> str:
-        """See `Host.key`."""
+        """See `ModelProcess.key`."""
         key: str = self._ask(do="key", units=f"{units:x}")
         return key
 
     def ask(self, units: UnitSet, *, seconds_left: float | None) -> Asked:
-        """See `Host.ask`."""
+        """See `ModelProcess.ask`."""
         return asked_from_json(self._ask(do="ask", units=f"{units:x}", seconds_left=seconds_left))
 
     def digests(self, pieces: Sequence[UnitSet]) -> list[str]:
-        """See `Host.digests`."""
+        """See `ModelProcess.digests`."""
         found: list[str] = self._ask(do="digests", pieces=[f"{units:x}" for units in pieces])
         return found
 
     def report(self, answers: Sequence[Answered], stats: Stats, logs: Mapping[str, str], folder: Path) -> Written:
-        """See `Host.report`."""
+        """See `ModelProcess.report`."""
         listed = [answered_to_json(it) for it in answers]
         written = self._ask(do="report", answers=listed, stats=asdict(stats), logs=dict(logs))
         return Written(document=written["document"], files=self._all_taken(written["files"], folder, _FILE))
 
     def repair(self, begun: Begun, folder: Path) -> Question | Repaired:
-        """See `Host.repair`."""
+        """See `ModelProcess.repair`."""
         came = self._ask(do="repair", **begun_to_json(begun))
         if came["question"] is not None:
             files = self._all_taken(came["files"], folder, _MODEL_FILE)
@@ -103,7 +118,7 @@ class ChildHost:
         return Repaired(outcome=_outcome(came["outcome"]), files=self._all_taken(came["files"], folder, _REPAIR_FILE))
 
     def kill(self) -> None:
-        """See `Host.kill`."""
+        """See `ModelProcess.kill`."""
         with self._starting:
             self._killed = True
             process = self._process
@@ -124,15 +139,15 @@ class ChildHost:
         have put a link there instead, or have named a file that is not its own.
         """
         if not called.fullmatch(name) or Path(written).name != written:
-            raise HostLostError("The process that had the model named a file that is none of its own.")
+            raise ProcessLostError("The process that had the model named a file that is none of its own.")
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             (self._started().folder / OWN / written).rename(path)
         except OSError as error:
-            raise HostLostError(f"The process that had the model wrote no file: {error.strerror}.") from error
+            raise ProcessLostError(f"The process that had the model wrote no file: {error.strerror}.") from error
         if not stat.S_ISREG(path.lstat().st_mode):
-            raise HostLostError("The process that had the model wrote something else than a file.")
+            raise ProcessLostError("The process that had the model wrote something else than a file.")
         return path
 
     def _ask(self, **request: Any) -> Any:
@@ -140,26 +155,26 @@ class ChildHost:
         if "error" not in answer:
             return answer["result"]
         error = raised(answer)
-        if isinstance(error, HostLostError):
+        if isinstance(error, ProcessLostError):
             self.kill()  # it says itself that it cannot go on
         raise error
 
-    def _started(self) -> HostProcess:
+    def _started(self) -> ChildProcess:
         with self._starting:
             if self._killed:
-                raise HostKilledError("The process that had the model was told to end.")
+                raise ProcessKilledError("The process that had the model was told to end.")
             if self._process is None:
                 self._process = self._start()
             return self._process
 
-    def _start(self) -> HostProcess:
+    def _start(self) -> ChildProcess:
         folder = hosts_folder(self._settings) / uuid4().hex
         setup = self._setup(folder)
         try:
-            process = HostProcess(folder, self._server, seconds=self._settings.model_seconds)
+            process = ChildProcess(folder, self._server, seconds=self._settings.model_seconds)
         except OSError as error:
             reason = error.strerror or str(error).rstrip(".")
-            raise HostKilledError(f"No process could be started that reads the model: {reason}.") from error
+            raise ProcessKilledError(f"No process could be started that reads the model: {reason}.") from error
         process.tell(setup.to_json())
         return process
 
@@ -199,7 +214,7 @@ class ChildHost:
             ) from None
 
     def _inherited(self) -> tuple[str, ...]:
-        with suppress(OnnxBisectError):  # the host will say it
+        with suppress(OnnxBisectError):  # the process will say it
             return (*registry.inherited_by(self.case.backend), *self._settings.compiler_env)
         return self._settings.compiler_env
 
@@ -211,5 +226,5 @@ def _outcome(came: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def hosts_folder(settings: Settings) -> Path:
-    """Where hosts have their folders."""
+    """Where model processes have their folders."""
     return settings.cache.absolute() / "hosts"

@@ -1,4 +1,4 @@
-"""What a host's process gets of this process's environment: what compilers need, and no secret of the service."""
+"""What a model process gets of the worker's environment: what compilers need, and no secret of the service."""
 
 import os
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ _CACHE = "ONNXBISECT_CACHE_DIR"
 
 
 def host_environment(folder: Path, inherit: Sequence[str] = ()) -> dict[str, str]:
-    """The whole environment of a host whose temporary files go into the folder. `inherit` adds variables by name."""
+    """The whole environment of one whose temporary files go into the folder. `inherit` adds variables by name."""
 
     def passes(name: str) -> bool:
         if name.startswith(_OURS):

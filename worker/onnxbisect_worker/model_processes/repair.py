@@ -1,4 +1,4 @@
-"""What a host does for a repair: runs it from the beginning, on the answers that there are, until one is missing.
+"""What a model process does for a repair: runs it from the beginning, on the known answers, until one is missing.
 
 All that a repair decides follows from the answers, so the same answers lead to the same question.
 """
@@ -22,7 +22,7 @@ from onnxbisect_backends.probing.repairing import Terms, repair_model, written
 from onnxbisect_db.answered import Answered
 from onnxbisect_db.repairs import Reply
 from onnxbisect_service.order import RepairOrder
-from onnxbisect_worker.hosting import Begun, Question, Repaired
+from onnxbisect_worker.model_processes.contract import Begun, Question, Repaired
 
 _OTHER_COMPILER = (
     "This worker has another compiler than the one that answered before, or other files or options of it: let all "

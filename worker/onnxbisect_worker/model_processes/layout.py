@@ -9,12 +9,12 @@ from pathlib import Path
 from onnxbisect.errors import OnnxBisectError
 from onnxbisect_backends import registry
 from onnxbisect_backends.contract import Backend
-from onnxbisect_worker.host_messages import Setup
-from onnxbisect_worker.model_cache import MODEL_NAME, ModelCache
+from onnxbisect_worker.model_processes.messages import Setup
+from onnxbisect_worker.model_processes.model_cache import MODEL_NAME, ModelCache
 
 
 @dataclass(frozen=True, kw_only=True)
-class Groundwork:
+class Layout:
     """The model's path and the backend. What failed is the error, for whoever asks for it first: many requests need no
     backend.
     """
@@ -25,7 +25,7 @@ class Groundwork:
     isolated: bool
 
     @classmethod
-    def of(cls, setup: Setup, folder: Path) -> "Groundwork":
+    def of(cls, setup: Setup, folder: Path) -> "Layout":
         """Lay the model out in `folder`, or among those with external data, and make the backend."""
         model, isolated = _laid_out(setup, folder), False
         try:

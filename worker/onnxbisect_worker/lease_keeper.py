@@ -1,7 +1,7 @@
 """Having something for as long as one works on it: the lease is renewed, and whoever lost it is stopped.
 
 What is held is a turn of a search, or a probe. A thread renews its lease and looks, every half second, whether anybody
-still wants it; where nobody does, or where this process is to stop, the host that works on it is killed. A database
+still wants it; where nobody does, or where the worker is to stop, the model process is killed. A database
 that cannot be reached is asked again until the lease has run out; then somebody else may have the work.
 """
 
@@ -19,29 +19,29 @@ from sqlalchemy.orm import Session
 from onnxbisect_db import leases, workers
 from onnxbisect_db.claims import Claim
 from onnxbisect_db.searches import Turn
-from onnxbisect_worker.hosting import Host, ToolBrokenError
-from onnxbisect_worker.place import Place
+from onnxbisect_worker.context import WorkerContext
+from onnxbisect_worker.model_processes.contract import ModelProcess, ToolBrokenError
 
 _LOOK_EVERY = 0.5
-#: A host may only now be starting its compiler.
+#: A process may only now be starting its compiler.
 _KILL_EVERY = 0.1
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
-class Hold:
+class LeaseKeeper:
     """A lease that is renewed while the context lasts."""
 
-    def __init__(self, place: Place, held: Turn | Claim) -> None:
-        self._place = place
+    def __init__(self, context: WorkerContext, held: Turn | Claim) -> None:
+        self._context = context
         self._held = held
-        self._seconds = place.service.settings.lease_seconds
+        self._seconds = context.service.settings.lease_seconds
         self._over = Event()
         self._lost = Event()
         self._lock = Lock()
-        self._host: Host | None = None
-        self._thread = Thread(target=self._watch, name="hold", daemon=True)
+        self._process: ModelProcess | None = None
+        self._thread = Thread(target=self._watch, name="lease keeper", daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -60,19 +60,19 @@ class Hold:
 
     @property
     def ended(self) -> bool:
-        """Lost, or this process is to stop: the host was killed."""
-        return self.lost or self._place.stopping.is_set()
+        """Lost, or the worker is to stop: the model process was killed."""
+        return self.lost or self._context.stopping.is_set()
 
     @contextmanager
-    def over(self, host: Host) -> Iterator[None]:
-        """While the context lasts, the host is killed as soon as this has ended."""
+    def kills(self, process: ModelProcess) -> Iterator[None]:
+        """While the context lasts, the model process is killed as soon as this has ended."""
         with self._lock:
-            self._host = host
+            self._process = process
         try:
             yield
         finally:
             with self._lock:
-                self._host = None
+                self._process = None
 
     def write(self, work: Callable[[Session], T]) -> T:
         """`work` in a transaction. It may hold the answer of hours, so a database that is away for a moment is waited
@@ -81,7 +81,7 @@ class Hold:
         give_up = time.monotonic() + self._seconds
         while True:
             try:
-                return self._place.service.database.run(work)
+                return self._context.service.database.run(work)
             except (OperationalError, InterfaceError):
                 if time.monotonic() > give_up:
                     raise
@@ -91,7 +91,7 @@ class Hold:
         """Whether the work is for another worker, since here the compiler is broken; notes that (`workers.doubt`)."""
         if not isinstance(error, ToolBrokenError):
             return False
-        worker, backend, what = self._place.worker, self._held.backend, str(error)
+        worker, backend, what = self._context.worker, self._held.backend, str(error)
         return self.write(lambda session: workers.doubt(session, worker, backend, what))
 
     def _watch(self) -> None:
@@ -117,15 +117,15 @@ class Hold:
 
     def _kill(self) -> None:
         with self._lock:
-            if self._host is not None:
-                self._host.kill()
+            if self._process is not None:
+                self._process.kill()
 
     def _renewed(self) -> bool:
         lease, seconds = self._held.lease, self._seconds
-        return self._place.service.database.run(lambda session: leases.renew(session, lease, seconds=seconds))
+        return self._context.service.database.run(lambda session: leases.renew(session, lease, seconds=seconds))
 
     def _wanted(self) -> bool:
-        with self._place.service.database.session() as session:
+        with self._context.service.database.session() as session:
             return leases.wanted(session, self._held.lease)
 
 

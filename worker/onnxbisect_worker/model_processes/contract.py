@@ -1,7 +1,7 @@
 """What is done with a model, as the steps of a search see it. The models themselves are read in other processes.
 
-A host is such a process: it has one model before one target, and does one thing at a time. It may die of the model, and
-then it was only a host.
+A model process has one model before one target, and does one thing at a time. It may die of the model: then nothing but
+that process is lost.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -20,13 +20,13 @@ from onnxbisect_service.order import Order
 from onnxbisect_worker.prepared import Prepared
 
 
-class HostLostError(OnnxBisectError):
+class ProcessLostError(OnnxBisectError):
     """The process that had the model is gone: crashed, out of memory or out of time, as the kernel told its parent. The
     text is a sentence.
     """
 
 
-class HostKilledError(HostLostError):
+class ProcessKilledError(ProcessLostError):
     """It was ended from outside, or could not be started, which says nothing about the model."""
 
 
@@ -39,8 +39,8 @@ class Case:
     """A stored model before a target. `onnx` is the SHA-256 of its file, `files` are those of its external data:
     location to SHA-256.
 
-    `prepared` is None for a case that is to be prepared. Hosts for equal cases do for each other; those of two tenants
-    are never equal, since a model that has taken its host over would see what the next one asks.
+    `prepared` is None for a case that is to be prepared. Pool for equal cases do for each other; those of two tenants
+    are never equal, since a model that has taken its process over would see what the next one asks.
     """
 
     tenant: str = ""
@@ -95,8 +95,8 @@ class Begun:
     ended: bool
 
 
-class Host(Protocol):
-    """One model before one target. Everything raises HostLostError, or OnnxBisectError with a sentence for the user."""
+class ModelProcess(Protocol):
+    """One model before one target. All methods raise ProcessLostError, or OnnxBisectError with a sentence for users."""
 
     def prepare(self) -> Prepared:
         """Read the model for the target; the compiler must be here. Raises ModelError, OptionError and
@@ -126,19 +126,19 @@ class Host(Protocol):
         """
 
     def kill(self) -> None:
-        """End it and every compile of it, at once; from any thread. Whoever waits for it gets HostLostError."""
+        """End it and every compile of it, at once; from any thread. Whoever waits for it gets ProcessLostError."""
 
 
-class Hosts(Protocol):
-    """The hosts of this process: kept for the next question, since reading a model takes longer than most questions."""
+class Pool(Protocol):
+    """The model processes of a worker, kept for the next question: reading a model takes longer than most of them."""
 
-    def lent(self, case: Case, *, new: bool = False) -> AbstractContextManager[Host]:
-        """A host for the case, nobody else's while the context lasts. It starts, and reads the model, when it is first
-        asked for anything. A `new` one has done nothing before.
+    def acquire(self, case: Case, *, new: bool = False) -> AbstractContextManager[ModelProcess]:
+        """A process for the case, used by no other thread while the context lasts. It starts, and reads the model, when
+        it is first asked for anything. A `new` one has done nothing before.
         """
 
     def warm(self) -> Collection[str]:
-        """SHA-256 of what was prepared, of the hosts that wait for a question: they need not read their models."""
+        """SHA-256 of what was prepared, of the processes that wait for a question: they have read their models."""
 
     def close(self) -> None:
         """End all of them."""

@@ -1,4 +1,4 @@
-"""What a host and its client say to each other: one JSON object a line, a request and then its answer.
+"""What a model process and its client say to each other: one JSON object a line, a request and then its answer.
 
 The first line is the `Setup`. A request is `{"do": name, ...}`; an answer is `{"result": ...}`, or
 `{"error": class, "text": sentence}`.
@@ -18,9 +18,9 @@ from onnxbisect_backends.probing.prober import Asked
 from onnxbisect_db.answered import Answered
 from onnxbisect_db.repairs import Reply
 from onnxbisect_service.order import Order
-from onnxbisect_worker.hosting import Begun, HostLostError, ToolBrokenError
+from onnxbisect_worker.model_processes.contract import Begun, ProcessLostError, ToolBrokenError
 
-#: Of a host's folder, the one that it writes to. Beside it lies the lock.
+#: Of a process's folder, the one that it writes to. Beside it lies the lock.
 OWN = "own"
 
 
@@ -28,10 +28,10 @@ OWN = "own"
 class Setup:
     """A case, with the paths of its stored files, and the bounds under which it is worked on.
 
-    `folder` is the host's own, `environment` the whole one that compilers get. `model` is the path of the ONNX file,
+    `folder` is the process's own, `environment` the whole one that compilers get. `model` is the path of the ONNX file,
     `onnx` its SHA-256; `files`, `calibration` and `samples` are paths by location and by name. `compile_seconds` and
     `compile_memory` bound one compile, `seconds` and `memory` everything else. `hidden` are folders of which the
-    host and its compiles see nothing, None where they see all that their user sees.
+    process and its compiles see nothing, None where they see all that their user sees.
     """
 
     folder: str
@@ -58,7 +58,7 @@ class Setup:
 
     @property
     def confinement(self) -> Confinement | None:
-        """That of the host and of every compile."""
+        """That of the model process and of every compile."""
         if self.hidden is None:
             return None
         return Confinement(hidden=tuple(map(Path, self.hidden)), required=self.isolation_required)
@@ -79,8 +79,8 @@ def failure(error: OnnxBisectError, text: str) -> dict[str, Any]:
 
 
 def raised(answer: Mapping[str, Any]) -> OnnxBisectError:
-    """The error that a host met."""
-    for own in (HostLostError, ToolBrokenError):
+    """The error that a model process met."""
+    for own in (ProcessLostError, ToolBrokenError):
         if answer["error"] == own.__name__:
             return own(answer["text"])
     kind = getattr(errors, str(answer["error"]), None)

@@ -12,7 +12,7 @@ def from_outside(code: int | None) -> bool:
     return code is not None and -code in _OUTSIDE
 
 
-def obituary(code: int, printed: bytes) -> str:
+def exit_description(code: int, printed: bytes) -> str:
     """What follows "The process ...": of what it returned, as `Popen.returncode` has it, and its last words."""
     last = [line for line in printed.decode(errors="replace").splitlines() if line.strip()][-1:]
     how = f"was killed by {_name(-code)}" if code < 0 else f"ended with exit code {code}"

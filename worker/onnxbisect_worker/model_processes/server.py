@@ -3,7 +3,7 @@
 Requests come and answers go through a socket, one at a time. When the socket's other end is gone, for whatever reason,
 this process kills its compiles, removes its folder and ends.
 
-Where models are strangers', it confines itself before it reads a byte of one (`confining.confine`): the process that
+Where models are strangers', it confines itself before it reads a byte of one (`confinement.confine`): the process that
 was forked then only waits for another one, which is confined and answers. Its answers are not to be trusted.
 """
 
@@ -25,13 +25,20 @@ from onnxbisect.errors import BackendUnusableError, OnnxBisectError
 from onnxbisect.job import Stats
 from onnxbisect.shortage import shortage
 from onnxbisect_backends.sandbox.process import kill_running
-from onnxbisect_worker.confining import confine
-from onnxbisect_worker.groundwork import Groundwork
 from onnxbisect_worker.held_folders import remove_held
-from onnxbisect_worker.host_bounds import Bounds
-from onnxbisect_worker.host_messages import OWN, Setup, answered_from_json, asked_to_json, begun_from_json, failure
-from onnxbisect_worker.hosting import HostLostError, Repaired
-from onnxbisect_worker.model_work import ModelWork
+from onnxbisect_worker.model_processes.confinement import confine
+from onnxbisect_worker.model_processes.contract import ProcessLostError, Repaired
+from onnxbisect_worker.model_processes.layout import Layout
+from onnxbisect_worker.model_processes.limits import Bounds
+from onnxbisect_worker.model_processes.messages import (
+    OWN,
+    Setup,
+    answered_from_json,
+    asked_to_json,
+    begun_from_json,
+    failure,
+)
+from onnxbisect_worker.model_processes.work import ModelWork
 from onnxbisect_worker.niceness import make_way
 
 #: What compiles lets those go first who find work for it, and who answer requests.
@@ -54,7 +61,7 @@ def main(channel: socket.socket) -> None:
     own.mkdir()
     bounds = Bounds(seconds=setup.seconds, memory=setup.memory)
     with bounds.kept():
-        ground = Groundwork.of(setup, own)
+        ground = Layout.of(setup, own)
     status = confine(setup, own, ground)
     if status is not None:
         _end_like(status, folder)
@@ -82,7 +89,7 @@ def _settle() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     make_way(_NICE)
-    with suppress(OSError):  # where the machine runs out of memory, a host goes before its worker
+    with suppress(OSError):  # where the machine runs out of memory, a process goes before its worker
         Path("/proc/self/oom_score_adj").write_text("400")
 
 
@@ -127,7 +134,7 @@ def _answer(work: ModelWork, setup: Setup, request: Mapping[str, Any]) -> dict[s
             f"The model takes more than the {setup.memory >> 20} MB of memory that reading one may take here "
             f"(ONNXBISECT_MODEL_MEMORY)."
         )
-        return failure(HostLostError(), text)
+        return failure(ProcessLostError(), text)
     except Exception as error:  # a bug of ours is not to take the worker with it
         if (short := shortage(error)) is not None:
             return failure(short, str(short))

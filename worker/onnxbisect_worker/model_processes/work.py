@@ -1,4 +1,4 @@
-"""What a host does with its model: everything that `hosting.Host` promises, in the process of whoever calls it."""
+"""What a model process does with its model: everything that `contract.ModelProcess` promises."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -27,21 +27,21 @@ from onnxbisect_backends.probing.known_target import inspect_for, known_target
 from onnxbisect_backends.probing.prober import Asked, Prober
 from onnxbisect_backends.probing.sampling import sampling
 from onnxbisect_db.answered import Answered
-from onnxbisect_worker.groundwork import Groundwork
-from onnxbisect_worker.host_bounds import Bounds, UnboundBackend
-from onnxbisect_worker.host_messages import Setup
-from onnxbisect_worker.hosting import Begun, Question, Repaired, ToolBrokenError, Written
+from onnxbisect_worker.model_processes.contract import Begun, Question, Repaired, ToolBrokenError, Written
+from onnxbisect_worker.model_processes.layout import Layout
+from onnxbisect_worker.model_processes.limits import Bounds, UnboundBackend
+from onnxbisect_worker.model_processes.messages import Setup
+from onnxbisect_worker.model_processes.repair import RepairWork
 from onnxbisect_worker.prepared import Prepared
-from onnxbisect_worker.repair_work import RepairWork
 
-#: Bytes of known values that are stored with a prepared search; hosts find out again what has more.
+#: Bytes of known values that are stored with a prepared search; processes find out again what has more.
 _MOST_KNOWN = 16 << 20
 
 
 class ModelWork:
     """One model before one target, in a working folder. What was read stays for the next question."""
 
-    def __init__(self, setup: Setup, folder: Path, bounds: Bounds, ground: Groundwork) -> None:
+    def __init__(self, setup: Setup, folder: Path, bounds: Bounds, ground: Layout) -> None:
         self._setup = setup
         self._ground = ground
         self._order = setup.ordered
@@ -50,7 +50,7 @@ class ModelWork:
         self._new: Inquiry | None = None
 
     def prepare(self) -> Prepared:
-        """See `Host.prepare`."""
+        """See `ModelProcess.prepare`."""
         inquiry = self._new = self._inquire()
         established = inquiry.intake.model.established
         known = sum(value.nbytes for value in established.known.values())
@@ -63,11 +63,11 @@ class ModelWork:
         )
 
     def draw(self) -> bytes:
-        """See `Host.draw`."""
+        """See `ModelProcess.draw`."""
         return network_file.to_bytes(network_of(self._intake.model))
 
     def inspect(self) -> dict[str, Any]:
-        """See `ChildHost.inspect`."""
+        """See `ModelClient.inspect`."""
         model = self._intake.model
         if not self._setup.backend:
             found = inspect(model)
@@ -80,20 +80,20 @@ class ModelWork:
         return inspection_document(replace(found, name=self._setup.model_name))
 
     def key(self, units: UnitSet) -> str:
-        """See `Host.key`."""
+        """See `ModelProcess.key`."""
         return self._inquiry.key(units)
 
     def ask(self, units: UnitSet, *, seconds_left: float | None) -> Asked:
-        """See `Host.ask`."""
+        """See `ModelProcess.ask`."""
         return self._prober.ask(units, seconds_left)
 
     def digests(self, pieces: Sequence[UnitSet]) -> list[str]:
-        """See `Host.digests`."""
+        """See `ModelProcess.digests`."""
         with TemporaryDirectory(dir=self._folder) as name:
             return list(map(self._inquiry.culprit_files(Path(name)).digest, pieces))
 
     def report(self, answers: Sequence[Answered], stats: Stats, logs: Mapping[str, str]) -> Written:
-        """See `Host.report`. The files lie in the working folder, side by side under names of ours."""
+        """See `ModelProcess.report`. The files lie in the working folder, side by side under names of ours."""
         verdicts = Known(records=answers).verdicts
         diagnosis = plan(self._inquiry.universe, verdicts, recheck=self._order.recheck).diagnosis
         job = self._inquiry.job(diagnosis, answers, stats)
@@ -117,7 +117,7 @@ class ModelWork:
         return Written(document=written, files=files)
 
     def repair(self, begun: Begun) -> Question | Repaired:
-        """See `Host.repair`. The files lie in the working folder, side by side under names of ours."""
+        """See `ModelProcess.repair`. The files lie in the working folder, side by side under names of ours."""
         if self._order.repair is None:
             raise OnnxBisectError("No repair was asked for.")
         work = RepairWork(

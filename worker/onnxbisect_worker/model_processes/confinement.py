@@ -15,8 +15,8 @@ from onnxbisect_backends.sandbox.confined_view import confined_view
 from onnxbisect_backends.sandbox.isolation import Isolation
 from onnxbisect_backends.sandbox.supervise import MOST_PROCESSES, bound
 from onnxbisect_service.settings import Settings
-from onnxbisect_worker.groundwork import Groundwork
-from onnxbisect_worker.host_messages import Setup
+from onnxbisect_worker.model_processes.layout import Layout
+from onnxbisect_worker.model_processes.messages import Setup
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ def confinement(settings: Settings) -> Confinement | None:
     )
 
 
-def confine(setup: Setup, own: Path, ground: Groundwork) -> int | None:
+def confine(setup: Setup, own: Path, ground: Layout) -> int | None:
     """Confine this process, which has one thread and has read nothing of a model: None in the process that goes on, and
     the status with which that ended in this one (`confine.fork_confined`).
 

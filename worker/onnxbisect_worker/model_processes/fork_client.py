@@ -8,15 +8,15 @@ import sys
 from collections.abc import Mapping
 from threading import Lock
 
-from onnxbisect_worker.forked import Forked, forked
-from onnxbisect_worker.hosting import HostKilledError
-from onnxbisect_worker.obituary import obituary
+from onnxbisect_worker.model_processes.contract import ProcessKilledError
+from onnxbisect_worker.model_processes.exit_description import exit_description
+from onnxbisect_worker.model_processes.forked import Forked, forked
 
-#: The name of a host, for those who look at the system's processes.
+#: The name of a model process, for those who look at the system's processes.
 HOST_NAME = "model-host"
 #: What has threads cannot be forked safely; numpy's calculations here are too small to want more.
 _ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1"}
-#: Seconds in which a server imports everything and forks a host, on a machine that has much to do.
+#: Seconds in which a server imports everything and forks a process, on a machine that has much to do.
 _STARTING = 60.0
 #: Seconds in which a server without children ends.
 _PATIENCE = 2.0
@@ -31,12 +31,12 @@ class _Server:
         self.requests, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "onnxbisect_worker.fork_server"],
+                [sys.executable, "-P", "-m", "onnxbisect_worker.model_processes.fork_server"],
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
                 env={**environment, **_ONE_THREAD},
-                start_new_session=True,  # Ctrl-C is for the worker, which ends its hosts
+                start_new_session=True,  # Ctrl-C is for the worker, which ends its processes
             )
 
     def end(self) -> tuple[int, bytes]:
@@ -63,8 +63,8 @@ class ForkServer:
         self._server: _Server | None = None
 
     def fork(self, channel: int, output: int, lock: int) -> Forked:
-        """A host with copies of these descriptors. OSError where none can be started, HostKilledError where the server
-        was shot, again, before it could.
+        """A model process with copies of these descriptors. OSError where none can be started, ProcessKilledError where
+        the server was killed, again, before it could.
         """
         with self._lock:
             for _ in range(2):  # that the server was killed is seen when it is asked
@@ -72,7 +72,9 @@ class ForkServer:
                 if host := forked(self._server.requests, [channel, output, lock], _STARTING):
                     return host
                 code, said = self._stop(self._server)
-            raise HostKilledError(f"The process {said}") if code == -signal.SIGKILL else OSError(f"the process {said}")
+            raise (
+                ProcessKilledError(f"The process {said}") if code == -signal.SIGKILL else OSError(f"the process {said}")
+            )
 
     def close(self) -> None:
         """End it. Its children are to have ended."""
@@ -84,4 +86,4 @@ class ForkServer:
         """How it ended, as a number and in words."""
         self._server = None
         code, said = server.end()
-        return code, f"that starts readers of models {obituary(code, said)}"
+        return code, f"that starts readers of models {exit_description(code, said)}"

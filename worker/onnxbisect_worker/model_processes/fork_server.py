@@ -1,8 +1,11 @@
-"""Forks hosts that have imported everything already: `python -m onnxbisect_worker.fork_server`, started by `forking`.
+"""Forks model processes, with everything imported: `python -m onnxbisect_worker.model_processes.fork_server`.
 
-Importing costs half a second of CPU, more than most hosts work in their lives, and the first model takes three times as
-long to read as the second: onnx and onnxruntime write down which operators there are. A fork costs some milliseconds,
-and what nobody changes is in memory once.
+Importing costs half a second of CPU, more than most model processes work in their lives, and the first model takes
+three times as long to read as the second: onnx and onnxruntime write down which operators there are. A fork costs some
+milliseconds, and what is not changed is in memory once.
+
+The forkserver of `multiprocessing` would pass on the worker's environment, with its passwords, to itself and to a
+second process, and would import the worker's main module in every child.
 
 Standard input is a socket. A message on it is one byte with descriptors: those of the child, and one to which its fate
 is written: the process id at once, or minus the system's error number, and how it ended (as `Popen.returncode` says it)
@@ -21,7 +24,7 @@ from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
 
-# what the first question to a host would import
+# what the first question to a process would import
 import numpy.random  # noqa: F401 - see above
 import onnx
 import onnxruntime  # noqa: F401 - see above
@@ -33,9 +36,9 @@ from onnxbisect_backends import registry
 from onnxbisect_backends.probing.inquiry import inquire
 from onnxbisect_backends.probing.intake import Intake
 from onnxbisect_backends.sandbox.supervise import PR_SET_PDEATHSIG, prctl
-from onnxbisect_worker import model_host
-from onnxbisect_worker.forking import HOST_NAME
 from onnxbisect_worker.held_folders import hold, remove_held
+from onnxbisect_worker.model_processes import server
+from onnxbisect_worker.model_processes.fork_client import HOST_NAME
 
 #: Seconds in which children end by themselves, once their worker is gone.
 _PATIENCE = 5.0
@@ -116,7 +119,7 @@ class _Server:
 
 
 def main() -> None:
-    """Serve; in a child, be a host."""
+    """Serve; in a child, be a model process."""
     requests = socket.socket(fileno=os.dup(0))
     _nothing_for(0)
     os.set_blocking(2, False)  # nobody reads it before the end
@@ -137,13 +140,13 @@ def _be_host(channel: int, output: int, lock: int) -> None:
     os.close(output)
     for it in (channel, lock):
         os.set_inheritable(it, False)
-    tempfile.tempdir = None  # that of the environment which the host is told
-    model_host.main(socket.socket(fileno=channel))
+    tempfile.tempdir = None  # that of the environment which the process is told
+    server.main(socket.socket(fileno=channel))
 
 
 def _rehearse() -> None:
-    """Do with a model of one node what hosts do with theirs, in a folder beside theirs. Nothing of it goes on running:
-    what has threads cannot be forked safely.
+    """Do with a model of one node what model processes do with theirs, in a folder beside theirs. Nothing of it goes on
+    running: what has threads cannot be forked safely.
     """
     x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in "xy")
     graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "rehearsal", [x], [y])
