@@ -1,5 +1,6 @@
 """What a worker does next: coordinate a search, write a report, read or repair a model, or ask a probe."""
 
+import time
 from collections import deque
 from collections.abc import Callable, Collection
 from functools import partial
@@ -21,12 +22,15 @@ from onnxbisect_worker.repairing import repair
 from onnxbisect_worker.reporting import write_report
 from onnxbisect_worker.slots import Work
 
+#: Seconds between two models that are read while probes wait.
+_READ_EVERY = 3.0
+
 _STEPS = {Stage.PREPARE: prepare, Stage.SEARCH: coordinate, Stage.REPORT: write_report, Stage.REPAIR: repair}
 
 
 class Claiming:
-    """Claims for one worker, one at a time. The kinds of work are served in turn, and so are its backends. A new model
-    is read while a thousand probes wait.
+    """Claims for one worker, one at a time. The kinds of work are served in turn, and so are its backends. But while
+    probes wait, a model is read every few seconds only: jobs that have begun come to an end before all have begun.
 
     No more than `probes` probes are asked at a time, where the worker has more slots than that: the others are for what
     needs no compiler.
@@ -40,16 +44,24 @@ class Claiming:
         self._kinds: deque[Callable[[], Work | None]] = deque()
         if control:
             self._kinds.append(partial(self._search, Stage.SEARCH, Stage.REPORT))
+        self._read = partial(self._search, *AT_BACKEND)
+        self._read_at = 0.0
         if context.backends:
-            self._kinds += [partial(self._search, *AT_BACKEND), self._probe]
+            self._kinds += [self._read, self._probe]
 
     def __call__(self) -> Work | None:
         """Work of the kind that was served longest ago; None where there is none."""
-        for kind in list(self._kinds):
+        kinds = list(self._kinds)
+        if self._read in kinds and time.monotonic() < self._read_at:
+            kinds.remove(self._read)
+            kinds.append(self._read)
+        for kind in kinds:
             work = None if self._context.stopping.is_set() else kind()
             if work is not None:
                 self._kinds.remove(kind)
                 self._kinds.append(kind)
+                if kind is self._read:
+                    self._read_at = time.monotonic() + _READ_EVERY
                 return work
         return None
 

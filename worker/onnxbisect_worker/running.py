@@ -73,9 +73,13 @@ class Running:
         if notices.WEBHOOKS in topics:
             self._senders.wake()
 
+    def begin_to_stop(self) -> None:
+        """Claim nothing more, and give back what is claimed. This waits for nothing: signal handlers may call it."""
+        self._context.stopping.set()
+
     def stop(self) -> None:
         """End compiles and model processes, give back what is claimed, and wait until all of that is done."""
-        self._context.stopping.set()
+        self.begin_to_stop()
         if self._reconciler is not None:
             self._reconciler.stop()
         self._slots.stop(_STOP_SECONDS)

@@ -61,6 +61,10 @@ def work(settings: Settings, *, backends: Sequence[str] = (), control: bool = Fa
     def _start(**_: Any) -> None:
         running.start()  # it needs no redis
 
+    @signals.worker_shutting_down.connect(weak=False)
+    def _stop(**_: Any) -> None:
+        running.begin_to_stop()  # while celery takes its time
+
     worker = app.Worker(
         hostname=f"onnx-bisect@{running.worker}",
         pool_cls="threads",
