@@ -10,7 +10,9 @@ on what else the machine does, or little.
 import argparse
 import resource
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
 import onnx
 
@@ -18,6 +20,9 @@ import onnx_bisect
 import tables
 from onnx_bisect import Exactness, Hints, Kind, Status, Verdict
 from onnxbisect.model import session
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class Compiler:
@@ -55,8 +60,8 @@ class Running:
     def __exit__(self, *error: object) -> None:
         session.Session.__init__, session.Session.run = self._originals  # type: ignore[method-assign]
 
-    def _timed(self, method):  # type: ignore[no-untyped-def]
-        def timed(*given, **named):  # type: ignore[no-untyped-def]
+    def _timed(self, method: Callable[P, R]) -> Callable[P, R]:
+        def timed(*given: P.args, **named: P.kwargs) -> R:
             began = time.process_time()
             try:
                 return method(*given, **named)

@@ -27,7 +27,7 @@ from onnxbisect_db.tables import Probe, Search
 from onnxbisect_db.workers import Presence
 from onnxbisect_service.order import Order
 from onnxbisect_worker.context import WorkerContext
-from onnxbisect_worker.coordinating import advance
+from onnxbisect_worker.coordinating import coordinate
 from onnxbisect_worker.model_processes.pool import ModelPool
 from onnxbisect_worker.prepared import Prepared
 from simulated import Log
@@ -58,7 +58,7 @@ def measure(here: Installed, nodes: int, counts: Sequence[int], times: int) -> I
     """
     # Refused are so many that the search goes on for long enough.
     generated = generate.singles(nodes, m=nodes // 2, k=min(nodes // 10, 100), seed=0)
-    place = WorkerContext(
+    context = WorkerContext(
         service=here.service, pool=ModelPool(here.service.settings, here.service.files), worker="benchmark"
     )
     search_id = _asking(here, generated)
@@ -77,22 +77,22 @@ def measure(here: Installed, nodes: int, counts: Sequence[int], times: int) -> I
                 asked.append((ask, verdict))
         _answered(here, search_id, asked[stored:])
         stored = len(asked)
-        yield _measured(here, place, search_id, generated, verdicts, times)
+        yield _measured(here, context, search_id, generated, verdicts, times)
 
 
 def _measured(
     here: Installed,
-    place: WorkerContext,
+    context: WorkerContext,
     search_id: str,
     generated: Generated,
     verdicts: dict[UnitSet, list[Verdict]],
     times: int,
 ) -> Turns:
-    advance(place, search_id)  # what follows finds its questions queued already, as most turns do
+    _turn(here, context, search_id)  # what follows finds its questions queued already, as most turns do
     turns, reads, plans, alone = [], [], [], []
     for _ in range(times):
         began = time.process_time()
-        advance(place, search_id)
+        _turn(here, context, search_id)
         turns.append(time.process_time() - began)
         began = time.process_time()
         with here.service.database.session() as session:
@@ -114,6 +114,14 @@ def _measured(
     )
 
 
+def _turn(here: Installed, context: WorkerContext, search_id: str) -> None:
+    turn = here.service.database.run(
+        lambda session: searches.claim(session, search_id, Stage.SEARCH, seconds=_LEASE, worker=context.worker)
+    )
+    assert turn is not None
+    coordinate(context, turn)
+
+
 def _asking(here: Installed, generated: Generated) -> str:
     """A search that is prepared, of a worker with eight hands."""
     prepared = Prepared(
@@ -132,7 +140,7 @@ def _asking(here: Installed, generated: Generated) -> str:
 
     search_id = database.run(make)
     presence = Presence(id="benchmark", backends=(_BACKEND,), slots=_HANDS)
-    database.run(lambda session: workers.joined(session, presence))
+    database.run(lambda session: workers.seen(session, presence))
     turn = database.run(lambda session: searches.claim(session, search_id, Stage.PREPARE, seconds=_LEASE))
     assert turn is not None
     with database.transaction() as session:
