@@ -20,8 +20,6 @@ def demand_namespaces() -> None:
 
 @dataclass(frozen=True)
 class Confined:
-    """See `Backend`."""
-
     backend: Backend
 
     @property

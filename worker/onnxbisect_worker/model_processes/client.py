@@ -78,7 +78,6 @@ class ModelClient:
         return prepared
 
     def draw(self) -> bytes:
-        """See `ModelProcess.draw`."""
         drawn: str = self._ask(do="draw")
         return drawn.encode()
 
@@ -90,27 +89,22 @@ class ModelClient:
         return found
 
     def key(self, units: UnitSet) -> str:
-        """See `ModelProcess.key`."""
         key: str = self._ask(do="key", units=f"{units:x}")
         return key
 
     def ask(self, units: UnitSet, *, seconds_left: float | None) -> Asked:
-        """See `ModelProcess.ask`."""
         return asked_from_json(self._ask(do="ask", units=f"{units:x}", seconds_left=seconds_left))
 
     def digests(self, pieces: Sequence[UnitSet]) -> list[str]:
-        """See `ModelProcess.digests`."""
         found: list[str] = self._ask(do="digests", pieces=[f"{units:x}" for units in pieces])
         return found
 
     def report(self, answers: Sequence[Answered], stats: Stats, logs: Mapping[str, str], folder: Path) -> Written:
-        """See `ModelProcess.report`."""
         listed = [answered_to_json(it) for it in answers]
         written = self._ask(do="report", answers=listed, stats=asdict(stats), logs=dict(logs))
         return Written(document=written["document"], files=self._all_taken(written["files"], folder, _FILE))
 
     def repair(self, begun: Begun, folder: Path) -> Question | Repaired:
-        """See `ModelProcess.repair`."""
         came = self._ask(do="repair", **begun_to_json(begun))
         if came["question"] is not None:
             files = self._all_taken(came["files"], folder, _MODEL_FILE)
@@ -118,7 +112,6 @@ class ModelClient:
         return Repaired(outcome=_outcome(came["outcome"]), files=self._all_taken(came["files"], folder, _REPAIR_FILE))
 
     def kill(self) -> None:
-        """See `ModelProcess.kill`."""
         with self._starting:
             self._killed = True
             process = self._process

@@ -57,44 +57,35 @@ class UnboundBackend:
 
     @property
     def name(self) -> str:
-        """See `Backend.name`."""
         return self._backend.name
 
     @property
     def options(self) -> dict[str, Any]:
-        """See `Backend.options`."""
         return self._backend.options
 
     @property
     def input_shapes(self) -> Mapping[str, Sequence[int]]:
-        """See `contract.input_shapes`."""
         return input_shapes(self._backend)
 
     def for_model(self, graph: onnx.GraphProto) -> "UnboundBackend":
-        """See `contract.for_model`."""
         return UnboundBackend(for_model(self._backend, graph), self._bounds)
 
     def samples(self, inputs: Sequence[onnx.ValueInfoProto], most: int) -> Sequence[Sample] | None:
-        """See `contract.own_samples`."""
         return own_samples(self._backend, inputs, most)
 
     def describe(self) -> Description:
-        """See `Backend.describe`."""
         with self._bounds.lifted():
             return self._backend.describe()
 
     def check(self) -> str | None:
-        """See `Backend.check`."""
         with self._bounds.lifted():
             return self._backend.check()
 
     def compile(self, probe: Path, workdir: Path, limits: Limits) -> Outcome:
-        """See `Backend.compile`."""
         with self._bounds.lifted():
             return self._backend.compile(probe, workdir, limits)
 
     def judge(self, outcome: Outcome) -> Verdict:
-        """See `Backend.judge`."""
         return self._backend.judge(outcome)
 
 

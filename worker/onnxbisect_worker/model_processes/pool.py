@@ -34,7 +34,6 @@ class ModelPool:
 
     @contextmanager
     def acquire(self, case: Case, *, new: bool = False) -> Iterator[ModelProcess]:
-        """See `Pool.acquire`."""
         process = self._take(case, new=new)
         try:
             yield process
@@ -42,7 +41,6 @@ class ModelPool:
             self._take_back(process)
 
     def warm(self) -> Collection[str]:
-        """See `Pool.warm`."""
         with self._lock:
             return {
                 process.case.prepared for process in self._idle if process.case.prepared is not None and process.usable

@@ -50,7 +50,6 @@ class ModelWork:
         self._new: Inquiry | None = None
 
     def prepare(self) -> Prepared:
-        """See `ModelProcess.prepare`."""
         inquiry = self._new = self._inquire()
         established = inquiry.intake.model.established
         known = sum(value.nbytes for value in established.known.values())
@@ -63,11 +62,9 @@ class ModelWork:
         )
 
     def draw(self) -> bytes:
-        """See `ModelProcess.draw`."""
         return network_file.to_bytes(network_of(self._intake.model))
 
     def inspect(self) -> dict[str, Any]:
-        """See `ModelClient.inspect`."""
         model = self._intake.model
         if not self._setup.backend:
             found = inspect(model)
@@ -80,15 +77,12 @@ class ModelWork:
         return inspection_document(replace(found, name=self._setup.model_name))
 
     def key(self, units: UnitSet) -> str:
-        """See `ModelProcess.key`."""
         return self._inquiry.key(units)
 
     def ask(self, units: UnitSet, *, seconds_left: float | None) -> Asked:
-        """See `ModelProcess.ask`."""
         return self._prober.ask(units, seconds_left)
 
     def digests(self, pieces: Sequence[UnitSet]) -> list[str]:
-        """See `ModelProcess.digests`."""
         with TemporaryDirectory(dir=self._folder) as name:
             return list(map(self._inquiry.culprit_files(Path(name)).digest, pieces))
 
