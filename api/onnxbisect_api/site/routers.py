@@ -4,6 +4,7 @@ from onnxbisect_api.site import (
     backends,
     compare,
     home,
+    inspection,
     job,
     job_actions,
     jobs,
@@ -32,6 +33,7 @@ ROUTERS = tuple(
         backends,
         probes,
         compare,
+        inspection,
         webhooks,
         tokens,
     )

@@ -38,6 +38,7 @@ def addresses(scene: Scene) -> dict[str, tuple[str, ...]]:
         "/login": ("/login",),
         "/jobs": ("/jobs", "/jobs?state=failed&label=repo:nothing"),
         "/new": ("/new",),
+        "/inspect": ("/inspect",),
         "/backends": ("/backends",),
         "/jobs/{job_id}": (
             *(f"/jobs/{job}" for job in (scene.done, scene.several, scene.hostile, scene.failed, scene.running)),

@@ -1,0 +1,99 @@
+"""What a target minds about a model that was uploaded, before any compile."""
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import ValidationError
+from starlette.concurrency import run_in_threadpool
+
+from onnxbisect.errors import OnnxBisectError
+from onnxbisect_api import mistakes
+from onnxbisect_api.access import Caller, Submitter
+from onnxbisect_api.backend_view import backend_views
+from onnxbisect_api.job_request import TargetRequest
+from onnxbisect_api.names import SHA256_PATTERN
+from onnxbisect_api.problems import Problem, told
+from onnxbisect_api.routes.inspect import Inspector, InspectRequest, inspected
+from onnxbisect_api.service import TheService
+from onnxbisect_api.site.new_fields import Complaints, Typed
+from onnxbisect_api.site.rendering import page
+from onnxbisect_db import models
+from onnxbisect_service.service import Service
+
+router = APIRouter()
+
+#: Models that were uploaded last, to choose among.
+_RECENT = 30
+
+
+@router.get("/inspect")
+def empty(
+    request: Request,
+    service: TheService,
+    caller: Submitter,
+    model: Annotated[str, Query(pattern=SHA256_PATTERN)] = "",
+    backend: Annotated[str, Query(max_length=128)] = "",
+) -> Response:
+    """The form. A link may choose the model and the backend."""
+    return _page(request, service, caller, Typed([("model", model), ("backend", backend)]))
+
+
+@router.post("/inspect")
+async def inspect(request: Request, service: TheService, caller: Inspector) -> Response:
+    """The form, and below it what was found."""
+    async with request.form() as form:
+        typed = Typed((name, value) for name, value in form.multi_items() if isinstance(value, str))
+    return await run_in_threadpool(_inspected, request, service, caller, typed)
+
+
+def _inspected(request: Request, service: Service, caller: Caller, typed: Typed) -> Response:
+    if not typed.one("model"):
+        return _page(request, service, caller, typed, {"model": "Choose a model."}, status=422)
+    try:
+        options = _options(typed.one("options").splitlines())
+        backend = typed.one("backend")
+        target = TargetRequest(backend=backend, options=options) if backend else None
+        found = inspected(InspectRequest(model=typed.one("model"), target=target), request, service, caller)
+    except ValidationError as error:
+        sentence = mistakes.sentence(error.errors(include_url=False, include_input=False)[0])
+        return _page(request, service, caller, typed, {"options": f"{sentence}."}, status=422)
+    except (OnnxBisectError, Problem) as error:
+        status, sentence = told(error)
+        return _page(request, service, caller, typed, {"": sentence}, status=status)
+    return _page(request, service, caller, typed, found=found)
+
+
+def _options(lines: Iterable[str]) -> dict[str, str]:
+    pairs = (line.partition("=") for line in lines if line.strip())
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def _page(
+    request: Request,
+    service: Service,
+    caller: Caller,
+    typed: Typed,
+    complaints: Complaints = {},  # noqa: B006 - nobody changes it
+    *,
+    found: Mapping[str, Any] | None = None,
+    status: int = 200,
+) -> Response:
+    with service.database.session() as session:
+        backends = [view.name for view in backend_views(session)]
+        recent = list(models.listed(session, caller.tenant, limit=_RECENT).models)
+        chosen = models.get(session, typed.one("model"), caller.tenant)
+    if chosen is not None and chosen.sha256 not in {model.sha256 for model in recent}:
+        recent.insert(0, chosen)
+    return page(
+        request,
+        "inspect.html.j2",
+        caller,
+        status=status,
+        backends=backends,
+        recent=recent,
+        chosen="" if chosen is None else chosen.sha256,
+        typed=typed,
+        complaints=complaints,
+        found=found,
+    )
