@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
 
-from onnxbisect.rewrites import Exactness
+from onnxbisect.exactness import Exactness
 from onnxbisect_api.names import SHA256_PATTERN
 from onnxbisect_db.states import EventType
 

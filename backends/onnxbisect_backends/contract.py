@@ -8,13 +8,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
-from typing import Any, Protocol, cast
-
-import onnx
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from onnxbisect.dressing import Dressing
-from onnxbisect.model.values import Sample
 from onnxbisect.verdict import Verdict
+
+if TYPE_CHECKING:  # the API knows backends, and loads no ONNX
+    import onnx
+
+    from onnxbisect.model.values import Sample
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,7 +188,7 @@ def input_shapes(backend: Backend) -> Mapping[str, Sequence[int]]:
     return found
 
 
-def for_model(backend: Backend, graph: onnx.GraphProto) -> Backend:
+def for_model(backend: Backend, graph: "onnx.GraphProto") -> Backend:
     """The backend for pieces of one model; raises OptionError where its options do not fit the model.
 
     What its method `for_model` returns, or itself: most compilers need not know what a piece was cut out of. `graph` is
@@ -196,7 +198,7 @@ def for_model(backend: Backend, graph: onnx.GraphProto) -> Backend:
     return backend if bind is None else cast("Backend", bind(graph))
 
 
-def own_samples(backend: Backend, inputs: Sequence[onnx.ValueInfoProto], most: int) -> Sequence[Sample] | None:
+def own_samples(backend: Backend, inputs: "Sequence[onnx.ValueInfoProto]", most: int) -> "Sequence[Sample] | None":
     """The samples that the backend's own options name for a model of these inputs, at most so many; None without any.
 
     What its method `samples` returns; it may have none. Raises OptionError where they do not fit.

@@ -394,3 +394,12 @@ def test_advice_that_a_remedy_follows_names_the_command_and_the_file(tmp_path: P
     onnx.save(parse(FUNCTION, domains=', "local" : 1'), tmp_path / "my net.onnx")
     (finding,) = [it for it in preflight(load(tmp_path / "my net.onnx")) if it.id == "local-functions"]
     assert "`onnx-bisect fix 'my net.onnx'`" in finding.fix
+
+
+def test_a_loop_whose_condition_is_made_of_itself_is_described(tmp_path: Path) -> None:
+    """Identities that lead in a circle, as in a damaged file, were followed for ever."""
+    body = "body = b (int64 i, bool c, float[2,3] a) => (bool co, float[2,3] ao) { co, c = Identity(c) ao = Relu(a) }"
+    proto = parse(
+        f"g (float[2,3] x) => (float[2,3] y) <bool t = {{1}}, int64 n = {{3}}> {{ y = Loop <{body}> (n, t, x) }}"
+    )
+    assert "control-flow" in findings(proto, tmp_path)

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import numpy as np
 
+from onnxbisect.exactness import Exactness
 from onnxbisect.model import load
 from onnxbisect.model.variants import Variants
 from onnxbisect.rewrites import Facts, Refusal, Rewrite, apply, candidates, installed, judged, rule
-from onnxbisect.rewrites.exactness import Exactness
 from onnxbisect.rewrites.site import Site
 from support.rewrites.instances import Constant, node
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
@@ -14,11 +14,14 @@ from onnxbisect_api.names import RowId
 from onnxbisect_api.overviews import overview_of
 from onnxbisect_api.service import TheService
 from onnxbisect_api.site.rendering import page
-from onnxbisect_api.site.repair_view import repair_on_page
 from onnxbisect_api.site.report_view import overview_view, report_view
 from onnxbisect_api.site.situation import Situation, situation
 from onnxbisect_api.unit_names import Names
+from onnxbisect_db.tables import Search
 from onnxbisect_service.service import Service
+
+if TYPE_CHECKING:
+    from onnxbisect_api.site.repair_view import RepairOnPage
 
 router = APIRouter()
 
@@ -52,7 +55,7 @@ def shown(
         caller,
         **now.content(),
         **told,
-        repair=None if now.search is None else repair_on_page(service, now.search),
+        repair=None if now.search is None else _repair(service, now.search),
         shape=now.shape,
         culprits=culprits,
         after_culprits=None if now.search is None or now.search.graph is None else "_job_graph.html.j2",
@@ -90,3 +93,10 @@ def _drawn(now: Situation, names: Names) -> dict[str, Any] | None:
         "units": {"names": called.names, "ops": called.ops, "states": now.states.states},
         "culprits": [{"occurrence_units": [culprit.places]} for culprit in now.states.culprits],
     }
+
+
+def _repair(service: Service, search: Search) -> "RepairOnPage | None":
+    # loads ONNX, which a process that only takes uploads does without
+    from onnxbisect_api.site.repair_view import repair_on_page
+
+    return repair_on_page(service, search)

@@ -71,8 +71,8 @@ def _runs_on(subject: Subject, node: onnx.NodeProto, settled: frozenset[str]) ->
         return False
     made = {name: inner for inner in body.node for name in inner.output}
     name = body.output[0].name
-    while name in made and made[name].op_type == "Identity":
-        name = made[name].input[0]
+    while name in made and made[name].op_type == "Identity" and made[name].input:
+        name = made.pop(name).input[0]  # each once: in a malformed body they lead in a circle
     if len(body.input) > 1 and name == body.input[1].name:
         return True
     constants = {tensor.name: tensor for tensor in body.initializer}

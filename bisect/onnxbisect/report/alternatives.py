@@ -1,14 +1,16 @@
 """What other options of the target came to: entries of the document, and words for them."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from onnxbisect.alternatives import Alternative
 from onnxbisect.report.text import plural
 from onnxbisect.verdict import Status, Verdict
 
+if TYPE_CHECKING:  # reports are told in processes that plan nothing
+    from onnxbisect.alternatives import Alternative
 
-def alternative_entries(alternatives: Sequence[Alternative], identities: Sequence[str]) -> list[dict[str, Any]]:
+
+def alternative_entries(alternatives: "Sequence[Alternative]", identities: Sequence[str]) -> list[dict[str, Any]]:
     """In the order in which they were tried; `identities` are those of the culprits."""
     return [_entry(one, identities) for one in alternatives]
 
@@ -45,7 +47,7 @@ def cost(document: Mapping[str, Any]) -> str:
     return f"{plural(calls, 'compiler call')}{known} for other options"
 
 
-def _entry(one: Alternative, identities: Sequence[str]) -> dict[str, Any]:
+def _entry(one: "Alternative", identities: Sequence[str]) -> dict[str, Any]:
     pairs = list(zip(identities, one.culprits, strict=True)) if one.culprits else []
     return {
         "options": dict(one.options),

@@ -11,7 +11,7 @@ from onnxbisect.report import words
 from onnxbisect.report.alternatives import alternative_entries
 from onnxbisect.report.causes import cause_entries
 from onnxbisect.report.culprits import Entries
-from onnxbisect.report.modules import module_entries
+from onnxbisect.report.module_entries import module_entries
 from onnxbisect.report.names import op_name
 from onnxbisect.report.optable import op_table
 from onnxbisect.report.partition import pieces

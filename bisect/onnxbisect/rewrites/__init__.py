@@ -1,8 +1,9 @@
 """Rewrite rules: an op that a compiler refuses, replaced by others with a stated exactness."""
 
+from onnxbisect.exactness import Exactness
 from onnxbisect.rewrites.apply import apply, names_in, replaced, unused_prefix
 from onnxbisect.rewrites.candidates import Refusal, candidates, judged
-from onnxbisect.rewrites.exactness import Bound, Domain, Exactness
+from onnxbisect.rewrites.exactness import Bound, Domain
 from onnxbisect.rewrites.facts import Facts
 from onnxbisect.rewrites.registry import BrokenRules, Installed, installed
 from onnxbisect.rewrites.rewriting import Rewrite, rewrite

@@ -2,25 +2,11 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
 import numpy as np
 
 #: The values of a node's inputs in one sample, by slot; None where an input is omitted or its value is not known.
 Values = Sequence[np.ndarray | None]
-
-
-class Exactness(StrEnum):
-    """How close the outputs of a replacement are to those of the node that it replaces; the best first."""
-
-    #: Bit for bit, NaN, infinity and the sign of zero included. Of a NaN only that it is one.
-    EXACT = "exact"
-    #: The same arithmetic in another order: within some machine epsilons.
-    ROUNDING = "rounding"
-    #: Another function, within a stated bound.
-    APPROXIMATE = "approximate"
-    #: Holds for the stated inputs only, within the stated bound.
-    DOMAIN = "domain"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import onnx
 
-from onnxbisect.rewrites.exactness import NO_DIFFERENCE, Bound, Domain, Exactness
+from onnxbisect.exactness import Exactness
+from onnxbisect.rewrites.exactness import NO_DIFFERENCE, Bound, Domain
 
 if TYPE_CHECKING:
     from onnxbisect.rewrites.site import Site

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import httpx2
 from sqlalchemy import func, select
 
 from onnx_bisect import Client
@@ -75,6 +76,7 @@ class EmbeddedRun:
             with closing(Database(f"sqlite:///{self.folder / 'data' / 'onnx-bisect.sqlite'}")) as database:
                 made |= self._storm(serve, database, chance, waiting, result, began)
                 result.seconds = time.monotonic() - began
+                _until_ready(serve)  # a process that is still being loaded has no handler of signals
                 if (code := serve.stop()) != 0:
                     result.complaints.append(f"It ended with {code}.")
                 if left := _left(self.folder):
@@ -177,6 +179,18 @@ class EmbeddedRun:
             result.questions = session.scalars(select(func.sum(Probe.losses))).one() or 0
             claims = select(func.sum(Search.epoch))
             result.turns = session.scalars(claims).one() or 0
+
+
+def _until_ready(serve: Part) -> None:
+    give_up = time.monotonic() + 120
+    while True:
+        try:
+            httpx2.get(f"http://127.0.0.1:{serve.environment['ONNXBISECT_PORT']}/livez", timeout=10)
+        except httpx2.TransportError:
+            assert time.monotonic() < give_up, serve.log.read_text()
+            time.sleep(0.1)
+        else:
+            return
 
 
 def _uncancelled(want: Wanted) -> Wanted:

@@ -1,6 +1,7 @@
 """Activations that saturate, as Mul, Add, Clip, Sigmoid, Tanh, Exp and Log."""
 
-from onnxbisect.rewrites.exactness import Bound, Exactness
+from onnxbisect.exactness import Exactness
+from onnxbisect.rewrites.exactness import Bound
 from onnxbisect.rewrites.forms import clip, minus
 from onnxbisect.rewrites.rule import rule
 from onnxbisect.rewrites.site import Site

@@ -4,8 +4,9 @@ import onnx.inliner
 from onnx import helper
 
 from onnxbisect.cut.rename import rename_tensors
+from onnxbisect.exactness import Exactness
 from onnxbisect.model.scopes import constant_names, domain_of, is_constant
-from onnxbisect.rewrites.exactness import Bound, Exactness
+from onnxbisect.rewrites.exactness import Bound
 from onnxbisect.rewrites.folded import fold
 from onnxbisect.rewrites.rule import ANY_OP, rule
 from onnxbisect.rewrites.site import Site

@@ -6,8 +6,9 @@ from math import prod
 import onnx
 from onnx import TensorProto, helper
 
+from onnxbisect.exactness import Exactness
 from onnxbisect.model.scopes import bodies, captures, constant_names, domain_of, is_constant, walk
-from onnxbisect.rewrites.exactness import Bound, Exactness
+from onnxbisect.rewrites.exactness import Bound
 from onnxbisect.rewrites.families.bodies import branch
 from onnxbisect.rewrites.rule import ANY_OP, rule
 from onnxbisect.rewrites.site import FLOATS, Site

@@ -5,7 +5,8 @@ from math import ceil
 import numpy as np
 from onnx import TensorProto
 
-from onnxbisect.rewrites.exactness import FINITE, OF_PRODUCTS, Exactness
+from onnxbisect.exactness import Exactness
+from onnxbisect.rewrites.exactness import FINITE, OF_PRODUCTS
 from onnxbisect.rewrites.forms import reshape, transpose
 from onnxbisect.rewrites.rule import rule
 from onnxbisect.rewrites.site import Site

@@ -3,7 +3,7 @@
 import numpy as np
 import onnx
 
-from onnxbisect.rewrites.exactness import Exactness
+from onnxbisect.exactness import Exactness
 from onnxbisect.rewrites.rule import ANY_OP, rule
 from onnxbisect.rewrites.site import Site
 from onnxbisect.rewrites.sources import operator

@@ -2,7 +2,8 @@
 
 from math import pi, sqrt
 
-from onnxbisect.rewrites.exactness import Bound, Exactness
+from onnxbisect.exactness import Exactness
+from onnxbisect.rewrites.exactness import Bound
 from onnxbisect.rewrites.rule import rule
 from onnxbisect.rewrites.site import Site
 from onnxbisect.rewrites.sources import ONNX2TF, operator

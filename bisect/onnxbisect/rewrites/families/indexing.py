@@ -5,7 +5,8 @@ from math import prod
 
 import numpy as np
 
-from onnxbisect.rewrites.exactness import FINITE, SIGN_OF_ZERO, Exactness
+from onnxbisect.exactness import Exactness
+from onnxbisect.rewrites.exactness import FINITE, SIGN_OF_ZERO
 from onnxbisect.rewrites.forms import concat, reshape, slice_axis, transpose
 from onnxbisect.rewrites.rule import rule
 from onnxbisect.rewrites.site import FLOATS, Site

@@ -3,7 +3,8 @@
 import numpy as np
 from onnx import TensorProto
 
-from onnxbisect.rewrites.exactness import NO_NAN, SIGN_OF_ZERO, Bound, Domain, Exactness, Values
+from onnxbisect.exactness import Exactness
+from onnxbisect.rewrites.exactness import NO_NAN, SIGN_OF_ZERO, Bound, Domain, Values
 from onnxbisect.rewrites.forms import cast
 from onnxbisect.rewrites.rule import rule
 from onnxbisect.rewrites.site import Site

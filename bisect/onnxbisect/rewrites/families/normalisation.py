@@ -6,7 +6,8 @@ from math import prod
 import numpy as np
 from onnx import TensorProto
 
-from onnxbisect.rewrites.exactness import Bound, Domain, Exactness, Values
+from onnxbisect.exactness import Exactness
+from onnxbisect.rewrites.exactness import Bound, Domain, Values
 from onnxbisect.rewrites.forms import reduce, reshape
 from onnxbisect.rewrites.rule import rule
 from onnxbisect.rewrites.site import Site

@@ -1,6 +1,7 @@
 """Norms, logarithms of sums, and products along axes as plainer reductions and arithmetic."""
 
-from onnxbisect.rewrites.exactness import FINITE, Bound, Exactness
+from onnxbisect.exactness import Exactness
+from onnxbisect.rewrites.exactness import FINITE, Bound
 from onnxbisect.rewrites.families.reductions import OF_TERMS, reduced
 from onnxbisect.rewrites.forms import reduce, reshape, slice_axis
 from onnxbisect.rewrites.rule import rule

@@ -4,7 +4,7 @@ from math import prod
 
 import numpy as np
 
-from onnxbisect.rewrites.exactness import Exactness
+from onnxbisect.exactness import Exactness
 from onnxbisect.rewrites.families.shape import MOST_CONSTANT
 from onnxbisect.rewrites.forms import concat, slice_axis
 from onnxbisect.rewrites.rule import rule

@@ -2,7 +2,8 @@
 
 from onnx import TensorProto
 
-from onnxbisect.rewrites.exactness import NO_NAN, OF_PRODUCTS, SIGN_OF_ZERO, Exactness
+from onnxbisect.exactness import Exactness
+from onnxbisect.rewrites.exactness import NO_NAN, OF_PRODUCTS, SIGN_OF_ZERO
 from onnxbisect.rewrites.families.convolution import written, written_pads
 from onnxbisect.rewrites.rule import rule
 from onnxbisect.rewrites.site import Site

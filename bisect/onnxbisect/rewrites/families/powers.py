@@ -5,7 +5,8 @@ from collections.abc import Callable
 import numpy as np
 from onnx import TensorProto
 
-from onnxbisect.rewrites.exactness import Bound, Domain, Exactness, Values
+from onnxbisect.exactness import Exactness
+from onnxbisect.rewrites.exactness import Bound, Domain, Values
 from onnxbisect.rewrites.rule import rule
 from onnxbisect.rewrites.site import Site
 from onnxbisect.rewrites.sources import operator

@@ -3,7 +3,8 @@
 import numpy as np
 from onnx import TensorProto, helper
 
-from onnxbisect.rewrites.exactness import NO_NAN, Domain, Exactness, Values
+from onnxbisect.exactness import Exactness
+from onnxbisect.rewrites.exactness import NO_NAN, Domain, Values
 from onnxbisect.rewrites.forms import cast, clip, reshape
 from onnxbisect.rewrites.rule import rule
 from onnxbisect.rewrites.site import Site

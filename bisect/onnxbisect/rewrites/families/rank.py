@@ -2,7 +2,7 @@
 
 from math import prod
 
-from onnxbisect.rewrites.exactness import Exactness
+from onnxbisect.exactness import Exactness
 from onnxbisect.rewrites.forms import reshape, transpose
 from onnxbisect.rewrites.rule import rule
 from onnxbisect.rewrites.site import Site

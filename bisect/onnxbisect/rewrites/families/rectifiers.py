@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from onnxbisect.rewrites.exactness import SIGN_OF_ZERO, Bound, Exactness
+from onnxbisect.exactness import Exactness
+from onnxbisect.rewrites.exactness import SIGN_OF_ZERO, Bound
 from onnxbisect.rewrites.forms import clip, minus
 from onnxbisect.rewrites.rule import rule
 from onnxbisect.rewrites.site import Site

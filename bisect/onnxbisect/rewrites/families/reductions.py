@@ -5,7 +5,8 @@ from math import prod
 import numpy as np
 from onnx import TensorProto
 
-from onnxbisect.rewrites.exactness import NO_NAN, SIGN_OF_ZERO, Bound, Exactness
+from onnxbisect.exactness import Exactness
+from onnxbisect.rewrites.exactness import NO_NAN, SIGN_OF_ZERO, Bound
 from onnxbisect.rewrites.forms import reduce, reshape
 from onnxbisect.rewrites.rule import rule
 from onnxbisect.rewrites.site import Site

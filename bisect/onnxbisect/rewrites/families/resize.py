@@ -6,7 +6,8 @@ from math import prod
 import numpy as np
 from onnx import TensorProto
 
-from onnxbisect.rewrites.exactness import FINITE, Bound, Exactness
+from onnxbisect.exactness import Exactness
+from onnxbisect.rewrites.exactness import FINITE, Bound
 from onnxbisect.rewrites.forms import reshape
 from onnxbisect.rewrites.rule import rule
 from onnxbisect.rewrites.site import Site

@@ -3,7 +3,7 @@
 import numpy as np
 from onnx import TensorProto
 
-from onnxbisect.rewrites.exactness import Exactness
+from onnxbisect.exactness import Exactness
 from onnxbisect.rewrites.forms import cast
 from onnxbisect.rewrites.rule import rule
 from onnxbisect.rewrites.site import INTEGERS, Site

@@ -4,7 +4,7 @@ from math import prod
 
 import numpy as np
 
-from onnxbisect.rewrites.exactness import Exactness
+from onnxbisect.exactness import Exactness
 from onnxbisect.rewrites.forms import concat, reshape, transpose
 from onnxbisect.rewrites.rule import rule
 from onnxbisect.rewrites.site import Site

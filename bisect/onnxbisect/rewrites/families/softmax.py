@@ -2,7 +2,8 @@
 
 from onnx import TensorProto
 
-from onnxbisect.rewrites.exactness import Bound, Exactness
+from onnxbisect.exactness import Exactness
+from onnxbisect.rewrites.exactness import Bound
 from onnxbisect.rewrites.forms import reduce, transpose
 from onnxbisect.rewrites.rule import rule
 from onnxbisect.rewrites.site import FLOATS, Site

@@ -4,7 +4,8 @@ from math import pi
 
 import numpy as np
 
-from onnxbisect.rewrites.exactness import Bound, Domain, Exactness, Values
+from onnxbisect.exactness import Exactness
+from onnxbisect.rewrites.exactness import Bound, Domain, Values
 from onnxbisect.rewrites.rule import rule
 from onnxbisect.rewrites.site import Site
 from onnxbisect.rewrites.sources import executorch, operator
