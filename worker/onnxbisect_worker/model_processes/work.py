@@ -1,5 +1,6 @@
 """What a model process does with its model: everything that `contract.ModelProcess` promises."""
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -11,7 +12,7 @@ from onnxbisect.answer import Answer
 from onnxbisect.errors import BackendUnusableError, OnnxBisectError, OptionError
 from onnxbisect.job import Stats
 from onnxbisect.model import Established
-from onnxbisect.preflight import inspect, inspection_document
+from onnxbisect.preflight import Finding, inspect, inspection_document
 from onnxbisect.report import network_file
 from onnxbisect.report.document import document
 from onnxbisect.report.files import culprit_dirs, put
@@ -74,7 +75,8 @@ class ModelWork:
             with self._bounds.lifted():
                 target = known_target(self._ground.backend)
             found = inspect_for(model, target)
-        return inspection_document(replace(found, name=self._setup.model_name))
+        named = replace(found, name=self._setup.model_name, findings=self._advised(found.findings))
+        return inspection_document(named)
 
     def key(self, units: UnitSet) -> str:
         return self._inquiry.key(units)
@@ -91,6 +93,7 @@ class ModelWork:
         verdicts = Known(records=answers).verdicts
         diagnosis = plan(self._inquiry.universe, verdicts, recheck=self._order.recheck).diagnosis
         job = self._inquiry.job(diagnosis, answers, stats)
+        job = replace(job, preflight=self._advised(job.preflight))
         latest = {
             it.units: Answer(verdict=it.verdict, file_sha256=it.file_sha256, log=logs.get(it.probe_id, ""))
             for it in sorted(answers, key=lambda it: it.attempt)
@@ -129,6 +132,11 @@ class ModelWork:
                 for number, (place, path) in enumerate(came.files.items())
             }
         return replace(came, files=files)
+
+    def _advised(self, findings: Sequence[Finding]) -> tuple[Finding, ...]:
+        """With the name that the model has for its user in the commands of the advice."""
+        ours, theirs = (shlex.quote(name) for name in (self._intake.model.path.name, self._setup.model_name))
+        return tuple(replace(it, fix=it.fix.replace(f" fix {ours}`", f" fix {theirs}`")) for it in findings)
 
     def plain(self, text: str) -> str:
         """A sentence without this machine's paths."""
