@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor
 from contextlib import contextmanager, suppress
 from email.utils import parsedate_to_datetime
-from functools import cached_property
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, BinaryIO
@@ -36,7 +35,7 @@ class S3Files:
     `AWS_ACCESS_KEY_ID` or a role of the machine.
 
     `folder` belongs to this host and may be deleted while no process runs. `floor` is how many bytes of its disk stay
-    free, `cache` how many bytes of files are kept there for the next reader.
+    free, `cache` how many bytes of files are kept there for the next reader. Raises OptionError where boto3 is missing.
     """
 
     def __init__(self, url: str, folder: Path, *, floor: int = 1 << 30, cache: int = 20 << 30) -> None:
@@ -49,6 +48,7 @@ class S3Files:
         for each in (self._cache, self._unfinished):
             each.mkdir(parents=True, exist_ok=True)
         self._evicting = Lock()
+        self._client = _connected()
 
     def begin(self, *, limit: int | None = None, beside: Executor | None = None) -> Unfinished:
         return Unfinished(self._unfinished, self._upload, floor=self._floor, limit=limit, beside=beside)
@@ -126,16 +126,6 @@ class S3Files:
                 self._client.head_bucket(Bucket=self._bucket)
         except FileNotFoundError:
             raise FilesUnreachableError(f"There is no bucket {self._bucket} on the file store.") from None
-
-    @cached_property
-    def _client(self) -> "S3Client":
-        try:
-            import boto3  # an extra: installations with a folder do without it
-            from botocore.config import Config
-        except ImportError:
-            raise OptionError("Files in s3:// need boto3: pip install 'onnx-bisect[s3]'.") from None
-        patience = Config(retries={"mode": "standard", "total_max_attempts": 5}, connect_timeout=5, read_timeout=60)
-        return boto3.client("s3", config=patience)
 
     def _upload(self, path: Path, stored: Stored) -> None:
         if not self.touch(stored.sha256):
@@ -218,3 +208,14 @@ class S3Files:
 
     def _unreachable(self, error: Exception) -> FilesUnreachableError:
         return FilesUnreachableError(f"The file store s3://{self._bucket} cannot be used at the moment: {error}")
+
+
+def _connected() -> "S3Client":
+    """A client for all threads; nothing is sent yet."""
+    try:
+        import boto3  # an extra: installations with a folder do without it
+        from botocore.config import Config
+    except ImportError:
+        raise OptionError("Files in s3:// need boto3: pip install 'onnx-bisect[s3]'.") from None
+    patience = Config(retries={"mode": "standard", "total_max_attempts": 5}, connect_timeout=5, read_timeout=60)
+    return boto3.client("s3", config=patience)

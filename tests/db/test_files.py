@@ -3,6 +3,7 @@
 import hashlib
 import os
 import shutil
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from onnxbisect.errors import OptionError
 from onnxbisect_db import files as module
 from onnxbisect_db import s3_files as s3_module
 from onnxbisect_db import unfinished
@@ -307,3 +309,9 @@ def test_a_store_that_is_away_is_no_missing_file(
 def test_a_bucket_that_does_not_exist_is_said(bucket: S3Files, tmp_path: Path) -> None:
     with pytest.raises(FilesUnreachableError, match="no bucket elsewhere"):
         S3Files("s3://elsewhere", tmp_path / "host").check()
+
+
+def test_a_missing_client_is_told_at_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "boto3", None)
+    with pytest.raises(OptionError, match=r"pip install 'onnx-bisect\[s3\]'"):
+        S3Files(f"s3://{BUCKET}", tmp_path)
