@@ -92,25 +92,25 @@ class Client:
         a `.npz` or `.npy`, or a folder of them. With `repair`, what is refused is repaired, as `fix` does. Raises
         ModelError for what is no model.
         """
-        (job,) = self._submit(
-            [
-                Part(
-                    label="",
-                    model=Path(model),
-                    input_shapes=input_shapes or {},
-                    calibration=None if calibration is None else Path(calibration),
-                )
-            ],
+        part = Part(
+            label="",
+            model=Path(model),
+            input_shapes=input_shapes or {},
+            calibration=None if calibration is None else Path(calibration),
+        )
+        (job,) = self.submit_parts(
+            [part],
             backend=backend,
             options=options,
             targets=targets,
-            budget={"calls": budget_calls, "seconds": budget_seconds},
-            seconds=timeout,
+            budget_calls=budget_calls,
+            budget_seconds=budget_seconds,
+            timeout=timeout,
             recheck=recheck,
-            labels=dict(labels or {}),
+            labels=labels,
             webhook=webhook,
             priority=priority,
-            repair=None if repair is None else self._repair(repair),
+            repair=repair,
         )
         return job
 
@@ -135,31 +135,6 @@ class Client:
         The arguments are those of `submit`. `parts_table` makes one table of the results, and the server has it at
         `GET /v1/parts`.
         """
-        return self._submit(
-            parts,
-            backend=backend,
-            options=options,
-            targets=targets,
-            budget={"calls": budget_calls, "seconds": budget_seconds},
-            seconds=timeout,
-            recheck=recheck,
-            labels=dict(labels or {}),
-            webhook=webhook,
-            priority=priority,
-            repair=None if repair is None else self._repair(repair),
-        )
-
-    def _submit(
-        self,
-        parts: Sequence[Part],
-        *,
-        backend: str | None,
-        options: Mapping[str, str] | None,
-        targets: Sequence[RemoteTarget],
-        budget: Mapping[str, float | None],
-        **terms: Any,
-    ) -> tuple["RemoteJob", ...]:
-        """A job for each model, made by one request."""
         if backend is not None:
             targets = (RemoteTarget(backend=backend, options=options or {}), *targets)
         for target in targets:
@@ -169,11 +144,17 @@ class Client:
                     "'onnx-bisect run' takes files."
                 )
         sent = [self._sent(part) for part in parts]
+        budget = {"calls": budget_calls, "seconds": budget_seconds}
         wanted = {
             **(sent[0] if len(sent) == 1 else {"models": sent}),
             "targets": [{"backend": target.backend, "options": dict(target.options)} for target in targets],
-            "budget": {key: value for key, value in budget.items() if value is not None},
-            **terms,
+            "budget": {key: it for key, it in budget.items() if it is not None},
+            "seconds": timeout,
+            "recheck": recheck,
+            "labels": dict(labels or {}),
+            "webhook": webhook,
+            "priority": priority,
+            "repair": None if repair is None else self._repair(repair),
         }
         made = self.create({key: it for key, it in wanted.items() if it not in (None, {}, False, 0)}, key=str(uuid4()))
         return tuple(
