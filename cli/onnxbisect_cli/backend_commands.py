@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from onnxbisect_cli import arguments
+from onnxbisect_cli.parameters import BackendOptions
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -40,9 +41,7 @@ def install_command(
 @app.command("check")
 def check_command(
     name: Name,
-    option: Annotated[
-        list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="An option of the backend; repeatable.")
-    ] = None,
+    option: BackendOptions = None,
 ) -> None:
     """Compile a small net and show the log. Exit status: 0 it compiles, 1 it does not, 3 no answer."""
     from onnxbisect_cli import backend_check

@@ -17,7 +17,25 @@ from onnxbisect.shortage import shortage
 from onnxbisect_cli import arguments, backend_commands, service_commands
 from onnxbisect_cli.arguments import FailOn, Format, InspectionFormat, ListFormat
 from onnxbisect_cli.command_line import EPILOG, TakesCommand, command_of
-from onnxbisect_cli.proof_options import Absolute, Allow, Relative, SampleCount, Samples
+from onnxbisect_cli.parameters import (
+    Absolute,
+    Allow,
+    BackendName,
+    BackendOptions,
+    BudgetCalls,
+    BudgetSeconds,
+    CalibrationPath,
+    InputShapes,
+    Jobs,
+    ModelPath,
+    ModelPaths,
+    NoCache,
+    Recheck,
+    Relative,
+    SampleCount,
+    Samples,
+    Timeout,
+)
 
 app = typer.Typer(
     name="onnx-bisect",
@@ -31,49 +49,6 @@ app = typer.Typer(
 
 app.add_typer(backend_commands.app, name="backends")
 app.add_typer(service_commands.app)
-
-ModelPath = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file.")]
-InputShapes = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--input-shape", metavar="NAME=1,3,224,224", help="An input's shape, in place of the file's; repeatable."
-    ),
-]
-
-ModelPaths = Annotated[
-    list[Path],
-    typer.Argument(
-        metavar="MODEL",
-        help="An ONNX file. Several, a folder of them or a manifest (FILE.toml) are the parts of one network: a table "
-        "shows all of them.",
-    ),
-]
-Jobs = Annotated[int, typer.Option("--jobs", "-j", min=1, help="Compilers that run at a time.")]
-BudgetCalls = Annotated[
-    int | None, typer.Option("--budget-calls", min=1, metavar="N", help="End after so many compiler calls.")
-]
-BudgetSeconds = Annotated[
-    float | None, typer.Option("--budget-seconds", min=0.001, metavar="S", help="End after so many seconds.")
-]
-Timeout = Annotated[
-    float | None, typer.Option("--timeout", min=0.001, metavar="SECONDS", help="Kill one compile after so long.")
-]
-Recheck = Annotated[
-    bool,
-    typer.Option(
-        "--recheck", help="For a compiler that is not deterministic: ask what decides until it agrees with itself."
-    ),
-]
-CalibrationPath = Annotated[
-    Path | None,
-    typer.Option(
-        "--calibration",
-        metavar="PATH",
-        help="A folder, zip or tar of samples of the model's inputs, .npz keyed by input names: for compilers that "
-        "quantise or compare numbers.",
-    ),
-]
-NoCache = Annotated[bool, typer.Option("--no-cache", help="Neither use nor keep verdicts of other runs.")]
 
 
 @app.command("run", cls=TakesCommand, epilog=EPILOG)
@@ -163,9 +138,7 @@ def fix_command(
     backend: Annotated[
         str | None, typer.Option("--backend", "-b", metavar="NAME|FILE.toml", help="The compiler to ask.")
     ] = None,
-    option: Annotated[
-        list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="An option of the backend; repeatable.")
-    ] = None,
+    option: BackendOptions = None,
     allow: Allow = "rounding",
     samples: Samples = None,
     out: Annotated[
@@ -222,7 +195,7 @@ def fix_command(
 @app.command("regress")
 def regress_command(
     model: ModelPath,
-    backend: Annotated[str, typer.Option("--backend", "-b", metavar="NAME|FILE.toml", help="The compiler to ask.")],
+    backend: BackendName,
     versions: Annotated[
         str,
         typer.Option(
@@ -231,9 +204,7 @@ def regress_command(
             help="Two of its versions; without FIRST the oldest, without LAST the newest that the package index has.",
         ),
     ],
-    option: Annotated[
-        list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="An option of the backend; repeatable.")
-    ] = None,
+    option: BackendOptions = None,
     input_shape: InputShapes = None,
     jobs: Jobs = 1,
     budget_calls: BudgetCalls = None,
@@ -271,9 +242,7 @@ def inspect_command(
         str | None,
         typer.Option("--backend", "-b", metavar="NAME|FILE.toml", help="Whose limits count; without, what is general."),
     ] = None,
-    option: Annotated[
-        list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="An option of the backend; repeatable.")
-    ] = None,
+    option: BackendOptions = None,
     input_shape: InputShapes = None,
     form: Annotated[
         InspectionFormat, typer.Option("--format", help="What standard output gets: text, or JSON.")
@@ -340,11 +309,9 @@ def extract_command(
 
 @app.command("op-table")
 def op_table_command(
-    backend: Annotated[str, typer.Option("--backend", "-b", metavar="NAME|FILE.toml", help="The compiler to ask.")],
+    backend: BackendName,
     output: Annotated[Path, typer.Option("-o", "--output", metavar="PROFILE.toml", help="Where to write the profile.")],
-    option: Annotated[
-        list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="An option of the backend; repeatable.")
-    ] = None,
+    option: BackendOptions = None,
     only: Annotated[
         list[str] | None, typer.Option("--only", metavar="OP,OP,…", help="Ask about these ops only; repeatable.")
     ] = None,
@@ -470,9 +437,7 @@ def split_command(
             "--backend", "-b", metavar="NAME|FILE.toml", help="The compiler of the report: compiles the NPU's pieces."
         ),
     ] = None,
-    option: Annotated[
-        list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="An option of the backend; repeatable.")
-    ] = None,
+    option: BackendOptions = None,
     input_shape: InputShapes = None,
     timeout: Annotated[
         float | None, typer.Option("--timeout", min=0.001, metavar="SECONDS", help="Kill one compile after so long.")

@@ -8,7 +8,7 @@ import typer
 from onnxbisect.errors import OptionError
 from onnxbisect_cli import arguments
 from onnxbisect_cli.arguments import Format
-from onnxbisect_cli.proof_options import Absolute, Allow, Relative, SampleCount, Samples
+from onnxbisect_cli.parameters import Absolute, Allow, Relative, SampleCount, Samples
 
 app = typer.Typer(rich_markup_mode=None)
 token_app = typer.Typer(rich_markup_mode=None, no_args_is_help=True, help="Who may use the service.")

@@ -64,9 +64,7 @@ class Slots:
             try:
                 work = self._claim()
             except Exception as error:  # as above
-                log.warning(
-                    "nothing can be claimed: %s", type(error).__name__, exc_info=log.isEnabledFor(logging.DEBUG)
-                )
+                log.warning("nothing can be claimed: %s", type(error).__name__, exc_info=_in_detail())
                 work = None
             if work is not None:
                 return work

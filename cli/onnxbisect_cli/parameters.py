@@ -1,0 +1,76 @@
+"""Parameters that several commands take alike."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+ModelPath = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file.")]
+InputShapes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--input-shape", metavar="NAME=1,3,224,224", help="An input's shape, in place of the file's; repeatable."
+    ),
+]
+
+ModelPaths = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="MODEL",
+        help="An ONNX file. Several, a folder of them or a manifest (FILE.toml) are the parts of one network: a table "
+        "shows all of them.",
+    ),
+]
+Jobs = Annotated[int, typer.Option("--jobs", "-j", min=1, help="Compilers that run at a time.")]
+BudgetCalls = Annotated[
+    int | None, typer.Option("--budget-calls", min=1, metavar="N", help="End after so many compiler calls.")
+]
+BudgetSeconds = Annotated[
+    float | None, typer.Option("--budget-seconds", min=0.001, metavar="S", help="End after so many seconds.")
+]
+Timeout = Annotated[
+    float | None, typer.Option("--timeout", min=0.001, metavar="SECONDS", help="Kill one compile after so long.")
+]
+Recheck = Annotated[
+    bool,
+    typer.Option(
+        "--recheck", help="For a compiler that is not deterministic: ask what decides until it agrees with itself."
+    ),
+]
+CalibrationPath = Annotated[
+    Path | None,
+    typer.Option(
+        "--calibration",
+        metavar="PATH",
+        help="A folder, zip or tar of samples of the model's inputs, .npz keyed by input names: for compilers that "
+        "quantise or compare numbers.",
+    ),
+]
+NoCache = Annotated[bool, typer.Option("--no-cache", help="Neither use nor keep verdicts of other runs.")]
+BackendName = Annotated[str, typer.Option("--backend", "-b", metavar="NAME|FILE.toml", help="The compiler to ask.")]
+BackendOptions = Annotated[
+    list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="An option of the backend; repeatable.")
+]
+
+# how far a repair may go, and on which samples it is proven
+Samples = Annotated[
+    Path | None,
+    typer.Option(
+        "--samples",
+        metavar="PATH",
+        help="A folder, zip or tar of samples of the inputs, .npz keyed by their names.",
+    ),
+]
+SampleCount = Annotated[int, typer.Option("--count", min=1, help="Random inputs, and as many with edge values.")]
+Absolute = Annotated[float, typer.Option("--absolute", min=0, help="Difference allowed to every number.")]
+Relative = Annotated[
+    float, typer.Option("--relative", min=0, help="And beside it, as a share of the output's largest magnitude.")
+]
+Allow = Annotated[
+    str,
+    typer.Option(
+        "--allow",
+        metavar="exact|rounding|approximate|domain",
+        help="The least exact replacements that may be used ('onnx-bisect rules' shows what each promises).",
+    ),
+]
