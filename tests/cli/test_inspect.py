@@ -171,11 +171,15 @@ def test_the_exit_status_is_for_ci(shell: Shell, seen: list[str], op: str, fail_
     assert shell.call("inspect", path, *seen, "--fail-on", fail_on).code == code
 
 
-def test_components_tell_what_depends_on_the_data(shell: Shell) -> None:
+@pytest.mark.parametrize("written", ["names", "metadata"])
+def test_components_tell_what_depends_on_the_data(shell: Shell, written: str) -> None:
     text = "g (float[2,3] x) => (float[2,3] y, int64[2,N] z) { s = Shape(x)  y = Reshape(x, s)  z = NonZero(y) }"
     proto = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]>\n{text}')
-    for node, name in zip(proto.graph.node, ("/encoder/s", "/encoder/r", "/decoder/n"), strict=True):
-        node.name = name
+    for node, module in zip(proto.graph.node, ("encoder", "encoder", "decoder"), strict=True):
+        if written == "names":
+            node.name = f"/{module}/{node.op_type}"
+        else:
+            node.metadata_props.add(key="pkg.torch.onnx.name_scopes", value=f"['', '{module}', '{node.op_type}']")
     onnx.save(proto, shell.folder / "parts.onnx")
     encoder, decoder = inspected(shell, "parts.onnx")["components"]
     assert (encoder["name"], encoder["dynamic"], encoder["settled"]) == ("encoder", [], [["Shape", 1]])

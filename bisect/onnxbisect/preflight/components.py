@@ -3,7 +3,9 @@
 from collections import Counter
 from dataclasses import dataclass
 
+from onnxbisect.model.modules import parts, path_of_node
 from onnxbisect.preflight.subject import Subject
+from onnxbisect.unitset import UnitSet, members, size
 
 #: Ops by which an exporter writes what may change from run to run: sizes, branches, rounds, reads at an index.
 _DYNAMIC = frozenset(
@@ -23,7 +25,7 @@ _DYNAMIC = frozenset(
 )
 #: So many components are shown; more than that are no overview.
 _MOST = 12
-#: Nodes without a scope in their names, and those of components that are too many.
+#: Nodes in no module, and those of components that are too many.
 OTHERS = "(others)"
 
 
@@ -40,41 +42,25 @@ class Component:
 
 
 def components(subject: Subject) -> tuple[Component, ...]:
-    """In model order; empty where the names of nodes tell no modules apart."""
-    paths = [_path(node.name) for node in subject.nodes]
-    level = _level(paths)
-    if level is None:
-        return ()
-    names = ["/".join(path[: level + 1]) or OTHERS for path in paths]
-    kept = {name for name, _ in Counter(names).most_common(_MOST)}
-    groups: dict[str, list[int]] = {}
-    for index, name in enumerate(names):
-        groups.setdefault(name if name in kept else OTHERS, []).append(index)
-    return tuple(_component(subject, name, group) for name, group in groups.items())
+    """In model order; empty where the exporter's metadata and the names of nodes tell no modules apart."""
+    found = parts({index: path_of_node(node) for index, node in enumerate(subject.nodes)})
+    kept = sorted(found, key=lambda path: size(found[path]), reverse=True)[:_MOST]
+    groups: dict[str, UnitSet] = {}
+    for path, nodes in found.items():
+        name = "/".join(path) if path and path in kept else OTHERS
+        groups[name] = groups.get(name, 0) | nodes
+    return tuple(_component(subject, name, nodes) for name, nodes in groups.items())
 
 
-def _component(subject: Subject, name: str, group: list[int]) -> Component:
+def _component(subject: Subject, name: str, nodes: UnitSet) -> Component:
     dynamic: Counter[str] = Counter()
     settled: Counter[str] = Counter()
-    for index in group:
+    for index in members(nodes):
         node = subject.nodes[index]
         if node.domain in ("", "ai.onnx") and node.op_type in _DYNAMIC:
             # the branch of an If is settled by its condition, though what the branch computes is not
             decides = node.input[:1] if node.op_type == "If" else [name for name in node.output if name]
             (settled if all(name in subject.constants for name in decides) else dynamic)[node.op_type] += 1
     return Component(
-        name=name, nodes=len(group), dynamic=tuple(dynamic.most_common()), settled=tuple(settled.most_common())
+        name=name, nodes=size(nodes), dynamic=tuple(dynamic.most_common()), settled=tuple(settled.most_common())
     )
-
-
-def _path(name: str) -> tuple[str, ...]:
-    """The modules around a node: `/decoder/layers.0/Gather` stands in `decoder`, `layers.0`."""
-    return tuple(part for part in name.split("/")[:-1] if part)
-
-
-def _level(paths: list[tuple[str, ...]]) -> int | None:
-    """The outermost level at which there are several modules."""
-    for level in range(max(map(len, paths), default=0)):
-        if len({path[: level + 1] for path in paths if len(path) > level}) > 1:
-            return level
-    return None
