@@ -11,6 +11,7 @@ from onnxbisect.verdict import Verdict
 if TYPE_CHECKING:
     # both bring onnx along, which readers of reports do without
     from onnxbisect.alternatives import Alternative
+    from onnxbisect.causes.cause import AskedNeighbour
     from onnxbisect.model.model import Model
     from onnxbisect.preflight.finding import Finding
 
@@ -92,7 +93,7 @@ class Job:
     """One model on one target, diagnosed.
 
     With `compiles_after`, the model was asked about as a whole only, and its parts were not searched. `alternatives`
-    are other options of the target that were tried after that.
+    are other options of the target that were tried after that, `neighbours` changed culprits that were asked about.
     """
 
     model: "Model"
@@ -103,3 +104,4 @@ class Job:
     stats: Stats
     compiles_after: CompilesAfter | None = None
     alternatives: "tuple[Alternative, ...]" = ()
+    neighbours: "tuple[AskedNeighbour, ...]" = ()

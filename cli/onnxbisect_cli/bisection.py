@@ -38,6 +38,7 @@ class Request:
     calibration: Path | None = None
     as_is: bool = False
     alternatives: Wanted | None = None
+    confirm_causes: int = 0
 
 
 def bisected(request: Request, model: Source | None = None) -> tuple[onnx_bisect.Result, Interruption]:
@@ -64,6 +65,7 @@ def bisected(request: Request, model: Source | None = None) -> tuple[onnx_bisect
             artifacts=request.artifacts,
             as_is=request.as_is,
             alternatives=request.alternatives,
+            confirm_causes=request.confirm_causes,
             progress=shown,
             cancellation=cancellation,
         )

@@ -91,6 +91,15 @@ def run_command(
             "KEY alone: the values that are worth trying; all: those of all options. Repeatable.",
         ),
     ] = None,
+    confirm_causes: Annotated[
+        int,
+        typer.Option(
+            "--confirm-causes",
+            min=0,
+            metavar="N",
+            help="Then ask, with N more calls at most, about culprits with one thing changed: what compiles is said.",
+        ),
+    ] = 0,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="DIR", help="Write all reports and the culprits' files here.")
     ] = None,
@@ -121,6 +130,7 @@ def run_command(
         calibration=found[0].calibration,
         as_is=as_is,
         alternatives=arguments.alternatives(try_ or ()),
+        confirm_causes=confirm_causes,
     )
     if try_ and (command or len(asked) > 1):
         raise OptionError("--try is for one --backend: a command has no options, and of several each has its own.")

@@ -16,7 +16,7 @@ from onnx_bisect.models import Shapes, Source, loaded
 from onnx_bisect.other_options import OtherOptions, Wanted, tried
 from onnx_bisect.reproducing import started_from
 from onnx_bisect.result import Result, with_repro
-from onnx_bisect.searching import Searching
+from onnx_bisect.searching import Searches, Searching
 from onnxbisect.alternatives import Alternative
 from onnxbisect.errors import BackendUnusableError, OptionError
 from onnxbisect.preflight import NEWER_THAN_TOOL
@@ -27,6 +27,7 @@ from onnxbisect.session import Ending
 from onnxbisect.verdict import Status
 from onnxbisect_backends import contract
 from onnxbisect_backends.contract import Backend
+from onnxbisect_backends.probing.confirming import confirmed
 from onnxbisect_backends.probing.inquiry import Inquiry, inquire
 from onnxbisect_backends.sandbox.working_folder import working_folder
 
@@ -48,6 +49,7 @@ def diagnose(
     artifacts: str | PathLike[str] | None = None,
     as_is: bool = False,
     alternatives: Wanted | None = None,
+    confirm_causes: int = 0,
     progress: Progress | None = None,
     cancellation: Cancellation | None = None,
 ) -> Result:
@@ -74,6 +76,9 @@ def diagnose(
     asked after the search about the culprits' own files, and about the whole model where it takes all of them. Without
     values, as in `{"version": []}`, they are those that the backend says are worth trying; `"all"` means those of all
     its options.
+
+    With `confirm_causes`, so many more calls at most are made after the search, about culprits with one thing changed:
+    what compiles is then in the causes, as `Gather with indices of rank 1`.
 
     `progress` is called with each event; `cancellation` ends the search from outside. Both are described in
     docs/library.md. Raises OptionError and ModelError for what is wrong with the arguments and the model,
@@ -116,9 +121,19 @@ def diagnose(
         asked: tuple[Alternative, ...] = ()
         if others is not None and ended.diagnosis.verdict is not Status.PASS:
             asked = tried(others, inquiry, ended.diagnosis, searching, samples, driver.budget_left)
-        tell(SearchEnded(ending=ended.ending))
         job = inquiry.job(ended.diagnosis, ended.records, ended.stats)
         job = replace(job, compiles_after=after, alternatives=asked)
+        if confirm_causes and ended.ending is Ending.FINISHED:
+            left = driver.budget_left.without(calls=sum(it.calls for it in asked), seconds=0)
+            job = confirmed(
+                job,
+                inquiry.intake,
+                Searches(searching.quiet, samples, left),
+                folder,
+                most=confirm_causes,
+                tell=lambda sentence: tell(Note(sentence=sentence)),
+            )
+        tell(SearchEnded(ending=ended.ending))
         report = document(job)
         if files:
             culprits = ended.diagnosis.culprits

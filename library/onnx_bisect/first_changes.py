@@ -1,12 +1,11 @@
 """Changes of the whole file, tried before the parts of a model are searched."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from onnx_bisect.driver import Driver
-from onnx_bisect.events import Event, Note, Progress
+from onnx_bisect.events import Note, Progress
 from onnx_bisect.searching import Searches, Searching
 from onnxbisect.errors import ModelError
 from onnxbisect.file_remedies import Candidate
@@ -36,18 +35,12 @@ def compiles_after(
     whole = Found(job=inquiry.job(ended.diagnosis, ended.records, ended.stats))
     if ended.ending is Ending.CANCELLED or whole.diagnosis.verdict is not Status.FAIL:
         return None
-
-    def tell(event: Event) -> None:
-        if isinstance(event, Note):  # the user is shown the search of the model as it is
-            searching.progress(event)
-
     for line in whole.hints.unfolded:
-        tell(Note(sentence=f"{inquiry.target.tool} says: {line}"))
+        searching.progress(Note(sentence=f"{inquiry.target.tool} says: {line}"))
     with working_folder() as folder:
-        quiet = replace(searching, progress=tell)
         compiler = RepairCompiler(
             intake=inquiry.intake,
-            search=Searches(quiet, calibration, driver.budget_left),
+            search=Searches(searching.quiet, calibration, driver.budget_left),
             inquire=partial(inquire, backend=searching.backend, calibration=calibration),
             folder=folder,
         )

@@ -3,14 +3,14 @@
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
 from onnx_bisect.callable_backend import CallableBackend
 from onnx_bisect.cancellation import Cancellation
 from onnx_bisect.driver import Budget, Driver
-from onnx_bisect.events import Note, Progress, SearchEnded, SearchStarted
+from onnx_bisect.events import Event, Note, Progress, SearchEnded, SearchStarted
 from onnx_bisect.sqlite_base import default_path, open_base
 from onnx_bisect.verdict_base import InMemoryVerdictBase, VerdictBase
 from onnxbisect.errors import ShortageError
@@ -40,6 +40,16 @@ class Searching:
     cache: bool = True
     progress: Progress = _silent
     cancellation: Cancellation = field(default_factory=Cancellation)
+
+    @property
+    def quiet(self) -> "Searching":
+        """The same for what is asked beside a search, which is what the user is shown: nothing but notes."""
+
+        def tell(event: Event) -> None:
+            if isinstance(event, Note):
+                self.progress(event)
+
+        return replace(self, progress=tell)
 
     @contextmanager
     def driver(

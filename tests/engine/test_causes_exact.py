@@ -35,7 +35,7 @@ def rows(draw: st.DrawFn) -> Row:
 def worlds(draw: st.DrawFn) -> tuple[list[list[Row]], list[Row]]:
     """The rows of some culprits' places, all of one op each, and those of what passed."""
     made = draw(st.lists(rows(), min_size=1, max_size=10))
-    whole = completed(dict(enumerate(made)))
+    whole = completed(made)
     cut = draw(st.integers(1, min(6, len(made))))
     culprits = [[whole[number]] for number in range(cut)]
     if draw(st.booleans()) and len(culprits) > 1 and op_of(culprits[0]) == op_of(culprits[1]):

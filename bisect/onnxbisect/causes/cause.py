@@ -4,13 +4,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from onnxbisect.causes.condition import Condition
+from onnxbisect.causes.features import Row
 from onnxbisect.unitset import UnitSet
 
 
 class CauseState(StrEnum):
     """How well it is established that this is why."""
 
-    #: Variants made for the question, with only that changed, passed.
+    #: A neighbour of a culprit, made for the question and with only that changed, passed.
     CONFIRMED = "confirmed"
     #: Units of the same ops that do not meet the conditions passed in this model.
     OBSERVED = "observed"
@@ -21,8 +22,24 @@ class CauseState(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
+class AskedNeighbour:
+    """What was answered about a culprit with one thing changed (`onnxbisect.neighbours`).
+
+    `culprit` is its place in `Diagnosis.culprits`, `text` says what became of it, `row` has its features.
+    """
+
+    culprit: int
+    text: str
+    row: Row
+    passed: bool
+
+
+@dataclass(frozen=True, kw_only=True)
 class Contrast:
-    """Units that passed and that meet all conditions of a cause but `condition`; `passes` says what they are."""
+    """Units that passed and that meet all conditions of a cause but `condition`; `passes` says what they are.
+
+    There are no units where a neighbour of a culprit was asked.
+    """
 
     condition: Condition
     passes: str

@@ -1,8 +1,9 @@
 """From a diagnosis to its causes."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from onnxbisect.causes.cause import Cause, CauseState, Contrast
+from onnxbisect.causes.cause import AskedNeighbour, Cause, CauseState, Contrast
 from onnxbisect.causes.condition import Condition
 from onnxbisect.causes.cover import cheapest_cover
 from onnxbisect.causes.features import Aspect, Features, Row
@@ -11,6 +12,7 @@ from onnxbisect.causes.table import Table, completed, entries
 from onnxbisect.causes.wording import other_ops_text, passing_text, text_of, unexplained
 from onnxbisect.diagnosis import Certainty, Culprit, CulpritKind, Diagnosis
 from onnxbisect.model.model import Model
+from onnxbisect.rewrites.facts import Facts
 from onnxbisect.unitset import UnitSet, full, lowest, members, of, size, union
 
 _OTHERS = 3
@@ -19,15 +21,20 @@ _DEARER = 1
 _STATES = (CauseState.CONFIRMED, CauseState.OBSERVED, CauseState.NO_CONTRAST, CauseState.UNEXPLAINED)
 
 
-def causes(model: Model, diagnosis: Diagnosis, passed: UnitSet) -> tuple[Cause, ...]:
+def causes(
+    model: Model, diagnosis: Diagnosis, passed: UnitSet, asked: Sequence[AskedNeighbour] = ()
+) -> tuple[Cause, ...]:
     """Why the culprits are refused, as far as the record tells; `passed` are the units of all passing probes.
+
+    `asked` are neighbours of culprits: what holds for those that passed is no cause, and what does not hold for those
+    that did not pass is none either.
 
     Each culprit is in one cause. Culprits of several units are not explained: a condition on single units says nothing
     of what fails in combination. The causes that tell most come first.
     """
     culprits = diagnosis.culprits
     singles = [number for number, culprit in enumerate(culprits) if culprit.kind is CulpritKind.SINGLE]
-    found = _Explaining(model, culprits, singles, passed).causes() if singles else []
+    found = _Explaining(model, culprits, singles, passed, asked).causes() if singles else []
     covered = {number for cause in found for number in cause.culprits}
     found += _alike(model, culprits, [number for number in range(len(culprits)) if number not in covered])
     return tuple(
@@ -38,7 +45,14 @@ def causes(model: Model, diagnosis: Diagnosis, passed: UnitSet) -> tuple[Cause, 
 class _Explaining:
     """One model's rows of features, and the causes of its culprits of one unit."""
 
-    def __init__(self, model: Model, culprits: Sequence[Culprit], explained: Sequence[int], passed: UnitSet) -> None:
+    def __init__(
+        self,
+        model: Model,
+        culprits: Sequence[Culprit],
+        explained: Sequence[int],
+        passed: UnitSet,
+        asked: Sequence[AskedNeighbour],
+    ) -> None:
         self._universe = model.universe
         self._culprits = culprits
         self._explained = explained
@@ -51,9 +65,12 @@ class _Explaining:
         for unit, solo in enumerate(self._universe.solo):
             solos.setdefault(solo, []).append(unit)
         self._units = {solo: of(units) for solo, units in solos.items()}
-        features = Features(model)
-        self._rows: Mapping[int, Row] = completed({solo: features.of(units[0]) for solo, units in solos.items()})
-        self._table = Table(list(self._rows.values()))
+        features, graph = Features(Facts.of(model), model.known), model.proto.graph
+        found = {solo: features.of(graph.node[model.units[units[0]].node]) for solo, units in solos.items()}
+        rows = completed([*found.values(), *(it.row for it in asked)])
+        self._rows: Mapping[int, Row] = dict(zip(found, rows, strict=False))
+        self._asked = [replace(it, row=row) for it, row in zip(asked, rows[len(found) :], strict=True)]
+        self._table = Table(rows[: len(found)])
         self._row_units = list(self._units.values())
         by_op: dict[str, list[int]] = {}
         for unit, op in enumerate(self._universe.op):
@@ -63,8 +80,15 @@ class _Explaining:
     def causes(self) -> list[Cause]:
         ops = [self._universe.op[lowest(places)] for places in self._places]
         passing = [row for solo, row in self._rows.items() if self._units[solo] & self._passed]
-        refused = [[self._rows[solo] for solo in self._solos(places)] for places in self._places]
-        passed_ops = frozenset(self._ops(self._passed))
+        passing += [it.row for it in self._asked if it.passed]
+        refused = [
+            [*(self._rows[solo] for solo in self._solos(places)), *self._refused_beside(number)]
+            for number, places in zip(self._explained, self._places, strict=True)
+        ]
+        beside = {it.culprit for it in self._asked if it.passed}
+        passed_ops = frozenset(self._ops(self._passed)) | {
+            op for number, op in zip(self._explained, ops, strict=True) if number in beside
+        }
         possible = explanations(entries(refused, passing), ops, passed_ops)
         chosen = cheapest_cover(possible)
         mine: dict[int, list[int]] = {}
@@ -77,12 +101,15 @@ class _Explaining:
 
     def _cause(self, chosen: Explanation, numbers: Sequence[int], possible: Sequence[Explanation]) -> Cause:
         units = self._meeting(chosen.conditions)
-        contrast = tuple(self._contrasts(chosen.conditions))
         explained = tuple(self._explained[number] for number in numbers)
+        confirmed = self._confirming(chosen.conditions, explained)
+        said = {it.passes for it in confirmed}
+        contrast = (*confirmed, *(it for it in self._contrasts(chosen.conditions) if it.passes not in said))
         established = any(self._culprits[number].certainty is Certainty.CONFIRMED for number in explained)
         refused = units & (self._confirmed if established else self._refused)
+        seen = CauseState.OBSERVED if contrast else CauseState.NO_CONTRAST
         return Cause(
-            state=CauseState.OBSERVED if contrast else CauseState.NO_CONTRAST,
+            state=CauseState.CONFIRMED if confirmed else seen,
             text=text_of(chosen.conditions),
             culprits=explained,
             established=established,
@@ -92,6 +119,20 @@ class _Explaining:
             contrast=contrast,
             fits_too=tuple(_fits_too(chosen, possible)) if contrast else (),
         )
+
+    def _refused_beside(self, culprit: int) -> list[Row]:
+        """Neighbours of a culprit that were refused as it is."""
+        return [it.row for it in self._asked if it.culprit == culprit and not it.passed]
+
+    def _confirming(self, conditions: Sequence[Condition], culprits: Sequence[int]) -> list[Contrast]:
+        """Neighbours of these culprits that passed, and the condition that they miss."""
+        found = []
+        for it in self._asked:
+            if it.passed and it.culprit in culprits:
+                row = Table([it.row])
+                missed = next(condition for condition in conditions if not row.meeting(condition))
+                found.append(Contrast(condition=missed, passes=it.text, units=0))
+        return found
 
     def _contrasts(self, conditions: Sequence[Condition]) -> list[Contrast]:
         """For each condition the units that passed and miss just this one."""

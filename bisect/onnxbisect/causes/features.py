@@ -1,6 +1,6 @@
 """What one unit is made of, as far as a compiler may mind: op, ranks, dtypes, constants, attributes, sizes."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import StrEnum
 from functools import cache
 from math import prod
@@ -10,7 +10,6 @@ import numpy as np
 import onnx
 
 from onnxbisect.causes.spelling import array_text, attribute_numbers, attribute_text, dtype_name
-from onnxbisect.model.model import Model
 from onnxbisect.model.quantized import ZERO_POINT_SLOTS
 from onnxbisect.model.scopes import domain_of, qualified
 from onnxbisect.rewrites.facts import Facts
@@ -66,16 +65,15 @@ DYNAMIC, EMPTY, NEGATIVE = "dynamic", "empty", "negative"
 
 
 class Features:
-    """Reads the features of one model's units."""
+    """Reads the features of one model's nodes. `folded` are the tensors that are computed from constants."""
 
-    def __init__(self, model: Model) -> None:
-        self._model = model
-        self._facts = Facts.of(model)
+    def __init__(self, facts: Facts, folded: Collection[str] = ()) -> None:
+        self._facts, self._folded = facts, folded
 
-    def of(self, unit: int) -> Row:
-        """The unit's values for every subject that its op and its tensors have."""
+    def of(self, node: onnx.NodeProto) -> Row:
+        """The node's values for every subject that its op and its tensors have."""
         found: dict[Subject, set[int | str | None]] = {}
-        for subject, value in self._found(self._model.proto.graph.node[self._model.units[unit].node]):
+        for subject, value in self._found(node):
             found.setdefault(subject, set()).add(value)
         return {subject: frozenset(values) for subject, values in found.items()}
 
@@ -147,7 +145,7 @@ class Features:
     def _source(self, tensor: str) -> str:
         if not tensor:
             return OMITTED
-        if tensor in self._model.known:
+        if tensor in self._folded:
             return FOLDED
         return CONSTANT if self._facts.is_constant(tensor) else COMPUTED
 

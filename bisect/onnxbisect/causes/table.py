@@ -87,15 +87,15 @@ def entries(culprits: Sequence[Sequence[Row]], passing: Sequence[Row]) -> list[E
     return found
 
 
-def completed(rows: Mapping[int, Row]) -> dict[int, Row]:
+def completed(rows: Sequence[Row]) -> list[Row]:
     """The rows of a whole model, in which nodes that lack an attribute which other nodes of their op have say so."""
     attributes: dict[str, set[Subject]] = defaultdict(set)
-    for row in rows.values():
+    for row in rows:
         for subject in row:
             if subject.aspect is Aspect.ATTRIBUTE:
                 attributes[subject.op].add(subject)
     absent = frozenset({ABSENT})
-    return {number: {**dict.fromkeys(attributes.get(_op(row), ()), absent), **row} for number, row in rows.items()}
+    return [{**dict.fromkeys(attributes.get(_op(row), ()), absent), **row} for row in rows]
 
 
 def _op(row: Row) -> str:

@@ -25,12 +25,18 @@ def sentence(cause: Mapping[str, Any]) -> str:
     seen = f"{refused} of {plural(refused + unknown, 'place')} refused"
     if not cause["established"]:
         seen = f"suspected at {plural(refused, 'place')}"
-    return f"{cause['text']} ({seen}; {cause['nothing_passed']})"
+    confirmed = f"; confirmed: {cause['contrast'][0]['passes']} compiles" if cause["state"] == "confirmed" else ""
+    return f"{cause['text']} ({seen}; {cause['nothing_passed']}{confirmed})"
 
 
 def compiles(contrast: Mapping[str, Any]) -> str:
     """`Gather with indices of rank 1 (12 places)`."""
-    return f"{contrast['passes']} ({plural(contrast['places'], 'place')})"
+    return f"{contrast['passes']} ({where(contrast)})"
+
+
+def where(contrast: Mapping[str, Any]) -> str:
+    """In the model, or in a small one of its own."""
+    return plural(contrast["places"], "place") if contrast["places"] else "asked on its own"
 
 
 def count(document: Mapping[str, Any]) -> str:
@@ -51,7 +57,7 @@ def summary(document: Mapping[str, Any]) -> str:
 
 def instead(contrast: Mapping[str, Any]) -> str:
     """`Gather with indices of rank 1 instead of scalar indices (12 places)`."""
-    return f"{contrast['passes']} instead of {contrast['condition']} ({plural(contrast['places'], 'place')})"
+    return f"{contrast['passes']} instead of {contrast['condition']} ({where(contrast)})"
 
 
 def of_culprit(document: Mapping[str, Any], culprit: Mapping[str, Any]) -> Mapping[str, Any] | None:

@@ -18,7 +18,8 @@ _EXAMPLES = 3
 
 def cause_entries(job: Job, records: Records, entries: Entries, identities: Sequence[str]) -> list[dict[str, Any]]:
     """Every culprit is in one of them; those that say more than which ops are refused come first."""
-    return [_entry(cause, records, entries, identities) for cause in causes(job.model, job.diagnosis, records.passed)]
+    found = causes(job.model, job.diagnosis, records.passed, job.neighbours)
+    return [_entry(cause, records, entries, identities) for cause in found]
 
 
 def _entry(cause: Cause, records: Records, entries: Entries, identities: Sequence[str]) -> dict[str, Any]:
@@ -55,5 +56,5 @@ def _contrast(contrast: Contrast, records: Records, entries: Entries) -> dict[st
         "passes": contrast.passes,
         "places": size(contrast.units),
         "nodes": entries.names(of(first)),
-        "probe": next(iter(records.covering(1 << lowest(contrast.units))), None),
+        "probe": next(iter(records.covering(1 << lowest(contrast.units))), None) if first else None,
     }

@@ -210,8 +210,8 @@ def _instead(document: Mapping[str, Any], culprit: Mapping[str, Any]) -> list[st
     items = []
     if cause := cause_words.of_culprit(document, culprit):
         for one in cause["contrast"]:
-            nodes = f"{plural(one['places'], 'place')}, such as {code(one['nodes'][0])}, {one['probe']}"
-            items.append(f"- {code(one['passes'])} ({nodes})")
+            example = f", such as {code(one['nodes'][0])}, {one['probe']}" if one["nodes"] else ""
+            items.append(f"- {code(one['passes'])} ({cause_words.where(one)}{example})")
         return ["\n".join(items)]
     for variant in culprit["passes_instead"]:
         differences = "; ".join(words.difference(entry) for entry in variant["differs"][:4])

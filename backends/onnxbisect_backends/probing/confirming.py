@@ -1,0 +1,89 @@
+"""Confirming why culprits are refused: a compiler is asked about neighbours of them, which differ in one thing."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import zip_longest
+from pathlib import Path
+
+from onnxbisect.causes.cause import AskedNeighbour, Cause
+from onnxbisect.causes.explain import causes
+from onnxbisect.causes.features import Features
+from onnxbisect.causes.table import Table
+from onnxbisect.cut import write
+from onnxbisect.diagnosis import Certainty, CulpritKind
+from onnxbisect.errors import CutError, ModelError
+from onnxbisect.job import Job
+from onnxbisect.neighbours import Neighbour, neighbours
+from onnxbisect.rewrites import Facts
+from onnxbisect.unitset import UnitSet, lowest, union
+from onnxbisect.verdict import Status
+from onnxbisect_backends.probing.intake import Intake
+from onnxbisect_backends.probing.repair_compiler import Search
+
+#: Culprits of one cause of which neighbours are made.
+_MOST_EXAMPLES = 8
+
+
+def confirmed(job: Job, intake: Intake, search: Search, folder: Path, *, most: int, tell: Callable[[str], None]) -> Job:
+    """The job with what was answered about neighbours of one culprit of each cause, until one passes; `most` calls in
+    all, at least 1.
+
+    The causes take turns, so that no call is made for a second neighbour before each cause had its first. Models are
+    written to `folder`, which outlives this. `tell` is given a sentence for each.
+    """
+    passed = union(record.units for record in job.probes if record.verdict.passed)
+    found = [cause for cause in causes(job.model, job.diagnosis, passed) if cause.conditions]
+    queues = [_neighbours(cause, job, intake, folder) for cause in found]
+    asked: list[AskedNeighbour] = []
+    calls = 0
+    for culprit, neighbour in _in_turn(queues, asked):
+        path = folder / "neighbour.onnx"
+        tell(f"asking the compiler about {neighbour.text}")
+        path.write_bytes(neighbour.proto.SerializeToString(deterministic=True))
+        try:
+            answer = search(Intake(path, {}), piece=True, whole=True)
+        except ModelError:  # the target takes no such model
+            continue
+        calls += answer.job.stats.compiler_calls
+        if answer.diagnosis.verdict is not Status.UNRESOLVED:
+            passes = answer.compiles
+            asked.append(AskedNeighbour(culprit=culprit, text=neighbour.text, row=neighbour.row, passed=passes))
+        if answer.stopped or calls >= most:
+            break
+    stats = replace(job.stats, compiler_calls=job.stats.compiler_calls + calls)
+    return replace(job, neighbours=tuple(asked), stats=stats)
+
+
+def _in_turn(
+    queues: Iterable[Sequence[tuple[int, Neighbour]]], asked: Sequence[AskedNeighbour]
+) -> Iterator[tuple[int, Neighbour]]:
+    """The first of each queue, then the second of each, and so on; none of one of whose culprits a neighbour passed."""
+    for row in zip_longest(*queues):
+        for it in row:
+            if it is not None and it[0] not in {one.culprit for one in asked if one.passed}:
+                yield it
+
+
+def _neighbours(cause: Cause, job: Job, intake: Intake, folder: Path) -> list[tuple[int, Neighbour]]:
+    """Those of one culprit, the first that has some which miss a condition of the cause; these come first."""
+    made: list[tuple[int, Neighbour]] = []
+    sure = [it for it in cause.culprits if job.diagnosis.culprits[it].certainty is Certainty.CONFIRMED]
+    for number in [it for it in sure if job.diagnosis.culprits[it].kind is CulpritKind.SINGLE][:_MOST_EXAMPLES]:
+        found = [(number, it) for it in _of_culprit(job.diagnosis.culprits[number].units, intake, folder)]
+        missing = [it for it in found if not all(Table([it[1].row]).meeting(one) for one in cause.conditions)]
+        if missing:
+            return [*missing, *(it for it in found if it not in missing)]
+        made = made or found
+    return made
+
+
+def _of_culprit(units: UnitSet, intake: Intake, folder: Path) -> list[Neighbour]:
+    model = intake.model
+    piece = folder / "culprit.onnx"
+    try:
+        write(intake.cutter.cut(units), model, piece, self_contained=True)
+        alone = Intake(piece, {}).model
+    except (CutError, ModelError):
+        return []
+    node = model.proto.graph.node[model.units[lowest(units)].node]
+    return list(neighbours(alone, Features(Facts.of(model), model.known).of(node)))

@@ -1,0 +1,254 @@
+"""Neighbours of a culprit: its own small model with one thing changed, to find out what of it a compiler minds.
+
+They compute something else, so none of them is a repair. One that compiles says how the model may be written.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf, prod
+from pathlib import Path
+
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from onnxbisect.causes.condition import ABSENT, Relation, phrase
+from onnxbisect.causes.features import CONSTANT, Aspect, Features, Row, Subject
+from onnxbisect.causes.spelling import attribute_text
+from onnxbisect.file_remedies import File
+from onnxbisect.file_remedies.editing import copied, node_copy, set_nodes
+from onnxbisect.file_remedies.lowering import FORMS, OLDEST, lower_opset
+from onnxbisect.model.constants import constant_tensor
+from onnxbisect.model.model import Model
+from onnxbisect.model.scopes import domain_of, is_constant, qualified
+from onnxbisect.model.session import Clock, Session
+from onnxbisect.preflight import Reader
+from onnxbisect.proof import random_feeds
+from onnxbisect.rewrites import Facts, NotApplicable
+
+#: Element types that are tried in place of one, where the op has them.
+_DTYPES: Mapping[int, tuple[int, ...]] = {
+    TensorProto.FLOAT: (TensorProto.FLOAT16,),
+    TensorProto.FLOAT16: (TensorProto.FLOAT,),
+    TensorProto.BFLOAT16: (TensorProto.FLOAT,),
+    TensorProto.DOUBLE: (TensorProto.FLOAT,),
+    TensorProto.INT64: (TensorProto.INT32, TensorProto.FLOAT),
+    TensorProto.INT32: (TensorProto.FLOAT,),
+}
+#: The rank that nearly every compiler takes.
+_USUAL_RANK = 4
+_COMMUTATIVE = ("Add", "Mul", "Max", "Min", "And", "Or", "Xor", "Equal")
+#: Ops that take a list of one in place of a scalar.
+_TAKE_LISTS = (*_COMMUTATIVE, "Sub", "Div", "Pow", "Mod", "PRelu", "Where", "Greater", "Less", "Gather")
+
+#: An element type, and dimensions that are fixed.
+_Form = tuple[int, Sequence[int]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Neighbour:
+    """`text` says what it is, as `Gather with indices of rank 1`; `row` has its features, as those of the culprit."""
+
+    text: str
+    proto: onnx.ModelProto
+    row: Row
+
+
+def neighbours(model: Model, culprit: Row) -> Iterator[Neighbour]:
+    """Those of the only op of a model, whose file holds all of it, that are valid models; the most telling ones first.
+    `culprit` has the features of the op where it stood. There are none of an op that ONNX does not define.
+    """
+    start = _with_initializers(model)
+    [node, *more] = start.graph.node
+    try:
+        versions = {entry.domain: entry.version for entry in start.opset_import}
+        schema = onnx.defs.get_schema(node.op_type, versions.get(node.domain, 0), domain_of(node))
+    except onnx.defs.SchemaError:
+        return
+    if not more and schema.inputs:
+        yield from _Neighbours(start, schema, culprit, File.of(model)).found()
+
+
+class _Neighbours:
+    """Makes them of a model of one node, of which `culprit` has the features; `file` is the model as it was read."""
+
+    def __init__(self, start: onnx.ModelProto, schema: onnx.defs.OpSchema, culprit: Row, file: File) -> None:
+        self._start, self._schema, self._culprit, self._file = start, schema, culprit, file
+        self._node = start.graph.node[0]
+        self._op = qualified(self._node)
+        self._facts = Facts.inferred(start)
+        self._before = Features(self._facts).of(self._node)
+        self._constants = {tensor.name for tensor in start.graph.initializer}
+        self._runs = _runs(start)
+
+    def found(self) -> Iterator[Neighbour]:
+        """All that are valid, each when it is asked for."""
+        yield from self._lists_for_scalars()
+        yield from self._usual_rank()
+        yield from self._usual_attributes()
+        yield from self._other_dtypes()
+        yield from self._other_order()
+        yield from self._older_form()
+
+    def _lists_for_scalars(self) -> Iterator[Neighbour]:
+        for slot in range(len(self._node.input)) if self._op in _TAKE_LISTS else ():
+            for name, (dtype, dims) in self._forms([slot]).items():
+                if not dims:
+                    yield from self._with(self._named(Aspect.RANK, slot), 1, tensors={name: (dtype, (1,))})
+
+    def _usual_attributes(self) -> Iterator[Neighbour]:
+        """Each attribute at its default."""
+        for attribute in self._node.attribute:
+            formal = self._schema.attributes.get(attribute.name)
+            if formal is None or formal.required:
+                continue
+            node = node_copy(self._node)
+            usual = [formal.default_value] if formal.default_value.type else []
+            kept = [it for it in node.attribute if it.name != attribute.name]
+            del node.attribute[:]
+            node.attribute.extend([*kept, *usual])
+            value = attribute_text(usual[0]) if usual else ABSENT
+            yield from self._with(Subject(Aspect.ATTRIBUTE, attribute.name, self._op), value, node=node)
+
+    def _other_dtypes(self) -> Iterator[Neighbour]:
+        """All inputs that have to be of one type, of another."""
+        for slots in self._alike().values():
+            forms, allowed = self._forms(slots), self._formal(slots[0]).types
+            dtypes = {dtype for dtype, _ in forms.values()}
+            for dtype in _DTYPES.get(dtypes.pop(), ()) if len(dtypes) == 1 else ():
+                name = TensorProto.DataType.Name(dtype).lower()
+                if f"tensor({name})" in allowed:
+                    tensors = {tensor: (dtype, dims) for tensor, (_, dims) in forms.items()}
+                    yield from self._with(self._named(Aspect.DTYPE, slots[0]), name, tensors=tensors)
+
+    def _usual_rank(self) -> Iterator[Neighbour]:
+        """The first input, and all that are of its type and rank, at the rank that most compilers take."""
+        slots = next(iter(self._alike().values()), [])
+        forms = self._forms(slots)
+        rank = len(next(iter(forms.values()), (0, ()))[1])
+        if rank in (0, _USUAL_RANK):
+            return
+        tensors = {name: (dtype, _of_usual_rank(dims)) for name, (dtype, dims) in forms.items() if len(dims) == rank}
+        node = node_copy(self._node)
+        for attribute in node.attribute:
+            if attribute.name == "axis" and attribute.i >= 0:
+                attribute.i += _USUAL_RANK - rank
+            elif attribute.name == "perm" and rank > _USUAL_RANK:
+                attribute.ints[:] = [it - rank + _USUAL_RANK for it in attribute.ints if it >= rank - _USUAL_RANK]
+        yield from self._with(self._named(Aspect.RANK, slots[0]), _USUAL_RANK, tensors=tensors, node=node)
+
+    def _other_order(self) -> Iterator[Neighbour]:
+        """A constant operand on the other side."""
+        constant = [name in self._constants for name in self._node.input]
+        if self._op in _COMMUTATIVE and sorted(constant) == [False, True]:
+            node = node_copy(self._node)
+            node.input[:] = list(reversed(node.input))
+            yield from self._with(self._named(Aspect.SOURCE, 1 - constant.index(True)), CONSTANT, node=node)
+
+    def _older_form(self) -> Iterator[Neighbour]:
+        """The node as it was written in an older operator set, such as with axes as an attribute."""
+        form = FORMS.get(self._node.op_type)
+        if form is None or domain_of(self._node) or not OLDEST < form.until <= self._facts.opsets.get("", 0):
+            return
+        try:
+            change = lower_opset.apply(self._file, Reader(tool="", newest_opset=form.until - 1))
+        except NotApplicable:
+            return
+        yield from self._valid(f"{self._op} as operator set {form.until - 1} has it", change.proto)
+
+    def _with(
+        self,
+        subject: Subject,
+        value: int | str,
+        *,
+        tensors: Mapping[str, _Form] | None = None,
+        node: onnx.NodeProto | None = None,
+    ) -> Iterator[Neighbour]:
+        """The neighbour with tensors, or the node, changed: so that `subject` is `value`."""
+        proto = copied(self._start)
+        graph = proto.graph
+        if node is not None:
+            graph.node[0].CopyFrom(node)
+        for place in graph.input:
+            if tensors and place.name in tensors:
+                place.CopyFrom(helper.make_tensor_value_info(place.name, *tensors[place.name]))
+        for tensor in graph.initializer:
+            if tensors and tensor.name in tensors:
+                dtype, dims = tensors[tensor.name]
+                array = numpy_helper.to_array(tensor).astype(helper.tensor_dtype_to_np_dtype(dtype)).reshape(dims)
+                tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
+        yield from self._valid(f"{self._op} with {phrase(subject, Relation.IS, (value,))}", proto)
+
+    def _valid(self, text: str, proto: onnx.ModelProto) -> Iterator[Neighbour]:
+        """The neighbour, where it differs in a feature and is a valid model: one that runs, if the culprit does."""
+        del proto.graph.value_info[:]
+        for output in proto.graph.output:
+            output.ClearField("type")
+        try:
+            proto = onnx.shape_inference.infer_shapes(proto, check_type=True, strict_mode=True)
+            onnx.checker.check_model(proto)
+        except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError):
+            return
+        (node, *more) = [it for it in proto.graph.node if not is_constant(it)]
+        if more or (self._runs and not _runs(proto)):
+            return
+        after = Features(Facts.inferred(proto)).of(node)
+        if after != self._before:
+            kept = {it: values for it, values in self._culprit.items() if it in after or it not in self._before}
+            changed = {it: values for it, values in after.items() if values != self._before.get(it)}
+            yield Neighbour(text=text, proto=proto, row={**kept, **changed})
+
+    def _alike(self) -> dict[str, list[int]]:
+        """The inputs that have to be of one type, by the name that the op's schema has for it."""
+        groups: dict[str, list[int]] = {}
+        for slot, name in enumerate(self._node.input):
+            if name:
+                groups.setdefault(self._formal(slot).type_str, []).append(slot)
+        return groups
+
+    def _formal(self, slot: int) -> onnx.defs.OpSchema.FormalParameter:
+        return self._schema.inputs[min(slot, len(self._schema.inputs) - 1)]
+
+    def _named(self, aspect: Aspect, slot: int) -> Subject:
+        return Subject(aspect, self._formal(slot).name, self._op)
+
+    def _forms(self, slots: Sequence[int]) -> dict[str, _Form]:
+        """Of these inputs, those of which all is known."""
+        found: dict[str, _Form] = {}
+        for name in (self._node.input[slot] for slot in slots):
+            dtype, shape = self._facts.dtype(name), self._facts.shape(name)
+            if dtype is not None and shape is not None and None not in shape:
+                found[name] = (dtype, tuple(dim or 0 for dim in shape))
+        return found
+
+
+def _with_initializers(model: Model) -> onnx.ModelProto:
+    """The model with all that it stores as initializers."""
+    proto = copied(model.proto)
+    nodes = []
+    for node in proto.graph.node:
+        held = constant_tensor(node) if is_constant(node) else None
+        if isinstance(held, TensorProto):
+            proto.graph.initializer.append(held)
+            proto.graph.initializer[-1].name = node.output[0]
+        else:
+            nodes.append(node)
+    set_nodes(proto.graph, nodes)
+    return proto
+
+
+def _of_usual_rank(dims: Sequence[int]) -> tuple[int, ...]:
+    """Leading axes merged, or ones put before them."""
+    missing = _USUAL_RANK - len(dims)
+    if missing >= 0:
+        return (*[1] * missing, *dims)
+    return (prod(dims[: 1 - missing]), *dims[1 - missing :])
+
+
+def _runs(proto: onnx.ModelProto) -> bool:
+    """Whether onnxruntime computes it from random inputs."""
+    try:
+        session = Session(proto, folder=Path())
+        session.run(list(session.outputs), next(random_feeds(proto.graph.input, 1)), Clock(inf))
+    except Exception:  # onnxruntime's exceptions share no base class but this
+        return False
+    return True
