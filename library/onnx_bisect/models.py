@@ -6,7 +6,7 @@ from pathlib import Path
 
 from onnx_bisect.backend_choice import BackendChoice, chosen_backend
 from onnxbisect import preflight
-from onnxbisect.cut import cut_between, settled, units_of_modules, units_of_nodes, write
+from onnxbisect.cut import cut_between, cut_modules, units_of_nodes, write
 from onnxbisect.errors import OptionError
 from onnxbisect.preflight import Inspection
 from onnxbisect_backends import contract
@@ -71,7 +71,7 @@ def extract(
     if nodes is not None:
         piece = intake.cutter.cut(units_of_nodes(intake.model, nodes))
     elif scopes is not None:
-        piece = intake.cutter.cut(settled(intake.model, units_of_modules(intake.model, scopes)))
+        piece = cut_modules(intake.model, scopes)
     else:
         piece = cut_between(intake.model, inputs or (), outputs or ())
     write(piece, intake.model, path)

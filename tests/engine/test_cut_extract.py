@@ -8,16 +8,8 @@ import onnxruntime
 import pytest
 from onnx import helper
 
-from onnxbisect.cut import (
-    Piece,
-    cut_between,
-    extract,
-    settled,
-    units_between,
-    units_of_modules,
-    units_of_nodes,
-    write,
-)
+from onnxbisect.cut import Piece, cut_between, cut_modules, extract, units_between, units_of_nodes, write
+from onnxbisect.cut.extract import settled, units_of_modules
 from onnxbisect.errors import CutError
 from onnxbisect.model import Model, load
 from support.engine.cut_models import (
@@ -117,6 +109,18 @@ class TestModules:
         with pytest.raises(CutError, match="came from the module '/'"):
             units_of_modules(scoped(tmp_path), ["/"])
 
+    def test_what_others_take_the_shape_of_alone_is_no_output(self, tmp_path: Path) -> None:
+        """Relu and Tanh in one module: what another one makes of Tanh(x) is known from its shape."""
+        proto = read(tmp_path, SHAPED).proto
+        for node in proto.graph.node:
+            node.name = f"/{'encoder' if node.op_type in ('Relu', 'Tanh') else 'head'}/{node.op_type}"
+        onnx.save(proto, tmp_path / "modules.onnx")
+        model = load(tmp_path / "modules.onnx")
+        piece = cut_modules(model, ["/encoder"])
+        assert [node.op_type for node in piece.proto.graph.node] == ["Relu"]
+        assert output_names(piece.proto) == ["relu"]
+        same_outputs(tmp_path, model, piece)
+
 
 class TestSettled:
     """What no input changes becomes constants of the piece."""
@@ -140,17 +144,17 @@ class TestSettled:
 
     def test_a_model_of_constants_alone_stays_as_it_is(self, tmp_path: Path) -> None:
         model = read(tmp_path, CONSTANT)
-        assert settled(model, 1) == 1
+        assert settled(model, 1, ["y"]) == 1
 
     def test_quantised_weights_stay_quantised(self, tmp_path: Path) -> None:
         model = read(tmp_path, QUANTISED)
-        assert settled(model, model.universe.everything) == model.universe.everything
+        assert settled(model, model.universe.everything, ["y"]) == model.universe.everything
 
     def test_constants_that_are_too_large_are_computed_still(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(extract, "_MOST", 8)
-        kept = settled(read(tmp_path, SHAPED), 0b1111111)
+        kept = settled(read(tmp_path, SHAPED), 0b1111111, ["y"])
         assert kept.bit_count() > 2
 
 

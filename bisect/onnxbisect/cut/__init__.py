@@ -1,7 +1,7 @@
 """Cuts: from a set of units to a stand-alone ONNX file."""
 
 from onnxbisect.cut.cutter import Cutter
-from onnxbisect.cut.extract import cut_between, settled, units_between, units_of_modules, units_of_nodes
+from onnxbisect.cut.extract import cut_between, cut_modules, units_between, units_of_nodes
 from onnxbisect.cut.no_constant_folding import producers_of_constants, split_variants_by_producers
 from onnxbisect.cut.output_guard import split_variants, touching, unguarded_outputs
 from onnxbisect.cut.piece import Piece
@@ -12,15 +12,14 @@ __all__ = [
     "Cutter",
     "Piece",
     "cut_between",
+    "cut_modules",
     "producers_of_constants",
     "producers_required_by_dtype",
-    "settled",
     "split_variants",
     "split_variants_by_producers",
     "touching",
     "unguarded_outputs",
     "units_between",
-    "units_of_modules",
     "units_of_nodes",
     "write",
 ]

@@ -67,21 +67,17 @@ def units_of_modules(model: Model, scopes: Sequence[str]) -> UnitSet:
     return chosen
 
 
-def settled(model: Model, units: UnitSet, outputs: Collection[str] | None = None) -> UnitSet:
-    """Of these units those that the model's inputs change: what the others make becomes constants of the piece.
+def settled(model: Model, units: UnitSet, outputs: Collection[str]) -> UnitSet:
+    """Of these units those that `outputs` need and the model's inputs change: what the others make becomes constants.
 
-    `outputs` are those of the piece where they are chosen; else they are what leaves it. Units that make an output
-    stay, and so do those of large constants, and of weights that are stored quantised. What was computed for a shape
-    only goes with it. All stay where nothing else would be left.
+    Units that make an output stay, and so do those of large constants, and of weights that are stored quantised. What
+    was computed for a shape only goes with it. All stay where nothing else would be left.
     """
     graph, universe = model.proto.graph, model.universe
-    kept = {value.name for value in graph.output} if outputs is None else set(outputs)
-    constant = units & _constant(model, kept)
+    kept = frozenset(outputs)
     alive = 0
-    for unit in reversed(list(members(units & ~constant))):
-        takers = universe.successors[unit]
-        ends = outputs is None and (not takers or takers & ~units)
-        if ends or takers & alive or not kept.isdisjoint(graph.node[model.units[unit].node].output):
+    for unit in reversed(list(members(units & ~_constant(model, kept)))):
+        if universe.successors[unit] & alive or not kept.isdisjoint(graph.node[model.units[unit].node].output):
             alive |= 1 << unit
     return alive or units
 
@@ -117,6 +113,28 @@ def cut_between(model: Model, inputs: Sequence[str], outputs: Sequence[str], dre
         units = settled(model, units, outputs)
     wishes = Wishes(inputs=tuple(dict.fromkeys(inputs)), outputs=tuple(dict.fromkeys(outputs)))
     return Cutter(model).cut(units, dressing or Dressing(), wishes)
+
+
+def cut_modules(model: Model, scopes: Sequence[str]) -> Piece:
+    """`units_of_modules` as a piece in which what no input changes becomes constants.
+
+    Its outputs are those of the model, and what other modules take of it and make something of that inputs change: not
+    what they only take the shape of.
+    """
+    units = units_of_modules(model, scopes)
+    outputs = _leaving(model, units)
+    return Cutter(model).cut(settled(model, units, outputs), wishes=Wishes(inputs=(), outputs=outputs))
+
+
+def _leaving(model: Model, units: UnitSet) -> tuple[str, ...]:
+    """Of constants only where nothing else leaves; where nothing does, what the units themselves do not take."""
+    ends = {value.name for value in model.proto.graph.output}
+    others = settled(model, model.universe.everything, ends) & ~units
+    made = [name for unit in members(units) for name in model.proto.graph.node[model.units[unit].node].output if name]
+    takers = {name: of(taking) for name, taking in read_wiring(model).takers.items()}
+    leaving = tuple(name for name in made if name in ends or takers.get(name, 0) & others)
+    changing = tuple(name for name in leaving if name not in model.known)
+    return changing or leaving or tuple(name for name in made if not takers.get(name, 0) & units)
 
 
 def _between(wiring: Wiring, model: Model, inputs: Sequence[str], outputs: Sequence[str]) -> UnitSet:
