@@ -27,7 +27,15 @@ _SampleFile = Annotated[
 _Sha256 = Annotated[str, StringConstraints(pattern=SHA256_PATTERN)]
 InputShapes = dict[_InputName, _Dimensions]
 Calibration = dict[_SampleFile, _Sha256]
-WebhookEvent = Literal["job.started", "culprit.found", "job.repaired", "job.finished", "job.failed"]
+WebhookEvent = Literal[
+    "job.started",
+    "culprit.found",
+    "job.repaired",
+    "job.finished",
+    "job.failed",
+    "culprit.fixed",
+    "culprit.returned",
+]
 _Tolerance = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
 _Seconds = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)]
 
@@ -75,7 +83,7 @@ class WebhookRequest(_Request):
     """Where the events of this one job go."""
 
     url: str = Field(max_length=2000)
-    events: tuple[WebhookEvent, ...] = Field(default=(), max_length=5, description="none means all")
+    events: tuple[WebhookEvent, ...] = Field(default=(), max_length=7, description="none means all")
 
     @property
     def types(self) -> tuple[EventType, ...]:

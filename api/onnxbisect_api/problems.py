@@ -20,6 +20,7 @@ from onnxbisect.shortage import shortage
 from onnxbisect_api import mistakes
 from onnxbisect_api.headers import SECURITY
 from onnxbisect_db.errors import (
+    CulpritStateError,
     DiskFullError,
     FilesUnreachableError,
     InUseError,
@@ -32,6 +33,7 @@ from onnxbisect_db.errors import (
 _LOG = logging.getLogger(__name__)
 _MEDIA_TYPE = "application/problem+json"
 _STATUSES: Mapping[type[OnnxBisectError], int] = {
+    CulpritStateError: 409,
     InUseError: 409,
     JobStateError: 409,
     TooLargeError: 413,

@@ -23,6 +23,10 @@ class JobStateError(OnnxBisectError):
     """The job is in no state in which this can be done."""
 
 
+class CulpritStateError(OnnxBisectError):
+    """The culprit is in no state in which this can be done."""
+
+
 class InUseError(OnnxBisectError):
     """A job needs what would be deleted or changed."""
 

@@ -12,7 +12,18 @@ from onnxbisect_db.database import Database, now
 from onnxbisect_db.files import FileStore
 from onnxbisect_db.insertion import insert_if_new
 from onnxbisect_db.states import JobState
-from onnxbisect_db.tables import Delivery, Job, KeptVerdict, Model, Probe, Search, UnneededFile, Upload
+from onnxbisect_db.tables import (
+    Culprit,
+    CulpritVerdict,
+    Delivery,
+    Job,
+    KeptVerdict,
+    Model,
+    Probe,
+    Search,
+    UnneededFile,
+    Upload,
+)
 
 #: Nothing younger is cleared away: a file is stored before the row that speaks of it.
 _GRACE_SECONDS = 3600.0
@@ -30,8 +41,8 @@ class Retention:
 
 
 def forget(session: Session, job_id: str, tenant: str) -> list[str] | None:
-    """Delete a job because its owner says so, with all that came of it: what it taught the verdict base, its model and
-    the files that it speaks of, unless another job needs them. It may still be running.
+    """Delete a job because its owner says so, with all that came of it: what it taught the verdict base, the culprits
+    that it found, its model and the files that it speaks of, unless another job needs them. It may still be running.
 
     Returns the files that nobody speaks of any more, to be discarded once this is committed; None where the tenant
     has no such job.
@@ -41,6 +52,7 @@ def forget(session: Session, job_id: str, tenant: str) -> list[str] | None:
         return None
     spoken_of = _files_of(session, job)
     _forget_verdicts(session, job)
+    _forget_culprits(session, job)
     sha256, uploads = job.model_sha256, set(job.files)
     _delete(session, [job_id])
     _drop_model(session, tenant, sha256)
@@ -60,7 +72,7 @@ def release(session: Session, names: Iterable[str]) -> list[str]:
 def sweep(database: Database, files: FileStore, retention: Retention) -> int:
     """Delete what is old, then every file that nobody speaks of. Returns how many files went.
 
-    What jobs taught the verdict base stays: it is what makes the next job cheap.
+    What jobs taught the verdict base stays: it is what makes the next job cheap. So do the culprits that they found.
     """
     while database.run(lambda session: _drop_old_jobs(session, retention)):
         pass
@@ -99,6 +111,8 @@ def needed(session: Session) -> set[str]:
     for sha256, onnx, others in session.execute(select(Model.sha256, Model.onnx, Model.files)):
         found |= {onnx or sha256, *others.values()}
     found |= set(session.scalars(select(Upload.sha256)))
+    for files in session.scalars(select(CulpritVerdict.files)):
+        found |= set(files.values())
     for mine in session.scalars(select(Job.files)):
         found |= set(mine)
     spoken_of = select(Search.universe, Search.graph, Search.report, Search.onnx, Search.data, Search.files)
@@ -132,6 +146,15 @@ def _forget_verdicts(session: Session, job: Job) -> None:
     )
     only_mine = (tuple_(KeptVerdict.identity, KeptVerdict.key).in_(mine), ~elsewhere)
     session.execute(delete(KeptVerdict).where(KeptVerdict.tenant == job.tenant, *only_mine))
+
+
+def _forget_culprits(session: Session, job: Job) -> None:
+    """What this job has found, and those of its culprits that no other job has."""
+    mine = select(CulpritVerdict.culprit_id).where(CulpritVerdict.job_id == job.id)
+    culprit_ids = set(session.scalars(mine))
+    session.execute(delete(CulpritVerdict).where(CulpritVerdict.job_id == job.id))
+    elsewhere = exists().where(CulpritVerdict.culprit_id == Culprit.id, CulpritVerdict.found)
+    session.execute(delete(Culprit).where(Culprit.id.in_(culprit_ids), ~elsewhere))
 
 
 def _drop_model(session: Session, tenant: str, sha256: str) -> None:

@@ -4,7 +4,7 @@ A worker claims a search, does the work of its stage, and releases it. If it is 
 another worker claims the search under the next epoch.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -13,7 +13,8 @@ from sqlalchemy import ColumnElement, and_, or_, select
 from sqlalchemy.orm import Session, aliased
 
 from onnxbisect.verdict import Status
-from onnxbisect_db import events, leases, lifecycle, locking, notices, trouble
+from onnxbisect_db import culprits, events, leases, lifecycle, locking, notices, trouble
+from onnxbisect_db.culprits import FoundCulprit
 from onnxbisect_db.database import now
 from onnxbisect_db.errors import LostTurnError
 from onnxbisect_db.leases import RowLease
@@ -172,13 +173,22 @@ def searched(session: Session, turn: Turn) -> None:
     _move(session, search, Stage.REPORT)
 
 
-def finish(session: Session, turn: Turn, *, verdict: Status, report: str, files: Mapping[str, str]) -> None:
-    """The report is written: `report` and the values of `files` name stored files. A repair follows where the job asks
-    for one; else this is the end of the search, and the last one's is that of the job.
+def finish(
+    session: Session,
+    turn: Turn,
+    *,
+    verdict: Status,
+    report: str,
+    files: Mapping[str, str],
+    found: Sequence[FoundCulprit] = (),
+) -> None:
+    """The report is written, with these culprits: `report` and the values of `files` name stored files. A repair follows
+    where the job asks for one; else this is the end of the search, and the last one's is that of the job.
     """
     job, search = held(session, turn)
     search.verdict = verdict
     search.report, search.files = report, dict(files)
+    culprits.record(session, job, search, found, now(session))
     if job.request.get("repair") is not None:
         _move(session, search, Stage.REPAIR)
         release(session, turn)

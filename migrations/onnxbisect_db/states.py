@@ -69,6 +69,16 @@ class DeliveryState(StrEnum):
     FAILED = "failed"
 
 
+class CulpritState(StrEnum):
+    """A culprit, over all jobs of a tenant."""
+
+    OPEN = "open"
+    #: Somebody has seen to it: it still fails, and is no news.
+    KNOWN = "known"
+    #: Every target that it failed on takes its own file in the newest version.
+    FIXED = "fixed"
+
+
 class Scope(StrEnum):
     """What a token allows."""
 
@@ -94,6 +104,10 @@ class EventType(StrEnum):
     JOB_FINISHED = "job.finished"
     #: It ended without one; cancelled jobs, too.
     JOB_FAILED = "job.failed"
+    #: Every target that a known culprit failed on takes it now.
+    CULPRIT_FIXED = "culprit.fixed"
+    #: A culprit that was fixed fails again.
+    CULPRIT_RETURNED = "culprit.returned"
     PING = "webhook.ping"
 
 
@@ -104,6 +118,8 @@ ANNOUNCED = frozenset(
         EventType.JOB_REPAIRED,
         EventType.JOB_FINISHED,
         EventType.JOB_FAILED,
+        EventType.CULPRIT_FIXED,
+        EventType.CULPRIT_RETURNED,
         EventType.PING,
     }
 )

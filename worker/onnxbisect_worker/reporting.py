@@ -2,16 +2,21 @@
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from math import isfinite
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 from sqlalchemy.orm import Session
 
+from onnxbisect.diagnosis import Certainty, CulpritKind
 from onnxbisect.job import Stats
-from onnxbisect.report.files import FORMS
-from onnxbisect.verdict import Status
+from onnxbisect.report.files import FORMS, culprit_dirs
+from onnxbisect.report.text import clip, slug
+from onnxbisect.verdict import Kind, Status
 from onnxbisect_db import records, searches
 from onnxbisect_db.answered import Answered
+from onnxbisect_db.culprits import FoundCulprit
 from onnxbisect_db.database import now
 from onnxbisect_db.errors import LostTurnError
 from onnxbisect_db.files import FileStore
@@ -27,6 +32,8 @@ from onnxbisect_worker.preparing import give_up
 _CHUNK = 1 << 20
 #: How the folders begin in which steps write.
 FOLDERS = "report-"
+#: What is remembered of a culprit's identity, of the name of an op, and of other words, in characters.
+_IDENTITY, _OP, _TEXT = 80, 120, 2000
 
 log = logging.getLogger(__name__)
 
@@ -37,17 +44,52 @@ def write_report(context: WorkerContext, turn: Turn) -> None:
     with LeaseKeeper(context, turn) as keeper:
         try:
             with held_folders.temporary(cache / f"{FOLDERS}{uuid4().hex}") as folder:
-                verdict, report, files = _stored(context, turn, keeper, folder)
+                document, files = _stored(context, turn, keeper, folder)
+            report = context.service.files.put([FORMS["report.json"](document).encode("utf-8", "backslashreplace")])
+            verdict, found = Status(document["verdict"]), culprits_of(document, files)
         except DATABASE_AWAY:
             raise
         except Exception as error:
             give_up(turn, keeper, error)
             return
         try:
-            keeper.write(lambda session: searches.finish(session, turn, verdict=verdict, report=report, files=files))
+            keeper.write(
+                lambda session: searches.finish(
+                    session, turn, verdict=verdict, report=report.sha256, files=files, found=found
+                )
+            )
         except LostTurnError:
             return
     log.info("search %s: over, %s", turn.search_id, verdict)
+
+
+def culprits_of(report: Mapping[str, Any], files: Mapping[str, str]) -> tuple[FoundCulprit, ...]:
+    """The culprits that are more than suspected, with those of the report's stored `files` that belong to each.
+
+    A model that has taken its process over may have put anything into the report: ValueError or KeyError then.
+    """
+    culprits = report["culprits"]
+    seconds = float(report["stats"]["compile_seconds"])
+    if not isfinite(seconds):
+        raise ValueError("The compiler's seconds are no number.")
+    return tuple(
+        FoundCulprit(
+            identity=slug(culprit["id"], _IDENTITY),
+            kind=CulpritKind(culprit["kind"]),
+            ops=[clip(op, _OP) for op in culprit["ops"]],
+            failure=Kind(culprit["failure"]),
+            message=clip(culprit["message"], _TEXT),
+            cause=clip(report["causes"][culprit["cause"]]["text"], _TEXT),
+            seconds=seconds / len(culprits),
+            files={
+                path.removeprefix(f"{folder}/"): sha256
+                for path, sha256 in files.items()
+                if path.startswith(f"{folder}/")
+            },
+        )
+        for culprit, folder in zip(culprits, culprit_dirs(report), strict=True)
+        if culprit["certainty"] != Certainty.SUSPECTED
+    )
 
 
 def clear_reports(settings: Settings) -> None:
@@ -58,17 +100,16 @@ def clear_reports(settings: Settings) -> None:
 
 def _stored(
     context: WorkerContext, turn: Turn, keeper: LeaseKeeper, folder: Path
-) -> tuple[Status, str, Mapping[str, str]]:
+) -> tuple[Mapping[str, Any], Mapping[str, str]]:
+    """The report, and the files that go with it."""
     with context.service.database.session() as session:
         answers = records.answered(session, turn.search_id)
         stats = stats_of(session, turn, answers)
         logs = _logs(session, turn, answers)
     with context.pool.acquire(context.case(turn), new=turn.alone) as process, keeper.kills(process):
         written = process.report(answers, stats, logs, folder)
-    store = context.service.files
-    files = store_all(store, written.files)
-    report = store.put([FORMS["report.json"](written.document).encode("utf-8", "backslashreplace")])
-    return Status(written.document["verdict"]), report.sha256, files
+    files = store_all(context.service.files, written.files)
+    return written.document, files
 
 
 def store_all(store: FileStore, written: Mapping[str, Path]) -> dict[str, str]:

@@ -31,7 +31,7 @@ class EndpointRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     url: str = Field(max_length=2000)
-    events: tuple[WebhookEvent, ...] = Field((), max_length=5, description="none means all")
+    events: tuple[WebhookEvent, ...] = Field((), max_length=7, description="none means all")
 
 
 class EndpointView(BaseModel):

@@ -21,6 +21,7 @@ from onnxbisect_db import models, searches
 from onnxbisect_db.states import Stage
 from onnxbisect_db.tables import Job
 from onnxbisect_service.service import Service
+from onnxbisect_worker.reporting import culprits_of
 from support.db.scenes import asks, new_job, plan, prepare, read, take
 from support.engine.report_factory import chain, job_of, single
 from support.remedies import simulated
@@ -87,7 +88,9 @@ def finish(service: Service, search_id: str, report: dict[str, Any]) -> None:
         files[f"{folder}/compiler.log"] = service.files.put([LOG]).sha256
     turn = take(service.database, search_id, Stage.REPORT)
     with service.database.transaction() as session:
-        searches.finish(session, turn, verdict=Status(report["verdict"]), report=written, files=files)
+        found = culprits_of(report, files)
+        verdict = Status(report["verdict"])
+        searches.finish(session, turn, verdict=verdict, report=written, files=files, found=found)
 
 
 def to_repair(service: Service, *reports: dict[str, Any], **wanted: Any) -> Job:

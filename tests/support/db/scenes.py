@@ -78,11 +78,12 @@ def prepare(
     identity: str = IDENTITY,
     *,
     graph: str | None = None,
+    version: str = "1",
 ) -> None:
     turn = take(database, search_id, Stage.PREPARE)
     with database.transaction() as session:
         searches.prepared(
-            session, turn, identity=identity, tool="t", version="1", universe=universe, units=9, graph=graph
+            session, turn, identity=identity, tool="t", version=version, universe=universe, units=9, graph=graph
         )
         searches.release(session, turn)
 

@@ -1,0 +1,92 @@
+"""What each version of each target says of culprits, and what they cost: sums over their verdicts."""
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from onnxbisect.verdict import Status
+from onnxbisect_db.tables import CulpritVerdict
+
+
+@dataclass(frozen=True, kw_only=True)
+class TargetVersion:
+    """One version of a target and what it said last of a culprit: `first` and `last` are when it said anything."""
+
+    backend: str
+    options: str
+    tool: str
+    version: str
+    status: Status
+    first: datetime
+    last: datetime
+
+    @property
+    def target(self) -> tuple[str, str]:
+        """Backend and options, the same in all versions."""
+        return self.backend, self.options
+
+    def is_of(self, verdict: CulpritVerdict) -> bool:
+        """Whether it is the version of the target that this verdict is of."""
+        same = (self.backend, self.options, self.tool, self.version)
+        return same == (verdict.backend, verdict.options, verdict.tool, verdict.version)
+
+    @property
+    def given(self) -> dict[str, str]:
+        """The options."""
+        options: dict[str, str] = json.loads(self.options)
+        return options
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """How often jobs found a culprit, once for each of their targets, and the compiler's seconds for that."""
+
+    found: int = 0
+    seconds: float = 0.0
+
+
+def versions_of(session: Session, culprit_ids: Collection[str]) -> dict[str, list[TargetVersion]]:
+    """By culprit, in the order in which the versions first said something of it: a later one counts as newer."""
+    which = (CulpritVerdict.backend, CulpritVerdict.options, CulpritVerdict.tool, CulpritVerdict.version)
+    said = (CulpritVerdict.culprit_id, *which, CulpritVerdict.status)
+    latest = func.max(CulpritVerdict.at)
+    mine = CulpritVerdict.culprit_id.in_(culprit_ids)
+    found: dict[str, dict[tuple[str, ...], TargetVersion]] = {culprit_id: {} for culprit_id in culprit_ids}
+    for culprit_id, backend, options, tool, version, status, first, last in session.execute(
+        select(*said, func.min(CulpritVerdict.at), latest).where(mine).group_by(*said).order_by(latest)
+    ):
+        versions = found[culprit_id]
+        before = versions.get(place := (backend, options, tool, version))
+        versions[place] = TargetVersion(
+            backend=backend,
+            options=options,
+            tool=tool,
+            version=version,
+            status=Status(status),
+            first=first if before is None else min(first, before.first),
+            last=last,
+        )
+    return {culprit_id: sorted(them.values(), key=lambda it: it.first) for culprit_id, them in found.items()}
+
+
+def newest(versions: Iterable[TargetVersion]) -> list[TargetVersion]:
+    """Of each target the last of its versions."""
+    return list({it.target: it for it in versions}.values())
+
+
+def passes_now(versions: Sequence[TargetVersion]) -> bool:
+    """Whether the newest version of every target takes it."""
+    return all(it.status is Status.PASS for it in newest(versions))
+
+
+def costs(session: Session, culprit_ids: Collection[str]) -> Mapping[str, Cost]:
+    """By culprit."""
+    counted = select(CulpritVerdict.culprit_id, func.count(), func.sum(CulpritVerdict.seconds)).where(
+        CulpritVerdict.culprit_id.in_(culprit_ids), CulpritVerdict.found
+    )
+    rows = session.execute(counted.group_by(CulpritVerdict.culprit_id))
+    return {culprit_id: Cost(found=found, seconds=seconds) for culprit_id, found, seconds in rows}

@@ -1,0 +1,190 @@
+"""Culprits over all jobs of a tenant: what jobs find is added in the transaction in which a target has its report.
+
+Reports name a culprit alike in every run (`id`), and that is the identity of an entry. A compiler that says the same
+fault in other words makes another one.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from sqlalchemy import or_, select
+from sqlalchemy.orm import Session
+
+from onnxbisect.diagnosis import CulpritKind
+from onnxbisect.verdict import Kind, Status
+from onnxbisect_db import events
+from onnxbisect_db.columns import new_id
+from onnxbisect_db.culprit_versions import passes_now, versions_of
+from onnxbisect_db.errors import CulpritStateError
+from onnxbisect_db.insertion import insert_if_new
+from onnxbisect_db.states import CulpritState, EventType
+from onnxbisect_db.tables import Culprit, CulpritVerdict, Job, Label, Search
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoundCulprit:
+    """A culprit as one report has it. `seconds` is its share of the compiler's time, `files` are stored, by name."""
+
+    identity: str
+    kind: CulpritKind
+    ops: Sequence[str]
+    failure: Kind
+    message: str
+    cause: str
+    seconds: float
+    files: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Filter:
+    """Which culprits to list; what is None does not matter. `text` is a part of the identity, the message or the cause,
+    in capitals or not; the model and the labels are those of a job that found it and is still there.
+    """
+
+    state: CulpritState | None = None
+    text: str | None = None
+    backend: str | None = None
+    model_sha256: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Page:
+    """Some culprits, and the id to go on after: None on the last page."""
+
+    culprits: tuple[Culprit, ...]
+    after: str | None
+
+
+def record(session: Session, job: Job, search: Search, found: Sequence[FoundCulprit], at: datetime) -> None:
+    """A target of a locked job has its report, with these culprits."""
+    entries = _entries(session, job.tenant, found, at)
+    known = versions_of(session, [entry.id for entry in entries.values()])
+    for each in found:
+        entry = entries[each.identity]
+        entry.kind, entry.ops, entry.failure = each.kind, list(each.ops), each.failure
+        entry.message, entry.cause, entry.last_seen = each.message, each.cause, at
+        verdict = _verdict(entry, job, search, Status.FAIL, at)
+        verdict.found, verdict.labels, verdict.seconds = True, job.labels, each.seconds
+        if not any(it.is_of(verdict) and it.status is Status.FAIL for it in known[entry.id]):
+            verdict.files = dict(each.files)
+        session.add(verdict)
+    _settle(session, job, search, list(entries.values()), at)
+
+
+def _entries(session: Session, tenant: str, found: Sequence[FoundCulprit], at: datetime) -> dict[str, Culprit]:
+    """By identity, locked in the order of their identities, so that no two jobs wait for each other."""
+    rows = [
+        {
+            "id": new_id(),
+            "tenant": tenant,
+            "identity": each.identity,
+            "state": CulpritState.OPEN,
+            "kind": each.kind,
+            "ops": list(each.ops),
+            "failure": each.failure,
+            "message": each.message,
+            "cause": each.cause,
+            "remedy": "",
+            "first_seen": at,
+            "last_seen": at,
+        }
+        for each in sorted(found, key=lambda each: each.identity)
+    ]
+    if not rows:
+        return {}
+    session.execute(insert_if_new(session, Culprit), rows)
+    mine = (Culprit.tenant == tenant, Culprit.identity.in_([row["identity"] for row in rows]))
+    locked = select(Culprit).where(*mine).order_by(Culprit.identity).with_for_update()
+    return {entry.identity: entry for entry in session.scalars(locked, execution_options={"populate_existing": True})}
+
+
+def _verdict(entry: Culprit, job: Job, search: Search, status: Status, at: datetime) -> CulpritVerdict:
+    return CulpritVerdict(
+        culprit_id=entry.id,
+        job_id=job.id,
+        found=False,
+        backend=search.backend,
+        options=json.dumps(search.options, sort_keys=True),
+        tool=search.tool,
+        version=search.version,
+        status=status,
+        model_sha256=job.model_sha256,
+        model_name=job.model_name,
+        labels={},
+        seconds=0.0,
+        files={},
+        at=at,
+    )
+
+
+def _settle(session: Session, job: Job, search: Search, entries: Sequence[Culprit], at: datetime) -> None:
+    """Open and close these entries as the newest version of each target says, and tell of it."""
+    session.flush()
+    known = versions_of(session, [entry.id for entry in entries])
+    target = {"search": search.id, "backend": search.backend, "tool": search.tool, "version": search.version}
+    for entry in entries:
+        passes, was_fixed = passes_now(known[entry.id]), entry.state == CulpritState.FIXED
+        if passes == was_fixed:
+            continue
+        entry.state = CulpritState.FIXED if passes else CulpritState.OPEN
+        entry.fixed_at = at if passes else None
+        kind = EventType.CULPRIT_FIXED if passes else EventType.CULPRIT_RETURNED
+        words = {"id": entry.id, "identity": entry.identity, "ops": entry.ops, "message": entry.message}
+        events.tell(session, job, kind, at, **target, culprit=words)
+
+
+def get(session: Session, culprit_id: str, tenant: str) -> Culprit | None:
+    """One of the tenant's culprits."""
+    return session.scalars(select(Culprit).where(Culprit.id == culprit_id, Culprit.tenant == tenant)).one_or_none()
+
+
+def listed(
+    session: Session, tenant: str, wanted: Filter | None = None, *, after: str | None = None, limit: int = 50
+) -> Page:
+    """The tenant's culprits, the newest first, from the one after `after` on."""
+    wanted = wanted or Filter()
+    found = select(Culprit).where(Culprit.tenant == tenant)
+    if after is not None:
+        found = found.where(Culprit.id < after)
+    if wanted.state is not None:
+        found = found.where(Culprit.state == wanted.state)
+    if wanted.text is not None:
+        columns = (Culprit.identity, Culprit.message, Culprit.cause)
+        found = found.where(or_(*(column.icontains(wanted.text, autoescape=True) for column in columns)))
+    where = []
+    if wanted.backend is not None:
+        where.append(CulpritVerdict.backend == wanted.backend)
+    if wanted.model_sha256 is not None:
+        where.append(CulpritVerdict.model_sha256 == wanted.model_sha256)
+    for name, value in wanted.labels.items():
+        same = (Label.tenant == tenant, Label.name == name, Label.value == value)
+        where.append(CulpritVerdict.job_id.in_(select(Label.job_id).where(*same)))
+    if where:
+        occurs = select(CulpritVerdict.id).where(CulpritVerdict.culprit_id == Culprit.id, CulpritVerdict.found, *where)
+        found = found.where(occurs.exists())
+    rows = list(session.scalars(found.order_by(Culprit.id.desc()).limit(limit + 1)))
+    more, rows = len(rows) > limit, rows[:limit]
+    return Page(culprits=tuple(rows), after=rows[-1].id if more else None)
+
+
+def set_known(session: Session, culprit_id: str, tenant: str, *, known: bool) -> Culprit | None:
+    """Somebody has seen to it, or takes that back; None where the tenant has no such culprit.
+
+    CulpritStateError for one that is fixed.
+    """
+    mine = select(Culprit).where(Culprit.id == culprit_id, Culprit.tenant == tenant).with_for_update()
+    entry = session.scalars(mine).one_or_none()
+    if entry is not None:
+        if entry.state == CulpritState.FIXED:
+            raise CulpritStateError("The culprit is fixed. It opens by itself when it comes back.")
+        entry.state = CulpritState.KNOWN if known else CulpritState.OPEN
+    return entry
+
+
+def verdicts_of(session: Session, culprit_id: str) -> list[CulpritVerdict]:
+    """All of them, the newest first."""
+    mine = select(CulpritVerdict).where(CulpritVerdict.culprit_id == culprit_id)
+    return list(session.scalars(mine.order_by(CulpritVerdict.at.desc(), CulpritVerdict.id.desc())))
