@@ -34,6 +34,10 @@ class Addresses:
         """A webhook."""
         return f"{self._root}/v1/webhooks/{webhook_id}"
 
+    def culprit(self, culprit_id: str) -> str:
+        """A culprit over all jobs."""
+        return f"{self._root}/v1/culprits/{culprit_id}"
+
     def parts(self, query: list[tuple[str, str]]) -> str:
         """The table of several models."""
         return f"{self._root}/v1/parts?{urlencode(query, safe=':')}"

@@ -4,8 +4,10 @@ import re
 from collections.abc import Mapping
 from typing import Literal
 
-from starlette.responses import FileResponse
+from fastapi import Request, Response
+from fastapi.responses import FileResponse
 
+from onnxbisect_api.etags import unchanged
 from onnxbisect_api.found import report_of
 from onnxbisect_api.problems import missing
 from onnxbisect_db.tables import Search
@@ -33,6 +35,15 @@ def address_of(job_url: str, path: str, target: int) -> str:
 def number_of(folder: str) -> int:
     """Of the culprit in `02-Exp`: 2."""
     return int(folder.partition("-")[0])
+
+
+def answered(request: Request, service: Service, sha256: str, name: FileName) -> Response:
+    """A stored file of a culprit as an answer, unless the client has it."""
+    is_log = name.endswith(".log")
+    placed = "inline" if is_log else "attachment"
+    headers = {"ETag": f'"{sha256}"', "Content-Disposition": f'{placed}; filename="{name}"'}
+    media_type = "text/plain" if is_log else "application/octet-stream"
+    return unchanged(request, headers) or stored(service, sha256, media_type, headers)
 
 
 def stored(service: Service, sha256: str, media_type: str, headers: Mapping[str, str]) -> FileResponse:

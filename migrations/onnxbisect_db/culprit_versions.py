@@ -14,7 +14,9 @@ from onnxbisect_db.tables import CulpritVerdict
 
 @dataclass(frozen=True, kw_only=True)
 class TargetVersion:
-    """One version of a target and what it said last of a culprit: `first` and `last` are when it said anything."""
+    """One version of a target and what it said last of a culprit: `first` and `last` are when it said anything.
+    `has_files`: whether files that reproduce the culprit are kept from it.
+    """
 
     backend: str
     options: str
@@ -23,6 +25,7 @@ class TargetVersion:
     status: Status
     first: datetime
     last: datetime
+    has_files: bool
 
     @property
     def target(self) -> tuple[str, str]:
@@ -51,17 +54,16 @@ class Cost:
 
 def versions_of(session: Session, culprit_ids: Collection[str]) -> dict[str, list[TargetVersion]]:
     """By culprit, in the order in which the versions first said something of it: a later one counts as newer."""
-    which = (CulpritVerdict.backend, CulpritVerdict.options, CulpritVerdict.tool, CulpritVerdict.version)
-    said = (CulpritVerdict.culprit_id, *which, CulpritVerdict.status)
-    latest = func.max(CulpritVerdict.at)
-    mine = CulpritVerdict.culprit_id.in_(culprit_ids)
+    it = CulpritVerdict
+    said = (it.culprit_id, it.backend, it.options, it.tool, it.version, it.status)
+    last_said = func.max(it.at)
+    counted = select(*said, func.min(it.at), last_said, func.count(it.files)).where(it.culprit_id.in_(culprit_ids))
     found: dict[str, dict[tuple[str, ...], TargetVersion]] = {culprit_id: {} for culprit_id in culprit_ids}
-    for culprit_id, backend, options, tool, version, status, first, last in session.execute(
-        select(*said, func.min(CulpritVerdict.at), latest).where(mine).group_by(*said).order_by(latest)
-    ):
-        versions = found[culprit_id]
-        before = versions.get(place := (backend, options, tool, version))
-        versions[place] = TargetVersion(
+    for row in session.execute(counted.group_by(*said).order_by(last_said)):
+        culprit_id, *place, status, first, last, files = row
+        backend, options, tool, version = place
+        before = found[culprit_id].get(tuple(place))  # with another status, which it said earlier
+        found[culprit_id][tuple(place)] = TargetVersion(
             backend=backend,
             options=options,
             tool=tool,
@@ -69,6 +71,7 @@ def versions_of(session: Session, culprit_ids: Collection[str]) -> dict[str, lis
             status=Status(status),
             first=first if before is None else min(first, before.first),
             last=last,
+            has_files=files > 0 or (before is not None and before.has_files),
         )
     return {culprit_id: sorted(them.values(), key=lambda it: it.first) for culprit_id, them in found.items()}
 

@@ -10,22 +10,29 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from sqlalchemy import or_, select
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, joinedload
 
 from onnxbisect.diagnosis import CulpritKind
 from onnxbisect.verdict import Kind, Status
 from onnxbisect_db import events
 from onnxbisect_db.columns import new_id
-from onnxbisect_db.culprit_versions import passes_now, versions_of
+from onnxbisect_db.culprit_versions import TargetVersion, passes_now, versions_of
 from onnxbisect_db.errors import CulpritStateError
 from onnxbisect_db.insertion import insert_if_new
 from onnxbisect_db.states import CulpritState, EventType
 from onnxbisect_db.tables import Culprit, CulpritVerdict, Job, Label, Search
 
+#: Searches on a model among which one with the same options is looked for.
+_LOOKED_THROUGH = 50
+#: The file that reproduces a culprit; a verdict has files only with it.
+MODEL_FILE = "model.onnx"
+
 
 @dataclass(frozen=True, kw_only=True)
 class FoundCulprit:
-    """A culprit as one report has it. `seconds` is its share of the compiler's time, `files` are stored, by name."""
+    """A culprit as one report has it. `seconds` is its share of the compiler's time, `files` are stored, by name.
+    `passed_in` is an earlier search on the same model (`other_version`) in which it was seen to pass.
+    """
 
     identity: str
     kind: CulpritKind
@@ -35,6 +42,7 @@ class FoundCulprit:
     cause: str
     seconds: float
     files: Mapping[str, str]
+    passed_in: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,10 +76,41 @@ def record(session: Session, job: Job, search: Search, found: Sequence[FoundCulp
         entry.message, entry.cause, entry.last_seen = each.message, each.cause, at
         verdict = _verdict(entry, job, search, Status.FAIL, at)
         verdict.found, verdict.labels, verdict.seconds = True, job.labels, each.seconds
-        if not any(it.is_of(verdict) and it.status is Status.FAIL for it in known[entry.id]):
+        if MODEL_FILE in each.files and not any(it.is_of(verdict) and it.has_files for it in known[entry.id]):
             verdict.files = dict(each.files)
         session.add(verdict)
+        if each.passed_in is not None:
+            _add_pass(session, entry, each.passed_in, known[entry.id])
     _settle(session, job, search, list(entries.values()), at)
+
+
+def _add_pass(session: Session, entry: Culprit, search_id: str, known: Sequence[TargetVersion]) -> None:
+    earlier = session.get(Search, search_id, options=[joinedload(Search.job)])
+    if earlier is None or earlier.ended_at is None:  # deleted since it was read
+        return
+    verdict = _verdict(entry, earlier.job, earlier, Status.PASS, earlier.ended_at)
+    if not any(it.is_of(verdict) for it in known):
+        session.add(verdict)
+
+
+def other_version(session: Session, search_id: str) -> Search | None:
+    """The newest search with a report on the same model and target whose compiler had another version."""
+    mine = session.get_one(Search, search_id, options=[joinedload(Search.job)])
+    same_model = (Job.tenant == mine.job.tenant, Job.model_sha256 == mine.job.model_sha256)
+    others = (Search.backend == mine.backend, Search.tool == mine.tool, Search.version != mine.version)
+    ended = (Search.report.is_not(None), Search.ended_at.is_not(None), Search.asked_for.is_(None))
+    found = select(Search).join(Job, Job.id == Search.job_id).where(*same_model, *others, *ended)
+    newest = session.scalars(found.order_by(Search.ended_at.desc()).limit(_LOOKED_THROUGH))
+    return next((search for search in newest if search.options == mine.options), None)
+
+
+def answered(session: Session, job: Job, search: Search, at: datetime) -> None:
+    """A job that asks about a culprit again has its verdict; an unresolved one says nothing."""
+    entry = session.get(Culprit, job.culprit_id, with_for_update=True, populate_existing=True)
+    status = Status(search.verdict or Status.UNRESOLVED)
+    if entry is not None and status is not Status.UNRESOLVED:
+        session.add(_verdict(entry, job, search, status, at))
+        _settle(session, job, search, [entry], at)
 
 
 def _entries(session: Session, tenant: str, found: Sequence[FoundCulprit], at: datetime) -> dict[str, Culprit]:
@@ -115,7 +154,7 @@ def _verdict(entry: Culprit, job: Job, search: Search, status: Status, at: datet
         model_name=job.model_name,
         labels={},
         seconds=0.0,
-        files={},
+        files=None,
         at=at,
     )
 
@@ -184,7 +223,14 @@ def set_known(session: Session, culprit_id: str, tenant: str, *, known: bool) ->
     return entry
 
 
-def verdicts_of(session: Session, culprit_id: str) -> list[CulpritVerdict]:
-    """All of them, the newest first."""
-    mine = select(CulpritVerdict).where(CulpritVerdict.culprit_id == culprit_id)
-    return list(session.scalars(mine.order_by(CulpritVerdict.at.desc(), CulpritVerdict.id.desc())))
+def lately(session: Session, culprit_id: str, *, limit: int) -> list[CulpritVerdict]:
+    """What jobs said when they found it, the newest first."""
+    found = select(CulpritVerdict).where(CulpritVerdict.culprit_id == culprit_id, CulpritVerdict.found)
+    return list(session.scalars(found.order_by(CulpritVerdict.at.desc(), CulpritVerdict.id.desc()).limit(limit)))
+
+
+def reproducing(session: Session, culprit_id: str) -> CulpritVerdict | None:
+    """The newest verdict with files that reproduce the culprit; None where no job has handed out any."""
+    kept = (CulpritVerdict.culprit_id == culprit_id, CulpritVerdict.files.is_not(None))
+    newest = select(CulpritVerdict).where(*kept).order_by(CulpritVerdict.at.desc(), CulpritVerdict.id.desc())
+    return session.scalars(newest.limit(1)).one_or_none()

@@ -11,6 +11,9 @@ from onnxbisect_db import deliveries
 from onnxbisect_db.states import ANNOUNCED, EventType
 from onnxbisect_db.tables import Event, Job
 
+#: What is announced of a job that asks about a culprit again.
+_OF_CULPRITS = (EventType.CULPRIT_FIXED, EventType.CULPRIT_RETURNED)
+
 
 def tell(session: Session, job: Job, kind: EventType, at: datetime, **data: Any) -> None:
     """Write an event, and deliveries to all webhooks that want it, in the transaction of the change.
@@ -20,7 +23,7 @@ def tell(session: Session, job: Job, kind: EventType, at: datetime, **data: Any)
     """
     job.events += 1
     session.add(Event(job_id=job.id, number=job.events, type=kind, data=data, created_at=at))
-    if kind in ANNOUNCED:
+    if kind in ANNOUNCED and (job.culprit_id is None or kind in _OF_CULPRITS):
         facts = {"job": job.id, "state": job.state, "verdict": job.verdict, "labels": job.labels}
         deliveries.announce(session, kind, {**facts, **data}, at, tenant=job.tenant, job_id=job.id)
 

@@ -148,9 +148,9 @@ def get(session: Session, job_id: str, tenant: str) -> Job | None:
 def listed(
     session: Session, tenant: str, wanted: Filter | None = None, *, after: str | None = None, limit: int = 50
 ) -> Page:
-    """The tenant's jobs with their searches, the newest first, from the one after `after` on."""
+    """The jobs that the tenant asked for, with their searches, the newest first, from the one after `after` on."""
     wanted = wanted or Filter()
-    found = _with_searches().where(Job.tenant == tenant)
+    found = _with_searches().where(Job.tenant == tenant, Job.culprit_id.is_(None))
     if after is not None:
         found = found.where(Job.id < after)
     if wanted.state is not None:
@@ -174,8 +174,8 @@ def listed(
 
 
 def going(session: Session, tenant: str) -> int:
-    """How many jobs of the tenant wait or run."""
-    mine = (Job.tenant == tenant, Job.state.in_((JobState.QUEUED, JobState.RUNNING)))
+    """How many jobs that the tenant asked for wait or run."""
+    mine = (Job.tenant == tenant, Job.culprit_id.is_(None), Job.state.in_((JobState.QUEUED, JobState.RUNNING)))
     return session.scalars(select(func.count()).select_from(Job).where(*mine)).one()
 
 

@@ -50,12 +50,15 @@ def forget(session: Session, job_id: str, tenant: str) -> list[str] | None:
     job = locking.locked(session, job_id)
     if job is None or job.tenant != tenant:
         return None
-    spoken_of = _files_of(session, job)
-    _forget_verdicts(session, job)
+    gone = [job, *_checks_of(session, job)]
+    spoken_of = {sha256 for each in gone for sha256 in _files_of(session, each)}
+    for each in gone:
+        _forget_verdicts(session, each)
     _forget_culprits(session, job)
-    sha256, uploads = job.model_sha256, set(job.files)
-    _delete(session, [job_id])
-    _drop_model(session, tenant, sha256)
+    models, uploads = {each.model_sha256 for each in gone}, set(job.files)
+    _delete(session, [each.id for each in gone])
+    for sha256 in models:
+        _drop_model(session, tenant, sha256)
     _drop_uploads(session, tenant, uploads)
     return release(session, spoken_of)
 
@@ -111,8 +114,8 @@ def needed(session: Session) -> set[str]:
     for sha256, onnx, others in session.execute(select(Model.sha256, Model.onnx, Model.files)):
         found |= {onnx or sha256, *others.values()}
     found |= set(session.scalars(select(Upload.sha256)))
-    for files in session.scalars(select(CulpritVerdict.files)):
-        found |= set(files.values())
+    for files in session.scalars(select(CulpritVerdict.files).where(CulpritVerdict.files.is_not(None))):
+        found |= set((files or {}).values())
     for mine in session.scalars(select(Job.files)):
         found |= set(mine)
     spoken_of = select(Search.universe, Search.graph, Search.report, Search.onnx, Search.data, Search.files)
@@ -146,6 +149,13 @@ def _forget_verdicts(session: Session, job: Job) -> None:
     )
     only_mine = (tuple_(KeptVerdict.identity, KeptVerdict.key).in_(mine), ~elsewhere)
     session.execute(delete(KeptVerdict).where(KeptVerdict.tenant == job.tenant, *only_mine))
+
+
+def _checks_of(session: Session, job: Job) -> list[Job]:
+    """The jobs, locked, that have asked again about its culprits: their models may be cut from its own."""
+    found = select(CulpritVerdict.culprit_id).where(CulpritVerdict.job_id == job.id, CulpritVerdict.found)
+    checks = session.scalars(select(Job.id).where(Job.culprit_id.in_(found)).order_by(Job.id)).all()
+    return [check for check_id in checks if (check := locking.locked(session, check_id)) is not None]
 
 
 def _forget_culprits(session: Session, job: Job) -> None:

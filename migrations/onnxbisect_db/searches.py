@@ -182,13 +182,16 @@ def finish(
     files: Mapping[str, str],
     found: Sequence[FoundCulprit] = (),
 ) -> None:
-    """The report is written, with these culprits: `report` and the values of `files` name stored files. A repair follows
-    where the job asks for one; else this is the end of the search, and the last one's is that of the job.
+    """The report is written, with these culprits: `report` and the values of `files` name stored files. A repair
+    follows where the job asks for one; else this is the end of the search, and the last one's is that of the job.
     """
     job, search = held(session, turn)
     search.verdict = verdict
     search.report, search.files = report, dict(files)
-    culprits.record(session, job, search, found, now(session))
+    if job.culprit_id is None:
+        culprits.record(session, job, search, found, now(session))
+    else:
+        culprits.answered(session, job, search, now(session))
     if job.request.get("repair") is not None:
         _move(session, search, Stage.REPAIR)
         release(session, turn)

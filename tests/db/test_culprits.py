@@ -1,16 +1,20 @@
 """Culprits over all jobs: one entry each, which is open until every target that refused it takes it."""
 
+import hashlib
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy.orm import Session
+from sqlalchemy import select
+from sqlalchemy.orm import Session, selectinload
 
 from onnxbisect.diagnosis import CulpritKind
 from onnxbisect.verdict import Kind, Status
-from onnxbisect_db import culprits, retention, searches
+from onnxbisect_db import culprits, endpoints, jobs, models, retention, searches, workers
+from onnxbisect_db.culprit_checks import ask_again
 from onnxbisect_db.culprit_versions import Cost, costs, versions_of
 from onnxbisect_db.culprits import Filter, FoundCulprit
 from onnxbisect_db.database import Database
@@ -18,8 +22,9 @@ from onnxbisect_db.errors import CulpritStateError
 from onnxbisect_db.files import Files
 from onnxbisect_db.retention import Retention
 from onnxbisect_db.states import CulpritState, Stage
-from onnxbisect_db.tables import Culprit, Job
-from support.db.scenes import MODEL, REPORT, Clock, at_once, new_job, prepare, take
+from onnxbisect_db.tables import Culprit, Delivery, Job
+from onnxbisect_db.workers import Presence
+from support.db.scenes import MODEL, NPU, REPORT, Clock, at_once, new_job, prepare, take
 
 
 def found(name: str = "Sin-1", *, seconds: float = 1.0, files: dict[str, str] | None = None) -> FoundCulprit:
@@ -42,14 +47,26 @@ def finished(database: Database, *found: FoundCulprit, version: str = "1", **wan
     return job
 
 
-def finish(database: Database, search_id: str, found: Sequence[FoundCulprit], version: str = "1") -> None:
+def finish(
+    database: Database,
+    search_id: str,
+    found: Sequence[FoundCulprit],
+    version: str = "1",
+    verdict: Status = Status.FAIL,
+) -> None:
     prepare(database, search_id, version=version)
+    report(database, search_id, found, verdict)
+
+
+def report(
+    database: Database, search_id: str, found: Sequence[FoundCulprit] = (), verdict: Status = Status.FAIL
+) -> None:
+    """The search has nothing left to ask, and has its report."""
     turn = take(database, search_id, Stage.SEARCH)
     with database.transaction() as session:
         searches.searched(session, turn)
         searches.release(session, turn)
     turn = take(database, search_id, Stage.REPORT)
-    verdict = Status.FAIL if found else Status.PASS
     with database.transaction() as session:
         searches.finish(session, turn, verdict=verdict, report=REPORT, files={}, found=found)
 
@@ -78,7 +95,7 @@ def test_a_culprit_of_several_jobs_is_one_entry_of_their_tenant(database: Databa
             ("1", Status.FAIL),
             ("2", Status.FAIL),
         ]
-        assert [verdict.version for verdict in culprits.verdicts_of(session, sin.id)] == ["2", "1"]
+        assert [verdict.version for verdict in culprits.lately(session, sin.id, limit=9)] == ["2", "1"]
 
 
 def test_culprits_are_found_by_where_they_occur(database: Database) -> None:
@@ -104,13 +121,13 @@ def test_culprits_come_in_pages(database: Database) -> None:
 
 def test_jobs_that_end_at_once_make_one_entry(database: Database) -> None:
     names = ["Sin-1", "Cos-1", "Exp-1"]
-    jobs = [new_job(database) for _ in range(4)]
+    four = [new_job(database) for _ in range(4)]
 
     def end(number: int) -> None:
         order = names if number % 2 else names[::-1]
-        finish(database, jobs[number].searches[0].id, [found(name) for name in order])
+        finish(database, four[number].searches[0].id, [found(name) for name in order])
 
-    at_once(len(jobs), end)
+    at_once(len(four), end)
     assert identities(database) == sorted(names)
     with database.session() as session:
         counted = costs(session, [each.id for each in listed(database)])
@@ -162,13 +179,155 @@ def test_culprits_outlive_jobs_that_are_deleted_by_their_age(database: Database,
     retention.sweep(database, Files(tmp_path, floor=0), Retention(jobs=timedelta(0)))
     entry = listed(database)[0]
     with database.session() as session:
-        assert [(it.job_id, it.model_name) for it in culprits.verdicts_of(session, entry.id)] == [(None, "net.onnx")]
+        assert [(it.job_id, it.model_name) for it in culprits.lately(session, entry.id, limit=9)] == [
+            (None, "net.onnx")
+        ]
         assert "e" * 64 in retention.needed(session)
 
 
-def test_one_set_of_files_is_kept_for_each_version_of_a_target(database: Database) -> None:
+def test_one_set_of_files_is_kept_for_each_version_of_a_target(database: Database, clock: Clock) -> None:
     for version, name in (("1", "1"), ("1", "2"), ("2", "3")):
+        clock.forward(1)
         finished(database, found(files={"model.onnx": name * 64}), version=version)
     with database.session() as session:
-        kept = [verdict.files for verdict in culprits.verdicts_of(session, listed(database)[0].id)]
-    assert sorted(files["model.onnx"][0] for files in kept if files) == ["1", "3"]
+        entry = listed(database)[0].id
+        kept = [verdict.files for verdict in culprits.lately(session, entry, limit=9)]
+        newest = culprits.reproducing(session, entry)
+    assert [files and files["model.onnx"][0] for files in kept] == ["3", None, "1"]
+    assert newest is not None
+    assert newest.version == "2"
+
+
+NEW_TOOL = "t 2"
+
+
+def announce(database: Database, says: str = NEW_TOOL, *, usable: bool = True) -> None:
+    unusable = frozenset() if usable else frozenset({NPU})
+    presence = Presence(id="w", backends=(NPU,), slots=1, tools={NPU: says}, unusable=unusable)
+    database.run(lambda session: workers.seen(session, presence))
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    return Files(tmp_path, floor=0)
+
+
+def small(files: Files, content: bytes = b"a culprit's model") -> dict[str, str]:
+    return {"model.onnx": files.put([content]).sha256}
+
+
+def checks(database: Database) -> list[Job]:
+    with database.session() as session:
+        asked = select(Job).where(Job.culprit_id.is_not(None)).options(selectinload(Job.searches))
+        return list(session.scalars(asked.order_by(Job.id)))
+
+
+def told(database: Database) -> list[tuple[str, Any]]:
+    with database.session() as session:
+        sent = session.scalars(select(Delivery).order_by(Delivery.created_at, Delivery.id))
+        return [(each.type, each.payload["data"].get("culprit", {}).get("identity")) for each in sent]
+
+
+def test_a_new_version_is_asked_once_about_each_culprit_after_all_other_work(database: Database, files: Files) -> None:
+    finished(database, found(files=small(files)), found("Cos-1", files={}))
+    announce(database, "t 1")
+    assert ask_again(database, files) == 0, "it has said what it says"
+    announce(database, "another tool 2")
+    announce(database, NEW_TOOL, usable=False)
+    assert ask_again(database, files) == 0
+    announce(database)
+    assert [ask_again(database, files), ask_again(database, files)] == [1, 0]
+    (job,) = checks(database)
+    assert (job.request, job.priority < -100) == ({"whole": True}, True)
+    assert files.path(job.model_sha256).read_bytes() == b"a culprit's model"
+    assert [(search.backend, search.options) for search in job.searches] == [(NPU, {})]
+    with database.session() as session:
+        assert job.id not in [each.id for each in jobs.listed(session, "").jobs]
+        assert jobs.going(session, "") == 0
+    finish(database, job.searches[0].id, [], "2", Status.UNRESOLVED)
+    assert ask_again(database, files) == 0
+    assert identities(database, state=CulpritState.OPEN) == ["Cos-1", "Sin-1"]
+
+
+def test_a_culprit_closes_when_its_file_passes_and_opens_when_it_comes_back(
+    database: Database, clock: Clock, files: Files
+) -> None:
+    database.run(lambda session: endpoints.add(session, tenant="", url="https://h.example"))
+    finished(database, found(files=small(files)))
+    for version, status in (("2", Status.PASS), ("3", Status.PASS), ("4", Status.FAIL)):
+        clock.forward(60)
+        announce(database, f"t {version}")
+        assert ask_again(database, files) == 1
+        finish(database, checks(database)[-1].searches[0].id, [], version, status)
+        state = CulpritState.FIXED if status is Status.PASS else CulpritState.OPEN
+        assert identities(database, state=state) == ["Sin-1"]
+    about_culprits = [each for each in told(database) if each[0].startswith("culprit.")]
+    assert about_culprits == [("culprit.fixed", "Sin-1"), ("culprit.returned", "Sin-1")]
+    assert [kind for kind, _ in told(database)].count("job.finished") == 1, "of the client's job alone"
+
+
+def test_a_culprit_is_fixed_when_each_of_its_targets_takes_it(database: Database, clock: Clock, files: Files) -> None:
+    job = new_job(database, NPU, "other")
+    for search in job.searches:
+        finish(database, search.id, [found(files=small(files))])
+    clock.forward(60)
+    announce(database)
+    ask_again(database, files)
+    finish(database, checks(database)[0].searches[0].id, [], "2", Status.PASS)
+    assert identities(database, state=CulpritState.OPEN) == ["Sin-1"]
+
+
+def test_the_version_before_still_refuses_what_the_next_one_takes(
+    database: Database, clock: Clock, files: Files
+) -> None:
+    finished(database, found(files=small(files)))
+    clock.forward(60)
+    announce(database)
+    ask_again(database, files)
+    finish(database, checks(database)[0].searches[0].id, [], "2", Status.PASS)
+    clock.forward(60)
+    finished(database, found(files=small(files)), version="1")
+    assert identities(database, state=CulpritState.FIXED) == ["Sin-1"]
+    finished(database, found(files=small(files)), version="2")
+    assert identities(database, state=CulpritState.OPEN) == ["Sin-1"]
+
+
+def test_what_an_earlier_version_took_the_later_one_broke(database: Database, clock: Clock) -> None:
+    earlier = finished(database, found("Cos-1"), version="1")
+    clock.forward(60)
+    job = new_job(database)
+    prepare(database, job.searches[0].id, version="2")
+    with database.session() as session:
+        other = culprits.other_version(session, job.searches[0].id)
+        assert other is not None
+        assert other.id == earlier.searches[0].id
+    report(database, job.searches[0].id, [replace(found(), passed_in=other.id)])
+    (entry,) = listed(database, text="Sin-1")
+    with database.session() as session:
+        said = [(it.version, it.status) for it in versions_of(session, [entry.id])[entry.id]]
+        assert said == [("1", Status.PASS), ("2", Status.FAIL)]
+
+
+def test_what_was_asked_again_goes_with_the_job_whose_model_it_is_cut_from(database: Database, files: Files) -> None:
+    job = finished(database, found(files=small(files)))
+    announce(database)
+    ask_again(database, files)
+    (asked,) = checks(database)
+    gone = database.run(lambda session: retention.forget(session, job.id, ""))
+    assert gone is not None
+    assert asked.model_sha256 in gone
+    assert not checks(database)
+    assert not listed(database)
+
+
+def test_a_culprit_with_external_data_is_a_model_of_all_its_bytes(database: Database, files: Files) -> None:
+    both = {**small(files, b"graph"), "model.data": files.put([b"weights"]).sha256, "compiler.log": "0" * 64}
+    finished(database, found(files=both))
+    announce(database)
+    ask_again(database, files)
+    (asked,) = checks(database)
+    with database.session() as session:
+        model = models.get(session, hashlib.sha256(b"graphweights").hexdigest(), "")
+        assert model is not None
+        assert (asked.model_sha256, model.size) == (model.sha256, 12)
+        assert (model.onnx, model.files) == (both["model.onnx"], {"model.data": both["model.data"]})

@@ -5,13 +5,15 @@ import random
 import time
 from threading import Event, Thread
 
-from onnxbisect_db import leases, retention
+from onnxbisect_db import culprit_checks, leases, retention
 from onnxbisect_db.reconcile import leave, reconcile
 from onnxbisect_db.retention import Retention
 from onnxbisect_service.service import Service
 
 _SWEEP_SECONDS = 3600.0
 _CLEAR_SECONDS = 30.0
+#: How often it is looked whether workers have versions that were not asked about known culprits.
+_ASK_SECONDS = 10.0
 #: Not while everything starts.
 _FIRST_SWEEP = 60.0
 
@@ -44,8 +46,13 @@ class Reconciler:
 
     def _run(self) -> None:
         sweep_at = clear_at = time.monotonic() + _FIRST_SWEEP
+        ask_at = time.monotonic()
         while True:
-            if self._round() and time.monotonic() >= clear_at:
+            reconciles = self._round()
+            if reconciles and time.monotonic() >= ask_at:
+                ask_at = time.monotonic() + _ASK_SECONDS
+                self._ask_again()
+            if reconciles and time.monotonic() >= clear_at:
                 clear_at = time.monotonic() + _CLEAR_SECONDS
                 self._clear()
             if time.monotonic() >= sweep_at:
@@ -69,6 +76,13 @@ class Reconciler:
             self._service.reserve.keep()
         except Exception as error:  # as above
             log.warning("deleted files were not cleared away: %s", type(error).__name__, exc_info=True)
+
+    def _ask_again(self) -> None:
+        try:
+            if made := culprit_checks.ask_again(self._service.database, self._service.files):
+                log.info("asked again about culprits: %d jobs", made)
+        except Exception as error:  # as above
+            log.warning("culprits were not asked about again: %s", type(error).__name__, exc_info=True)
 
     def _sweep(self) -> None:
         settings, database = self._service.settings, self._service.database

@@ -1,7 +1,9 @@
 """The last step of a search: its report is written, and stored with the files that go with it."""
 
+import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -11,10 +13,11 @@ from sqlalchemy.orm import Session
 
 from onnxbisect.diagnosis import Certainty, CulpritKind
 from onnxbisect.job import Stats
+from onnxbisect.report.compare import passed_in
 from onnxbisect.report.files import FORMS, culprit_dirs
 from onnxbisect.report.text import clip, slug
 from onnxbisect.verdict import Kind, Status
-from onnxbisect_db import records, searches
+from onnxbisect_db import culprits, records, searches
 from onnxbisect_db.answered import Answered
 from onnxbisect_db.culprits import FoundCulprit
 from onnxbisect_db.database import now
@@ -46,7 +49,7 @@ def write_report(context: WorkerContext, turn: Turn) -> None:
             with held_folders.temporary(cache / f"{FOLDERS}{uuid4().hex}") as folder:
                 document, files = _stored(context, turn, keeper, folder)
             report = context.service.files.put([FORMS["report.json"](document).encode("utf-8", "backslashreplace")])
-            verdict, found = Status(document["verdict"]), culprits_of(document, files)
+            verdict, found = Status(document["verdict"]), culprits_of(document, files, _earlier(context, turn))
         except DATABASE_AWAY:
             raise
         except Exception as error:
@@ -63,8 +66,19 @@ def write_report(context: WorkerContext, turn: Turn) -> None:
     log.info("search %s: over, %s", turn.search_id, verdict)
 
 
-def culprits_of(report: Mapping[str, Any], files: Mapping[str, str]) -> tuple[FoundCulprit, ...]:
-    """The culprits that are more than suspected, with those of the report's stored `files` that belong to each.
+@dataclass(frozen=True, kw_only=True)
+class EarlierReport:
+    """That of another search on the same model and target, whose compiler had another version."""
+
+    search_id: str
+    document: Mapping[str, Any]
+
+
+def culprits_of(
+    report: Mapping[str, Any], files: Mapping[str, str], earlier: EarlierReport | None = None
+) -> tuple[FoundCulprit, ...]:
+    """The culprits that are more than suspected, with those of the report's stored `files` that belong to each, and
+    whether they passed `earlier`.
 
     A model that has taken its process over may have put anything into the report: ValueError or KeyError then.
     """
@@ -86,10 +100,23 @@ def culprits_of(report: Mapping[str, Any], files: Mapping[str, str]) -> tuple[Fo
                 for path, sha256 in files.items()
                 if path.startswith(f"{folder}/")
             },
+            passed_in=earlier.search_id if earlier is not None and passed_in(culprit, earlier.document) else None,
         )
         for culprit, folder in zip(culprits, culprit_dirs(report), strict=True)
         if culprit["certainty"] != Certainty.SUSPECTED
     )
+
+
+def _earlier(context: WorkerContext, turn: Turn) -> EarlierReport | None:
+    with context.service.database.session() as session:
+        search = culprits.other_version(session, turn.search_id)
+    if search is None or search.report is None:
+        return None
+    try:
+        with context.service.files.open(search.report) as file:
+            return EarlierReport(search_id=search.id, document=json.load(file))
+    except FileNotFoundError:  # its job was deleted since
+        return None
 
 
 def clear_reports(settings: Settings) -> None:

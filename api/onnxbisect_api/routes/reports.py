@@ -9,7 +9,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from onnxbisect.report.files import FORMS
 from onnxbisect.report.overview_forms import html, markdown
 from onnxbisect_api.access import Reader
-from onnxbisect_api.culprit_files import FileName, file_of, stored
+from onnxbisect_api.culprit_files import FileName, answered, file_of, stored
 from onnxbisect_api.etags import tag_of, unchanged
 from onnxbisect_api.forms import Form, accepted
 from onnxbisect_api.found import document_of, job_of, report_of, search_of
@@ -90,12 +90,7 @@ def culprit_file(
     """`model.data` is beside `model.onnx` where that has external data."""
     with service.database.session() as session:
         search = search_of(job_of(session, job_id, caller), target)
-    sha256 = file_of(search, number, name)
-    is_log = name.endswith(".log")
-    placed = "inline" if is_log else "attachment"
-    headers = {"ETag": f'"{sha256}"', "Content-Disposition": f'{placed}; filename="{name}"'}
-    media_type = "text/plain" if is_log else "application/octet-stream"
-    return unchanged(request, headers) or stored(service, sha256, media_type, headers)
+    return answered(request, service, file_of(search, number, name), name)
 
 
 _OVERVIEWS: Mapping[Form, Callable[[Mapping[str, Any], Callable[[str, str], str]], str]] = {

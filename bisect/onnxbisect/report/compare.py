@@ -7,7 +7,8 @@ version, which says the same in other words. So a culprit is looked for in three
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any
 
-from onnxbisect.report.ranges import LISTED
+from onnxbisect.report.ranges import LISTED, chosen
+from onnxbisect.verdict import Status
 
 #: The value of `format`; a change that breaks readers counts the number up.
 FORMAT = "onnx-bisect/compare@1"
@@ -44,6 +45,14 @@ def compare(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, Any]:
             {"by": by, "places_before": len(old["occurrences"]), **_entry(culprit)} for old, culprit, by in unchanged
         ],
     }
+
+
+def passed_in(culprit: Mapping[str, Any], report: Mapping[str, Any]) -> bool:
+    """Whether the nodes of a culprit passed together, in a report on the same model that does not blame them."""
+    place = {name: number for number, name in enumerate(report["units"]["names"])}
+    units = {place.get(name, -1) for name in culprit["nodes"]}
+    passing = (probe["units"] for probe in report["probes"] if probe["verdict"] == Status.PASS)
+    return any(units <= set(chosen(text, len(place))) for text in passing)
 
 
 def _headline(fixed: int, new: int, unchanged: int, certain: Mapping[str, bool]) -> str:

@@ -1,5 +1,6 @@
 """What is remembered of culprits, beyond the jobs that found them."""
 
+import json
 from datetime import datetime
 from typing import Any
 
@@ -50,7 +51,7 @@ class CulpritVerdict(Base):
     culprit_id: Mapped[str] = mapped_column(ForeignKey("culprit.id", ondelete="CASCADE"))
     #: None once the job was deleted by its age.
     job_id: Mapped[str | None] = mapped_column(ForeignKey("job.id", ondelete="SET NULL"))
-    #: Whether a job of a client found it, in that model. Else its own file was asked about, or passed within a model.
+    #: Whether a job of a client found it, in this model. Else its own file was asked about.
     found: Mapped[bool]
     backend: Mapped[str] = mapped_column(String(128))
     #: The options as JSON with sorted keys: equal where they are the same.
@@ -63,6 +64,12 @@ class CulpritVerdict(Base):
     labels: Mapped[dict[str, Any]] = mapped_column(default=dict)
     #: Compiler seconds of the search, split evenly among its culprits.
     seconds: Mapped[float] = mapped_column(default=0.0)
-    #: SHA-256 of the files that reproduce it, by name; kept for the first failure on each version of a target.
-    files: Mapped[dict[str, Any]] = mapped_column(default=dict)
+    #: SHA-256 of the files that reproduce it, by name; kept once for each version of a target.
+    files: Mapped[dict[str, Any] | None]
     at: Mapped[datetime]
+
+    @property
+    def given(self) -> dict[str, str]:
+        """The options."""
+        options: dict[str, str] = json.loads(self.options)
+        return options

@@ -80,6 +80,7 @@ class Job(Base):
         Index("ix_job_tenant_id", "tenant", "id"),
         Index("ix_job_tenant_model_sha256_id", "tenant", "model_sha256", "id"),
         Index("ix_job_state_ended_at", "state", "ended_at"),
+        Index("ix_job_culprit_id", "culprit_id"),
     )
 
     id: Mapped[str] = mapped_column(String(36), primary_key=True, default=new_id)
@@ -92,6 +93,9 @@ class Job(Base):
     files: Mapped[list[Any]] = mapped_column(default=list)
     labels: Mapped[dict[str, Any]] = mapped_column(default=dict)
     priority: Mapped[int] = mapped_column(default=0)
+    #: Of a job that no client has asked for: the culprit whose own file it compiles, on a version that has not yet said
+    #: anything of it. Lists leave it out, and webhooks hear only of what becomes of the culprit.
+    culprit_id: Mapped[str | None] = mapped_column(String(36))
     state: Mapped[str] = mapped_column(String(16), default=JobState.QUEUED)
     verdict: Mapped[str | None] = mapped_column(String(16))
     #: Why it failed, as a sentence.

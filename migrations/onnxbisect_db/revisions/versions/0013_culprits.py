@@ -1,4 +1,4 @@
-"""Culprits are remembered over all jobs of a tenant.
+"""Culprits are remembered over all jobs of a tenant, and asked again of new versions of compilers.
 
 Workers of the version before go on while this runs and after it; what they report is not remembered.
 """
@@ -14,6 +14,8 @@ depends_on = None
 
 def upgrade() -> None:
     """From 0012 to 0013."""
+    op.add_column("job", sa.Column("culprit_id", sa.String(length=36), nullable=True))
+    op.create_index("ix_job_culprit_id", "job", ["culprit_id"])
     op.create_table(
         "culprit",
         sa.Column("id", sa.String(length=36), nullable=False),
@@ -48,7 +50,7 @@ def upgrade() -> None:
         sa.Column("model_name", sa.Text(), nullable=False),
         sa.Column("labels", sa.JSON(), nullable=False),
         sa.Column("seconds", sa.Double(), nullable=False),
-        sa.Column("files", sa.JSON(), nullable=False),
+        sa.Column("files", sa.JSON(), nullable=True),
         sa.Column("at", sa.DateTime(timezone=True), nullable=False),
         sa.ForeignKeyConstraint(
             ["culprit_id"], ["culprit.id"], name=op.f("fk_culprit_verdict_culprit_id_culprit"), ondelete="CASCADE"

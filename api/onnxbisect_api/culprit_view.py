@@ -1,0 +1,132 @@
+"""What is told of a culprit over all jobs of a tenant."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import get_args
+
+from pydantic import BaseModel, Field
+from sqlalchemy.orm import Session
+
+from onnxbisect.verdict import Status
+from onnxbisect_api.addresses import Addresses
+from onnxbisect_api.culprit_files import FileName
+from onnxbisect_db import culprits
+from onnxbisect_db.culprit_versions import Cost, TargetVersion, costs, versions_of
+from onnxbisect_db.states import CulpritState
+from onnxbisect_db.tables import Culprit
+
+#: From how many of the newest jobs that found it a culprit's models and labels are told.
+_LATELY = 200
+_JOBS = 20
+
+
+class CulpritView(BaseModel):
+    """A culprit. The words are those of the latest report that has it."""
+
+    id: str
+    url: str
+    identity: str = Field(description="what reports call it: its ops, what they are given, and the complaint")
+    state: CulpritState
+    kind: str
+    ops: list[str]
+    failure: str
+    message: str
+    cause: str
+    remedy: str = Field(description="the rules by which a repair has replaced it; empty where none has")
+    found: int = Field(description="how often jobs found it, once for each target")
+    seconds: float = Field(description="compiler seconds of these searches, each split evenly among its culprits")
+    first_seen: datetime
+    last_seen: datetime = Field(description="when a job last found it")
+    fixed_at: datetime | None
+
+
+class VersionView(BaseModel):
+    """What one version of a compiler said last."""
+
+    tool: str
+    version: str
+    status: Status
+    first: datetime = Field(description="when it was first asked; of two versions the one that came later is newer")
+    last: datetime
+
+
+class CulpritTarget(BaseModel):
+    """A target that was asked, with its versions from the oldest to the newest."""
+
+    backend: str
+    options: dict[str, str]
+    versions: list[VersionView]
+
+
+class CulpritModel(BaseModel):
+    """A model that has it."""
+
+    sha256: str
+    name: str
+
+
+class CulpritDetails(CulpritView):
+    """Also where it occurs."""
+
+    targets: list[CulpritTarget]
+    models: list[CulpritModel]
+    labels: dict[str, list[str]] = Field(description="values of each label of the jobs that found it")
+    jobs: list[str] = Field(description="where the newest of these jobs are")
+    files: dict[str, str] = Field(description="what reproduces it, and where each file is")
+
+
+def culprit_views(session: Session, found: Sequence[Culprit], addresses: Addresses) -> list[CulpritView]:
+    """Several, in brief."""
+    paid = costs(session, [culprit.id for culprit in found])
+    return [_view(culprit, paid.get(culprit.id, Cost()), addresses) for culprit in found]
+
+
+def culprit_details(session: Session, culprit: Culprit, addresses: Addresses) -> CulpritDetails:
+    """One."""
+    (brief,) = culprit_views(session, [culprit], addresses)
+    lately = culprits.lately(session, culprit.id, limit=_LATELY)
+    kept = culprits.reproducing(session, culprit.id)
+    labels: dict[str, set[str]] = {}
+    for verdict in lately:
+        for name, value in verdict.labels.items():
+            labels.setdefault(name, set()).add(value)
+    names = {verdict.model_sha256: verdict.model_name for verdict in reversed(lately)}
+    jobs = dict.fromkeys(verdict.job_id for verdict in lately if verdict.job_id is not None)
+    files = {} if kept is None or kept.files is None else kept.files
+    return CulpritDetails(
+        **dict(brief),
+        targets=_targets(versions_of(session, [culprit.id])[culprit.id]),
+        models=[CulpritModel(sha256=sha256, name=name) for sha256, name in names.items()],
+        labels={name: sorted(values) for name, values in sorted(labels.items())},
+        jobs=[addresses.job(job) for job in list(jobs)[:_JOBS]],
+        files={name: f"{brief.url}/{name}" for name in files if name in get_args(FileName)},
+    )
+
+
+def _targets(versions: Sequence[TargetVersion]) -> list[CulpritTarget]:
+    found: dict[tuple[str, str], CulpritTarget] = {}
+    for it in versions:
+        target = found.setdefault(it.target, CulpritTarget(backend=it.backend, options=it.given, versions=[]))
+        told = VersionView(tool=it.tool, version=it.version, status=it.status, first=it.first, last=it.last)
+        target.versions.append(told)
+    return list(found.values())
+
+
+def _view(culprit: Culprit, cost: Cost, addresses: Addresses) -> CulpritView:
+    return CulpritView(
+        id=culprit.id,
+        url=addresses.culprit(culprit.id),
+        identity=culprit.identity,
+        state=CulpritState(culprit.state),
+        kind=culprit.kind,
+        ops=culprit.ops,
+        failure=culprit.failure,
+        message=culprit.message,
+        cause=culprit.cause,
+        remedy=culprit.remedy,
+        found=cost.found,
+        seconds=cost.seconds,
+        first_seen=culprit.first_seen,
+        last_seen=culprit.last_seen,
+        fixed_at=culprit.fixed_at,
+    )

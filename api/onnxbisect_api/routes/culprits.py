@@ -1,0 +1,97 @@
+"""Culprits over all jobs: listed, told of, seen to."""
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel, ConfigDict
+from sqlalchemy.orm import Session
+
+from onnxbisect_api.access import Caller, Reader, Submitter
+from onnxbisect_api.addresses import TheAddresses
+from onnxbisect_api.culprit_files import FileName, answered
+from onnxbisect_api.culprit_view import CulpritDetails, CulpritView, culprit_details, culprit_views
+from onnxbisect_api.job_request import ONE_LINE, BackendName
+from onnxbisect_api.labels import TheLabels
+from onnxbisect_api.names import SHA256_PATTERN, RowId
+from onnxbisect_api.pages import PagedRows
+from onnxbisect_api.problems import missing
+from onnxbisect_api.routes.reports import FILE
+from onnxbisect_api.service import TheService
+from onnxbisect_db import culprits
+from onnxbisect_db.culprits import Filter
+from onnxbisect_db.states import CulpritState
+from onnxbisect_db.tables import Culprit
+
+router = APIRouter(tags=["culprits"])
+
+
+class CulpritChange(BaseModel):
+    """What somebody may say of a culprit that is not fixed."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    state: Literal[CulpritState.OPEN, CulpritState.KNOWN]
+
+
+@router.get("/culprits", summary="List the culprits of all jobs, the newest first")
+def listed(
+    service: TheService,
+    caller: Reader,
+    addresses: TheAddresses,
+    paged: PagedRows,
+    labels: TheLabels,
+    state: CulpritState | None = None,
+    text: Annotated[
+        str | None, Query(max_length=200, pattern=ONE_LINE, description="in the identity, the message or the cause")
+    ] = None,
+    model: Annotated[str | None, Query(pattern=SHA256_PATTERN, description="SHA-256 of a model that has it")] = None,
+    target: Annotated[BackendName | None, Query(description="a backend that it was found on")] = None,
+) -> list[CulpritView]:
+    """In pages: the `Link` header says where the next one is. Labels are those of jobs that are still there."""
+    wanted = Filter(state=state, text=text or None, model_sha256=model, backend=target, labels=labels)
+    with service.database.session() as session:
+        page = culprits.listed(session, caller.tenant, wanted, after=paged.after, limit=paged.limit)
+        views = culprit_views(session, page.culprits, addresses)
+    paged.next_is(page.after)
+    return views
+
+
+@router.get("/culprits/{culprit_id}", summary="A culprit, and where it occurs")
+def shown(culprit_id: RowId, service: TheService, caller: Reader, addresses: TheAddresses) -> CulpritDetails:
+    """With what each version of each target says of it."""
+    with service.database.session() as session:
+        return culprit_details(session, found(session, culprit_id, caller), addresses)
+
+
+@router.patch("/culprits/{culprit_id}", summary="Say that a culprit is known, or open again")
+def change(
+    culprit_id: RowId, wanted: CulpritChange, service: TheService, caller: Submitter, addresses: TheAddresses
+) -> CulpritDetails:
+    """One that is fixed opens by itself when it comes back."""
+    known = wanted.state is CulpritState.KNOWN
+    service.database.run(lambda session: culprits.set_known(session, culprit_id, caller.tenant, known=known))
+    return shown(culprit_id, service, caller, addresses)
+
+
+@router.get(
+    "/culprits/{culprit_id}/{name}",
+    summary="A file that reproduces a culprit, or says what the compiler said",
+    response_class=Response,
+    responses=FILE,
+)
+def file(culprit_id: RowId, name: FileName, request: Request, service: TheService, caller: Reader) -> Response:
+    """Of the newest version of a compiler that refused it in a job."""
+    with service.database.session() as session:
+        kept = culprits.reproducing(session, found(session, culprit_id, caller).id)
+    sha256 = None if kept is None else (kept.files or {}).get(name)
+    if sha256 is None:
+        raise missing("file of this culprit")
+    return answered(request, service, sha256, name)
+
+
+def found(session: Session, culprit_id: str, caller: Caller) -> Culprit:
+    """The culprit; a 404 where the caller's tenant has no such culprit."""
+    culprit = culprits.get(session, culprit_id, caller.tenant)
+    if culprit is None:
+        raise missing("culprit")
+    return culprit

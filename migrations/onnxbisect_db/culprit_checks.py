@@ -1,0 +1,115 @@
+"""Asks new versions of compilers about known culprits, each by its own file: a job like any other, after all others."""
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sqlalchemy import and_, select
+from sqlalchemy.orm import Session, aliased
+
+from onnxbisect_db import jobs, models, workers
+from onnxbisect_db.culprits import MODEL_FILE
+from onnxbisect_db.database import Database
+from onnxbisect_db.files import FileStore
+from onnxbisect_db.jobs import NewJob, NewTarget
+from onnxbisect_db.tables import Culprit, CulpritVerdict, Job, Worker
+
+#: Below what a client can ask for.
+_PRIORITY = -1000
+_AT_A_TIME = 100
+_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Check:
+    """A culprit that a version has said nothing of. The key is that of the job: a version is asked once, whatever comes
+    of it.
+    """
+
+    culprit: Culprit
+    known: CulpritVerdict
+    key: str
+
+
+def ask_again(database: Database, files: FileStore) -> int:
+    """Make a job for each culprit and each version of its targets that a worker announces, and that has said nothing of
+    it yet. Returns how many; a few are made at a time.
+    """
+    with database.session() as session:
+        due = [check for tool in _announced(session) for check in _unasked(session, *tool)][:_AT_A_TIME]
+    for check in due:
+        _ask(database, files, check)
+    return len(due)
+
+
+def _announced(session: Session) -> Iterator[tuple[str, str, str]]:
+    """Backend, tool and version that a living worker has, where culprits of the same tool are known."""
+    alive = select(Worker.tools, Worker.unusable).where(Worker.seen_at > workers.alive_since(session))
+    said = {
+        (backend, words)
+        for tools, unusable in session.execute(alive)
+        for backend, words in tools.items()
+        if backend not in (unusable or ())
+    }
+    for backend, tool in session.execute(select(CulpritVerdict.backend, CulpritVerdict.tool).distinct()):
+        for name, words in sorted(said):
+            if name == backend and words.startswith(f"{tool} "):
+                yield backend, tool, words.removeprefix(f"{tool} ")
+
+
+def _unasked(session: Session, backend: str, tool: str, version: str) -> Iterator[_Check]:
+    of_tool = (CulpritVerdict.backend == backend, CulpritVerdict.tool == tool, CulpritVerdict.files.is_not(None))
+    same = aliased(CulpritVerdict)
+    answered = select(same.id).where(
+        same.culprit_id == CulpritVerdict.culprit_id,
+        and_(same.backend == backend, same.options == CulpritVerdict.options),
+        and_(same.tool == tool, same.version == version),
+    )
+    found = (
+        select(Culprit, CulpritVerdict)
+        .join(CulpritVerdict, CulpritVerdict.culprit_id == Culprit.id)
+        .where(*of_tool, ~answered.exists())
+        .order_by(CulpritVerdict.at)
+    )
+    newest = {(culprit.id, known.options): (culprit, known) for culprit, known in session.execute(found)}
+    checks = [
+        _Check(culprit=culprit, known=known, key=_key(culprit, known, version)) for culprit, known in newest.values()
+    ]
+    made = set(session.scalars(select(Job.idempotency_key).where(Job.culprit_id.in_([it.culprit.id for it in checks]))))
+    return (check for check in checks if check.key not in made)
+
+
+def _key(culprit: Culprit, known: CulpritVerdict, version: str) -> str:
+    """No client can give a key with a space."""
+    target = hashlib.sha256(f"{known.backend} {known.options} {known.tool} {version}".encode()).hexdigest()
+    return f"culprit {culprit.id} {target}"
+
+
+def _ask(database: Database, files: FileStore, check: _Check) -> None:
+    culprit, known = check.culprit, check.known
+    assert known.files is not None  # noqa: S101 - they were asked for
+    onnx = known.files[MODEL_FILE]
+    data = {name: sha256 for name, sha256 in known.files.items() if name == "model.data"}
+    whole, size = hashlib.sha256(), 0
+    for sha256 in (onnx, *data.values()):
+        with files.open(sha256) as file:
+            while chunk := file.read(_CHUNK):
+                whole.update(chunk)
+                size += len(chunk)
+    target = NewTarget(backend=known.backend, options=known.given)
+    wanted = NewJob(model_sha256=whole.hexdigest(), targets=(target,), request={"whole": True}, priority=_PRIORITY)
+
+    def make(session: Session) -> None:
+        models.keep(
+            session,
+            tenant=culprit.tenant,
+            sha256=wanted.model_sha256,
+            name=f"{culprit.identity}.onnx",
+            size=size,
+            onnx=onnx if data else None,
+            files=data,
+        )
+        created = jobs.create(session, wanted, tenant=culprit.tenant, idempotency_key=check.key)
+        created.job.culprit_id = culprit.id
+
+    database.run(make)

@@ -1,0 +1,72 @@
+"""Culprits over all jobs, over REST."""
+
+from typing import Any
+
+from starlette.testclient import TestClient
+
+from onnxbisect_db.states import CulpritState
+from onnxbisect_db.tables import Culprit
+from onnxbisect_service.service import Service
+from support.api.callers import Callers
+from support.api.given import LOG, NET, ONNX, done, refusing_exp, report_on
+from support.engine.report_factory import single
+
+
+def one(client: TestClient) -> dict[str, Any]:
+    (found,) = client.get("/v1/culprits").json()
+    return dict(client.get(f"/v1/culprits/{found['id']}").json())
+
+
+def test_a_culprit_of_two_jobs_is_told_once(callers: Callers, service: Service) -> None:
+    jobs = [done(service, refusing_exp(), labels={"branch": name}) for name in ("main", "next")]
+    done(service, refusing_exp(), tenant="other")
+    client = callers.reader()
+    found = one(client)
+    assert (found["state"], found["ops"], found["message"], found["found"]) == ("open", ["Exp"], "no Exp", 2)
+    assert found["identity"] == refusing_exp()["culprits"][0]["id"]
+    assert found["cause"] == refusing_exp()["causes"][0]["text"]
+    assert found["labels"] == {"branch": ["main", "next"]}
+    assert [model["name"] for model in found["models"]] == ["net.onnx"]
+    assert found["jobs"] == [f"/v1/jobs/{job.id}" for job in reversed(jobs)]
+    (target,) = found["targets"]
+    assert (target["backend"], target["options"]) == ("npu0", {})
+    assert [(version["version"], version["status"]) for version in target["versions"]] == [("1", "fail")]
+    assert client.get(found["files"]["model.onnx"]).content == ONNX
+    log = client.get(found["files"]["compiler.log"])
+    assert (log.content, log.headers["content-type"]) == (LOG, "text/plain; charset=utf-8")
+    again = client.get(found["files"]["compiler.log"], headers={"If-None-Match": log.headers["etag"]})
+    assert again.status_code == 304
+
+
+def test_lists_are_filtered_and_come_in_pages(callers: Callers, service: Service) -> None:
+    done(service, report_on(single(NET, [1], "no Exp"), single(NET, [2], "no Tanh"), single(NET, [3], "no Erf")))
+    client = callers.reader()
+    first = client.get("/v1/culprits?limit=2&target=npu0")
+    rest = client.get(first.links["next"]["url"])
+    assert sorted(each["ops"][0] for each in first.json() + rest.json()) == ["Erf", "Exp", "Tanh"]
+    assert [each["ops"] for each in client.get("/v1/culprits?text=TANH").json()] == [["Tanh"]]
+    assert client.get("/v1/culprits?state=fixed").json() == []
+    assert client.get("/v1/culprits?label=repo:net").json() == []
+    assert "did you mean 'target'" in client.get("/v1/culprits?tarket=npu0").json()["detail"]
+
+
+def test_somebody_sees_to_a_culprit(callers: Callers, service: Service) -> None:
+    done(service, refusing_exp())
+    client = callers.submitter()
+    url = one(client)["url"]
+    assert callers.reader().patch(url, json={"state": "known"}).status_code == 403
+    assert client.patch(url, json={"state": "known"}).json()["state"] == "known"
+    assert client.patch(url, json={"state": "fixed"}).status_code == 422
+    assert client.patch(url, json={"state": "open"}).json()["state"] == "open"
+    with service.database.transaction() as session:
+        session.get_one(Culprit, one(client)["id"]).state = CulpritState.FIXED
+    refused = client.patch(url, json={"state": "open"})
+    assert (refused.status_code, "by itself" in refused.json()["detail"]) == (409, True)
+
+
+def test_what_belongs_to_another_tenant_is_not_there(callers: Callers, service: Service) -> None:
+    done(service, refusing_exp())
+    url, stranger = one(callers.reader())["url"], callers.submitter("other")
+    assert stranger.get("/v1/culprits").json() == []
+    answers = [stranger.get(url), stranger.patch(url, json={"state": "known"}), stranger.get(f"{url}/model.onnx")]
+    assert [answer.status_code for answer in answers] == [404, 404, 404]
