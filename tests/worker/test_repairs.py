@@ -78,7 +78,7 @@ def test_a_repair_ends_however_often_workers_die(crank: NewCrank, seed: int) -> 
     assert (search.repair["verdict"], search.repair["problem"]) == ("pass", "")
     assert "repair/repair.json" in search.files
     assert [it.state for it in changed(it, job)] == [JobState.DONE] * 2
-    assert it.report(job)["culprits"]
+    assert it.report(job)["diagnosis"]
 
 
 def test_of_a_changed_file_only_the_whole_is_asked(crank: NewCrank) -> None:
@@ -129,7 +129,7 @@ def test_a_repair_that_fails_leaves_the_report_and_is_retried(crank: NewCrank, p
     assert (it.read(job).verdict, search.state, search.verdict) == ("fail", JobState.DONE, "fail")
     assert search.repair is not None
     assert search.repair["problem"] == str(problem)
-    assert it.report(job)["culprits"]
+    assert it.report(job)["diagnosis"]
 
     it.compiler.no_repair = None
     asked = it.compiler.asked.total()

@@ -100,7 +100,7 @@ def test_culprits_are_those_of_the_local_driver(crank: NewCrank, seed: int) -> N
     job = it.job()
     it.run(job, places=[it.place("one"), it.place("two")], chance=random.Random(seed), dies=0.15)
     assert it.read(job).state == JobState.DONE
-    assert it.report(job)["culprits"] == found_locally(compiler)
+    assert it.report(job)["diagnosis"] == found_locally(compiler)
 
 
 def test_a_job_on_two_targets_ends_when_both_have(crank: NewCrank) -> None:
@@ -110,7 +110,7 @@ def test_a_job_on_two_targets_ends_when_both_have(crank: NewCrank) -> None:
     ended = it.read(job)
     assert (ended.state, ended.verdict) == (JobState.DONE, "fail")
     assert [search.stage for search in ended.searches] == [Stage.OVER, Stage.OVER]
-    assert it.report(job, 0)["culprits"] == it.report(job, 1)["culprits"]
+    assert it.report(job, 0)["diagnosis"] == it.report(job, 1)["diagnosis"]
 
 
 def test_two_jobs_at_a_time_compile_nothing_twice(crank: NewCrank) -> None:
@@ -118,7 +118,7 @@ def test_two_jobs_at_a_time_compile_nothing_twice(crank: NewCrank) -> None:
     both = [it.job(), it.job()]
     it.run(*both, places=[it.place("one"), it.place("two")], chance=random.Random(1))
     assert set(it.compiler.asked.values()) == {1}
-    assert it.report(both[0])["culprits"] == it.report(both[1])["culprits"]
+    assert it.report(both[0])["diagnosis"] == it.report(both[1])["diagnosis"]
 
 
 def test_the_second_job_of_a_model_asks_nothing(crank: NewCrank) -> None:
@@ -129,7 +129,7 @@ def test_the_second_job_of_a_model_asks_nothing(crank: NewCrank) -> None:
     second = it.job()
     it.run(second)
     assert it.compiler.asked.total() == asked
-    assert it.report(second)["culprits"] == it.report(first)["culprits"]
+    assert it.report(second)["diagnosis"] == it.report(first)["diagnosis"]
     assert it.report(second)["stats"]["compiler_calls"] == 0
 
 
@@ -256,7 +256,7 @@ def test_a_host_that_is_killed_from_outside_is_started_again(crank: NewCrank, st
     it.run(job)
     assert it.compiler.hosts_shot < 0
     assert it.read(job).state == JobState.DONE
-    assert it.report(job)["culprits"] == found_locally(fails_on(0b100))
+    assert it.report(job)["diagnosis"] == found_locally(fails_on(0b100))
 
 
 def test_a_model_that_kills_every_host_is_given_up(crank: NewCrank) -> None:
@@ -309,7 +309,7 @@ def test_what_a_machine_is_short_of_is_no_answer(crank: NewCrank, monkeypatch: p
     it.step(it.place())
     assert "A worker has no room to go on" in it.read(job).searches[0].trouble
     it.run(job)
-    assert it.report(job)["culprits"] == found_locally(fails_on(0b100))
+    assert it.report(job)["diagnosis"] == found_locally(fails_on(0b100))
 
 
 def test_a_compile_that_is_refused_memory_is_tried_once_more_alone(crank: NewCrank) -> None:
@@ -317,7 +317,7 @@ def test_a_compile_that_is_refused_memory_is_tried_once_more_alone(crank: NewCra
     it.compiler.starved = 1
     job = it.job()
     it.run(job)
-    assert it.report(job)["culprits"] == found_locally(fails_on(0b100))
+    assert it.report(job)["diagnosis"] == found_locally(fails_on(0b100))
 
 
 def test_a_compile_that_is_refused_memory_alone_too_is_unresolved(crank: NewCrank) -> None:
@@ -335,7 +335,7 @@ def test_a_compiler_that_is_killed_from_outside_is_started_again(crank: NewCrank
     it.compiler.shot = 9
     job = it.job()
     it.run(job)
-    assert it.report(job)["culprits"] == found_locally(fails_on(0b100))
+    assert it.report(job)["diagnosis"] == found_locally(fails_on(0b100))
     with it.database.session() as session:
         answered = records.answered(session, job.searches[0].id)
     assert Status.UNRESOLVED not in {record.verdict.status for record in answered}
@@ -395,7 +395,7 @@ def test_a_worker_whose_compiler_does_not_work_leaves_all_to_the_others(
     job = it.job()
     it.run(job, places=places, chance=random.Random(seed))
     assert it.read(job).state == JobState.DONE
-    assert it.report(job)["culprits"] == found_locally(fails_on(0b100, 0b1000000))
+    assert it.report(job)["diagnosis"] == found_locally(fails_on(0b100, 0b1000000))
     with it.database.session() as session:
         assert session.scalars(select(func.sum(Probe.losses))).one() == 0
         assert {worker.id: worker.unusable for worker in workers.listed(session)} == {"works": [], "broken": [NPU]}
@@ -494,7 +494,7 @@ def test_a_worker_that_stops_gives_its_probe_back(crank: NewCrank) -> None:
     assert states == {(ProbeState.QUEUED, 0)}
     assert not it.step(place)
     it.run(job)
-    assert it.report(job)["culprits"] == found_locally(it.compiler)
+    assert it.report(job)["diagnosis"] == found_locally(it.compiler)
 
 
 def test_a_worker_that_stops_leaves_the_model_to_others(crank: NewCrank) -> None:
@@ -517,7 +517,7 @@ def test_a_worker_given_up_for_dead_is_stopped_when_it_wakes(crank: NewCrank) ->
         compiling.ends()
     assert it.compiler.killed == 1
     it.run(job)
-    assert it.report(job)["culprits"] == found_locally(it.compiler)
+    assert it.report(job)["diagnosis"] == found_locally(it.compiler)
 
 
 def test_a_worker_takes_no_more_probes_than_it_has_slots(crank: NewCrank) -> None:

@@ -4,7 +4,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from threading import Event, Lock
 from typing import Any
@@ -158,8 +158,9 @@ class HiddenRuleProcess:
             files[name].write_text(self._compiler.file(culprit.units))
         document: dict[str, Any] = {
             "verdict": diagnosis.verdict.value,
-            "culprits": culprits_of(diagnosis),
-            "stats": {"compiler_calls": stats.compiler_calls, "cached": stats.cached, "rounds": stats.rounds},
+            "diagnosis": culprits_of(diagnosis),
+            "culprits": [],  # a model that is a rule has no ops that an entry could name
+            "stats": asdict(stats),
             "logs": sorted(logs.values()),
         }
         return Written(document=document, files=files)
