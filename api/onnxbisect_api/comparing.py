@@ -1,10 +1,9 @@
 """Two jobs beside each other: which targets are compared, and what has become of their culprits."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from onnxbisect.report.compare import compare
+from onnxbisect.report.compare import Comparison, compare
+from onnxbisect.report.contents import Report
 from onnxbisect_api.found import document_of, report_of
 from onnxbisect_api.problems import Problem
 from onnxbisect_db.tables import Job, Search
@@ -17,9 +16,9 @@ class Pair:
 
     old: Search
     new: Search
-    before: Mapping[str, Any] | None = None
-    after: Mapping[str, Any] | None = None
-    comparison: dict[str, Any] | None = None
+    before: Report | None = None
+    after: Report | None = None
+    comparison: Comparison | None = None
     problem: str = ""
 
 

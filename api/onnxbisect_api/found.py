@@ -1,10 +1,11 @@
 """A job of the caller's, and one target of it: what most addresses below `/jobs` begin with."""
 
 import json
-from typing import Any
+from typing import cast
 
 from sqlalchemy.orm import Session
 
+from onnxbisect.report.contents import Report
 from onnxbisect_api.access import Caller
 from onnxbisect_api.problems import Problem, missing
 from onnxbisect_db import jobs
@@ -43,11 +44,16 @@ def report_of(search: Search) -> str:
     raise Problem(409, f"There is no report yet: the target is {search.state}. Wait with GET /v1/jobs/{{id}}?wait=60.")
 
 
-def document_of(service: Service, sha256: str) -> dict[str, Any]:
+def document_of(service: Service, sha256: str) -> Report:
     """A stored report."""
+    return cast(Report, stored_json(service, sha256))
+
+
+def stored_json(service: Service, sha256: str) -> object:
+    """What is in a stored JSON file of a job."""
     try:
         with service.files.open(sha256) as file:
-            document: dict[str, Any] = json.load(file)
+            document: object = json.load(file)
     except FileNotFoundError:  # the job was deleted since it was read
         raise missing("job") from None
     return document

@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field
 from sqlalchemy.orm import Session
 
 from onnxbisect.diagnosis import Certainty
+from onnxbisect.report.contents import Report, UnitState
 from onnxbisect.report.ranges import indices, spell
 from onnxbisect.unitset import UnitSet, full, of
 from onnxbisect_db import records
@@ -32,7 +33,7 @@ class StatesView(BaseModel):
     """The states of all units as ranges of their numbers, such as `3,5-7`; every unit is in one of them."""
 
     units: int = Field(description="how many there are; 0 until the model is read")
-    states: dict[str, str] = Field(description="by pass, culprit, suspected, needs_context, unknown")
+    states: dict[UnitState, str] = Field(description="by pass, culprit, suspected, needs_context, unknown")
     culprits: list[CulpritUnits]
     final: bool = Field(description="whether this is the report's")
 
@@ -85,7 +86,7 @@ def so_far(search: Search, passed: UnitSet) -> StatesView:
     )
 
 
-def of_report(document: Mapping[str, Any]) -> StatesView:
+def of_report(document: Report) -> StatesView:
     """What a report says."""
     units = document["units"]
     return StatesView(

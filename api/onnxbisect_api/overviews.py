@@ -1,9 +1,8 @@
 """The overview of a job with several targets, made from their reports."""
 
 from collections.abc import Mapping
-from typing import Any
 
-from onnxbisect.report.overview import Subject, TargetReport, overview
+from onnxbisect.report.overview import Overview, Subject, TargetReport, overview
 from onnxbisect_api.found import document_of
 from onnxbisect_db.states import JobState
 from onnxbisect_db.tables import Job, Search
@@ -19,7 +18,7 @@ def labelled(job: Job) -> Mapping[str, Search]:
     }
 
 
-def overview_of(job: Job, service: Service) -> dict[str, Any] | None:
+def overview_of(job: Job, service: Service) -> Overview | None:
     """The document; None where no target has a report."""
     asked = [asked_of(label, search, service) for label, search in labelled(job).items()]
     reports = [each.report for each in asked if each.report is not None]

@@ -35,7 +35,9 @@ def table_of(jobs: Sequence[Job], service: Service) -> PartsTable:
     targets = {label: search.backend for job in jobs for label, search in labelled(job).items()}
     parts = [_part(label, job, targets, service) for label, job in named(jobs).items()]
     for part in parts:
-        targets |= {asked.label: words.target(asked.report) for asked in part.asked if asked.report is not None}
+        targets |= {
+            asked.label: words.target(asked.report["target"]) for asked in part.asked if asked.report is not None
+        }
     return parts_table(parts, targets)
 
 

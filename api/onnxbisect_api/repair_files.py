@@ -1,8 +1,8 @@
 """What a repair of a target has written, as answers."""
 
-from typing import Any, Literal
+from typing import Literal
 
-from onnxbisect_api.found import document_of
+from onnxbisect_api.found import stored_json
 from onnxbisect_api.problems import Problem, missing
 from onnxbisect_db.states import JobState
 from onnxbisect_db.tables import Job, Search
@@ -40,10 +40,10 @@ def address_of(job_url: str, path: str, target: int) -> str:
     return f"{job_url}/repair/{name}?target={target}"
 
 
-def repair_document(service: Service, search: Search) -> dict[str, Any] | None:
+def repair_document(service: Service, search: Search) -> object:
     """What the repair has done; None where there is none."""
     sha256 = search.files.get(_DOCUMENT)
-    return None if sha256 is None else document_of(service, sha256)
+    return None if sha256 is None else stored_json(service, sha256)
 
 
 def _why_not(job: Job, search: Search) -> str:

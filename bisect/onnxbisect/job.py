@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from onnxbisect.diagnosis import Diagnosis
+from onnxbisect.exactness import Exactness
+from onnxbisect.finding import Finding
 from onnxbisect.unitset import UnitSet
 from onnxbisect.verdict import Verdict
 
@@ -13,7 +15,6 @@ if TYPE_CHECKING:
     from onnxbisect.alternatives import Alternative
     from onnxbisect.causes.cause import AskedNeighbour
     from onnxbisect.model.model import Model
-    from onnxbisect.preflight.finding import Finding
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +84,7 @@ class CompilesAfter:
 
     sentence: str
     remedies: tuple[str, ...]
-    exactness: str
+    exactness: Exactness
     domain: str
     calls: int
 
@@ -100,7 +101,7 @@ class Job:
     target: Target
     diagnosis: Diagnosis
     probes: tuple[ProbeRecord, ...]
-    preflight: "tuple[Finding, ...]"
+    preflight: tuple[Finding, ...]
     stats: Stats
     compiles_after: CompilesAfter | None = None
     alternatives: "tuple[Alternative, ...]" = ()

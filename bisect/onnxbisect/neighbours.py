@@ -11,9 +11,10 @@ from pathlib import Path
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from onnxbisect.causes.condition import ABSENT, Relation, phrase
-from onnxbisect.causes.features import CONSTANT, Aspect, Features, Row, Subject
+from onnxbisect.causes.condition import ABSENT, phrase
+from onnxbisect.causes.features import CONSTANT, Features, Row, Subject
 from onnxbisect.causes.spelling import attribute_text
+from onnxbisect.causes.terms import Aspect, Relation
 from onnxbisect.file_remedies import File
 from onnxbisect.file_remedies.editing import copied, node_copy, set_nodes
 from onnxbisect.file_remedies.lowering import FORMS, OLDEST, lower_opset

@@ -1,12 +1,11 @@
 """`onnx-bisect compare` of two reports: which culprits are fixed, new and unchanged."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from onnxbisect.report import words
-from onnxbisect.report.compare import compare
+from onnxbisect.report.compare import ComparedCulprit, ComparedSide, Comparison, compare
 from onnxbisect.report.culprit_lines import first_node, ops_of
 from onnxbisect.report.grid import aligned
 from onnxbisect.report.markdown_text import code, table
@@ -14,7 +13,6 @@ from onnxbisect.report.text import clean, clip, plural
 from onnxbisect_cli.arguments import ListFormat
 from onnxbisect_cli.reports import read, terminal_width
 
-_KINDS = ("fixed", "new", "unchanged")
 _MOST_ROWS = 100
 
 
@@ -31,20 +29,21 @@ def run(before: Path, after: Path, form: ListFormat) -> int:
     return 1 if found["new"] else 0
 
 
-def _lines(found: Mapping[str, Any], width: int) -> Iterator[str]:
+def _lines(found: Comparison, width: int) -> Iterator[str]:
     yield clean(found["headline"])
-    for side in ("a", "b"):
-        yield f"  {side}: {clean(_side(found[side]))}"
-    for kind in _KINDS:
-        if culprits := found[kind]:
+    yield f"  a: {clean(_side(found['a']))}"
+    yield f"  b: {clean(_side(found['b']))}"
+    doubtful = {kind for kind, certain in found["certain"].items() if not certain}
+    for kind, culprits in _lists(found):
+        if culprits:
             yield ""
-            yield kind if kind == "unchanged" or found["certain"][kind] else f"{kind} (not certain)"
+            yield f"{kind} (not certain)" if kind in doubtful else kind
             yield from _grid(culprits[:_MOST_ROWS], width)
             if len(culprits) > _MOST_ROWS:
                 yield f"  and {len(culprits) - _MOST_ROWS} more"
 
 
-def _grid(culprits: Sequence[Mapping[str, Any]], width: int) -> Iterator[str]:
+def _grid(culprits: Sequence[ComparedCulprit], width: int) -> Iterator[str]:
     rows = [(ops_of(it), _places(it), first_node(it), words.failure(it)) for it in culprits]
     limits = [34, 18, 40]
     taken = sum(min(limit, max(len(row[place]) for row in rows)) + 2 for place, limit in enumerate(limits))
@@ -52,8 +51,8 @@ def _grid(culprits: Sequence[Mapping[str, Any]], width: int) -> Iterator[str]:
         yield line.rstrip()
 
 
-def _markdown(found: Mapping[str, Any]) -> str:
-    blocks = [f"# {found['headline']}", *(f"- {side}: {code(_side(found[side]))}" for side in ("a", "b"))]
+def _markdown(found: Comparison) -> str:
+    blocks = [f"# {found['headline']}", f"- a: {code(_side(found['a']))}", f"- b: {code(_side(found['b']))}"]
     rows = [
         (
             kind,
@@ -62,20 +61,24 @@ def _markdown(found: Mapping[str, Any]) -> str:
             code(clip(first_node(culprit), 120), cell=True),
             code(words.failure(culprit), cell=True),
         )
-        for kind in _KINDS
-        for culprit in found[kind][:_MOST_ROWS]
+        for kind, culprits in _lists(found)
+        for culprit in culprits[:_MOST_ROWS]
     ]
     return "\n\n".join([*blocks, table(("", "ops", "places", "first node", "the compiler says"), rows)])
 
 
-def _side(side: Mapping[str, Any]) -> str:
+def _lists(found: Comparison) -> Sequence[tuple[str, Sequence[ComparedCulprit]]]:
+    return (("fixed", found["fixed"]), ("new", found["new"]), ("unchanged", found["unchanged"]))
+
+
+def _side(side: ComparedSide) -> str:
     verdict = {"pass": "compiles", "fail": plural(side["culprits"], "culprit")}.get(side["verdict"], "no answer")
-    tool = words.tool(side)
-    asked = f"{words.target(side)}, {tool}" if tool else words.target(side)
+    tool = words.tool(side["target"])
+    asked = f"{words.target(side['target'])}, {tool}" if tool else words.target(side["target"])
     return f"{side['model']['name']} on {asked}: {verdict}, {side['certificate']}"
 
 
-def _places(culprit: Mapping[str, Any]) -> str:
+def _places(culprit: ComparedCulprit) -> str:
     """`2 places`, or `2 of 5 places` where some are fixed."""
     before = culprit.get("places_before", culprit["places"])
     now = plural(culprit["places"], "place")

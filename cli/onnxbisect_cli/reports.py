@@ -4,17 +4,21 @@ import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TypeVar, cast
 
 from onnxbisect.errors import OptionError
 from onnxbisect.report import parts_forms
-from onnxbisect.report.document import FORMAT, schema
+from onnxbisect.report.contents import Report
+from onnxbisect.report.document import FORMAT
 from onnxbisect.report.files import FORMS, put
+from onnxbisect.report.overview import Overview
 from onnxbisect.report.overview_forms import html, markdown
 from onnxbisect.report.overview_forms import lines as overview_lines
 from onnxbisect.report.parts import PartsTable
 from onnxbisect.report.terminal import lines
 from onnxbisect_cli.arguments import Format
+
+_Cell = TypeVar("_Cell")
 
 _FILES = {
     Format.JSON: "report.json",
@@ -24,14 +28,14 @@ _FILES = {
     Format.SARIF: "report.sarif",
     Format.GITLAB: "gitlab-codequality.json",
 }
-_OVERVIEWS: Mapping[Format, Callable[[Mapping[str, Any]], str]] = {
+_OVERVIEWS: Mapping[Format, Callable[[Overview], str]] = {
     Format.JSON: lambda found: json.dumps(found, indent=1) + "\n",
     Format.MD: markdown,
     Format.HTML: html,
 }
 
 
-def render(document: Mapping[str, Any], form: Format, *, files: str = "") -> str:
+def render(document: Report, form: Format, *, files: str = "") -> str:
     """The report as text that ends with a line end; `files` is where its files were written, for people to read."""
     if form is Format.TEXT:
         return "\n".join(lines(document, width=terminal_width(), files=files)) + "\n"
@@ -48,25 +52,29 @@ def demand_overview(form: Format) -> None:
         )
 
 
-def relabelled(overview: Mapping[str, Any], labels: Sequence[str]) -> dict[str, Any]:
+def relabelled(overview: Overview, labels: Sequence[str]) -> Overview:
     """The overview with its targets, in their order, called otherwise."""
     new = {target["label"]: label for target, label in zip(overview["targets"], labels, strict=True)}
 
-    def rows(key: str) -> list[dict[str, Any]]:
-        return [{**row, "cells": {new[label]: cell for label, cell in row["cells"].items()}} for row in overview[key]]
+    def cells(old: Mapping[str, _Cell]) -> dict[str, _Cell]:
+        return {new[label]: cell for label, cell in old.items()}
 
-    targets = [{**target, "label": new[target["label"]]} for target in overview["targets"]]
-    return {**overview, "targets": targets, "culprits": rows("culprits"), "ops": rows("ops")}
+    return {
+        **overview,
+        "targets": [{**target, "label": new[target["label"]]} for target in overview["targets"]],
+        "culprits": [{**row, "cells": cells(row["cells"])} for row in overview["culprits"]],
+        "ops": [{**row, "cells": cells(row["cells"])} for row in overview.get("ops", ())],
+    }
 
 
-def render_overview(overview: Mapping[str, Any], form: Format, *, files: str = "") -> str:
+def render_overview(overview: Overview, form: Format, *, files: str = "") -> str:
     """The overview as text that ends with a line end; `files` is where its files were written, for people to read."""
     if form is Format.TEXT:
         return "\n".join(overview_lines(overview, width=terminal_width(), files=files)) + "\n"
     return _OVERVIEWS[form](overview)
 
 
-def write_overview(overview: Mapping[str, Any], out: Path) -> None:
+def write_overview(overview: Overview, out: Path) -> None:
     """Every form of it, as files in a folder."""
     for form, write in _OVERVIEWS.items():
         put(out / f"overview.{form}", write(overview).encode("utf-8", "backslashreplace"))
@@ -105,7 +113,7 @@ def terminal_width() -> int:
     return min(shutil.get_terminal_size(fallback=(100, 24)).columns, 140)
 
 
-def read(path: Path) -> dict[str, Any]:
+def read(path: Path) -> Report:
     """The document of a `report.json`, or of the one in a folder; OptionError where there is none."""
     file = path / "report.json" if path.is_dir() else path
     try:
@@ -117,7 +125,7 @@ def read(path: Path) -> dict[str, Any]:
     found = document.get("format") if isinstance(document, dict) else None
     if found != FORMAT:
         raise OptionError(f"{file} is no report of this version: its format is {found!r}, not {FORMAT!r}.")
-    missing = [key for key in schema()["required"] if key not in document]
-    if missing:
+    report = cast(Report, document)
+    if missing := sorted(Report.__required_keys__ - report.keys()):
         raise OptionError(f"{file} is damaged: it has no {missing[0]!r}. Run the diagnosis again.")
-    return dict(document)
+    return report

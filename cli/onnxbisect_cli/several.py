@@ -159,7 +159,7 @@ def _described(request: Request) -> _Known:
 def _target(label: str, request: Request, found: Sequence[Row]) -> str:
     """What a column of the table is about, as its reports say it."""
     reports = [asked.report for part in found for asked in part.asked if asked.label == label and asked.report]
-    return words.target(reports[0]) if reports else request.backend or label
+    return words.target(reports[0]["target"]) if reports else request.backend or label
 
 
 def _interrupt() -> None:

@@ -5,12 +5,13 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from onnxbisect.errors import BackendUnusableError, OptionError
 from onnxbisect.model import Model
 from onnxbisect.model.wording import some
 from onnxbisect.report import words
+from onnxbisect.report.contents import Report
 from onnxbisect.report.ranges import chosen
 from onnxbisect.report.text import clean, plural
 from onnxbisect.split import RUNNER, SHARE, Entry, Kind, Manifest, split
@@ -78,7 +79,7 @@ def _split(
     passed: Sequence[UnitSet],
     folder: Path,
     backend: Backend | None,
-    report: Mapping[str, Any],
+    report: Report,
 ) -> Manifest:
     share = SHARE if request.share is None else request.share
     if backend is None:
@@ -103,7 +104,7 @@ def _split(
         )
 
 
-def _backend(request: Request, report: Mapping[str, Any]) -> Backend | None:
+def _backend(request: Request, report: Report) -> Backend | None:
     """What compiles the pieces: the very target of the report."""
     if request.command:
         if request.backend is not None or request.options:
@@ -117,18 +118,18 @@ def _backend(request: Request, report: Mapping[str, Any]) -> Backend | None:
         return None
     same = backend.name == report["target"]["backend"] and _plain(backend.options) == report["target"]["options"]
     if not same:
-        raise OptionError(f"The report is of another target: {words.target(report)}. Name that one, or none.")
+        raise OptionError(f"The report is of another target: {words.target(report['target'])}. Name that one, or none.")
     if complaint := backend.check():
         raise BackendUnusableError(complaint)
     return backend
 
 
-def _plain(options: Mapping[str, Any]) -> object:
+def _plain(options: Mapping[str, object]) -> object:
     """As a report has them once it is read from its file."""
     return json.loads(json.dumps(options))
 
 
-def _passed(report: Mapping[str, Any], model: Model, path: Path) -> list[UnitSet]:
+def _passed(report: Report, model: Model, path: Path) -> list[UnitSet]:
     """The sets of units that compiled whenever they were asked; OptionError where the report is of no use for this."""
     about = report["model"]
     if about["sha256"] != model.sha256:
@@ -151,10 +152,10 @@ def _passed(report: Mapping[str, Any], model: Model, path: Path) -> list[UnitSet
     return [units for units, seen in verdicts.items() if Status.PASS in seen and Status.FAIL not in seen]
 
 
-def _show(manifest: Manifest, folder: Path, report: Mapping[str, Any], *, asked: bool) -> None:
+def _show(manifest: Manifest, folder: Path, report: Report, *, asked: bool) -> None:
     counts = [sum(piece.kind is kind for piece in manifest.pieces) for kind in (Kind.NPU, Kind.HOST)]
     on_npu = sum(piece.share for piece in manifest.pieces if piece.kind is Kind.NPU)
-    print(clean(f"{manifest.model.name}, split for {words.target(report)}"))
+    print(clean(f"{manifest.model.name}, split for {words.target(report['target'])}"))
     print(
         f"  {plural(counts[0], 'piece')} for the NPU with {on_npu:.1%} of the work, {counts[1]} for the host, "
         f"{plural(len(manifest.pieces) - 1, 'transfer')}"

@@ -107,7 +107,7 @@ def _show(
     """Of each target the exit status."""
     ended = dict(zip(labels, targets, strict=True))
     results = {label: job.fetched(target["number"]) for label, target in ended.items() if target["state"] == "done"}
-    overview = relabelled(job.client.report(job.id), labels) if len(targets) > 1 else None
+    overview = relabelled(job.client.overview(job.id), labels) if len(targets) > 1 else None
     failures = {label: failure(target) for label, target in ended.items() if label not in results}
     for label, what in failures.items():
         say(f"{label}: {clean(str(what))}")

@@ -95,7 +95,7 @@ class _Shown:
         """Show and write the table."""
         targets = {label: label for label in self._labels}
         for row in self.rows:
-            targets |= {asked.label: words.target(asked.report) for asked in row.asked if asked.report}
+            targets |= {asked.label: words.target(asked.report["target"]) for asked in row.asked if asked.report}
         made, several = table.parts_table(self.rows, targets), len(self._labels) > 1
         if self._out is not None:
             write_parts(made, self._out, several=several)

@@ -27,7 +27,8 @@ from onnx_bisect.parts import Part, parts_table
 from onnx_bisect.regressing import regress
 from onnx_bisect.remote_repair import RemoteRepair, RepairTerms
 from onnx_bisect.result import Cause, Certificate, Culprit, NeedsContext, NoReproducerError, Result, TriedOptions
-from onnxbisect.causes.cause import CauseState
+from onnx_bisect.schemas import overview_schema, report_schema
+from onnxbisect.causes.terms import CauseState
 from onnxbisect.diagnosis import Certainty, CertificateStatus, CulpritKind
 from onnxbisect.errors import (
     BackendUnusableError,
@@ -103,6 +104,8 @@ __all__ = [
     "extract",
     "fix",
     "inspect",
+    "overview_schema",
     "parts_table",
     "regress",
+    "report_schema",
 ]

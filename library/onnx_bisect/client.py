@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 from urllib.parse import urljoin
 from uuid import uuid4
 
@@ -20,6 +20,8 @@ from onnxbisect.errors import BackendUnusableError, OnnxBisectError, OptionError
 from onnxbisect.model.external import locations
 from onnxbisect.model.read import read
 from onnxbisect.report import model_explorer
+from onnxbisect.report.contents import Report
+from onnxbisect.report.overview import Overview
 from onnxbisect_backends.probing.culprit_files import DATA_NAME, LOG_NAME
 from onnxbisect_backends.probing.prober import PROBE_NAME
 
@@ -229,10 +231,14 @@ class Client:
         """Ends the job."""
         self._send("POST", f"/v1/jobs/{job_id}/cancel")
 
-    def report(self, job_id: str, target: int | None = None) -> dict[str, Any]:
-        """The report on a target, the first being 1; without it the overview of several."""
-        params: dict[str, Any] = {"format": "json"} | ({} if target is None else {"target": target})
-        return self._json("GET", f"/v1/jobs/{job_id}/report", params=params)
+    def report(self, job_id: str, target: int) -> Report:
+        """The report on a target, the first being 1."""
+        params = {"format": "json", "target": target}
+        return cast(Report, self._json("GET", f"/v1/jobs/{job_id}/report", params=params))
+
+    def overview(self, job_id: str) -> Overview:
+        """The overview of a job with several targets."""
+        return cast(Overview, self._json("GET", f"/v1/jobs/{job_id}/report", params={"format": "json"}))
 
     def repair(self, job_id: str, target: int) -> RemoteRepair:
         """What a repair of a target came to, the first being 1."""

@@ -5,7 +5,6 @@ from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from threading import Lock
-from typing import Any
 
 from onnx_bisect.backend_choice import BackendChoice, chosen_backend, texts
 from onnx_bisect.cancellation import Cancellation
@@ -21,6 +20,7 @@ from onnxbisect.alternatives import Alternative
 from onnxbisect.errors import BackendUnusableError, OptionError
 from onnxbisect.preflight import NEWER_THAN_TOOL
 from onnxbisect.report import model_explorer
+from onnxbisect.report.contents import Report
 from onnxbisect.report.document import document
 from onnxbisect.report.graph import network_of
 from onnxbisect.session import Ending
@@ -138,7 +138,8 @@ def diagnose(
         if files:
             culprits = ended.diagnosis.culprits
             report = with_repro(report, [culprit_files.is_seen(culprit, ended.answers) for culprit in culprits])
-        report |= started_from(searching.backend)
+        if (place := started_from(searching.backend)) is not None:
+            report["reproduce"] = place
     return Result.of(report, _OwnFiles(inquiry, searching.backend, ended, report), ending=ended.ending, job=job)
 
 
@@ -166,7 +167,7 @@ def usable_backend(backend: BackendChoice, options: Mapping[str, object], jobs: 
 class _OwnFiles:
     """The attachments of a diagnosis that was made here: pieces are cut again from the model, which must not change."""
 
-    def __init__(self, inquiry: Inquiry, backend: Backend, ended: Ended, report: Mapping[str, Any]) -> None:
+    def __init__(self, inquiry: Inquiry, backend: Backend, ended: Ended, report: Report) -> None:
         self._inquiry = inquiry
         self._backend = backend
         self._ended = ended

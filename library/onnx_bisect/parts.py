@@ -28,7 +28,9 @@ def parts_table(results: Mapping[str, Result | Sequence[Result]]) -> PartsTable:
     same and in the same order for all models.
     """
     rows = {label: [each] if isinstance(each, Result) else list(each) for label, each in results.items()}
-    asked = [[(result.target.backend, words.target(result.report)) for result in row] for row in rows.values()]
+    asked = [
+        [(result.target.backend, words.target(result.report["target"])) for result in row] for row in rows.values()
+    ]
     if not asked or any(row != asked[0] for row in asked) or not asked[0]:
         raise OptionError("The models of a table need results on the same targets, in the same order.")
     backends = [backend for backend, _ in asked[0]]

@@ -1,35 +1,30 @@
 """Where a compiler of the user's own was started, so that the commands of a report run from the report's folder."""
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
+from onnxbisect.report.contents import Reproduce
 from onnxbisect_backends import registry
 from onnxbisect_backends.commands.any_command import CommandBackend
 from onnxbisect_backends.commands.toml_backend import TomlBackend
 from onnxbisect_backends.contract import Backend
 
 
-def started_from(backend: Backend) -> dict[str, Any]:
-    """The field `reproduce` of a report, with absolute paths; nothing for a backend that is installed."""
+def started_from(backend: Backend) -> Reproduce | None:
+    """The field `reproduce` of a report, with absolute paths; None for a backend that is installed."""
     if isinstance(backend, CommandBackend):
-        return {"reproduce": {"folder": str(backend.folder)}}
+        return {"folder": str(backend.folder)}
     if isinstance(backend, TomlBackend) and not registry.is_shipped(backend.file):
-        return {"reproduce": {"backend": str(backend.file)}}
-    return {}
+        return {"backend": str(backend.file)}
+    return None
 
 
-def seen_from(report: Mapping[str, Any], out: Path) -> dict[str, Any]:
+def seen_from(place: Reproduce, out: Path) -> Reproduce:
     """The same field as it is for a report in the folder `out`."""
-    place = report.get("reproduce")
-    if place is None:
-        return {}
     out = out.absolute()
-    found = {what: _relative(Path(path), out) for what, path in place.items() if what != "report"}
     if "folder" in place:
-        found["report"] = _relative(out, Path(place["folder"]))
-    return {"reproduce": found}
+        return {"folder": _relative(Path(place["folder"]), out), "report": _relative(out, Path(place["folder"]))}
+    return {"backend": _relative(Path(place["backend"]), out)}
 
 
 def _relative(path: Path, start: Path) -> str:

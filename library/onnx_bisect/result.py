@@ -4,17 +4,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Protocol, Self
 
 import onnx
 
 from onnx_bisect.reproducing import seen_from
-from onnxbisect.causes.cause import CauseState
+from onnxbisect.causes.terms import CauseState
 from onnxbisect.diagnosis import Certainty, CertificateStatus, CulpritKind
 from onnxbisect.errors import OnnxBisectError, OptionError
+from onnxbisect.exactness import Exactness
 from onnxbisect.job import CompilesAfter, Job, Stats, Target
 from onnxbisect.model.external import external_tensors
 from onnxbisect.report import files, model_explorer
+from onnxbisect.report.contents import CulpritEntry, Report
 from onnxbisect.report.files import FORMS, culprit_dirs, put
 from onnxbisect.session import Ending
 from onnxbisect.verdict import Kind, Status
@@ -152,7 +154,7 @@ class Result:
     certificate: Certificate
     target: Target
     stats: Stats
-    report: Mapping[str, Any] = field(repr=False, compare=False)
+    report: Report = field(repr=False, compare=False)
     attachments: Attachments = field(repr=False, compare=False)
     compiles_after: CompilesAfter | None = None
     alternatives: tuple[TriedOptions, ...] = ()
@@ -162,7 +164,7 @@ class Result:
     @classmethod
     def of(
         cls,
-        report: Mapping[str, Any],
+        report: Report,
         attachments: Attachments,
         *,
         ending: Ending | None = None,
@@ -221,7 +223,15 @@ class Result:
                 )
                 for it in report.get("alternatives", ())
             ),
-            compiles_after=None if after is None else CompilesAfter(**{**after, "remedies": tuple(after["remedies"])}),
+            compiles_after=None
+            if after is None
+            else CompilesAfter(
+                sentence=after["sentence"],
+                remedies=tuple(after["remedies"]),
+                exactness=Exactness(after["exactness"]),
+                domain=after["domain"],
+                calls=after["calls"],
+            ),
             ending=ending,
             job=job,
         )
@@ -252,7 +262,9 @@ class Result:
                 files.forget_culprit(out / place)  # an earlier run's proves nothing about this one
                 given[culprit["id"]] = found
             report = with_repro(self.report, [bool(found) for found in given.values()])
-            files.write(report | seen_from(self.report, out), out, given)
+            if "reproduce" in report:
+                report["reproduce"] = seen_from(report["reproduce"], out)
+            files.write(report, out, given)
         pictures = self.attachments.pictures()
         for place in model_explorer.FILES:
             (out / place).parent.mkdir(exist_ok=True)
@@ -268,9 +280,9 @@ class Result:
         return text
 
 
-def with_repro(report: Mapping[str, Any], reproduced: Sequence[bool]) -> dict[str, Any]:
+def with_repro(report: Report, reproduced: Sequence[bool]) -> Report:
     """The report in which culprits that are not reproduced name no file."""
-    culprits = [
+    culprits: list[CulpritEntry] = [
         {**culprit, "repro": culprit["repro"] if there else None}
         for culprit, there in zip(report["culprits"], reproduced, strict=True)
     ]

@@ -5,6 +5,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from onnxbisect.verdict import Status
 from onnxbisect_api.badge_svg import Badge, Colour
 from onnxbisect_db import lifecycle, tokens
 from onnxbisect_service.service import Service
@@ -47,7 +48,9 @@ def test_a_badge_tells_of_the_newest_job_with_the_labels(callers: Callers, servi
     done(service, report_on(), labels={"repo": "other"})
     done(service, report_on(), labels=NET_LABEL, tenant="other")
     assert seen(callers, url) == "onnx-bisect: 2 culprits"
-    done(service, refusing_exp() | {"verdict": "unresolved"}, labels=NET_LABEL)
+    unresolved = refusing_exp()
+    unresolved["verdict"] = Status.UNRESOLVED
+    done(service, unresolved, labels=NET_LABEL)
     assert seen(callers, url) == "onnx-bisect: unresolved"
     job = running(service, labels=NET_LABEL)
     assert seen(callers, url) == "onnx-bisect: running"

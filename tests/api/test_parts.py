@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from onnxbisect.report.contents import Report
 from onnxbisect_db import jobs, lifecycle
 from onnxbisect_service.order import Order
 from onnxbisect_service.service import Service
@@ -33,7 +34,7 @@ def submitted(client: TestClient, models: list[Any], key: str | None = None, **w
     return found
 
 
-def end(service: Service, job: dict[str, Any], *reports: dict[str, Any]) -> None:
+def end(service: Service, job: dict[str, Any], *reports: Report) -> None:
     with service.database.session() as session:
         row = jobs.get(session, job["id"], "")
     assert row is not None

@@ -6,9 +6,8 @@ from xml.etree import ElementTree
 import jsonschema
 import pytest
 
-from onnxbisect.report.document import schema
+from onnx_bisect import overview_schema, report_schema
 from onnxbisect.report.files import FORMS
-from onnxbisect.report.overview import schema as overview_schema
 from onnxbisect_db import lifecycle, searches
 from onnxbisect_db.states import Stage
 from onnxbisect_service.service import Service
@@ -32,7 +31,7 @@ def test_every_form_is_what_run_writes(callers: Callers, service: Service) -> No
             assert response.json() == report
         else:
             assert response.text == FORMS[name](report)
-    jsonschema.validate(client.get(url).json(), schema())
+    jsonschema.validate(client.get(url).json(), report_schema())
     ElementTree.fromstring(client.get(f"{url}?format=junit").text)  # noqa: S314 - our own
     assert client.get(f"{url}?format=pdf").status_code == 422
 

@@ -13,8 +13,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from onnx_bisect import overview_schema
 from onnxbisect.errors import OptionError
-from onnxbisect.report.overview import schema
 from onnxbisect_backends import registry
 from onnxbisect_backends.cache import cache_folder
 from onnxbisect_cli.targets import chosen
@@ -29,7 +29,7 @@ DENY = ["--option", "a.deny=Asinh,Cosh", "--option", "b.deny=Asinh,Atan"]
 
 def overview(shell: Shell, *arguments: str) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(shell.call("run", "--format", "json", *arguments).out)
-    jsonschema.validate(found, schema())
+    jsonschema.validate(found, overview_schema())
     return found
 
 

@@ -7,11 +7,13 @@ import jsonschema
 import pytest
 from onnx import TensorProto, helper
 
-from onnxbisect.causes.cause import Cause, CauseState
+from onnx_bisect import report_schema
+from onnxbisect.causes.cause import Cause
 from onnxbisect.causes.explain import causes
+from onnxbisect.causes.terms import CauseState
 from onnxbisect.diagnosis import Certainty, CulpritKind
 from onnxbisect.job import Job
-from onnxbisect.report.document import document, schema
+from onnxbisect.report.document import document
 from onnxbisect.report.records import Records
 from onnxbisect.unitset import members, of, size
 from support.engine.refusals import GATHERS, WINDOWS, and_also, model_of, node, rank, refusing, scalar_indices, wide
@@ -243,7 +245,7 @@ def test_places_of_suspected_culprits_are_not_counted_as_refused(tmp_path: Path)
 def test_the_document_has_each_culprit_in_one_cause(tmp_path: Path) -> None:
     model = model_of(tmp_path, WINDOWS)
     report = document(refusing(model, lambda it: it.op_type == "Neg" or rank(model, it.output[0]) >= 6))
-    jsonschema.validate(report, schema())
+    jsonschema.validate(report, report_schema())
     listed = [identity for cause in report["causes"] for identity in cause["culprits"]]
     assert sorted(listed) == sorted(entry["id"] for entry in report["culprits"])
     for entry in report["culprits"]:
@@ -251,4 +253,5 @@ def test_the_document_has_each_culprit_in_one_cause(tmp_path: Path) -> None:
     names = {probe["id"]: probe for probe in report["probes"]}
     for cause in report["causes"]:
         for contrast in cause["contrast"]:
+            assert contrast["probe"]
             assert names[contrast["probe"]]["verdict"] == "pass"

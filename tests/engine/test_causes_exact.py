@@ -6,11 +6,12 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnxbisect.causes.condition import Condition, Relation
+from onnxbisect.causes.condition import Condition
 from onnxbisect.causes.cover import cheapest_cover
-from onnxbisect.causes.features import TENSOR, Aspect, Row, Subject
+from onnxbisect.causes.features import TENSOR, Row, Subject
 from onnxbisect.causes.separate import Explanation, explanations
 from onnxbisect.causes.table import completed, entries
+from onnxbisect.causes.terms import Aspect, Relation
 
 OPS = ("A", "B", "C")
 

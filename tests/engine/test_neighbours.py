@@ -6,9 +6,10 @@ from pathlib import Path
 import onnx
 import pytest
 
-from onnxbisect.causes.cause import AskedNeighbour, CauseState
+from onnxbisect.causes.cause import AskedNeighbour
 from onnxbisect.causes.explain import causes
 from onnxbisect.causes.features import Features
+from onnxbisect.causes.terms import CauseState
 from onnxbisect.model import Model
 from onnxbisect.neighbours import Neighbour, neighbours
 from onnxbisect.proof import random_feeds

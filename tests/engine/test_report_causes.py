@@ -3,12 +3,12 @@
 import json
 import re
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
 from onnxbisect.report import cause_words
+from onnxbisect.report.contents import Report
 from onnxbisect.report.document import document
 from onnxbisect.report.html import html
 from onnxbisect.report.junit import junit
@@ -22,17 +22,17 @@ SENTENCE = "tensors of rank 6 or more (13 of 13 places refused; nothing of rank 
 
 
 @pytest.fixture
-def windows(tmp_path: Path) -> dict[str, Any]:
+def windows(tmp_path: Path) -> Report:
     return document(wide(model_of(tmp_path, WINDOWS)))
 
 
-def two_causes(folder: Path) -> dict[str, Any]:
+def two_causes(folder: Path) -> Report:
     """Scalar indices, an op of which nothing passed, and an op that passed elsewhere in the same form."""
     model = model_of(folder, GATHERS.replace("y = Neg(h)", "m = Sin(h) y = Neg(m)"))
     return document(refusing(model, lambda it: scalar_indices(it) or it.op_type == "Sin" or it.output[0] == "g"))
 
 
-def test_the_terminal_leads_with_the_cause(windows: dict[str, Any]) -> None:
+def test_the_terminal_leads_with_the_cause(windows: Report) -> None:
     shown = lines(windows)
     start = shown.index(f"1 cause explains 13 culprits: {SENTENCE}")
     assert shown[start + 1] == "    compiles: the same ops with a tensor of rank 4 or less (5 places)"
@@ -66,7 +66,7 @@ def test_where_each_culprit_has_its_own_cause_nothing_leads() -> None:
     assert "Cause" not in sarif(report)
 
 
-def test_the_page_has_the_cause_once_and_folds_what_it_explains(windows: dict[str, Any]) -> None:
+def test_the_page_has_the_cause_once_and_folds_what_it_explains(windows: Report) -> None:
     text = html(windows)
     assert text.count('<article class="card cause">') == 1
     assert re.search(rf"<h3>{re.escape(SENTENCE)}</h3>", text)
@@ -76,7 +76,7 @@ def test_the_page_has_the_cause_once_and_folds_what_it_explains(windows: dict[st
     assert f'href="#{windows["causes"][0]["contrast"][0]["probe"]}"' in text
 
 
-def test_markdown_has_a_table_of_causes(windows: dict[str, Any]) -> None:
+def test_markdown_has_a_table_of_causes(windows: Report) -> None:
     text = markdown(windows)
     assert text.index("## Causes") < text.index("## Culprits")
     numbers = ", ".join(map(str, range(1, 14)))
@@ -85,7 +85,7 @@ def test_markdown_has_a_table_of_causes(windows: dict[str, Any]) -> None:
     assert f"Cause: `{SENTENCE}`" in culprit_readme(windows, 3)
 
 
-def test_junit_and_sarif_say_the_cause(windows: dict[str, Any]) -> None:
+def test_junit_and_sarif_say_the_cause(windows: Report) -> None:
     cases = ElementTree.fromstring(junit(windows)).iter("failure")  # noqa: S314 - our own output
     texts = [case.text or "" for case in cases]
     assert len(texts) == 14
@@ -104,7 +104,7 @@ def test_what_the_record_does_not_decide_is_said_in_every_form(tmp_path: Path) -
         assert other in text
 
 
-def test_reports_of_earlier_versions_are_shown_as_before(windows: dict[str, Any]) -> None:
+def test_reports_of_earlier_versions_are_shown_as_before(windows: Report) -> None:
     del windows["causes"]
     for culprit in windows["culprits"]:
         del culprit["cause"]
@@ -113,7 +113,7 @@ def test_reports_of_earlier_versions_are_shown_as_before(windows: dict[str, Any]
         assert "tensors of rank" not in form(windows)
 
 
-def test_a_cause_that_a_stranger_wrote_names_no_culprit_that_is_not_there(windows: dict[str, Any]) -> None:
+def test_a_cause_that_a_stranger_wrote_names_no_culprit_that_is_not_there(windows: Report) -> None:
     windows["causes"][0]["culprits"] = ["of-another-report"]
     windows["culprits"][0]["cause"] = 99
     text = "\n".join(lines(windows))
@@ -122,7 +122,7 @@ def test_a_cause_that_a_stranger_wrote_names_no_culprit_that_is_not_there(window
         assert form(windows)
 
 
-def test_hostile_words_of_a_cause_stay_text(windows: dict[str, Any]) -> None:
+def test_hostile_words_of_a_cause_stay_text(windows: Report) -> None:
     cause = windows["causes"][0]
     cause["text"] = cause["nothing_passed"] = HOSTILE
     cause["contrast"][0] |= {"passes": HOSTILE, "condition": HOSTILE, "nodes": [HOSTILE]}

@@ -1,12 +1,13 @@
 """What has become of culprits: in a repaired model, in another version of the compiler, where not all was asked."""
 
-from typing import Any
+from collections.abc import Sequence
 
 from onnx import helper
 
 from onnxbisect.diagnosis import Certificate, CertificateStatus, Culprit, CulpritKind
 from onnxbisect.model.model import Model
-from onnxbisect.report.compare import compare
+from onnxbisect.report.compare import ComparedCulprit, compare
+from onnxbisect.report.contents import Report
 from onnxbisect.report.document import document
 from onnxbisect.unitset import of
 from support.engine.report_factory import chain, culprit, job_of, single
@@ -15,19 +16,19 @@ MODEL = chain(["Relu", "Exp", "Tanh", "Erf"])
 BOUNDED = Certificate(status=CertificateStatus.BOUNDED, probes=(), assumes=())
 
 
-def report(*culprits: Culprit, model: Model = MODEL, certificate: Certificate | None = None) -> dict[str, Any]:
+def report(*culprits: Culprit, model: Model = MODEL, certificate: Certificate | None = None) -> Report:
     return document(job_of(model, culprits, certificate=certificate))
 
 
-def ops(found: dict[str, Any], what: str) -> list[str]:
-    return ["+".join(entry["ops"]) for entry in found[what]]
+def ops(culprits: Sequence[ComparedCulprit]) -> list[str]:
+    return ["+".join(entry["ops"]) for entry in culprits]
 
 
 def test_fixed_new_and_unchanged() -> None:
     a = report(single(MODEL, [1], "no Exp"), single(MODEL, [2], "no Tanh"))
     b = report(single(MODEL, [2], "no Tanh"), single(MODEL, [3], "no Erf"))
     found = compare(a, b)
-    assert (ops(found, "fixed"), ops(found, "new"), ops(found, "unchanged")) == (["Exp"], ["Erf"], ["Tanh"])
+    assert (ops(found["fixed"]), ops(found["new"]), ops(found["unchanged"])) == (["Exp"], ["Erf"], ["Tanh"])
     assert found["unchanged"][0]["by"] == "id"
     assert found["headline"] == "1 fixed, 1 new, 1 unchanged"
     assert found["same_model"]
@@ -36,7 +37,7 @@ def test_fixed_new_and_unchanged() -> None:
 
 def test_the_other_way_round_fixed_is_new() -> None:
     a, b = report(single(MODEL, [1], "no Exp")), report(single(MODEL, [3], "no Erf"))
-    assert ops(compare(a, b), "fixed") == ops(compare(b, a), "new") == ["Exp"]
+    assert ops(compare(a, b)["fixed"]) == ops(compare(b, a)["new"]) == ["Exp"]
 
 
 def test_another_version_says_the_same_in_other_words() -> None:
@@ -74,7 +75,7 @@ def test_of_two_variants_the_one_that_is_gone_is_fixed() -> None:
 def test_an_op_alone_is_not_the_pair_that_it_is_in() -> None:
     pair = culprit(MODEL, [of([1, 2])], CulpritKind.INTERACTION, "no Exp")
     found = compare(report(single(MODEL, [1], "no Exp")), report(pair))
-    assert (ops(found, "fixed"), ops(found, "new")) == (["Exp"], ["Exp+Tanh"])
+    assert (ops(found["fixed"]), ops(found["new"])) == (["Exp"], ["Exp+Tanh"])
 
 
 def test_places_that_were_repaired_are_counted() -> None:

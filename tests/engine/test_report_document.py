@@ -9,6 +9,7 @@ import onnx
 import pytest
 from onnx import helper
 
+from onnx_bisect import report_schema
 from onnxbisect.diagnosis import (
     Certainty,
     Certificate,
@@ -17,10 +18,11 @@ from onnxbisect.diagnosis import (
     Evidence,
     NeedsContext,
 )
-from onnxbisect.report.document import document, schema
+from onnxbisect.report.contents import OpEntry, ProbeEntry, Report
+from onnxbisect.report.document import document
 from onnxbisect.report.ranges import indices, spell
 from onnxbisect.unitset import members, of
-from onnxbisect.verdict import Status
+from onnxbisect.verdict import Kind, Status
 from support.engine.report_factory import PASS, chain, culprit, job_of, refused, single
 
 
@@ -28,11 +30,11 @@ def node(op: str, **attributes: Any) -> onnx.NodeProto:
     return helper.make_node(op, [], [], **attributes)
 
 
-def row(report: dict[str, Any], op: str) -> dict[str, Any]:
+def row(report: Report, op: str) -> OpEntry:
     return next(entry for entry in report["op_table"] if entry["op"] == op)
 
 
-def probe(report: dict[str, Any], name: str) -> dict[str, Any]:
+def probe(report: Report, name: str | None) -> ProbeEntry:
     return next(entry for entry in report["probes"] if entry["id"] == name)
 
 
@@ -48,14 +50,24 @@ def pair_job():
 
 
 def test_the_document_is_valid_json_of_its_schema():
-    jsonschema.Draft202012Validator.check_schema(schema())
+    jsonschema.Draft202012Validator.check_schema(report_schema())
     report = document(pair_job())
-    jsonschema.validate(json.loads(json.dumps(report)), schema())
+    jsonschema.validate(json.loads(json.dumps(report)), report_schema())
+
+
+def test_every_kind_of_failure_fits_the_schema_and_no_field_that_it_does_not_have():
+    model = chain(["Relu", "Exp"])
+    report = document(job_of(model, [single(model, [1])]))
+    for kind in Kind:
+        report["culprits"][0]["failure"] = kind
+        jsonschema.validate(report, report_schema())
+    with pytest.raises(jsonschema.ValidationError, match="surprise"):
+        jsonschema.validate({**report, "surprise": 1}, report_schema())
 
 
 def test_a_model_that_compiles_has_one_piece_and_no_culprit():
     report = document(job_of(chain(["Relu", "Exp"])))
-    jsonschema.validate(report, schema())
+    jsonschema.validate(report, report_schema())
     assert report["verdict"] == "pass"
     assert report["headline"] == "decoder.onnx compiles for whitelist (profile=edgesam)"
     assert report["culprits"] == []
@@ -78,6 +90,8 @@ def test_the_evidence_of_a_pair_names_the_probes_that_prove_it():
     assert [probe(report, name)["nodes"] for name in evidence["subsets"]] == [[name] for name in pair["nodes"]]
     assert probe(report, evidence["context"])["verdict"] == "pass"
     blame, context = probe(report, evidence["blame"]), probe(report, evidence["context"])
+    assert blame["nodes"]
+    assert context["nodes"]
     assert blame["verdict"] == "fail"
     assert set(blame["nodes"]) - set(context["nodes"]) == set(pair["nodes"])
 
@@ -98,7 +112,7 @@ def test_op_table_tells_refused_from_passing_and_from_failing_in_combination():
     assert row(report, "Relu")["verdict"] == "pass"
     assert row(report, "ReduceMean")["verdict"] == "mixed"
     (proof,) = row(report, "Relu")["proof"]
-    assert {"/net/block.0/Relu", "/net/block.3/Relu"} <= set(probe(report, proof)["nodes"])
+    assert {"/net/block.0/Relu", "/net/block.3/Relu"} <= set(probe(report, proof)["nodes"] or ())
     assert probe(report, proof)["verdict"] == "pass"
     (proof,) = row(report, "Exp")["proof"]
     assert probe(report, proof)["verdict"] == "fail"
@@ -119,7 +133,7 @@ def test_nothing_is_said_of_units_that_no_probe_answered():
     answered = tuple(record for record in job.probes if not record.verdict.passed)
     job = replace(job, probes=answered, diagnosis=replace(job.diagnosis, certificate=unknown))
     report = document(job)
-    jsonschema.validate(report, schema())
+    jsonschema.validate(report, report_schema())
     assert row(report, "Relu")["verdict"] == "unknown"
     assert row(report, "Relu")["proof"] == []
     assert report["partition"] == []
@@ -143,9 +157,11 @@ def test_what_needs_context_is_not_refused_and_warns_where_a_piece_tears_it():
     fails = (1 << 1, refused("Erf alone?"), "Erf alone")
     within = (of([1, 2]), PASS, "Erf with Mul")
     report = document(job_of(model, [single(model, [3])], needs_context=[torn], more=[fails, within]))
-    jsonschema.validate(report, schema())
+    jsonschema.validate(report, report_schema())
     assert row(report, "Erf")["verdict"] == "needs_context"
-    assert report["needs_context"][0]["passes_with"]["nodes"] == ["/net/block.1/Erf", "/net/block.2/Mul"]
+    around = report["needs_context"][0]["passes_with"]
+    assert around
+    assert around["nodes"] == ["/net/block.1/Erf", "/net/block.2/Mul"]
     assert [piece["needs_context"] for piece in report["partition"]] == [[], ["/net/block.4/Erf"]]
 
 
@@ -183,6 +199,7 @@ def test_ids_survive_renaming_and_edits_elsewhere_and_differ_between_variants():
 def test_surroundings_are_the_culprit_with_its_neighbours_and_the_types_between_them():
     model = chain(["Relu", "Exp", "Tanh", "Abs"])
     around = document(job_of(model, [single(model, [1])]))["culprits"][0]["surroundings"]
+    assert around
     assert [(entry["op"], entry["role"]) for entry in around["nodes"]] == [
         ("Relu", "before"),
         ("Exp", "culprit"),
@@ -199,7 +216,7 @@ def test_a_capacity_culprit_of_the_whole_model_stays_small():
     whole, half = model.universe.everything, of(range(1000))
     found = culprit(model, [whole], CulpritKind.CAPACITY, "out of on-chip memory", largest_passing=half)
     report = document(job_of(model, [found], more=[(half, PASS, "the first half")]))
-    jsonschema.validate(report, schema())
+    jsonschema.validate(report, report_schema())
     assert report["culprits"][0]["largest_passing"] == {"size": 1000, "units": "0-999"}
     assert report["culprits"][0]["surroundings"] is None
     assert len(json.dumps(report["probes"])) < 4000

@@ -5,7 +5,6 @@ import re
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 import jsonschema
@@ -13,9 +12,11 @@ import junitparser
 import pytest
 from onnx import helper
 
-from onnxbisect.diagnosis import Certainty, CulpritKind
-from onnxbisect.preflight.finding import Finding, Severity
-from onnxbisect.report.document import document, schema
+from onnx_bisect import report_schema
+from onnxbisect.diagnosis import Certainty, CertificateStatus, CulpritKind
+from onnxbisect.finding import Finding, Severity
+from onnxbisect.report.contents import Report
+from onnxbisect.report.document import document
 from onnxbisect.report.gitlab import gitlab
 from onnxbisect.report.html import html
 from onnxbisect.report.junit import junit
@@ -35,7 +36,7 @@ SARIF_SCHEMA = json.loads(Path(__file__).with_name("sarif-2.1.0.schema.json").re
 ACTIVE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff\ufffe\uffff]")
 
 
-def hostile_report() -> dict[str, Any]:
+def hostile_report() -> Report:
     """Every text that a model or a compiler can choose is hostile."""
     nodes = [
         helper.make_node(op, [], [], domain=domain) for op, domain in ((HOSTILE, HOSTILE), ("Exp", ""), ("Abs", ""))
@@ -63,7 +64,7 @@ def hostile_report() -> dict[str, Any]:
     )
 
 
-def plain_report() -> dict[str, Any]:
+def plain_report() -> Report:
     """Softmax fails on axis 0 in two places and passes on axis 1; Exp and Tanh fail together."""
     soft = [helper.make_node("Softmax", [], [], axis=axis) for axis in (0, 1, 0)]
     model = chain([soft[0], "Relu", soft[1], "Relu", soft[2], "Exp", "Tanh"])
@@ -174,7 +175,7 @@ def test_html_of_a_long_report_has_what_its_links_lead_to_and_counts_the_rest():
 def test_html_says_what_the_certificate_is_worth():
     report = plain_report()
     assert "the list is complete" in Page(html(report)).text
-    report["certificate"] |= {"status": "bounded", "unknown": ["whether the rest compiles"]}
+    report["certificate"] |= {"status": CertificateStatus.BOUNDED, "unknown": ["whether the rest compiles"]}
     text = Page(html(report)).text
     assert "the list may be incomplete" in text
     assert "whether the rest compiles" in text
@@ -361,7 +362,7 @@ def test_terminal_says_first_what_matters():
 
 def test_terminal_says_what_is_left_unknown():
     report = plain_report()
-    report["certificate"] |= {"status": "bounded", "unknown": [f"thing {i}" for i in range(9)]}
+    report["certificate"] |= {"status": CertificateStatus.BOUNDED, "unknown": [f"thing {i}" for i in range(9)]}
     text = "\n".join(lines(report))
     assert "unknown: thing 0" in text
     assert "and 3 more unknowns" in text
@@ -425,7 +426,7 @@ def test_nothing_tells_to_reproduce_from_a_file_that_was_not_written():
     report = plain_report()
     for found in report["culprits"]:
         found["repro"] = None
-    jsonschema.validate(report, schema())
+    jsonschema.validate(report, report_schema())
     for text in (markdown(report), html(report), junit(report), culprit_readme(report, 1)):
         assert "onnx-bisect run" not in text
 
@@ -440,7 +441,8 @@ def test_nothing_tells_to_reproduce_from_a_file_that_was_not_written():
 )
 def test_terminal_gives_the_sizes_of_few_pieces_and_the_largest_of_many(sizes, shown):
     report = plain_report()
-    report["partition"] = [{"size": size, "nodes": ["a", "b"], "units": "1", "proof": "p1"} for size in sizes]
+    (piece,) = report["partition"]
+    report["partition"] = [{**piece, "size": size} for size in sizes]
     assert shown in lines(report)
 
 

@@ -1,13 +1,13 @@
 """What a report says of each module of the network."""
 
-from typing import Any
-
 import jsonschema
 import onnx
 from onnx import helper
 
+from onnx_bisect import report_schema
 from onnxbisect.model.modules import parts, path_of, path_of_node, spelled
-from onnxbisect.report.document import document, schema
+from onnxbisect.report.contents import Report
+from onnxbisect.report.document import document
 from onnxbisect.report.html import html
 from onnxbisect.report.markdown import markdown
 from onnxbisect.report.terminal import lines
@@ -17,8 +17,8 @@ NAMES = ["/encoder/Relu", "/prompt/Exp", "/prompt/Tanh", "/decoder/layers.0/Erf"
 NET = chain(["Relu", "Exp", "Tanh", "Erf", "Exp"], dict(enumerate(NAMES)))
 
 
-def modules(found: dict[str, Any]) -> dict[str, tuple[str, dict[str, int]]]:
-    jsonschema.validate(found, schema())
+def modules(found: Report) -> dict[str, tuple[str, dict[str, int]]]:
+    jsonschema.validate(found, report_schema())
     return {it["name"]: (it["verdict"], {op["op"]: op["nodes"] for op in it["refused"]}) for it in found["modules"]}
 
 

@@ -8,10 +8,11 @@ from typing import Any
 import jsonschema
 import pytest
 
+from onnx_bisect import overview_schema
 from onnxbisect.diagnosis import Certainty, Culprit, CulpritKind
 from onnxbisect.model.model import Model
 from onnxbisect.report.document import document
-from onnxbisect.report.overview import Subject, TargetReport, overview, schema
+from onnxbisect.report.overview import Overview, Subject, TargetReport, overview
 from onnxbisect.report.overview_forms import html, lines, markdown
 from onnxbisect.unitset import of
 from support.engine.report_factory import HOSTILE, PASS, chain, culprit, job_of, single
@@ -23,11 +24,11 @@ def target(label: str, *culprits: Culprit, model: Model = MODEL) -> TargetReport
     return TargetReport(label=label, backend=label, report=document(job_of(model, culprits)))
 
 
-def table(*asked: TargetReport, model: Model = MODEL) -> dict[str, Any]:
+def table(*asked: TargetReport, model: Model = MODEL) -> Overview:
     found = overview(Subject.of(model), asked)
     reports = [it.report for it in asked if it.report is not None]
     assert found == overview(Subject.of_report(reports[0]), asked)
-    jsonschema.validate(found, schema())
+    jsonschema.validate(found, overview_schema())
     return found
 
 
@@ -115,7 +116,7 @@ def test_every_op_has_what_each_target_says_of_it() -> None:
 def test_an_overview_of_before_has_no_ops() -> None:
     found = table(target("a", single(MODEL, [1])), target("b"))
     del found["ops"]
-    jsonschema.validate(found, schema())
+    jsonschema.validate(found, overview_schema())
     assert "Ops by target" not in html(found)
 
 

@@ -1,31 +1,33 @@
 """The table of several models, made from reports."""
 
-from typing import Any
-
+from onnxbisect.exactness import Exactness
+from onnxbisect.report.contents import Report
 from onnxbisect.report.document import document
 from onnxbisect.report.overview import Subject, TargetReport
 from onnxbisect.report.parts import Part, parts_table
 from onnxbisect.report.parts_forms import answer, headline, html, lines, markdown
+from onnxbisect.verdict import Status
 from support.engine.report_factory import chain, job_of, single
 
 NET = chain(["Relu", "Exp", "Tanh"])
 
 
-def part(label: str, report: dict[str, Any] | None, reason: str = "") -> Part:
+def part(label: str, report: Report | None, reason: str = "") -> Part:
     asked = TargetReport(label="npu", backend="npu", report=report, reason=reason)
     subject = None if report is None else Subject.of_report(report)
     return Part(label=label, name=f"{label}.onnx", subject=subject, asked=[asked])
 
 
 def test_a_change_of_the_file_that_is_enough_is_the_answer() -> None:
-    after = {
+    report = document(job_of(NET, []))
+    report["verdict"] = Status.FAIL
+    report["compiles_after"] = {
         "sentence": "ir_version 10 → 9",
         "remedies": ["ir-version"],
-        "exactness": "exact",
+        "exactness": Exactness.EXACT,
         "domain": "",
         "calls": 1,
     }
-    report = document(job_of(NET, [])) | {"verdict": "fail", "compiles_after": after}
     table = parts_table([part("a", report)], {"npu": "npu"})
     assert answer(table.models[0].cells["npu"]) == "compiles after: ir_version 10 → 9"
     assert table.to_json()["models"][0]["cells"]["npu"]["compiles_after"] == "ir_version 10 → 9"

@@ -2,13 +2,14 @@
 
 from dataclasses import replace
 from html.parser import HTMLParser
-from typing import Any
 
 import jsonschema
 import pytest
 
+from onnx_bisect import report_schema
 from onnxbisect.diagnosis import Certificate, CertificateStatus, CulpritKind
-from onnxbisect.report.document import document, schema
+from onnxbisect.report.contents import Report
+from onnxbisect.report.document import document
 from onnxbisect.report.html import html
 from onnxbisect.report.markdown import markdown
 from onnxbisect.report.terminal import lines
@@ -29,7 +30,7 @@ def passing(*tables: Table) -> Verdict:
     return replace(PASS, tables=tables)
 
 
-def told(asked: list[tuple[UnitSet, Verdict]], proof: tuple[UnitSet, ...], culprits: bool = True) -> dict[str, Any]:
+def told(asked: list[tuple[UnitSet, Verdict]], proof: tuple[UnitSet, ...], culprits: bool = True) -> Report:
     """A report where the compiler tabulated something in these probes, of which `proof` are the certificate."""
     certificate = Certificate(status=CertificateStatus.PROVEN, probes=proof)
     found = [single(CHAIN, [1], "no Sin")] if culprits else []
@@ -41,7 +42,7 @@ def test_the_table_of_a_model_that_compiles_is_its_own() -> None:
     report = told([(of([0]), passing(placed(("r", "CPU")))), (WHOLE, passing(placed(("r", "NPU"))))], (WHOLE,), False)
 
     assert [table["rows"] for table in report["tables"]] == [[["r", "NPU"]]]
-    jsonschema.validate(report, schema())
+    jsonschema.validate(report, report_schema())
 
 
 def test_a_model_that_fails_by_its_table_shows_that_table() -> None:

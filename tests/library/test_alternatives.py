@@ -11,8 +11,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import onnx_bisect
-from onnx_bisect import OptionError, ProbeAnswered, Status
-from onnxbisect.report.document import schema
+from onnx_bisect import OptionError, ProbeAnswered, Status, report_schema
 from onnxbisect.report.html import html
 from onnxbisect.report.markdown import markdown
 from onnxbisect.report.terminal import lines
@@ -210,7 +209,7 @@ def test_every_form_of_the_report_has_them(chips: Path, tmp_path: Path) -> None:
         progress=lambda event: answered.append(event) if isinstance(event, ProbeAnswered) else None,
     )
 
-    jsonschema.validate(json.loads(result.to_json()), schema())
+    jsonschema.validate(json.loads(result.to_json()), report_schema())
     text = "\n".join(lines(result.report))
     assert "chip=new     takes 2 of 3 culprits: " in text
     assert "chip=newest  the whole model compiles" in text

@@ -6,8 +6,7 @@ import jsonschema
 import onnx
 
 import onnx_bisect
-from onnxbisect.causes.cause import CauseState
-from onnxbisect.report.document import schema
+from onnxbisect.causes.terms import CauseState
 from onnxbisect.report.html import html
 from onnxbisect.report.junit import junit
 from onnxbisect.report.markdown import markdown
@@ -49,7 +48,7 @@ def test_what_compiles_with_one_thing_changed_is_said_in_every_form(tmp_path: Pa
         ("Gather with scalar indices", CauseState.CONFIRMED),
         ("Erf", CauseState.NO_CONTRAST),
     ]
-    jsonschema.validate(dict(after.report), schema())
+    jsonschema.validate(dict(after.report), onnx_bisect.report_schema())
     for form in (html, markdown, junit, sarif):
         assert "Gather with indices of rank 1" in form(after.report)
     assert "    compiles: Gather with indices of rank 1 (asked on its own)" in lines(after.report)

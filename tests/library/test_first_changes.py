@@ -9,8 +9,19 @@ import pytest
 from onnx import TensorProto, helper
 
 import onnx_bisect
-from onnx_bisect import Cancellation, CompilesAfter, Ending, Hints, Kind, Note, OptionError, Status, Verdict
-from onnxbisect.report.document import schema
+from onnx_bisect import (
+    Cancellation,
+    CompilesAfter,
+    Ending,
+    Hints,
+    Kind,
+    Note,
+    OptionError,
+    Status,
+    Verdict,
+    report_schema,
+)
+from onnxbisect.exactness import Exactness
 from onnxbisect_backends.commands.any_command import CommandBackend
 
 
@@ -51,7 +62,7 @@ def test_a_lower_ir_version_is_found_in_two_calls(tmp_path: Path) -> None:
     result = onnx_bisect.diagnose(saved(tmp_path, "Relu", "Abs", "Neg"), backend=compiler, progress=events.append)
 
     assert result.compiles_after == CompilesAfter(
-        sentence="ir_version 12 → 9", remedies=("lower-ir-version",), exactness="exact", domain="", calls=1
+        sentence="ir_version 12 → 9", remedies=("lower-ir-version",), exactness=Exactness.EXACT, domain="", calls=1
     )
     assert result.headline.endswith("after: ir_version 12 → 9 (verified, 1 call)")
     assert (result.verdict, result.culprits, result.ending) == (Status.FAIL, (), Ending.COMPILES_AFTER)
@@ -59,7 +70,7 @@ def test_a_lower_ir_version_is_found_in_two_calls(tmp_path: Path) -> None:
     assert not result.certificate.proven
     assert any(isinstance(event, Note) and "ir_version 12 → 9" in event.sentence for event in events)
     assert sum(isinstance(event, onnx_bisect.SearchStarted) for event in events) == 1
-    jsonschema.validate(result.report, schema())
+    jsonschema.validate(result.report, report_schema())
     for text in (result.to_markdown(), result.to_html()):
         assert "version 12 → 9" in text
 

@@ -64,7 +64,7 @@ def test_nothing_is_lost_while_the_store_is_away(service: Topology, store: S3Ser
         result = job.result()
         result.culprits[0].save(tmp_path / "culprit.onnx")
         onnx.checker.check_model(tmp_path / "culprit.onnx")
-        assert json.dumps(client.report(job.id)["culprits"]) == culprits_of_run(tmp_path)
+        assert json.dumps(client.report(job.id, 1)["culprits"]) == culprits_of_run(tmp_path)
     assert not list(service.folder.rglob("data/*/files/??"))
 
 

@@ -14,7 +14,7 @@ from junitparser import JUnitXml
 from markdown_it import MarkdownIt
 from playwright.sync_api import Page
 
-from onnxbisect.report.document import schema
+from onnx_bisect import report_schema
 from support.site import hostile
 from support.site.browser import Installation, Look
 from support.site.every_page import NOT_THERE, all_addresses
@@ -110,7 +110,7 @@ def report(client: httpx2.Client, scene: Scene, form: str, target: int | None = 
 
 def test_exports_in_json_keep_names_and_fit_their_schemas(client: httpx2.Client, scene: Scene) -> None:
     found = report(client, scene, "json").json()
-    jsonschema.validate(found, schema())
+    jsonschema.validate(found, report_schema())
     [culprit] = found["culprits"]
     assert culprit["occurrences"][0] == [hostile.NAMES[1]]
     for form in ("sarif", "gitlab"):

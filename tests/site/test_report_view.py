@@ -5,12 +5,12 @@ from collections import Counter
 from html import unescape
 from html.parser import HTMLParser
 from itertools import pairwise
-from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
 
 from onnxbisect.diagnosis import CulpritKind
+from onnxbisect.report.contents import Report
 from onnxbisect.report.document import document
 from onnxbisect.report.html import html
 from onnxbisect.unitset import of
@@ -123,7 +123,7 @@ def test_names_of_a_model_and_words_of_a_compiler_are_text(callers: Callers, ser
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\ufeff\ufffe]", text)
 
 
-def long_report() -> dict[str, Any]:
+def long_report() -> Report:
     """600 culprits and 4 000 probes, among these the proof of every culprit."""
     model = chain([name for number in range(600) for name in (f"Op{number}", "Relu")])
     found = [single(model, [2 * number], f"no Op{number} " + "x" * 100) for number in range(600)]

@@ -14,8 +14,8 @@ import pytest
 from jsonschema import validate
 from onnx import TensorProto, helper, numpy_helper
 
+from onnx_bisect import report_schema
 from onnxbisect.errors import OptionError
-from onnxbisect.report.document import schema
 from onnxbisect_backends import registry
 from onnxbisect_backends.probing.inquiry import inquire
 from onnxbisect_backends.probing.intake import Intake
@@ -79,7 +79,7 @@ def compared(folder: Path, model: Path, backend: str, options: dict[str, str], o
         with hosts.acquire(replace(case, prepared=stored, model_name="as uploaded.onnx")) as other:
             written = other.report(found.answers, found.stats, found.logs, folder / "written")
     document: dict[str, Any] = json.loads(json.dumps(written.document))
-    validate(document, schema())
+    validate(document, report_schema())
     assert json.dumps(document["culprits"]) == json.dumps(expected["culprits"])
     for finding in document["preflight"]:  # advice names the file as its user knows it
         finding["fix"] = finding["fix"].replace(" fix 'as uploaded.onnx'`", f" fix {model.name}`")

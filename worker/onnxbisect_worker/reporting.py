@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import cast
 from uuid import uuid4
 
 from sqlalchemy.orm import Session
@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 from onnxbisect.diagnosis import Certainty, CulpritKind
 from onnxbisect.job import Stats
 from onnxbisect.report.compare import passed_in
+from onnxbisect.report.contents import Report
 from onnxbisect.report.files import FORMS, culprit_dirs
 from onnxbisect.report.text import clip, slug
 from onnxbisect.verdict import Kind, Status
@@ -71,11 +72,11 @@ class EarlierReport:
     """That of another search on the same model and target, whose compiler had another version."""
 
     search_id: str
-    document: Mapping[str, Any]
+    document: Report
 
 
 def culprits_of(
-    report: Mapping[str, Any], files: Mapping[str, str], earlier: EarlierReport | None = None
+    report: Report, files: Mapping[str, str], earlier: EarlierReport | None = None
 ) -> tuple[FoundCulprit, ...]:
     """The culprits that are more than suspected, with those of the report's stored `files` that belong to each, and
     whether they passed `earlier`.
@@ -114,7 +115,7 @@ def _earlier(context: WorkerContext, turn: Turn) -> EarlierReport | None:
         return None
     try:
         with context.service.files.open(search.report) as file:
-            return EarlierReport(search_id=search.id, document=json.load(file))
+            return EarlierReport(search_id=search.id, document=cast(Report, json.load(file)))
     except FileNotFoundError:  # its job was deleted since
         return None
 
@@ -125,9 +126,7 @@ def clear_reports(settings: Settings) -> None:
         held_folders.remove(left)
 
 
-def _stored(
-    context: WorkerContext, turn: Turn, keeper: LeaseKeeper, folder: Path
-) -> tuple[Mapping[str, Any], Mapping[str, str]]:
+def _stored(context: WorkerContext, turn: Turn, keeper: LeaseKeeper, folder: Path) -> tuple[Report, Mapping[str, str]]:
     """The report, and the files that go with it."""
     with context.service.database.session() as session:
         answers = records.answered(session, turn.search_id)

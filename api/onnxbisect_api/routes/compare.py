@@ -1,10 +1,11 @@
 """Two jobs beside each other: what a repair, or another version of a compiler, has changed."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
+from onnxbisect.report.compare import Comparison as ReportComparison
 from onnxbisect_api import comparing
 from onnxbisect_api.access import Reader
 from onnxbisect_api.found import job_of
@@ -18,11 +19,11 @@ JobId = Annotated[str, Query(pattern=UUID_PATTERN)]
 
 
 class TargetComparison(BaseModel):
-    """One target of each job. `comparison` is `onnx-bisect/compare@1`."""
+    """One target of each job."""
 
     a: int = Field(description="the number of the target in job a")
     b: int
-    comparison: dict[str, Any] | None
+    comparison: ReportComparison | None
     problem: str = Field(description="why there is no comparison: a report is missing")
 
 

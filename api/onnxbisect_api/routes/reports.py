@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from onnxbisect.report.files import FORMS
+from onnxbisect.report.overview import Overview
 from onnxbisect.report.overview_forms import html, markdown
 from onnxbisect_api.access import Reader
 from onnxbisect_api.culprit_files import FileName, answered, file_of, stored
@@ -93,7 +94,7 @@ def culprit_file(
     return answered(request, service, file_of(search, number, name), name)
 
 
-_OVERVIEWS: Mapping[Form, Callable[[Mapping[str, Any], Callable[[str, str], str]], str]] = {
+_OVERVIEWS: Mapping[Form, Callable[[Overview, Callable[[str, str], str]], str]] = {
     Form.JSON: lambda found, link: json.dumps(found, indent=1) + "\n",
     Form.MD: markdown,
     Form.HTML: html,

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BeforeValidator, StringConstraints
 from sqlalchemy.orm import Session
 
 from onnxbisect.report import words
+from onnxbisect.report.contents import Report
 from onnxbisect_api.access import Caller, Reader
 from onnxbisect_api.comparing import Compared, Pair, compared
 from onnxbisect_api.found import job_of
@@ -123,15 +124,15 @@ def _lack(search: Search) -> str:
     return f"is {search.state}, and has no report yet"
 
 
-def _facts(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[_Fact]:
-    def both(name: str, said: Callable[[Mapping[str, Any]], str]) -> _Fact:
+def _facts(before: Report, after: Report) -> list[_Fact]:
+    def both(name: str, said: Callable[[Report], str]) -> _Fact:
         return _Fact(name=name, before=said(before), after=said(after), differs=said(before) != said(after))
 
     return [
         both("model", lambda report: f"{report['model']['name']}, {report['model']['sha256'][:12]}"),
         both("units", lambda report: str(report["model"]["units"])),
-        both("target", words.target),
-        both("compiler", words.tool),
+        both("target", lambda report: words.target(report["target"])),
+        both("compiler", lambda report: words.tool(report["target"])),
         both("verdict", lambda report: report["verdict"]),
         _Fact(
             name="certificate",
@@ -142,7 +143,7 @@ def _facts(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[_Fact]:
     ]
 
 
-def _ops(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[_OpChange]:
+def _ops(before: Report, after: Report) -> list[_OpChange]:
     then, now = (
         {
             f"{row['domain']}::{row['op']}" if row["domain"] else str(row["op"]): words.op_verdict(report, row)
@@ -157,7 +158,7 @@ def _ops(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[_OpChange]
     ]
 
 
-def _numbers(report: Mapping[str, Any]) -> dict[str, int]:
+def _numbers(report: Report) -> dict[str, int]:
     return {culprit["id"]: number for number, culprit in enumerate(report["culprits"], 1)}
 
 

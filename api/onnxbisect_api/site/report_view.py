@@ -1,8 +1,8 @@
 """What templates need to show reports on a page of the service: `_report.html.j2` and `_overview.html.j2`."""
 
-from typing import Any
-
+from onnxbisect.report.contents import Report
 from onnxbisect.report.links import CulpritLinks, Link, Links
+from onnxbisect.report.overview import Overview
 from onnxbisect.report.overview_page import overview_page
 from onnxbisect_api.culprit_files import address_of, number_of
 from onnxbisect_api.forms import Form
@@ -19,12 +19,12 @@ _FORMS = {
 }
 
 
-def report_view(job: Job, search: Search, document: dict[str, Any]) -> dict[str, Any]:
+def report_view(job: Job, search: Search, document: Report) -> dict[str, object]:
     """Of one target; `document` is `found.document_of` its report."""
     return {"doc": document, "links": _links(job, search)}
 
 
-def overview_view(job: Job, document: dict[str, Any]) -> dict[str, Any]:
+def overview_view(job: Job, document: Overview) -> dict[str, object]:
     """Of all targets; `document` is `overviews.overview_of` the job."""
     numbers = {label: search.ordinal + 1 for label, search in labelled(job).items()}
     return {"overview": overview_page(document, lambda label: f"/jobs/{job.id}?target={numbers[label]}")}

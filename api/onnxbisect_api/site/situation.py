@@ -63,7 +63,7 @@ class Situation:
     @staticmethod
     def asked(target: TargetView) -> str:
         """What the target is: `whitelist (profile=edgesam)`."""
-        return words.target({"target": {"backend": target.backend, "options": target.options}})
+        return words.target({"backend": target.backend, "options": target.options})
 
 
 def situation(

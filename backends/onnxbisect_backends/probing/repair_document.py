@@ -12,7 +12,7 @@ from onnxbisect.remedies.document import RepairDocument
 _DOCUMENT = TypeAdapter(RepairDocument)
 
 
-def read_document(fields: Mapping[str, Any]) -> RepairDocument:
+def read_document(fields: object) -> RepairDocument:
     """What `RepairDocument.to_json` wrote. Raises OnnxBisectError where it is none that this version can read."""
     try:
         return _DOCUMENT.validate_python(_with_infinities(fields))

@@ -1,24 +1,11 @@
 """What the search for causes concludes: values only."""
 
 from dataclasses import dataclass
-from enum import StrEnum
 
 from onnxbisect.causes.condition import Condition
 from onnxbisect.causes.features import Row
+from onnxbisect.causes.terms import CauseState
 from onnxbisect.unitset import UnitSet
-
-
-class CauseState(StrEnum):
-    """How well it is established that this is why."""
-
-    #: A neighbour of a culprit, made for the question and with only that changed, passed.
-    CONFIRMED = "confirmed"
-    #: Units of the same ops that do not meet the conditions passed in this model.
-    OBSERVED = "observed"
-    #: Nothing of these ops passed, so there is nothing to compare with: the ops themselves are refused, it seems.
-    NO_CONTRAST = "no_contrast"
-    #: No condition on single units tells these culprits from what passed.
-    UNEXPLAINED = "unexplained"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
 from onnxbisect.causes.features import (
     COMPUTED,
@@ -10,23 +9,14 @@ from onnxbisect.causes.features import (
     DYNAMIC,
     FOLDED,
     OMITTED,
-    Aspect,
     Subject,
 )
+from onnxbisect.causes.terms import Aspect, Relation
 
 #: The value of an attribute that a node does not have and other nodes of its op do.
 ABSENT = "absent"
 _LISTED = 3
 _HIGH_RANK = 5
-
-
-class Relation(StrEnum):
-    """How a unit's value has to be to that of the condition."""
-
-    IS = "is"
-    OTHER = "other"
-    AT_LEAST = "at_least"
-    AT_MOST = "at_most"
 
 
 @dataclass(frozen=True)

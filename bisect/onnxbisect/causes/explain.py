@@ -3,12 +3,13 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from onnxbisect.causes.cause import AskedNeighbour, Cause, CauseState, Contrast
+from onnxbisect.causes.cause import AskedNeighbour, Cause, Contrast
 from onnxbisect.causes.condition import Condition
 from onnxbisect.causes.cover import cheapest_cover
-from onnxbisect.causes.features import Aspect, Features, Row
+from onnxbisect.causes.features import Features, Row
 from onnxbisect.causes.separate import Explanation, explanations
 from onnxbisect.causes.table import Table, completed, entries
+from onnxbisect.causes.terms import Aspect, CauseState
 from onnxbisect.causes.wording import other_ops_text, passing_text, text_of, unexplained
 from onnxbisect.diagnosis import Certainty, Culprit, CulpritKind, Diagnosis
 from onnxbisect.model.model import Model

@@ -1,7 +1,6 @@
 """What one unit is made of, as far as a compiler may mind: op, ranks, dtypes, constants, attributes, sizes."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from enum import StrEnum
 from functools import cache
 from math import prod
 from typing import NamedTuple
@@ -10,6 +9,7 @@ import numpy as np
 import onnx
 
 from onnxbisect.causes.spelling import array_text, attribute_numbers, attribute_text, dtype_name
+from onnxbisect.causes.terms import Aspect
 from onnxbisect.model.quantized import ZERO_POINT_SLOTS
 from onnxbisect.model.scopes import domain_of, qualified
 from onnxbisect.rewrites.facts import Facts
@@ -18,31 +18,6 @@ from onnxbisect.rewrites.facts import Facts
 _SMALL = 8
 #: The largest version that can be asked for a schema: a file may claim any, and gets the newest schema.
 _LATEST = (1 << 31) - 1
-
-
-class Aspect(StrEnum):
-    """What a feature is about. The order is that of reports, the telling ones first."""
-
-    OP = "op"
-    #: Of the op, where it is not ONNX's own. A model has one opset for each domain, so the opset tells no units apart.
-    DOMAIN = "domain"
-    RANK = "rank"
-    DTYPE = "dtype"
-    #: `dynamic` or `empty`.
-    SHAPE = "shape"
-    #: Whether an input is computed, a constant, computed from constants, or omitted.
-    SOURCE = "source"
-    ATTRIBUTE = "attribute"
-    #: The largest number of an attribute of integers.
-    LARGEST = "largest"
-    #: The value of a small constant input.
-    VALUE = "value"
-    #: `negative` where a small constant input has a negative number.
-    SIGN = "sign"
-    INPUTS = "inputs"
-    OUTPUTS = "outputs"
-    DIMENSION = "dimension"
-    ELEMENTS = "elements"
 
 
 class Subject(NamedTuple):

@@ -6,8 +6,8 @@ from functools import cached_property
 from itertools import chain, combinations, product
 
 from onnxbisect.causes.condition import Condition
-from onnxbisect.causes.features import Aspect
 from onnxbisect.causes.table import Entry
+from onnxbisect.causes.terms import Aspect
 
 #: What it costs to state a cause at all, and to name its op.
 _CAUSE, _OP = 1, 2

@@ -4,8 +4,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from onnxbisect.causes.condition import ABSENT, Condition, Relation
-from onnxbisect.causes.features import CONSTANT, OMITTED, Aspect, Row, Subject
+from onnxbisect.causes.condition import ABSENT, Condition
+from onnxbisect.causes.features import CONSTANT, OMITTED, Row, Subject
+from onnxbisect.causes.terms import Aspect, Relation
 from onnxbisect.unitset import is_subset, members, of, union
 
 _Value = int | str

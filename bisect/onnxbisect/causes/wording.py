@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from onnxbisect.causes.condition import Condition, Relation
-from onnxbisect.causes.features import Aspect
+from onnxbisect.causes.condition import Condition
+from onnxbisect.causes.terms import Aspect, Relation
 from onnxbisect.diagnosis import Certainty, CulpritKind
 
 _OPS = 4

@@ -1,7 +1,7 @@
 """What can be said of a model before any compiler is called."""
 
+from onnxbisect.finding import Finding, Severity
 from onnxbisect.preflight.components import Component
-from onnxbisect.preflight.finding import Finding, Severity
 from onnxbisect.preflight.header import NEWEST_IR_IN_GENERAL, NEWEST_OPSET_IN_GENERAL
 from onnxbisect.preflight.op_limits import OpIssue, OpRecord
 from onnxbisect.preflight.ops import LAST_WITH_AXES_ATTRIBUTES

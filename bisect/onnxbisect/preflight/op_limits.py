@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from onnxbisect.preflight.finding import Finding, Severity
+from onnxbisect.finding import Finding, Severity
 from onnxbisect.preflight.subject import count, some
 
 #: Findings that are about the ops of their nodes: a target that is known to take these ops minds them less.

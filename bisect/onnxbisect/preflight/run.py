@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
 
+from onnxbisect.finding import Finding, Severity
 from onnxbisect.model.filed import filed
 from onnxbisect.model.model import Model
 from onnxbisect.preflight import control, header, ops, shapes, structure, types
-from onnxbisect.preflight.finding import Finding, Severity
 from onnxbisect.preflight.op_limits import OpRecord, told_by
 from onnxbisect.preflight.subject import Seen, Subject
 from onnxbisect.preflight.target import Reader, told_of

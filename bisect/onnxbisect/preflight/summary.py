@@ -5,11 +5,11 @@ from dataclasses import asdict, dataclass
 
 import onnx
 
+from onnxbisect.finding import Finding
 from onnxbisect.model.filed import filed
 from onnxbisect.model.model import Model
 from onnxbisect.model.scopes import domain_of, is_constant, qualified
 from onnxbisect.preflight.components import Component, components
-from onnxbisect.preflight.finding import Finding
 from onnxbisect.preflight.op_limits import OpRecord
 from onnxbisect.preflight.run import preflight
 from onnxbisect.preflight.subject import Subject

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from onnxbisect.dressing import Dressing
-from onnxbisect.preflight.finding import Finding, Severity
+from onnxbisect.finding import Finding, Severity
 from onnxbisect.preflight.subject import Subject
 
 #: Ids of the findings that a file is newer than what the tool reads.

@@ -1,8 +1,9 @@
 """What other options of the target came to: entries of the document, and words for them."""
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
+from onnxbisect.report.contents import AlternativeEntry, Report
 from onnxbisect.report.text import plural
 from onnxbisect.verdict import Status, Verdict
 
@@ -10,17 +11,17 @@ if TYPE_CHECKING:  # reports are told in processes that plan nothing
     from onnxbisect.alternatives import Alternative
 
 
-def alternative_entries(alternatives: "Sequence[Alternative]", identities: Sequence[str]) -> list[dict[str, Any]]:
+def alternative_entries(alternatives: "Sequence[Alternative]", identities: Sequence[str]) -> list[AlternativeEntry]:
     """In the order in which they were tried; `identities` are those of the culprits."""
     return [_entry(one, identities) for one in alternatives]
 
 
-def called(alternative: Mapping[str, Any]) -> str:
+def called(alternative: AlternativeEntry) -> str:
     """The options that are changed, as they are typed."""
     return ", ".join(f"{key}={value}" for key, value in alternative["options"].items())
 
 
-def outcome(document: Mapping[str, Any], alternative: Mapping[str, Any]) -> str:
+def outcome(document: Report, alternative: AlternativeEntry) -> str:
     """What the compiler says with these options, in one phrase."""
     if alternative["problem"]:
         return f"not asked: {alternative['problem']}"
@@ -39,7 +40,7 @@ def outcome(document: Mapping[str, Any], alternative: Mapping[str, Any]) -> str:
     return f"takes {len(numbers)} of {plural(culprits, 'culprit')}: {_ranges(numbers)}{silent}"
 
 
-def cost(document: Mapping[str, Any]) -> str:
+def cost(document: Report) -> str:
     """The calls for all of them together."""
     calls = sum(it["compiler_calls"] for it in document["alternatives"])
     cached = sum(it["cached"] for it in document["alternatives"])
@@ -47,7 +48,7 @@ def cost(document: Mapping[str, Any]) -> str:
     return f"{plural(calls, 'compiler call')}{known} for other options"
 
 
-def _entry(one: "Alternative", identities: Sequence[str]) -> dict[str, Any]:
+def _entry(one: "Alternative", identities: Sequence[str]) -> AlternativeEntry:
     pairs = list(zip(identities, one.culprits, strict=True)) if one.culprits else []
     return {
         "options": dict(one.options),
@@ -60,7 +61,7 @@ def _entry(one: "Alternative", identities: Sequence[str]) -> dict[str, Any]:
             if verdict is not None and verdict.failed
         ],
         "unknown": [identity for identity, verdict in pairs if not _told(verdict)],
-        "whole": None if one.whole is None else one.whole.status.value,
+        "whole": None if one.whole is None else one.whole.status,
         "message": "" if one.whole is None or one.whole.passed else one.whole.message,
         "problem": one.problem,
         "compiler_calls": one.calls,

@@ -1,25 +1,25 @@
 """The sentences about causes that every form of the report shares."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
+from onnxbisect.report.contents import CauseEntry, ContrastEntry, CulpritEntry, Report
 from onnxbisect.report.text import plural
 
-_Numbered = tuple[int, Mapping[str, Any]]
+_Numbered = tuple[int, CulpritEntry]
 
 
-def telling(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def telling(document: Report) -> list[CauseEntry]:
     """The causes that say more than which ops are refused; reports of earlier versions have none."""
     return [cause for cause in document.get("causes", []) if cause["telling"]]
 
 
-def leading(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def leading(document: Report) -> list[CauseEntry]:
     """The same where one of them explains several culprits; else each says no more than its culprit does."""
     causes = telling(document)
     return causes if any(len(cause["culprits"]) > 1 for cause in causes) else []
 
 
-def sentence(cause: Mapping[str, Any]) -> str:
+def sentence(cause: CauseEntry) -> str:
     """`tensors of rank 6 or more (39 of 39 places refused; nothing of rank 6 passed)`."""
     refused, unknown = cause["places"]["refused"], cause["places"]["unknown"]
     seen = f"{refused} of {plural(refused + unknown, 'place')} refused"
@@ -29,17 +29,17 @@ def sentence(cause: Mapping[str, Any]) -> str:
     return f"{cause['text']} ({seen}; {cause['nothing_passed']}{confirmed})"
 
 
-def compiles(contrast: Mapping[str, Any]) -> str:
+def compiles(contrast: ContrastEntry) -> str:
     """`Gather with indices of rank 1 (12 places)`."""
     return f"{contrast['passes']} ({where(contrast)})"
 
 
-def where(contrast: Mapping[str, Any]) -> str:
+def where(contrast: ContrastEntry) -> str:
     """In the model, or in a small one of its own."""
     return plural(contrast["places"], "place") if contrast["places"] else "asked on its own"
 
 
-def count(document: Mapping[str, Any]) -> str:
+def count(document: Report) -> str:
     """`2 causes explain 13 of 15 culprits`; empty where each culprit has its own."""
     causes = leading(document)
     if not causes:
@@ -49,33 +49,33 @@ def count(document: Mapping[str, Any]) -> str:
     return f"{plural(len(causes), 'cause')} {'explains' if len(causes) == 1 else 'explain'} {whom}"
 
 
-def summary(document: Mapping[str, Any]) -> str:
+def summary(document: Report) -> str:
     """The same, and a single cause in full: `1 cause explains 13 culprits: tensors of rank 6 or more (…)`."""
     causes = leading(document)
     return f"{count(document)}: {sentence(causes[0])}" if len(causes) == 1 else count(document)
 
 
-def instead(contrast: Mapping[str, Any]) -> str:
+def instead(contrast: ContrastEntry) -> str:
     """`Gather with indices of rank 1 instead of scalar indices (12 places)`."""
     return f"{contrast['passes']} instead of {contrast['condition']} ({where(contrast)})"
 
 
-def of_culprit(document: Mapping[str, Any], culprit: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def of_culprit(document: Report, culprit: CulpritEntry) -> CauseEntry | None:
     """The cause that explains a culprit, where that says more than which op is refused."""
     place = culprit.get("cause")  # reports of earlier versions do not have it
     causes = document.get("causes", [])
     if place is None or place >= len(causes):
         return None
-    cause: Mapping[str, Any] = causes[place]
+    cause: CauseEntry = causes[place]
     return cause if cause["telling"] else None
 
 
-def numbers(document: Mapping[str, Any]) -> dict[str, int]:
+def numbers(document: Report) -> dict[str, int]:
     """The number of each culprit, counted from 1, by its id."""
     return {culprit["id"]: number for number, culprit in enumerate(document["culprits"], 1)}
 
 
-def grouped(document: Mapping[str, Any]) -> list[tuple[str, list[_Numbered]]]:
+def grouped(document: Report) -> list[tuple[str, list[_Numbered]]]:
     """Culprits with their numbers below their causes, each group with a heading.
 
     Where each culprit has its own cause, all are in one group whose heading is empty.
@@ -89,6 +89,6 @@ def grouped(document: Mapping[str, Any]) -> list[tuple[str, list[_Numbered]]]:
     return [(heading, culprits) for heading, culprits in groups if culprits]
 
 
-def _taken(left: dict[str, _Numbered], causes: Sequence[Mapping[str, Any]]) -> list[_Numbered]:
+def _taken(left: dict[str, _Numbered], causes: Sequence[CauseEntry]) -> list[_Numbered]:
     identities = [identity for cause in causes for identity in cause["culprits"]]
     return sorted((left.pop(identity) for identity in identities if identity in left), key=lambda entry: entry[0])

@@ -1,13 +1,13 @@
 """The causes of a diagnosis as entries of the document."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from onnxbisect.causes.cause import Cause, Contrast
 from onnxbisect.causes.condition import Condition
 from onnxbisect.causes.explain import causes
 from onnxbisect.causes.wording import nothing_passed
 from onnxbisect.job import Job
+from onnxbisect.report.contents import CauseEntry, ConditionEntry, ContrastEntry
 from onnxbisect.report.culprits import Entries
 from onnxbisect.report.ranges import spell
 from onnxbisect.report.records import Records
@@ -16,16 +16,16 @@ from onnxbisect.unitset import lowest, members, of, size
 _EXAMPLES = 3
 
 
-def cause_entries(job: Job, records: Records, entries: Entries, identities: Sequence[str]) -> list[dict[str, Any]]:
+def cause_entries(job: Job, records: Records, entries: Entries, identities: Sequence[str]) -> list[CauseEntry]:
     """Every culprit is in one of them; those that say more than which ops are refused come first."""
     found = causes(job.model, job.diagnosis, records.passed, job.neighbours)
     return [_entry(cause, records, entries, identities) for cause in found]
 
 
-def _entry(cause: Cause, records: Records, entries: Entries, identities: Sequence[str]) -> dict[str, Any]:
+def _entry(cause: Cause, records: Records, entries: Entries, identities: Sequence[str]) -> CauseEntry:
     return {
         "text": cause.text,
-        "state": cause.state.value,
+        "state": cause.state,
         "telling": cause.telling,
         "established": cause.established,
         "culprits": [identities[number] for number in cause.culprits],
@@ -38,18 +38,18 @@ def _entry(cause: Cause, records: Records, entries: Entries, identities: Sequenc
     }
 
 
-def _condition(condition: Condition) -> dict[str, Any]:
+def _condition(condition: Condition) -> ConditionEntry:
     return {
         "text": condition.phrase or condition.subject.op,
         "op": condition.subject.op or None,
-        "aspect": condition.subject.aspect.value,
+        "aspect": condition.subject.aspect,
         "name": condition.subject.name,
-        "relation": condition.relation.value,
+        "relation": condition.relation,
         "value": condition.value,
     }
 
 
-def _contrast(contrast: Contrast, records: Records, entries: Entries) -> dict[str, Any]:
+def _contrast(contrast: Contrast, records: Records, entries: Entries) -> ContrastEntry:
     first = list(members(contrast.units))[:_EXAMPLES]
     return {
         "condition": contrast.condition.phrase or contrast.condition.subject.op,

@@ -5,18 +5,85 @@ version, which says the same in other words. So a culprit is looked for in three
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from typing import Any
+from typing import Final, Literal
 
+from typing_extensions import TypedDict
+
+from onnxbisect.diagnosis import Certainty, CertificateStatus, CulpritKind
+from onnxbisect.report.contents import CulpritEntry, Report, TargetEntry
 from onnxbisect.report.ranges import LISTED, chosen
-from onnxbisect.verdict import Status
+from onnxbisect.verdict import Kind, Status
 
 #: The value of `format`; a change that breaks readers counts the number up.
-FORMAT = "onnx-bisect/compare@1"
+FORMAT: Final = "onnx-bisect/compare@1"
 
-_Culprit = Mapping[str, Any]
+Way = Literal["id", "nodes", "complaint"]
 
 
-def compare(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, Any]:
+class ComparedModel(TypedDict):
+    """The model of one report."""
+
+    name: str
+    sha256: str
+
+
+class ComparedSide(TypedDict):
+    """One of the two reports."""
+
+    model: ComparedModel
+    target: TargetEntry
+    verdict: Status
+    certificate: CertificateStatus
+    culprits: int
+
+
+class ComparedCulprit(TypedDict):
+    """What tells a culprit to a reader; the rest is in its report."""
+
+    id: str
+    kind: CulpritKind
+    certainty: Certainty
+    ops: list[str]
+    failure: Kind
+    fingerprint: str
+    message: str
+    nodes: list[str]
+    """At most 50."""
+    places: int
+
+
+class UnchangedCulprit(ComparedCulprit):
+    """A culprit that both reports have."""
+
+    by: Way
+    """What tells that it is the same one."""
+    places_before: int
+
+
+class Certain(TypedDict):
+    """Whether the lists are certain: false where a culprit may be missing from a report for want of asking."""
+
+    fixed: bool
+    new: bool
+
+
+class Comparison(TypedDict):
+    """What has become of the culprits of report `a` in report `b`."""
+
+    format: Literal["onnx-bisect/compare@1"]
+    headline: str
+    a: ComparedSide
+    b: ComparedSide
+    same_model: bool
+    same_target: bool
+    certain: Certain
+    """False where a culprit may be missing from a report for want of asking."""
+    fixed: list[ComparedCulprit]
+    new: list[ComparedCulprit]
+    unchanged: list[UnchangedCulprit]
+
+
+def compare(a: Report, b: Report) -> Comparison:
     """What has become of the culprits of report `a` in report `b`; JSON-able. Names and messages are left as they are.
 
     `fixed` were in `a`, `new` are in `b`, `unchanged` in both: `by` says whether by `id` (ops, what they are given,
@@ -25,12 +92,12 @@ def compare(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, Any]:
     then `fixed` or `new` are not `certain`.
     """
     here, there = list(a["culprits"]), list(b["culprits"])
-    pairs: list[tuple[_Culprit, _Culprit, str]] = []
+    pairs: list[tuple[CulpritEntry, CulpritEntry, Way]] = []
     for by, alike in _WAYS.items():
         pairs += _matched(here, there, by, alike)
     order = {culprit["id"]: number for number, culprit in enumerate(b["culprits"])}
     unchanged = sorted(pairs, key=lambda pair: order[pair[1]["id"]])
-    certain = {"fixed": _proven(b), "new": _proven(a)}
+    certain: Certain = {"fixed": _proven(b), "new": _proven(a)}
     return {
         "format": FORMAT,
         "headline": _headline(len(here), len(there), len(unchanged), certain),
@@ -47,7 +114,7 @@ def compare(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def passed_in(culprit: Mapping[str, Any], report: Mapping[str, Any]) -> bool:
+def passed_in(culprit: CulpritEntry, report: Report) -> bool:
     """Whether the nodes of a culprit passed together, in a report on the same model that does not blame them."""
     place = {name: number for number, name in enumerate(report["units"]["names"])}
     units = {place.get(name, -1) for name in culprit["nodes"]}
@@ -55,30 +122,31 @@ def passed_in(culprit: Mapping[str, Any], report: Mapping[str, Any]) -> bool:
     return any(units <= set(chosen(text, len(place))) for text in passing)
 
 
-def _headline(fixed: int, new: int, unchanged: int, certain: Mapping[str, bool]) -> str:
-    doubts = [what for what, count in (("fixed", fixed), ("new", new)) if count and not certain[what]]
+def _headline(fixed: int, new: int, unchanged: int, certain: Certain) -> str:
+    counted = (("fixed", fixed, certain["fixed"]), ("new", new, certain["new"]))
+    doubts = [what for what, count, sure in counted if count and not sure]
     unsure = f"; what is {' and '.join(doubts)} is not certain, since not everything was answered" if doubts else ""
     return f"{fixed} fixed, {new} new, {unchanged} unchanged{unsure}"
 
 
-def _what(culprit: _Culprit) -> tuple[Hashable, ...]:
+def _what(culprit: CulpritEntry) -> tuple[Hashable, ...]:
     return (culprit["kind"], *culprit["ops"])
 
 
-def _by_id(culprit: _Culprit) -> Iterable[Hashable]:
+def _by_id(culprit: CulpritEntry) -> Iterable[Hashable]:
     return [culprit["id"]]
 
 
-def _by_nodes(culprit: _Culprit) -> Iterable[Hashable]:
+def _by_nodes(culprit: CulpritEntry) -> Iterable[Hashable]:
     return [(_what(culprit), tuple(nodes)) for nodes in culprit["occurrences"] if all(nodes)]
 
 
-def _by_complaint(culprit: _Culprit) -> Iterable[Hashable]:
+def _by_complaint(culprit: CulpritEntry) -> Iterable[Hashable]:
     complaint = (culprit["failure"], culprit["fingerprint"])
     return [(_what(culprit), complaint)] if culprit["fingerprint"] else []
 
 
-_WAYS: Mapping[str, Callable[[_Culprit], Iterable[Hashable]]] = {
+_WAYS: Mapping[Way, Callable[[CulpritEntry], Iterable[Hashable]]] = {
     "id": _by_id,
     "nodes": _by_nodes,
     "complaint": _by_complaint,
@@ -86,14 +154,14 @@ _WAYS: Mapping[str, Callable[[_Culprit], Iterable[Hashable]]] = {
 
 
 def _matched(
-    here: list[_Culprit], there: list[_Culprit], by: str, marks: Callable[[_Culprit], Iterable[Hashable]]
-) -> list[tuple[_Culprit, _Culprit, str]]:
+    here: list[CulpritEntry], there: list[CulpritEntry], by: Way, marks: Callable[[CulpritEntry], Iterable[Hashable]]
+) -> list[tuple[CulpritEntry, CulpritEntry, Way]]:
     """Pairs with a mark in common, in the order of `here`; taken out of both lists."""
-    owners: dict[Hashable, list[_Culprit]] = {}
+    owners: dict[Hashable, list[CulpritEntry]] = {}
     for culprit in there:
         for mark in marks(culprit):
             owners.setdefault(mark, []).append(culprit)
-    pairs: list[tuple[_Culprit, _Culprit, str]] = []
+    pairs: list[tuple[CulpritEntry, CulpritEntry, Way]] = []
     taken: set[str] = set()
     for culprit in here:
         free = (it for mark in marks(culprit) for it in owners.get(mark, ()) if it["id"] not in taken)
@@ -107,13 +175,13 @@ def _matched(
     return pairs
 
 
-def _proven(report: Mapping[str, Any]) -> bool:
+def _proven(report: Report) -> bool:
     return bool(report["certificate"]["status"] == "proven")
 
 
-def _side(report: Mapping[str, Any]) -> dict[str, Any]:
+def _side(report: Report) -> ComparedSide:
     return {
-        "model": {key: report["model"][key] for key in ("name", "sha256")},
+        "model": {"name": report["model"]["name"], "sha256": report["model"]["sha256"]},
         "target": report["target"],
         "verdict": report["verdict"],
         "certificate": report["certificate"]["status"],
@@ -121,8 +189,16 @@ def _side(report: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _entry(culprit: _Culprit) -> dict[str, Any]:
+def _entry(culprit: CulpritEntry) -> ComparedCulprit:
     """What tells a culprit to a reader; the rest is in its report."""
-    fields = ("id", "kind", "certainty", "ops", "failure", "fingerprint", "message")
-    told = {key: culprit[key] for key in fields}
-    return {**told, "nodes": culprit["nodes"][:LISTED], "places": len(culprit["occurrences"])}
+    return {
+        "id": culprit["id"],
+        "kind": culprit["kind"],
+        "certainty": culprit["certainty"],
+        "ops": culprit["ops"],
+        "failure": culprit["failure"],
+        "fingerprint": culprit["fingerprint"],
+        "message": culprit["message"],
+        "nodes": culprit["nodes"][:LISTED],
+        "places": len(culprit["occurrences"]),
+    }

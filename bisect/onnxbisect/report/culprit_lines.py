@@ -1,18 +1,18 @@
 """Causes and culprits as plain lines."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from onnxbisect.report import cause_words, words
+from onnxbisect.report.contents import CulpritEntry, PassingVariant, Report, Subgraph
 from onnxbisect.report.grid import aligned
 from onnxbisect.report.text import clean, clip, plural
 
 #: A sentence about a cause is read whole, unless the model's names make it absurdly long.
 _SENTENCE = 400
-_Numbered = tuple[int, Mapping[str, Any]]
+_Numbered = tuple[int, CulpritEntry]
 
 
-def cause_lines(document: Mapping[str, Any], width: int) -> list[str]:
+def cause_lines(document: Report, width: int) -> list[str]:
     """The causes that say more than which ops are refused, and what compiles beside each."""
     causes = cause_words.leading(document)
     if not causes:
@@ -27,7 +27,7 @@ def cause_lines(document: Mapping[str, Any], width: int) -> list[str]:
     return shown
 
 
-def culprit_lines(document: Mapping[str, Any], width: int) -> list[str]:
+def culprit_lines(document: Report, width: int) -> list[str]:
     """A table of the culprits, below their causes."""
     sections = [(heading, _alike(numbered)) for heading, numbered in cause_words.grouped(document)]
     groups = [group for _, alike in sections for group in alike]
@@ -82,14 +82,14 @@ def _alike(culprits: Sequence[_Numbered]) -> list[list[_Numbered]]:
     return list(groups.values())
 
 
-def _count(document: Mapping[str, Any]) -> str:
+def _count(document: Report) -> str:
     culprits = document["culprits"]
     units = {name for culprit in culprits for nodes in culprit["occurrences"] for name in nodes}
     total = document["model"]["units"]
     return f"{plural(len(culprits), 'culprit').capitalize()}, {plural(len(units), 'unit')} of {total}"
 
 
-def instead_lines(document: Mapping[str, Any], width: int) -> list[str]:
+def instead_lines(document: Report, width: int) -> list[str]:
     """What passes instead of each culprit, unless the causes that lead the report say it."""
     if cause_words.leading(document):
         return []
@@ -109,20 +109,20 @@ def instead_lines(document: Mapping[str, Any], width: int) -> list[str]:
     return ["Passes instead", *shown] if shown else []
 
 
-def _differences(variant: Mapping[str, Any]) -> int:
+def _differences(variant: PassingVariant) -> int:
     return len(variant["differs"])
 
 
-def ops_of(entry: Mapping[str, Any]) -> str:
+def ops_of(entry: Subgraph) -> str:
     """`ReduceMean + BatchNormalization`."""
     ops = entry["ops"]
     return clean(" + ".join(ops[:4]) + (f" + {len(ops) - 4} more" if len(ops) > 4 else ""))
 
 
-def first_node(entry: Mapping[str, Any]) -> str:
+def first_node(entry: Subgraph) -> str:
     """The name of the first node; empty where there is none."""
     return str(entry["nodes"][0]) if entry["nodes"] else ""
 
 
-def _source(culprit: Mapping[str, Any]) -> str:
+def _source(culprit: CulpritEntry) -> str:
     return next((words.where(origin) for origin in words.sources(culprit)), "")

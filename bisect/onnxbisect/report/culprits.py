@@ -6,6 +6,7 @@ from typing import Any
 
 from onnxbisect.diagnosis import Certainty, Culprit, CulpritKind, NeedsContext
 from onnxbisect.job import Job
+from onnxbisect.report.contents import AtMost, CulpritEntry, Difference, NeedsContextEntry, OriginEntry, PassingVariant
 from onnxbisect.report.facts import Facts
 from onnxbisect.report.names import culprit_dir_name, op_name
 from onnxbisect.report.origin import Origin, origin
@@ -50,15 +51,15 @@ class Entries:
         """The protobuf of the unit's node."""
         return self._model.proto.graph.node[self._model.units[unit].node]
 
-    def culprit(self, number: int, culprit: Culprit, identity: str) -> dict[str, Any]:
+    def culprit(self, number: int, culprit: Culprit, identity: str, cause: int) -> CulpritEntry:
         """The entry of the culprit with this number, counted from 1."""
         ops = self.ops(culprit.units)
         largest = culprit.largest_passing
         evidence = culprit.evidence
         return {
             "id": identity,
-            "kind": culprit.kind.value,
-            "certainty": culprit.certainty.value,
+            "kind": culprit.kind,
+            "certainty": culprit.certainty,
             "confidence": culprit.confidence,
             "ops": ops,
             "nodes": self.names(culprit.units),
@@ -67,7 +68,7 @@ class Entries:
             "occurrence_units": [spell(place) for place in culprit.places],
             "inferred_units": spell(culprit.inferred),
             "at_most": self._at_most(culprit),
-            "failure": culprit.failure.value,
+            "failure": culprit.failure,
             "fingerprint": culprit.fingerprint,
             "message": culprit.message,
             "repro": f"culprits/{culprit_dir_name(number, ops)}/model.onnx",
@@ -81,14 +82,15 @@ class Entries:
             "origin": self._origins(culprit.places),
             "passes_instead": self._passes_instead(culprit),
             "surroundings": surroundings(self._model, self._facts, culprit.units),
+            "cause": cause,
         }
 
-    def _at_most(self, culprit: Culprit) -> dict[str, int] | None:
+    def _at_most(self, culprit: Culprit) -> AtMost | None:
         if culprit.kind is not CulpritKind.COUNT:
             return None
         return {"allowed": size(culprit.units) - 1, "among": size(culprit.among)}
 
-    def needs_context(self, group: NeedsContext) -> dict[str, Any]:
+    def needs_context(self, group: NeedsContext) -> NeedsContextEntry:
         """The entry of units that fail only when they are cut out."""
         around = group.passes_with
         return {
@@ -128,9 +130,9 @@ class Entries:
     def _asked(self, unit: int) -> list[tuple[str, str]]:
         return sorted(self._facts.of(unit, shapes=False).items())
 
-    def _origins(self, occurrences: tuple[UnitSet, ...]) -> list[dict[str, Any]]:
+    def _origins(self, occurrences: tuple[UnitSet, ...]) -> list[OriginEntry]:
         """The distinct places that the nodes of all occurrences came from, in model order."""
-        found: dict[Origin, dict[str, Any]] = {}
+        found: dict[Origin, OriginEntry] = {}
         for occurrence in occurrences:
             for unit in members(occurrence):
                 place = origin(self.node(unit))
@@ -148,7 +150,7 @@ class Entries:
                     return list(found.values())
         return list(found.values())
 
-    def _passes_instead(self, culprit: Culprit) -> list[dict[str, Any]]:
+    def _passes_instead(self, culprit: Culprit) -> list[PassingVariant]:
         """Variants of the same op that passed in this model, and in what they differ from the culprit."""
         if culprit.kind is not CulpritKind.SINGLE or culprit.certainty is not Certainty.CONFIRMED:
             return []
@@ -159,7 +161,7 @@ class Entries:
         for other in members(fine):
             if self._universe.op[other] == self._universe.op[unit]:
                 variants.setdefault(self._universe.variant[other], []).append(other)
-        found: list[dict[str, Any]] = []
+        found: list[PassingVariant] = []
         for others in variants.values():
             differs = self._differences(unit, others[0])
             if differs and len(found) < _VARIANTS:
@@ -174,7 +176,7 @@ class Entries:
                 )
         return found
 
-    def _differences(self, culprit: int, other: int) -> list[dict[str, Any]]:
+    def _differences(self, culprit: int, other: int) -> list[Difference]:
         """What the two units are given differently; shapes only where all else is alike."""
         for shapes in (False, True):
             mine, theirs = (self._facts.of(unit, shapes=shapes) for unit in (culprit, other))

@@ -1,15 +1,21 @@
 """The report as data: `onnx-bisect/report@1`. Every other form of the report is written from this."""
 
-import json
-from dataclasses import asdict
-from importlib import resources
-from typing import Any
+from typing import Final
 
-from onnxbisect.diagnosis import Certainty
+from onnxbisect.diagnosis import Certainty, CertificateStatus
 from onnxbisect.job import Job, ProbeRecord
 from onnxbisect.report import words
 from onnxbisect.report.alternatives import alternative_entries
 from onnxbisect.report.causes import cause_entries
+from onnxbisect.report.contents import (
+    CertificateEntry,
+    CompilesAfterEntry,
+    ModelEntry,
+    PieceEntry,
+    ProbeEntry,
+    Report,
+    UnitsEntry,
+)
 from onnxbisect.report.culprits import Entries
 from onnxbisect.report.module_entries import module_entries
 from onnxbisect.report.names import op_name
@@ -24,11 +30,11 @@ from onnxbisect.unitset import UnitSet, is_subset, members, size
 from onnxbisect.verdict import Status
 
 #: The value of `format`; a change that breaks readers counts the number up.
-FORMAT = "onnx-bisect/report@1"
+FORMAT: Final = "onnx-bisect/report@1"
 
 
-def document(job: Job) -> dict[str, Any]:
-    """The report of a job, JSON-able, as `report.schema.json` describes it. Names and messages are left as they are.
+def document(job: Job) -> Report:
+    """The report of a job, JSON-able. Names and messages are left as they are.
 
     `culprits[].repro` names the file below the report's folder that reproduces the culprit; whoever writes the
     report puts it there, or sets it to None.
@@ -39,7 +45,7 @@ def document(job: Job) -> dict[str, Any]:
     identities = entries.identities()
     causes = cause_entries(job, records, entries, identities)
     cause_of = {identity: place for place, cause in enumerate(causes) for identity in cause["culprits"]}
-    result: dict[str, Any] = {
+    result: Report = {
         "format": FORMAT,
         "headline": "",
         "model": _model(job),
@@ -49,11 +55,11 @@ def document(job: Job) -> dict[str, Any]:
             "version": job.target.version,
             "options": dict(job.target.options),
         },
-        "verdict": job.diagnosis.verdict.value,
+        "verdict": job.diagnosis.verdict,
         "compiles_after": _compiles_after(job),
         "causes": causes,
         "culprits": [
-            entries.culprit(number, culprit, identity) | {"cause": cause_of[identity]}
+            entries.culprit(number, culprit, identity, cause_of[identity])
             for number, (culprit, identity) in enumerate(zip(job.diagnosis.culprits, identities, strict=True), 1)
         ],
         "alternatives": alternative_entries(job.alternatives, identities),
@@ -67,7 +73,7 @@ def document(job: Job) -> dict[str, Any]:
         "preflight": [
             {
                 "id": finding.id,
-                "severity": finding.severity.value,
+                "severity": finding.severity,
                 "nodes": list(finding.nodes),
                 "tensors": list(finding.tensors),
                 "detail": finding.detail,
@@ -95,21 +101,14 @@ def document(job: Job) -> dict[str, Any]:
     }
     certain = sum(culprit.certainty is Certainty.CONFIRMED for culprit in job.diagnosis.culprits)
     result["headline"] = words.headline(
-        result["verdict"], job.model.path.name, words.target(result), certain, _said_of_whole(job)
+        result["verdict"], job.model.path.name, words.target(result["target"]), certain, _said_of_whole(job)
     )
-    if job.compiles_after is not None:
-        result["headline"] = words.compiles_after(result)
+    if result["compiles_after"] is not None:
+        result["headline"] = words.compiles_after(result, result["compiles_after"])
     return result
 
 
-def schema() -> dict[str, Any]:
-    """The JSON Schema (2020-12) of `document`."""
-    text = resources.files("onnxbisect.report").joinpath("report.schema.json").read_text("utf-8")
-    parsed: dict[str, Any] = json.loads(text)
-    return parsed
-
-
-def _model(job: Job) -> dict[str, Any]:
+def _model(job: Job) -> ModelEntry:
     model = job.model
     return {
         "sha256": model.sha256,
@@ -123,9 +122,17 @@ def _model(job: Job) -> dict[str, Any]:
     }
 
 
-def _compiles_after(job: Job) -> dict[str, Any] | None:
+def _compiles_after(job: Job) -> CompilesAfterEntry | None:
     found = job.compiles_after
-    return None if found is None else asdict(found) | {"remedies": list(found.remedies)}
+    if found is None:
+        return None
+    return {
+        "sentence": found.sentence,
+        "remedies": list(found.remedies),
+        "exactness": found.exactness,
+        "domain": found.domain,
+        "calls": found.calls,
+    }
 
 
 def _said_of_whole(job: Job) -> str:
@@ -135,11 +142,17 @@ def _said_of_whole(job: Job) -> str:
     return said[-1] if said else ""
 
 
-def _certificate(job: Job, records: Records) -> dict[str, Any]:
+def _certificate(job: Job, records: Records) -> CertificateEntry:
     diagnosis = job.diagnosis
     certificate = diagnosis.certificate
     if job.compiles_after is not None:
-        return {"status": "bounded", "sentence": words.NOT_SEARCHED, "probes": [], "assumes": [], "unknown": []}
+        return {
+            "status": CertificateStatus.BOUNDED,
+            "sentence": words.NOT_SEARCHED,
+            "probes": [],
+            "assumes": [],
+            "unknown": [],
+        }
     blamed = 0
     for culprit in diagnosis.culprits:
         for occurrence in culprit.occurrences:
@@ -155,7 +168,7 @@ def _certificate(job: Job, records: Records) -> dict[str, Any]:
     )
     named = [records.named(units, Status.PASS) for units in certificate.probes]
     return {
-        "status": certificate.status.value,
+        "status": certificate.status,
         "sentence": sentence,
         "probes": [name for name in named if name is not None],
         "assumes": list(certificate.assumes),
@@ -163,7 +176,7 @@ def _certificate(job: Job, records: Records) -> dict[str, Any]:
     }
 
 
-def _partition(job: Job, records: Records, entries: Entries) -> list[dict[str, Any]]:
+def _partition(job: Job, records: Records, entries: Entries) -> list[PieceEntry]:
     """Pieces of the remainder, as far as it is known to pass."""
     remainder = job.diagnosis.remainder
     fits = [(name, units) for name, units in records.passing if is_subset(remainder, units)]
@@ -202,7 +215,7 @@ def _torn(job: Job, piece: UnitSet) -> UnitSet:
     return torn
 
 
-def _units(job: Job, entries: Entries, known: States) -> dict[str, Any]:
+def _units(job: Job, entries: Entries, known: States) -> UnitsEntry:
     nodes = [entries.node(unit) for unit in range(len(job.model.units))]
     return {
         "names": [node.name for node in nodes],
@@ -217,7 +230,7 @@ def _units(job: Job, entries: Entries, known: States) -> dict[str, Any]:
     }
 
 
-def _probe(name: str, probe: ProbeRecord, entries: Entries) -> dict[str, Any]:
+def _probe(name: str, probe: ProbeRecord, entries: Entries) -> ProbeEntry:
     verdict = probe.verdict
     return {
         "id": name,
@@ -226,8 +239,8 @@ def _probe(name: str, probe: ProbeRecord, entries: Entries) -> dict[str, Any]:
         "units": spell(probe.units),
         "nodes": entries.names(probe.units) if size(probe.units) <= LISTED else None,
         "why": probe.why,
-        "verdict": verdict.status.value,
-        "kind": verdict.kind.value if verdict.kind else None,
+        "verdict": verdict.status,
+        "kind": verdict.kind,
         "message": verdict.message,
         "fingerprint": verdict.fingerprint,
         "seconds": round(verdict.seconds, 3),

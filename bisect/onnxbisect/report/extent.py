@@ -3,8 +3,9 @@
 What a page leaves out is counted on it, and is in report.json.
 """
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
+
+from onnxbisect.report.contents import ProbeEntry, Report
 
 #: Culprits that have their card with everything; those after them have a short one.
 WHOLE = 40
@@ -22,7 +23,7 @@ TABLE_ROWS = 2000
 PROBES = 300
 
 
-def probes(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def probes(document: Report) -> list[ProbeEntry]:
     """Those that the page shows, in the order in which they were answered: the first, and every one that a link on the
     page leads to.
     """
@@ -30,7 +31,7 @@ def probes(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [probe for index, probe in enumerate(document["probes"]) if index < PROBES or probe["id"] in wanted]
 
 
-def _cited(document: Mapping[str, Any]) -> Iterator[str | None]:
+def _cited(document: Report) -> Iterator[str | None]:
     yield from document["certificate"]["probes"]
     for culprit in document["culprits"][:CULPRITS]:
         evidence = culprit["evidence"]

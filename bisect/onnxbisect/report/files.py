@@ -6,8 +6,8 @@ import re
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
+from onnxbisect.report.contents import Report
 from onnxbisect.report.gitlab import gitlab
 from onnxbisect.report.html import html
 from onnxbisect.report.junit import junit
@@ -17,7 +17,7 @@ from onnxbisect.report.names import culprit_dir_name
 from onnxbisect.report.sarif import sarif
 
 #: File name and writer of every form.
-FORMS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
+FORMS: Mapping[str, Callable[[Report], str]] = {
     "report.json": lambda document: json.dumps(document, indent=1) + "\n",
     "report.md": markdown,
     "report.html": html,
@@ -34,7 +34,7 @@ VENDOR_FOLDER = "dataset"
 _CULPRIT_FILES = (*_REPRODUCING, _LOG, "README.md")
 
 
-def culprit_dirs(document: Mapping[str, Any]) -> tuple[str, ...]:
+def culprit_dirs(document: Report) -> tuple[str, ...]:
     """For each culprit its folder, relative to the report's: `culprits/01-Gather`."""
     return tuple(
         f"culprits/{culprit_dir_name(number, culprit['ops'])}" for number, culprit in enumerate(document["culprits"], 1)
@@ -42,7 +42,7 @@ def culprit_dirs(document: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def write(
-    document: Mapping[str, Any], out_dir: Path, culprit_files: Mapping[str, Mapping[str, Path | bytes]] | None = None
+    document: Report, out_dir: Path, culprit_files: Mapping[str, Mapping[str, Path | bytes]] | None = None
 ) -> tuple[Path, ...]:
     """Writes every form, and for each culprit its README; returns the paths written.
 

@@ -2,20 +2,21 @@
 
 import json
 import re
-from collections.abc import Mapping
-from typing import Any
 
 from onnxbisect.report import words
+from onnxbisect.report.contents import CulpritEntry, Report
 from onnxbisect.report.text import clean, plural
 
 
-def gitlab(document: Mapping[str, Any]) -> str:
+def gitlab(document: Report) -> str:
     """One finding per culprit, at its line of source where that is known by a relative path, else in the model."""
     return json.dumps([_finding(document, culprit) for culprit in document["culprits"]], indent=1) + "\n"
 
 
-def _finding(document: Mapping[str, Any], culprit: Mapping[str, Any]) -> dict[str, Any]:
-    traced = next((origin for origin in culprit["origin"] if origin["file"] and _relative(origin["file"])), None)
+def _finding(document: Report, culprit: CulpritEntry) -> dict[str, object]:
+    origins = ((origin["file"], origin["line"]) for origin in culprit["origin"])
+    traced = next(((file, line) for file, line in origins if file and _relative(file)), None)
+    path, line = traced or (document["model"]["name"], 1)
     places = plural(len(culprit["occurrences"]), "place")
     text = f"{' + '.join(culprit['ops'][:8])}: {words.failure(culprit)} ({places}, first {culprit['nodes'][0]})"
     return {
@@ -24,8 +25,8 @@ def _finding(document: Mapping[str, Any], culprit: Mapping[str, Any]) -> dict[st
         "fingerprint": culprit["id"],
         "severity": "major" if culprit["certainty"] == "confirmed" else "minor",
         "location": {
-            "path": clean(traced["file"] if traced else document["model"]["name"]),
-            "lines": {"begin": max(1, traced["line"] or 1) if traced else 1},
+            "path": clean(path),
+            "lines": {"begin": max(1, line or 1)},
         },
     }
 

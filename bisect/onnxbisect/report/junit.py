@@ -1,21 +1,20 @@
 """The report as JUnit XML, which every CI system can show."""
 
-from collections.abc import Mapping
-from typing import Any
 from xml.etree import ElementTree
 
 from onnxbisect.report import cause_words, words
+from onnxbisect.report.contents import CulpritEntry, Report
 from onnxbisect.report.text import clean, plural
 
 
-def junit(document: Mapping[str, Any]) -> str:
+def junit(document: Report) -> str:
     """One suite. The whole model, each culprit, and each op without a confirmed culprit are test cases.
 
     A confirmed culprit is a failure. What is not established (suspected culprits, ops that no passing probe had)
     is skipped, with a message; an unresolved model is an error.
     """
     name = clean(document["model"]["name"])
-    suite = ElementTree.Element("testsuite", name=f"onnx-bisect {name} on {clean(words.target(document))}")
+    suite = ElementTree.Element("testsuite", name=f"onnx-bisect {name} on {clean(words.target(document['target']))}")
     _whole(suite, document)
     for culprit in document["culprits"]:
         _culprit(suite, document, culprit)
@@ -36,7 +35,7 @@ def junit(document: Mapping[str, Any]) -> str:
     return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
 
 
-def _whole(suite: ElementTree.Element, document: Mapping[str, Any]) -> None:
+def _whole(suite: ElementTree.Element, document: Report) -> None:
     case = _case(suite, "model", "the whole model")
     outcome = {"fail": "failure", "unresolved": "error"}.get(document["verdict"])
     if outcome:
@@ -45,7 +44,7 @@ def _whole(suite: ElementTree.Element, document: Mapping[str, Any]) -> None:
         body.text = "\n".join([clean(document["certificate"]["sentence"]), *causes])
 
 
-def _culprit(suite: ElementTree.Element, document: Mapping[str, Any], culprit: Mapping[str, Any]) -> None:
+def _culprit(suite: ElementTree.Element, document: Report, culprit: CulpritEntry) -> None:
     case = _case(suite, "culprit", f"{' + '.join(culprit['ops'][:8])} [{culprit['id']}]")
     if doubt := words.certainty(culprit):
         ElementTree.SubElement(case, "skipped", message=clean(doubt))

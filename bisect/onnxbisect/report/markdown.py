@@ -1,9 +1,7 @@
 """The report as GitHub-flavoured Markdown, for a pull request or an issue."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from onnxbisect.report import alternatives, cause_words, modules, words
+from onnxbisect.report.contents import CulpritEntry, Report
 from onnxbisect.report.markdown_text import code, fence, plain, table
 from onnxbisect.report.names import culprit_dir_name
 from onnxbisect.report.tables import summary
@@ -13,12 +11,12 @@ _LISTED = 20
 _ROWS = 100
 
 
-def markdown(document: Mapping[str, Any]) -> str:
+def markdown(document: Report) -> str:
     """The whole report without its probes. All that comes from the model or the compiler is in code spans."""
-    model, stats = document["model"], document["stats"]
+    model, about, stats = document["model"], document["target"], document["stats"]
     blocks = [
         f"# {_verdict(document)} · {code(model['name'])}",
-        f"Target: {code(words.target(document))}" + (f", {code(words.tool(document))}" if words.tool(document) else ""),
+        f"Target: {code(words.target(about))}" + (f", {code(words.tool(about))}" if words.tool(about) else ""),
         *([f"**{plain(document['headline'])}**"] if _leads(document) else []),
         f"**{plain(document['certificate']['sentence'])}**",
         *([f"**{words.doubt(document)}**"] if words.doubt(document) else []),
@@ -54,14 +52,14 @@ def markdown(document: Mapping[str, Any]) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-def culprit_readme(document: Mapping[str, Any], number: int) -> str:
+def culprit_readme(document: Report, number: int) -> str:
     """What stands beside the file that reproduces culprit `number` (the first is 1)."""
     culprit = document["culprits"][number - 1]
     instead = _instead(document, culprit)
     more = ["## What passes instead", *instead] if instead else []
     title = f"# {' + '.join(code(op) for op in culprit['ops'][:8])} does not compile"
     folder = f"culprits/{culprit_dir_name(number, culprit['ops'])}"
-    name, target = code(document["model"]["name"]), code(words.target(document))
+    name, target = code(document["model"]["name"]), code(words.target(document["target"]))
     blocks = [
         title,
         *(_reproduce(document, name, target, folder) if culprit["repro"] else [f"Refused by {target}, in {name}."]),
@@ -73,7 +71,7 @@ def culprit_readme(document: Mapping[str, Any], number: int) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-def _reproduce(document: Mapping[str, Any], name: str, target: str, folder: str) -> list[str]:
+def _reproduce(document: Report, name: str, target: str, folder: str) -> list[str]:
     where = "In the folder of this file:"
     if document["target"]["backend"] == "command" and "reproduce" not in document:
         where = "In the folder where the command was given, with the path of this `model.onnx`:"
@@ -85,16 +83,16 @@ def _reproduce(document: Mapping[str, Any], name: str, target: str, folder: str)
     ]
 
 
-def _verdict(document: Mapping[str, Any]) -> str:
+def _verdict(document: Report) -> str:
     return {"pass": "Compiles", "fail": "Does not compile"}.get(document["verdict"], "Unresolved")
 
 
-def _leads(document: Mapping[str, Any]) -> bool:
+def _leads(document: Report) -> bool:
     """Whether the headline says more than verdict, model and target do."""
     return bool(document.get("compiles_after")) or document["verdict"] == "unresolved"
 
 
-def _certificate(document: Mapping[str, Any]) -> list[str]:
+def _certificate(document: Report) -> list[str]:
     certificate = document["certificate"]
     items = [f"- unknown: {plain(text)}" for text in certificate["unknown"]]
     items += [f"- assuming that {plain(text)}" for text in certificate["assumes"]]
@@ -103,7 +101,7 @@ def _certificate(document: Mapping[str, Any]) -> list[str]:
     return ["\n".join(items)] if items else []
 
 
-def _causes(document: Mapping[str, Any]) -> list[str]:
+def _causes(document: Report) -> list[str]:
     causes = cause_words.leading(document)
     if not causes:
         return []
@@ -124,7 +122,7 @@ def _causes(document: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _culprits(document: Mapping[str, Any]) -> list[str]:
+def _culprits(document: Report) -> list[str]:
     culprits = document["culprits"]
     if not culprits:
         return []
@@ -153,7 +151,7 @@ def _culprits(document: Mapping[str, Any]) -> list[str]:
     return blocks
 
 
-def _modules(document: Mapping[str, Any]) -> list[str]:
+def _modules(document: Report) -> list[str]:
     found = modules.worth_showing(document)
     if not found:
         return []
@@ -164,7 +162,7 @@ def _modules(document: Mapping[str, Any]) -> list[str]:
     return ["## Modules", table(("module", "units", "answer"), rows)]
 
 
-def _alternatives(document: Mapping[str, Any]) -> list[str]:
+def _alternatives(document: Report) -> list[str]:
     tried = document.get("alternatives", ())
     if not tried:
         return []
@@ -179,7 +177,7 @@ def _alternatives(document: Mapping[str, Any]) -> list[str]:
     return ["## Other options", f"{alternatives.cost(document)}.", table(("option", "version", "what it takes"), rows)]
 
 
-def _findings(document: Mapping[str, Any], culprit: Mapping[str, Any]) -> list[str]:
+def _findings(document: Report, culprit: CulpritEntry) -> list[str]:
     evidence = culprit["evidence"]
     items = [f"The compiler says: {code(words.failure(culprit))}"]
     if doubt := words.certainty(culprit):
@@ -205,7 +203,7 @@ def _findings(document: Mapping[str, Any], culprit: Mapping[str, Any]) -> list[s
     return ["\n".join(f"- {item}" for item in items)]
 
 
-def _instead(document: Mapping[str, Any], culprit: Mapping[str, Any]) -> list[str]:
+def _instead(document: Report, culprit: CulpritEntry) -> list[str]:
     """What passed that misses the cause; without a cause every variant that passed, and all in which it differs."""
     items = []
     if cause := cause_words.of_culprit(document, culprit):
@@ -220,7 +218,7 @@ def _instead(document: Mapping[str, Any], culprit: Mapping[str, Any]) -> list[st
     return ["\n".join(items)] if items else []
 
 
-def _needs_context(document: Mapping[str, Any]) -> list[str]:
+def _needs_context(document: Report) -> list[str]:
     if not document["needs_context"]:
         return []
     rows = []
@@ -240,7 +238,7 @@ def _needs_context(document: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _partition(document: Mapping[str, Any]) -> list[str]:
+def _partition(document: Report) -> list[str]:
     if not document["partition"]:
         return []
     rows = [
@@ -256,7 +254,7 @@ def _partition(document: Mapping[str, Any]) -> list[str]:
     return ["## What can run on the NPU", table(("piece", "units", "first node", "last node", "proof"), rows)]
 
 
-def _tables(document: Mapping[str, Any]) -> list[str]:
+def _tables(document: Report) -> list[str]:
     blocks = []
     for found in document["tables"]:
         rows = ([code(cell, cell=True) for cell in row] for row in found["rows"][:_ROWS])
@@ -270,7 +268,7 @@ def _tables(document: Mapping[str, Any]) -> list[str]:
     return blocks
 
 
-def _preflight(document: Mapping[str, Any]) -> list[str]:
+def _preflight(document: Report) -> list[str]:
     if not document["preflight"]:
         return []
     rows = [

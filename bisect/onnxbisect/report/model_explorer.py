@@ -5,10 +5,11 @@ where its nodes have names, since both go by these. The formats are those of `gr
 `node_data_builder.py` of ai-edge-model-explorer 0.1.34.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from onnxbisect.report import words
+from onnxbisect.report.contents import Report
 from onnxbisect.report.network import Network
 from onnxbisect.report.network_file import dumped
 from onnxbisect.report.ranges import indices
@@ -29,7 +30,7 @@ _COLOURS = {
 _WORDS = {"needs_context": "compiles in its context only"}
 
 
-def files(network: Network, document: Mapping[str, Any]) -> dict[str, bytes]:
+def files(network: Network, document: Report) -> dict[str, bytes]:
     """Both files, by their names in a report's folder."""
     return dict(zip(FILES, (dumped(graph(network)), dumped(verdicts(network, document))), strict=True))
 
@@ -72,7 +73,7 @@ def graph(network: Network) -> list[dict[str, Any]]:
     return [{"id": graph_id(network), "nodes": nodes}]
 
 
-def verdicts(network: Network, document: Mapping[str, Any]) -> dict[str, Any]:
+def verdicts(network: Network, document: Report) -> dict[str, Any]:
     """The file `verdicts.json`, of a report on this model: a word for each node, and what was said of culprits."""
     names = node_ids(network)
     results = {}
@@ -86,7 +87,7 @@ def verdicts(network: Network, document: Mapping[str, Any]) -> dict[str, Any]:
                 said = f"culprit {number}: {clip(culprit['message'], _MESSAGE)}"
                 results[names[unit]] = results[names[unit]] | {"value": said}
     named = {
-        "name": f"onnx-bisect: {clip(words.target(document), _MESSAGE)}",
+        "name": f"onnx-bisect: {clip(words.target(document['target']), _MESSAGE)}",
         "results": results,
         "hideInAggregatedStatsTable": True,  # it has sums of numbers only
         "showExpandedSummaryOnGroupNode": True,

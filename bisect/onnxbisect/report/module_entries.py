@@ -1,17 +1,18 @@
 """Entries of a report for the modules of the network, and what became of each."""
 
 from collections import Counter
-from typing import Any
+from typing import Literal
 
 from onnxbisect.model.model import Model
 from onnxbisect.model.modules import parts, path_of_node, spelled
+from onnxbisect.report.contents import ModuleEntry, OpCount
 from onnxbisect.report.names import op_name
 from onnxbisect.report.ranges import spell
 from onnxbisect.report.states import States
 from onnxbisect.unitset import UnitSet, members, size
 
 
-def module_entries(model: Model, known: States) -> list[dict[str, Any]]:
+def module_entries(model: Model, known: States) -> list[ModuleEntry]:
     """The largest modules that the network consists of; none where nodes do not say that there are several."""
     graph = model.proto.graph
     paths = {number: path_of_node(graph.node[unit.node]) for number, unit in enumerate(model.units)}
@@ -29,13 +30,13 @@ def module_entries(model: Model, known: States) -> list[dict[str, Any]]:
     ]
 
 
-def _verdict(units: UnitSet, known: States) -> str:
+def _verdict(units: UnitSet, known: States) -> Literal["pass", "fail", "unknown"]:
     if units & known.culprit:
         return "fail"
     return "unknown" if units & (known.suspected | known.unknown) else "pass"
 
 
-def _ops(model: Model, units: UnitSet) -> list[dict[str, Any]]:
+def _ops(model: Model, units: UnitSet) -> list[OpCount]:
     nodes = (model.proto.graph.node[model.units[unit].node] for unit in members(units))
     counted = Counter(op_name(node.domain, node.op_type) for node in nodes)
     return [{"op": op, "nodes": count} for op, count in counted.items()]

@@ -1,15 +1,13 @@
 """What became of each module of the network: `/image_encoder` compiles, `/prompt_encoder` has Sin, Cos, Abs."""
 
-from collections.abc import Mapping
-from typing import Any
-
+from onnxbisect.report.contents import ModuleEntry, Report
 from onnxbisect.report.text import plural
 
 #: Modules that are shown to people, and ops of each.
 SHOWN, _OPS = 12, 8
 
 
-def worth_showing(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def worth_showing(document: Report) -> list[ModuleEntry]:
     """The modules, those that do not compile first, where some do and some do not; else the ops say as much."""
     modules = document.get("modules", [])  # reports of earlier versions have none
     if len({module["verdict"] == "pass" for module in modules}) < 2:
@@ -17,12 +15,12 @@ def worth_showing(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return sorted(modules, key=lambda module: module["verdict"] == "pass")
 
 
-def name_of(module: Mapping[str, Any]) -> str:
+def name_of(module: ModuleEntry) -> str:
     """`/decoder`, or what nodes are called that are in none."""
     return str(module["name"]) or "in no module"
 
 
-def answer(module: Mapping[str, Any]) -> str:
+def answer(module: ModuleEntry) -> str:
     """`compiles`; `Sin, Cos, Abs 5`; `5 units unknown`."""
     if module["verdict"] == "pass":
         return "compiles"

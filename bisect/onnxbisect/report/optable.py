@@ -1,17 +1,17 @@
 """Which ops of the model the target takes, each with the probes that prove it."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from onnxbisect.diagnosis import Certainty, CulpritKind
 from onnxbisect.job import Job
+from onnxbisect.report.contents import OpEntry, OpVerdict
 from onnxbisect.report.records import Records
 from onnxbisect.report.states import States
 from onnxbisect.unitset import UnitSet, members, of, size
 from onnxbisect.verdict import Status
 
 
-def op_table(job: Job, states: States, records: Records, identities: Sequence[str]) -> list[dict[str, Any]]:
+def op_table(job: Job, states: States, records: Records, identities: Sequence[str]) -> list[OpEntry]:
     """One row for each op of the model: refused ones first, then by name."""
     rows = [_row(job, states, records, identities, op, of(units)) for op, units in _units_by_op(job).items()]
     order = {"fail": 0, "mixed": 1, "unknown": 2, "needs_context": 3, "pass": 4}
@@ -28,7 +28,7 @@ def _units_by_op(job: Job) -> Mapping[tuple[str, str], list[int]]:
 
 def _row(
     job: Job, states: States, records: Records, identities: Sequence[str], op: tuple[str, str], units: UnitSet
-) -> dict[str, Any]:
+) -> OpEntry:
     involved = [
         (identity, culprit)
         for identity, culprit in zip(identities, job.diagnosis.culprits, strict=True)
@@ -42,6 +42,7 @@ def _row(
                     alone |= occurrence & units
                 elif culprit.kind in (CulpritKind.INTERACTION, CulpritKind.COUNT):
                     together |= occurrence & units
+    verdict: OpVerdict
     if alone | together:
         verdict = "mixed" if ((states.passing | states.context) & units) | (together & ~alone) else "fail"
         named = [records.named(culprit.evidence.fails, Status.FAIL) for _, culprit in involved]

@@ -1,12 +1,14 @@
 """Several targets beside each other: `onnx-bisect/overview@1`, culprits by targets, made from their reports."""
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from importlib import resources
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Final, Literal, NotRequired
 
+from typing_extensions import TypedDict
+
+from onnxbisect.diagnosis import CertificateStatus
+from onnxbisect.report.contents import CulpritEntry, OpEntry, OpVerdict, Report, StatsEntry, TargetEntry
 from onnxbisect.report.names import op_name
 from onnxbisect.report.ranges import indices
 from onnxbisect.unitset import UnitSet, is_subset, members, of
@@ -17,7 +19,105 @@ if TYPE_CHECKING:
 
 
 #: The value of `format`; a change that breaks readers counts the number up.
-FORMAT = "onnx-bisect/overview@1"
+FORMAT: Final = "onnx-bisect/overview@1"
+
+
+CellState = Literal["refused", "in_part", "suspected", "passes", "unknown"]
+
+
+class OverviewModel(TypedDict):
+    """The model that all targets were asked about."""
+
+    name: str
+    """The file name."""
+    sha256: str
+    """Of the bytes, external data included."""
+    nodes: int
+    units: int
+
+
+class OverviewReport(TypedDict):
+    """The head of the report on one target."""
+
+    headline: str
+    target: TargetEntry
+    certificate: CertificateStatus
+    culprits: int
+    stats: StatsEntry
+
+
+class OverviewTarget(TypedDict):
+    """One target, and its answer."""
+
+    label: str
+    """Names the target here and the folder of its report."""
+    backend: str
+    """As it was typed."""
+    state: Status | Literal["unusable", "not_asked"]
+    """The verdict of the whole model; or it cannot be used here; or the run was interrupted before its turn."""
+    sentence: str
+    """What the certificate says, or why there is no report."""
+    report: OverviewReport | None
+
+
+class OverviewCell(TypedDict):
+    """What one target makes of the places of a row."""
+
+    state: CellState
+    """Refused at all of the places, or at some; only suspected; all of them were in probes that compiled; or none of
+    this is known."""
+    refused: int
+    """Places that the target refuses, or a part of them."""
+    passing: int
+    """Places seen to compile."""
+    culprits: list[str]
+    """`id` of the culprits in the target's report."""
+
+
+class OverviewCulprit(TypedDict):
+    """Culprits of the same ops, in any target, that have a place in common."""
+
+    ops: list[str]
+    """In topological order; `domain::Op` outside the default domain."""
+    kind: Literal["single", "interaction", "capacity"]
+    places: list[list[str]]
+    """Every place at which some target refuses it, as node names."""
+    cells: dict[str, OverviewCell]
+    """By label of the target."""
+
+
+class OverviewOpCell(TypedDict):
+    """What one target makes of an op."""
+
+    verdict: OpVerdict
+    """As in the `op_table` of the target's report."""
+    failing: int
+    """Nodes that the target refuses."""
+
+
+class OverviewOp(TypedDict):
+    """An op of the model by targets."""
+
+    op: str
+    """`domain::Op` outside the default domain."""
+    nodes: int
+    cells: dict[str, OverviewOpCell]
+    """By label of the target."""
+
+
+class Overview(TypedDict):
+    """One ONNX model on several compiler targets. Strings from the model and from the compilers are unescaped and
+    hostile.
+    """
+
+    format: Literal["onnx-bisect/overview@1"]
+    model: OverviewModel
+    targets: list[OverviewTarget]
+    """In the order in which they were asked."""
+    culprits: list[OverviewCulprit]
+    """In model order. Culprits of several targets are one row where their ops are the same and they share a place."""
+    ops: NotRequired[list[OverviewOp]]
+    """Every op of the model, by name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +137,7 @@ class Subject:
         return cls(name=model.path.name, sha256=model.sha256, nodes=len(nodes), names=names)
 
     @classmethod
-    def of_report(cls, report: Mapping[str, Any]) -> "Subject":
+    def of_report(cls, report: Report) -> "Subject":
         """From the report of any target, where nobody has the model at hand."""
         about = report["model"]
         return cls(name=about["name"], sha256=about["sha256"], nodes=about["nodes"], names=report["units"]["names"])
@@ -51,7 +151,7 @@ class TargetReport:
 
     label: str
     backend: str
-    report: Mapping[str, Any] | None = None
+    report: Report | None = None
     reason: str = ""
     ended: bool = False
 
@@ -62,7 +162,7 @@ class TargetReport:
         return [_units(probe["units"]) for probe in probes if probe["verdict"] == Status.PASS]
 
     @cached_property
-    def culprits(self) -> list[tuple[UnitSet, Mapping[str, Any]]]:
+    def culprits(self) -> list[tuple[UnitSet, CulpritEntry]]:
         """Every occurrence of every culprit, with its culprit."""
         found = self.report["culprits"] if self.report else ()
         return [(_units(text), culprit) for culprit in found for text in culprit["occurrence_units"]]
@@ -77,8 +177,8 @@ class _Row:
     places: set[UnitSet] = field(default_factory=set)
 
 
-def overview(model: Subject, asked: Sequence[TargetReport]) -> dict[str, Any]:
-    """The overview, JSON-able, as `overview.schema.json` describes it. Names and messages are left as they are."""
+def overview(model: Subject, asked: Sequence[TargetReport]) -> Overview:
+    """The overview, JSON-able. Names and messages are left as they are."""
     rows = sorted(_rows(asked), key=lambda row: min(_first(place) for place in row.places))
     return {
         "format": FORMAT,
@@ -94,21 +194,19 @@ def overview(model: Subject, asked: Sequence[TargetReport]) -> dict[str, Any]:
     }
 
 
-def schema() -> dict[str, Any]:
-    """The JSON Schema (2020-12) of `overview`."""
-    text = resources.files("onnxbisect.report").joinpath("overview.schema.json").read_text("utf-8")
-    parsed: dict[str, Any] = json.loads(text)
-    return parsed
-
-
-def _target(asked: TargetReport) -> dict[str, Any]:
-    head = {"label": asked.label, "backend": asked.backend}
+def _target(asked: TargetReport) -> OverviewTarget:
     if asked.report is None:
-        state = "not_asked" if asked.ended else "unusable"
-        return {**head, "state": state, "sentence": asked.reason, "report": None}
+        return {
+            "label": asked.label,
+            "backend": asked.backend,
+            "state": "not_asked" if asked.ended else "unusable",
+            "sentence": asked.reason,
+            "report": None,
+        }
     report = asked.report
     return {
-        **head,
+        "label": asked.label,
+        "backend": asked.backend,
         "state": report["verdict"],
         "sentence": report["certificate"]["sentence"],
         "report": {
@@ -136,7 +234,7 @@ def _rows(asked: Sequence[TargetReport]) -> list[_Row]:
     return rows
 
 
-def _entry(model: Subject, row: _Row, asked: Sequence[TargetReport]) -> dict[str, Any]:
+def _entry(model: Subject, row: _Row, asked: Sequence[TargetReport]) -> OverviewCulprit:
     places = sorted(row.places, key=lambda place: list(members(place)))
     return {
         "ops": list(row.ops),
@@ -146,9 +244,10 @@ def _entry(model: Subject, row: _Row, asked: Sequence[TargetReport]) -> dict[str
     }
 
 
-def _cell(row: _Row, places: Sequence[UnitSet], asked: TargetReport) -> dict[str, Any]:
+def _cell(row: _Row, places: Sequence[UnitSet], asked: TargetReport) -> OverviewCell:
     refused, passing = 0, 0
-    involved: dict[str, Mapping[str, Any]] = {}
+    state: CellState
+    involved: dict[str, CulpritEntry] = {}
     for place in places:
         found = [
             culprit
@@ -166,7 +265,7 @@ def _cell(row: _Row, places: Sequence[UnitSet], asked: TargetReport) -> dict[str
     return {"state": state, "refused": refused, "passing": passing, "culprits": list(involved)}
 
 
-def _ops(asked: Sequence[TargetReport]) -> list[dict[str, Any]]:
+def _ops(asked: Sequence[TargetReport]) -> list[OverviewOp]:
     """Each op of the model by target, by name."""
     tables = {
         it.label: {(row["domain"], row["op"]): row for row in (it.report["op_table"] if it.report else ())}
@@ -183,7 +282,7 @@ def _ops(asked: Sequence[TargetReport]) -> list[dict[str, Any]]:
     ]
 
 
-def _verdict(row: Mapping[str, Any] | None) -> dict[str, Any]:
+def _verdict(row: OpEntry | None) -> OverviewOpCell:
     return {"verdict": row["verdict"], "failing": row["failing"]} if row else {"verdict": "unknown", "failing": 0}
 
 

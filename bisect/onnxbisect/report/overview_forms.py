@@ -1,10 +1,10 @@
 """The overview for people: as plain lines, as Markdown, as one HTML file."""
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 from onnxbisect.report.grid import aligned
 from onnxbisect.report.markdown_text import code, table
+from onnxbisect.report.overview import Overview
 from onnxbisect.report.overview_lines import Line, asked, headline, rows, state_name, summary
 from onnxbisect.report.overview_page import overview_page
 from onnxbisect.report.rendering import environment
@@ -13,7 +13,7 @@ from onnxbisect.report.text import clean, clip, plural
 _NARROW = 60
 
 
-def lines(overview: Mapping[str, Any], *, width: int = 100, files: str = "") -> list[str]:
+def lines(overview: Overview, *, width: int = 100, files: str = "") -> list[str]:
     """The overview in about `width` columns, without line ends; `files` says where its files were written.
 
     A target's line is read whole, and so is every column of the table but that of the nodes.
@@ -44,7 +44,7 @@ def _beside(label: str, name: str) -> str:
     return f"{label}/{name}"
 
 
-def markdown(overview: Mapping[str, Any], link: Callable[[str, str], str] = _beside) -> str:
+def markdown(overview: Overview, link: Callable[[str, str], str] = _beside) -> str:
     """For a pull request or an issue. All that comes from the model or a compiler is in code spans. `link` says where
     the report of a label and of a file name is.
     """
@@ -79,7 +79,7 @@ def markdown(overview: Mapping[str, Any], link: Callable[[str, str], str] = _bes
     return "\n\n".join(blocks) + "\n"
 
 
-def html(overview: Mapping[str, Any], link: Callable[[str, str], str] = _beside) -> str:
+def html(overview: Overview, link: Callable[[str, str], str] = _beside) -> str:
     """One file that opens offline, without scripts; links to the reports of the targets, as `link` says."""
     return (
         environment()

@@ -1,11 +1,11 @@
 """What every form of the overview says: its sentences, and the lines of its table."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from onnxbisect.report import words
+from onnxbisect.report.overview import Overview, OverviewTarget
 from onnxbisect.report.text import duration, plural
+from onnxbisect.verdict import Status
 
 STATES = {
     "pass": "compiles",
@@ -36,7 +36,7 @@ class Line:
                 return state
 
 
-def rows(overview: Mapping[str, Any]) -> list[Line]:
+def rows(overview: Overview) -> list[Line]:
     """The table's lines: what most targets refuse comes first, then model order."""
     found: dict[tuple[str, ...], Line] = {}
     labels = [target["label"] for target in overview["targets"]]
@@ -56,7 +56,7 @@ def rows(overview: Mapping[str, Any]) -> list[Line]:
     return sorted(found.values(), key=lambda line: -sum(state in ("refused", "in_part") for state in line.states))
 
 
-def summary(target: Mapping[str, Any]) -> str:
+def summary(target: OverviewTarget) -> str:
     """`does not compile: 3 culprits, proven; 24 compiler calls, 12 s (9.8 s compiling)`, or why there is no answer."""
     state, report = state_name(target), target["report"]
     if report is None:
@@ -68,21 +68,23 @@ def summary(target: Mapping[str, Any]) -> str:
     return f"{state}{found}, {report['certificate']}; {cost}"
 
 
-def asked(target: Mapping[str, Any]) -> str:
+def asked(target: OverviewTarget) -> str:
     """`rknn (target=rk3588), RKNN-Toolkit2 2.3.2`; empty where nothing is known of the tool."""
-    return f"{words.target(target['report'])}, {words.tool(target['report'])}" if target["report"] else ""
+    if target["report"] is None:
+        return ""
+    about = target["report"]["target"]
+    return f"{words.target(about)}, {words.tool(about)}"
 
 
-def state_name(target: Mapping[str, Any]) -> str:
+def state_name(target: OverviewTarget) -> str:
     """`does not compile`, `cannot be asked`."""
     return STATES[target["state"]]
 
 
-def headline(overview: Mapping[str, Any]) -> str:
+def headline(overview: Overview) -> str:
     """The answer in one sentence."""
     states = [target["state"] for target in overview["targets"]]
     open_ = sum(state not in ("pass", "fail") for state in states)
     unknown = f"; no answer for {open_}" if open_ else ""
-    return (
-        f"{overview['model']['name']} compiles for {states.count('pass')} of {plural(len(states), 'target')}{unknown}"
-    )
+    passing = states.count(Status.PASS)
+    return f"{overview['model']['name']} compiles for {passing} of {plural(len(states), 'target')}{unknown}"

@@ -1,9 +1,9 @@
 """The overview as `_overview.html.j2` takes it, in a file and on the status page."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from onnxbisect.report.overview import Overview, OverviewOpCell
 from onnxbisect.report.overview_lines import Line, asked, rows, state_name, summary
 
 _VERDICTS = {
@@ -45,7 +45,7 @@ class OverviewPage:
     ops: Sequence[OpLine]
 
 
-def overview_page(overview: Mapping[str, Any], href: Callable[[str], str]) -> OverviewPage:
+def overview_page(overview: Overview, href: Callable[[str], str]) -> OverviewPage:
     """`href` says where the report of a label is."""
     return OverviewPage(
         targets=[
@@ -64,7 +64,7 @@ def overview_page(overview: Mapping[str, Any], href: Callable[[str], str]) -> Ov
     )
 
 
-def _ops(overview: Mapping[str, Any]) -> list[OpLine]:
+def _ops(overview: Overview) -> list[OpLine]:
     """What most targets refuse comes first."""
     labels = [target["label"] for target in overview["targets"]]
     lines = [
@@ -74,6 +74,6 @@ def _ops(overview: Mapping[str, Any]) -> list[OpLine]:
     return sorted(lines, key=lambda line: sorted(_ORDER.index(verdict) for verdict, _ in line.cells))
 
 
-def _cell(cell: Mapping[str, Any], nodes: int) -> tuple[str, str]:
+def _cell(cell: OverviewOpCell, nodes: int) -> tuple[str, str]:
     verdict = cell["verdict"]
     return verdict, f"✗ {cell['failing']} of {nodes}" if verdict == "mixed" else _VERDICTS[verdict]

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from onnxbisect.report.contents import CauseEntry, CulpritEntry, Report
 from onnxbisect.report.names import op_name
 from onnxbisect.report.overview import Subject, TargetReport
 
@@ -129,11 +130,12 @@ def _cell(asked: TargetReport) -> Cell:
     report = asked.report
     if report is None:
         return Cell(state="not_asked" if asked.ended else "unusable", sentence=asked.reason)
+    after = report.get("compiles_after")  # reports of earlier versions have none
     return Cell(
         state=report["verdict"],
         sentence=report["certificate"]["sentence"],
         certificate=report["certificate"]["status"],
-        compiles_after=(report.get("compiles_after") or {}).get("sentence"),  # reports of earlier versions have none
+        compiles_after=None if after is None else after["sentence"],
         culprits=len(report["culprits"]),
         refused=tuple(_refused(report)),
         compiler_calls=report["stats"]["compiler_calls"],
@@ -141,9 +143,9 @@ def _cell(asked: TargetReport) -> Cell:
     )
 
 
-def _refused(report: Mapping[str, Any]) -> Iterator[Refused]:
+def _refused(report: Report) -> Iterator[Refused]:
     """In the order of the culprits."""
-    alike: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
+    alike: dict[tuple[str, ...], list[CulpritEntry]] = {}
     for culprit in report["culprits"]:
         alike.setdefault(tuple(culprit["ops"]), []).append(culprit)
     for ops, culprits in alike.items():
@@ -155,7 +157,7 @@ def _refused(report: Mapping[str, Any]) -> Iterator[Refused]:
 def _causes(target: str, parts: Sequence[Part]) -> list[SharedCause]:
     """The causes of all reports on a target: those that several models have come first, then those of most places."""
     reports = {part.label: asked.report for part in parts for asked in part.asked if asked.label == target}
-    found: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
+    found: dict[str, list[tuple[str, CauseEntry]]] = {}
     for label, report in reports.items():
         for cause in report.get("causes", ()) if report else ():  # reports of earlier versions have none
             same = json.dumps(cause["conditions"], sort_keys=True) if cause["conditions"] else cause["text"]
@@ -177,7 +179,7 @@ def _causes(target: str, parts: Sequence[Part]) -> list[SharedCause]:
     return sorted(causes, key=lambda cause: (-len(cause.shares), -cause.places))
 
 
-def _passes_in(cause: Mapping[str, Any], reports: Mapping[str, Mapping[str, Any] | None]) -> Iterator[str]:
+def _passes_in(cause: CauseEntry, reports: Mapping[str, Report | None]) -> Iterator[str]:
     conditions = cause["conditions"]
     if len(conditions) != 1 or conditions[0]["aspect"] != "op":
         return

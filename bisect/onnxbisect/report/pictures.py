@@ -3,12 +3,10 @@
 Colours come from the page's style sheet by class; states differ in shape and label, too.
 """
 
-from collections.abc import Mapping
-from typing import Any
-
 from markupsafe import Markup, escape
 
 from onnxbisect.report import extent
+from onnxbisect.report.contents import DrawnEdge, DrawnNode, Report, Surroundings, UnitsEntry
 from onnxbisect.report.ranges import indices
 from onnxbisect.report.text import clean, clip, clip_left
 
@@ -30,7 +28,7 @@ _STATE_NAMES = {
 }
 
 
-def strip(document: Mapping[str, Any]) -> Markup:
+def strip(document: Report) -> Markup:
     """Every unit as one cell in topological order; cells of culprits carry their number and lead to them.
 
     Each half line is an image of its own, so that a narrow page can show the second half below the first.
@@ -63,9 +61,7 @@ def strip(document: Mapping[str, Any]) -> Markup:
     return Markup(f'<div class="strip">{"".join(halves)}</div>')  # noqa: S704 - `_cell` escapes
 
 
-def _cell(
-    units: Mapping[str, Any], state: str, index: int, run: int, x: int, number: int | None, numbered: bool
-) -> str:
+def _cell(units: UnitsEntry, state: str, index: int, run: int, x: int, number: int | None, numbered: bool) -> str:
     """Plain text, escaped here: `Markup.format` takes half the time of a large page."""
     if run > 1:
         title = f"units {index} to {index + run - 1}: {_STATE_NAMES[state]}"
@@ -85,7 +81,7 @@ def _cell(
     return f'<a href="#c{number}" aria-label="culprit {number}">{shape}</a>'
 
 
-def surroundings(around: Mapping[str, Any]) -> Markup:
+def surroundings(around: Surroundings) -> Markup:
     """The culprit's nodes in a frame of their own colour, with the nodes before and after; flow is left to right."""
     nodes, edges = around["nodes"], around["edges"]
     layer = _layers(len(nodes), edges)
@@ -112,7 +108,7 @@ def surroundings(around: Mapping[str, Any]) -> Markup:
     ).format(width, tallest * _ROW + 6, label, Markup().join(parts))
 
 
-def _layers(count: int, edges: list[Mapping[str, Any]]) -> list[int]:
+def _layers(count: int, edges: list[DrawnEdge]) -> list[int]:
     """Longest path from the left; sources are then pulled right, next to the first node that consumes them."""
     layer = [0] * count
     for _ in range(count):
@@ -125,7 +121,7 @@ def _layers(count: int, edges: list[Mapping[str, Any]]) -> list[int]:
     return layer
 
 
-def _node(spot: tuple[int, int], node: Mapping[str, str]) -> Markup:
+def _node(spot: tuple[int, int], node: DrawnNode) -> Markup:
     x, y = spot
     top = node["op"] or f"graph {node['role']}"
     return Markup(
@@ -147,7 +143,7 @@ def _node(spot: tuple[int, int], node: Mapping[str, str]) -> Markup:
     )
 
 
-def _edge(start: tuple[int, int], end: tuple[int, int], edge: Mapping[str, Any], *, labelled: bool) -> Markup:
+def _edge(start: tuple[int, int], end: tuple[int, int], edge: DrawnEdge, *, labelled: bool) -> Markup:
     x1, y1 = start[0] + _WIDTH, start[1] + _HEIGHT // 2
     x2, y2 = end[0], end[1] + _HEIGHT // 2
     bend = (x1 + x2) // 2

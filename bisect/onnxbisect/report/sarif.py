@@ -2,11 +2,10 @@
 
 import json
 import re
-from collections.abc import Mapping
-from typing import Any
 from urllib.parse import quote
 
 from onnxbisect.report import cause_words, words
+from onnxbisect.report.contents import CulpritEntry, Report
 from onnxbisect.report.text import clean, plural
 
 _SCHEMA = "https://raw.githubusercontent.com/oasis-tcs/sarif-spec/master/Schemata/sarif-schema-2.1.0.json"
@@ -19,7 +18,7 @@ _RULES = {
 _RELATED = 100
 
 
-def sarif(document: Mapping[str, Any]) -> str:
+def sarif(document: Report) -> str:
     """One run with one result per culprit; its node names are logical locations.
 
     The physical location is the line of the user's source where the exporter left it, else line 1 of the model.
@@ -37,7 +36,7 @@ def sarif(document: Mapping[str, Any]) -> str:
         "columnKind": "unicodeCodePoints",
         "results": results,
         "properties": {
-            "target": clean(words.target(document)),
+            "target": clean(words.target(document["target"])),
             "verdict": document["verdict"],
             "certificate": document["certificate"]["status"],
             "causes": [clean(cause_words.sentence(cause)) for cause in cause_words.telling(document)],
@@ -46,7 +45,7 @@ def sarif(document: Mapping[str, Any]) -> str:
     return json.dumps({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}, indent=1) + "\n"
 
 
-def _result(document: Mapping[str, Any], culprit: Mapping[str, Any], rule: int) -> dict[str, Any]:
+def _result(document: Report, culprit: CulpritEntry, rule: int) -> dict[str, object]:
     text = (
         f"{' + '.join(culprit['ops'][:8])}: {words.failure(culprit)} "
         f"({plural(len(culprit['occurrences']), 'place')} in {document['model']['name']})"
@@ -54,9 +53,10 @@ def _result(document: Mapping[str, Any], culprit: Mapping[str, Any], rule: int) 
     cause = cause_words.of_culprit(document, culprit)
     if cause is not None:
         text += f". Cause: {cause_words.sentence(cause)}"
-    traced = next((origin for origin in culprit["origin"] if origin["file"] is not None), None)
+    places = ((origin["file"], origin["line"]) for origin in culprit["origin"])
+    traced = next(((file, line) for file, line in places if file is not None), None)
     related = [_location(document, nodes, None, number) for number, nodes in enumerate(culprit["occurrences"][1:], 1)]
-    result: dict[str, Any] = {
+    result: dict[str, object] = {
         "ruleId": culprit["kind"],
         "ruleIndex": rule,
         "level": "error" if culprit["certainty"] == "confirmed" else "warning",
@@ -76,12 +76,11 @@ def _plain(text: str) -> str:
 
 
 def _location(
-    document: Mapping[str, Any], nodes: list[str], origin: Mapping[str, Any] | None, number: int | None = None
-) -> dict[str, Any]:
-    uri = _uri(origin["file"] if origin else document["model"]["name"])
-    line = max(1, origin["line"] or 1) if origin else 1
-    location: dict[str, Any] = {
-        "physicalLocation": {"artifactLocation": {"uri": uri}, "region": {"startLine": line}},
+    document: Report, nodes: list[str], traced: tuple[str, int | None] | None, number: int | None = None
+) -> dict[str, object]:
+    file, line = traced or (document["model"]["name"], 1)
+    location: dict[str, object] = {
+        "physicalLocation": {"artifactLocation": {"uri": _uri(file)}, "region": {"startLine": max(1, line or 1)}},
         "logicalLocations": [
             {"fullyQualifiedName": name, "kind": "function"} for name in dict.fromkeys(map(clean, nodes))
         ],

@@ -1,9 +1,9 @@
 """A culprit with its direct neighbours, small enough for a picture."""
 
 from collections.abc import Iterable
-from typing import Any
 
 from onnxbisect.model.model import Model
+from onnxbisect.report.contents import DrawnEdge, DrawnNode, Role, Surroundings
 from onnxbisect.report.facts import Facts
 from onnxbisect.unitset import UnitSet, members, size
 
@@ -12,7 +12,7 @@ _DRAWN = 12
 _NEIGHBOURS = 4
 
 
-def surroundings(model: Model, facts: Facts, units: UnitSet) -> dict[str, Any] | None:
+def surroundings(model: Model, facts: Facts, units: UnitSet) -> Surroundings | None:
     """`nodes` (name, op, role) and `edges` between them (indices into `nodes`, tensor, type); None if too large.
 
     Roles: `culprit`; `before` and `after` for units; `input` and `output` for the graph's own, whose op is empty.
@@ -23,9 +23,10 @@ def surroundings(model: Model, facts: Facts, units: UnitSet) -> dict[str, Any] |
     inside = list(members(units))
     before = _outside((universe.predecessors[unit] for unit in inside), units)
     after = _outside((universe.successors[unit] for unit in inside), units)
-    roles = dict.fromkeys(before[-_NEIGHBOURS:], "before") | dict.fromkeys(after[:_NEIGHBOURS], "after")
+    roles: dict[int, Role] = dict.fromkeys(before[-_NEIGHBOURS:], "before")
+    roles |= dict.fromkeys(after[:_NEIGHBOURS], "after")
     roles |= dict.fromkeys(inside, "culprit")
-    nodes: list[dict[str, str]] = []
+    nodes: list[DrawnNode] = []
     place: dict[int, int] = {}
     producer: dict[str, int] = {}
     for unit in sorted(roles):
@@ -33,7 +34,7 @@ def surroundings(model: Model, facts: Facts, units: UnitSet) -> dict[str, Any] |
         place[unit] = len(nodes)
         producer |= {tensor: unit for tensor in node.output if tensor}
         nodes.append({"name": node.name, "op": universe.op[unit], "role": roles[unit]})
-    edges: list[dict[str, Any]] = []
+    edges: list[DrawnEdge] = []
     for unit in sorted(roles):
         for tensor in dict.fromkeys(graph.node[model.units[unit].node].input):
             source = producer.get(tensor)
@@ -65,5 +66,5 @@ def _outside(neighbours: Iterable[UnitSet], units: UnitSet) -> list[int]:
     return list(members(union & ~units))
 
 
-def _edge(source: int, target: int, tensor: str, facts: Facts) -> dict[str, Any]:
+def _edge(source: int, target: int, tensor: str, facts: Facts) -> DrawnEdge:
     return {"from": source, "to": target, "tensor": tensor, "type": facts.type(tensor)}

@@ -1,10 +1,9 @@
 """What compilers tabulate beside their verdicts, such as where each node runs: which of it a report shows, and how."""
 
 from collections import Counter
-from collections.abc import Mapping
-from typing import Any
 
 from onnxbisect.job import Job
+from onnxbisect.report.contents import TableEntry
 from onnxbisect.report.records import Records
 from onnxbisect.report.text import clean, plural
 from onnxbisect.unitset import is_subset
@@ -13,7 +12,7 @@ from onnxbisect.unitset import is_subset
 _COUNTED = 6
 
 
-def tables(job: Job, records: Records) -> list[dict[str, Any]]:
+def tables(job: Job, records: Records) -> list[TableEntry]:
     """The tables of the whole model, where it got as far; else those of the probes that prove the rest of it.
 
     Of these, a probe whose units are all in others before it has nothing to add.
@@ -41,7 +40,7 @@ def tables(job: Job, records: Records) -> list[dict[str, Any]]:
     ]
 
 
-def summary(table: Mapping[str, Any]) -> str:
+def summary(table: TableEntry) -> str:
     """`NPU 41, CPU 3`: how many rows have which value in the column that counts; else `44 rows`."""
     rows = table["rows"]
     if table["counted"] not in table["columns"]:

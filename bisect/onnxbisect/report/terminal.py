@@ -1,9 +1,7 @@
 """The report as plain lines: what a user sees first. No colours: the command line may add them."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from onnxbisect.report import alternatives, modules, words
+from onnxbisect.report.contents import OpEntry, Report
 from onnxbisect.report.culprit_lines import cause_lines, culprit_lines, first_node, instead_lines, ops_of
 from onnxbisect.report.grid import aligned, wrapped
 from onnxbisect.report.tables import summary
@@ -15,15 +13,15 @@ _CERTIFICATE_LINES = 6
 _PIECES = 12
 
 
-def lines(document: Mapping[str, Any], *, width: int = 100, files: str = "") -> list[str]:
+def lines(document: Report, *, width: int = 100, files: str = "") -> list[str]:
     """The report in at most `width` columns, without line ends; `files` says where its files were written.
 
     Names and sentences that must be read whole (the headline, what is unknown) may be longer than `width`.
     """
     width = max(width, _NARROW)
     shown = [clean(document["headline"])]
-    if words.tool(document):
-        shown.append(f"  asked: {clean(words.tool(document))}")
+    if tool := words.tool(document["target"]):
+        shown.append(f"  asked: {clean(tool)}")
     shown += _certificate(document)
     if doubt := words.doubt(document):
         shown.append(f"  {doubt}")
@@ -46,7 +44,7 @@ def lines(document: Mapping[str, Any], *, width: int = 100, files: str = "") -> 
     return [line.rstrip() for line in shown]
 
 
-def _certificate(document: Mapping[str, Any]) -> list[str]:
+def _certificate(document: Report) -> list[str]:
     certificate = document["certificate"]
     shown = [f"  {clean(certificate['sentence'])}"]
     unknown = certificate["unknown"]
@@ -56,7 +54,7 @@ def _certificate(document: Mapping[str, Any]) -> list[str]:
     return shown
 
 
-def _needs_context(document: Mapping[str, Any], width: int) -> list[str]:
+def _needs_context(document: Report, width: int) -> list[str]:
     groups = document["needs_context"]
     if not groups:
         return []
@@ -69,7 +67,7 @@ def _needs_context(document: Mapping[str, Any], width: int) -> list[str]:
     return ["Needs context: fails only where it is cut out, nothing is wrong with it in the model", *grid]
 
 
-def _alternatives(document: Mapping[str, Any], width: int) -> list[str]:
+def _alternatives(document: Report, width: int) -> list[str]:
     tried = document.get("alternatives", ())
     if not tried:
         return []
@@ -77,7 +75,7 @@ def _alternatives(document: Mapping[str, Any], width: int) -> list[str]:
     return ["Other options", *aligned(rows, [34, max(24, width - 38)]), f"  {alternatives.cost(document)}"]
 
 
-def _modules(document: Mapping[str, Any], width: int) -> list[str]:
+def _modules(document: Report, width: int) -> list[str]:
     found = modules.worth_showing(document)
     if not found:
         return []
@@ -86,7 +84,7 @@ def _modules(document: Mapping[str, Any], width: int) -> list[str]:
     return ["Modules", *aligned(rows, [40, 12, max(20, width - 60)], keep_end=(0,)), *more]
 
 
-def _ops(document: Mapping[str, Any], width: int) -> list[str]:
+def _ops(document: Report, width: int) -> list[str]:
     groups: dict[str, list[str]] = {}
     for row in document["op_table"]:
         groups.setdefault(words.op_verdict(document, row), []).append(_op_item(row))
@@ -97,12 +95,12 @@ def _ops(document: Mapping[str, Any], width: int) -> list[str]:
     return ["Ops", *shown] if shown else []
 
 
-def _op_item(row: Mapping[str, Any]) -> str:
+def _op_item(row: OpEntry) -> str:
     name = clip(f"{row['domain']}::{row['op']}" if row["domain"] else row["op"], 40)
     return f"{name} {row['failing']}/{row['nodes']}" if row["verdict"] == "mixed" else f"{name} {row['nodes']}"
 
 
-def _partition(document: Mapping[str, Any], width: int) -> list[str]:
+def _partition(document: Report, width: int) -> list[str]:
     pieces = document["partition"]
     if not pieces or (len(pieces) == 1 and not document["culprits"]):
         return []
@@ -116,7 +114,7 @@ def _partition(document: Mapping[str, Any], width: int) -> list[str]:
     return wrapped(label, sizes, width - len(" units"), at_most=2, end=" units")
 
 
-def _tables(document: Mapping[str, Any], width: int) -> list[str]:
+def _tables(document: Report, width: int) -> list[str]:
     sizes = {probe["id"]: probe["size"] for probe in document["probes"]}
     shown = []
     for table in document["tables"]:
@@ -126,20 +124,20 @@ def _tables(document: Mapping[str, Any], width: int) -> list[str]:
     return shown
 
 
-def _preflight(document: Mapping[str, Any], width: int) -> list[str]:
+def _preflight(document: Report, width: int) -> list[str]:
     found = [finding for finding in document["preflight"] if finding["severity"] == "error"]
     return (
         ["Preflight", *(clip(f"  {finding['id']}: {finding['detail']}", width) for finding in found)] if found else []
     )
 
 
-def _notes(document: Mapping[str, Any]) -> list[str]:
+def _notes(document: Report) -> list[str]:
     """What intake could not establish: a diagnosis rests on it, so it is read whole."""
     notes = document["model"]["notes"]
     return ["About the model", *(f"  {clean(note)}" for note in notes)] if notes else []
 
 
-def _cost(document: Mapping[str, Any]) -> str:
+def _cost(document: Report) -> str:
     stats = document["stats"]
     cached = f" and {plural(stats['cached'], 'known answer')}" if stats["cached"] else ""
     return (

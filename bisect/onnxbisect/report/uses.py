@@ -10,6 +10,7 @@ from onnx import AttributeProto, TensorProto
 from onnxbisect.diagnosis import Certainty, CulpritKind
 from onnxbisect.job import Job
 from onnxbisect.model.scopes import domain_of
+from onnxbisect.report.contents import UseEntry, UseInput
 from onnxbisect.report.ranges import spell
 from onnxbisect.report.states import States
 from onnxbisect.rewrites.facts import Facts
@@ -18,7 +19,7 @@ from onnxbisect.unitset import UnitSet, members, size
 _DTYPE_ATTRIBUTES = frozenset({"to", "dtype"})
 
 
-def use_entries(job: Job, states: States) -> list[dict[str, Any]]:
+def use_entries(job: Job, states: States) -> list[UseEntry]:
     """One entry for each variant, in model order.
 
     `passing` counts its units that stood in a probe that passed, `refused` those that are culprits by themselves, and
@@ -36,7 +37,7 @@ def use_entries(job: Job, states: States) -> list[dict[str, Any]]:
     ]
 
 
-def _entry(job: Job, facts: Facts, states: States, refused: Mapping[int, str], units: UnitSet) -> dict[str, Any]:
+def _entry(job: Job, facts: Facts, states: States, refused: Mapping[int, str], units: UnitSet) -> UseEntry:
     first = next(iter(members(units)))
     node = job.model.proto.graph.node[job.model.units[first].node]
     messages = [refused[unit] for unit in members(units) if unit in refused]
@@ -54,7 +55,7 @@ def _entry(job: Job, facts: Facts, states: States, refused: Mapping[int, str], u
     }
 
 
-def _input(facts: Facts, name: str) -> dict[str, Any] | None:
+def _input(facts: Facts, name: str) -> UseInput | None:
     if not name:
         return None
     dtype, shape = facts.dtype(name), facts.shape(name)

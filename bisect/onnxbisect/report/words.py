@@ -1,10 +1,21 @@
 """The sentences that every form of the report shares."""
 
 import shlex
-from collections.abc import Mapping
 from posixpath import join, normpath
-from typing import Any
 
+from onnxbisect.report.contents import (
+    Choice,
+    CompilesAfterEntry,
+    Complaint,
+    CulpritEntry,
+    Difference,
+    EvidenceEntry,
+    NeedsContextEntry,
+    OpEntry,
+    OriginEntry,
+    Report,
+    TargetEntry,
+)
 from onnxbisect.report.ranges import indices
 from onnxbisect.report.text import plural, uncoloured
 
@@ -21,22 +32,20 @@ _KINDS = {
 }
 
 
-def target(document: Mapping[str, Any]) -> str:
+def target(about: Choice) -> str:
     """`whitelist (profile=edgesam)`, or the user's own command."""
-    about = document["target"]
     if own := _own_command(about):
         return shlex.join(own)
     options = ", ".join(_given(about))
     return f"{about['backend']} ({options})" if options else str(about["backend"])
 
 
-def tool(document: Mapping[str, Any]) -> str:
+def tool(about: TargetEntry) -> str:
     """`onnxruntime 1.31.1`: the tool that answered and its version, as far as they are known."""
-    about = document["target"]
     return " ".join(part for part in (about["tool"], about["version"]) if part)
 
 
-def outcome(document: Mapping[str, Any]) -> str:
+def outcome(document: Report) -> str:
     """The verdict as the first thing that is read."""
     return {"pass": "Compiles", "fail": "Does not compile"}.get(document["verdict"], "Unresolved")
 
@@ -55,11 +64,11 @@ def headline(verdict: str, model: str, backend: str, certain: int, said: str = "
 NOT_SEARCHED = "bounded: a changed file compiles, so the parts of the file as it is were not searched"
 
 
-def compiles_after(document: Mapping[str, Any]) -> str:
+def compiles_after(document: Report, found: CompilesAfterEntry) -> str:
     """The headline of a model that compiles after a change of its file."""
-    found = document["compiles_after"]
     known = plural(found["calls"], "call") if found["calls"] else "known before"
-    return f"{document['model']['name']} compiles for {target(document)} after: {found['sentence']} (verified, {known})"
+    model, asked = document["model"]["name"], target(document["target"])
+    return f"{model} compiles for {asked} after: {found['sentence']} (verified, {known})"
 
 
 def certificate(
@@ -88,7 +97,7 @@ def certificate(
     )
 
 
-def meaning(document: Mapping[str, Any]) -> str:
+def meaning(document: Report) -> str:
     """What it is worth that a certificate is proven, or bounded, to somebody who sees one for the first time."""
     certificate = document["certificate"]
     if document.get("compiles_after"):
@@ -113,7 +122,7 @@ def meaning(document: Mapping[str, Any]) -> str:
     )
 
 
-def doubt(document: Mapping[str, Any]) -> str:
+def doubt(document: Report) -> str:
     """Empty, or why this may be no finding about the model at all: everything fails, and in the same way."""
     culprits = document["culprits"]
     alike = len({(culprit["failure"], culprit["fingerprint"]) for culprit in culprits}) == 1
@@ -122,7 +131,7 @@ def doubt(document: Mapping[str, Any]) -> str:
     return ""
 
 
-def op_verdict(document: Mapping[str, Any], row: Mapping[str, Any]) -> str:
+def op_verdict(document: Report, row: OpEntry) -> str:
     """The verdict of an op as people read it."""
     if row["verdict"] == "mixed":
         kinds = {culprit["kind"] for culprit in document["culprits"] if culprit["id"] in row["culprits"]}
@@ -130,12 +139,12 @@ def op_verdict(document: Mapping[str, Any], row: Mapping[str, Any]) -> str:
     return {"fail": "refused", "needs_context": "needs context", "pass": "compiles"}.get(row["verdict"], "unknown")
 
 
-def failure(culprit: Mapping[str, Any]) -> str:
+def failure(culprit: Complaint) -> str:
     """What the compiler says of a culprit in its own words, else how it fails."""
     return uncoloured(str(culprit["message"] or culprit["fingerprint"] or _KINDS[culprit["failure"]])).strip()
 
 
-def where(origin: Mapping[str, Any]) -> str:
+def where(origin: OriginEntry) -> str:
     """`transformer.py:232 in forward (layers.0.self_attn)`, as much as is known and the node's name does not say."""
     source = ""
     if origin["file"] is not None:
@@ -146,20 +155,20 @@ def where(origin: Mapping[str, Any]) -> str:
     return source
 
 
-def sources(entry: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def sources(entry: CulpritEntry | NeedsContextEntry) -> list[OriginEntry]:
     """The origins of a culprit that say more than the names of its nodes do, each line of the user's source once."""
-    telling = [origin for origin in entry["origin"] if origin["file"] or origin["scope"] not in origin["node"]]
+    telling = [origin for origin in entry["origin"] if origin["file"] or (origin["scope"] or "") not in origin["node"]]
     return list({where(origin): origin for origin in reversed(telling)}.values())[::-1]
 
 
-def certainty(culprit: Mapping[str, Any]) -> str:
+def certainty(culprit: CulpritEntry) -> str:
     """Empty for a confirmed culprit, else how sure it is."""
     if culprit["certainty"] == "flaky":
         return f"flaky: the compiler contradicts itself, {culprit['confidence']:.1%} sure"
     return "suspected: not all of what would confirm it is known" if culprit["certainty"] == "suspected" else ""
 
 
-def inferred(culprit: Mapping[str, Any]) -> str:
+def inferred(culprit: CulpritEntry) -> str:
     """At how many of its places an op was seen to fail where it stands, unless at all; else empty."""
     unseen = len(list(indices(culprit.get("inferred_units", ""))))  # reports of earlier versions do not have it
     if not unseen or culprit["certainty"] == "suspected":
@@ -168,13 +177,13 @@ def inferred(culprit: Mapping[str, Any]) -> str:
     return f"seen to fail where it stands at {places - unseen} of {places} places, inferred at the others"
 
 
-def at_most(culprit: Mapping[str, Any]) -> str:
+def at_most(culprit: CulpritEntry) -> str:
     """How many of an op the target takes, where that is what is wrong; else empty."""
     limit = culprit.get("at_most")  # reports of earlier versions do not have it
     return "" if limit is None else f"the target takes at most {limit['allowed']} of these {limit['among']}"
 
 
-def proof(evidence: Mapping[str, Any], kind: str) -> list[str]:
+def proof(evidence: EvidenceEntry, kind: str) -> list[str]:
     """The evidence of a culprit as sentences."""
     sentences = []
     if evidence["fails"]:
@@ -188,13 +197,13 @@ def proof(evidence: Mapping[str, Any], kind: str) -> list[str]:
     return sentences
 
 
-def difference(entry: Mapping[str, Any]) -> str:
+def difference(entry: Difference) -> str:
     """`attribute axis: 0 instead of 1`: what passes, then the culprit's."""
     mine, theirs = ("absent" if value is None else value for value in (entry["culprit"], entry["passes"]))
     return f"{entry['what']}: {theirs} instead of {mine}"
 
 
-def command(document: Mapping[str, Any], model: str, below: str = "") -> str:
+def command(document: Report, model: str, below: str = "") -> str:
     """The shell command that asks the same target about the file `model`, in the report's folder or one `below` it."""
     about, place = document["target"], document.get("reproduce", {})
     up = "/".join([".."] * len(below.split("/"))) if below else "."
@@ -211,13 +220,13 @@ def command(document: Mapping[str, Any], model: str, below: str = "") -> str:
     return shlex.join(words)
 
 
-def _own_command(about: Mapping[str, Any]) -> list[str]:
+def _own_command(about: Choice) -> list[str]:
     """What stood after `--`; empty for any other backend."""
     own = about["options"].get("command")
     return [str(word) for word in own] if about["backend"] == "command" and isinstance(own, list) else []
 
 
-def _given(about: Mapping[str, Any]) -> list[str]:
+def _given(about: Choice) -> list[str]:
     """The options as the command line takes them, without the hashes by which a backend marks its files."""
     values = {key: value for key, value in about["options"].items() if key != "definition"}
     return [

@@ -1,10 +1,9 @@
 """What `manifest.json` of a split says, as values."""
 
 import json
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
 
+from onnxbisect.report.contents import TargetEntry
 from onnxbisect.split.schedule import Kind
 
 #: The value of `format`; a change that breaks readers counts the number up.
@@ -100,7 +99,7 @@ class Manifest:
     """A model in pieces, in an order in which they run. `target` is what the NPU pieces are for, as reports have it."""
 
     model: Source
-    target: Mapping[str, Any] | None
+    target: TargetEntry | None
     pieces: tuple[Entry, ...]
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 import onnx
 from onnx import TensorProto, helper
@@ -17,6 +16,7 @@ from onnxbisect.cut.write import write
 from onnxbisect.dressing import Dressing
 from onnxbisect.errors import OptionError
 from onnxbisect.model.model import Model
+from onnxbisect.report.contents import TargetEntry
 from onnxbisect.split.choose import SHARE
 from onnxbisect.split.crossing import Crossing
 from onnxbisect.split.manifest import DataFile, Entry, Made, Manifest, Proof, Shape, Source, Taken, Value
@@ -39,7 +39,7 @@ def split(
     *,
     share: float = SHARE,
     dressing: Dressing | None = None,
-    target: Mapping[str, Any] | None = None,
+    target: TargetEntry | None = None,
     compile_piece: Compile | None = None,
 ) -> Manifest:
     """Write the model to `folder` as pieces, a manifest and a script that runs them; prove that they are the model.

@@ -12,6 +12,7 @@ from onnxbisect.diagnosis import Certificate, Culprit
 from onnxbisect.model.model import Model
 from onnxbisect.remedies import document as repairs
 from onnxbisect.report import network_file
+from onnxbisect.report.contents import Report
 from onnxbisect.report.document import document
 from onnxbisect.report.files import culprit_dirs
 from onnxbisect.report.graph import network_of
@@ -54,17 +55,17 @@ def running(service: Service, units: Iterable[int] = (1, 2, 3), **wanted: Any) -
     return job
 
 
-def report_on(*culprits: Culprit, model: Model = NET, certificate: Certificate | None = None) -> dict[str, Any]:
+def report_on(*culprits: Culprit, model: Model = NET, certificate: Certificate | None = None) -> Report:
     """A report with these culprits."""
     return document(job_of(model, culprits, certificate=certificate))
 
 
-def refusing_exp() -> dict[str, Any]:
+def refusing_exp() -> Report:
     """A report with one culprit."""
     return report_on(single(NET, [1], "no Exp"))
 
 
-def done(service: Service, *reports: dict[str, Any], backends: Sequence[str] = (), **wanted: Any) -> Job:
+def done(service: Service, *reports: Report, backends: Sequence[str] = (), **wanted: Any) -> Job:
     """A job that has ended with these reports, one for each target."""
     names = backends or [f"npu{number}" for number in range(len(reports))]
     job = new_job(service.database, *names, model_sha256=uploaded(service, tenant=wanted.get("tenant", "")), **wanted)
@@ -74,7 +75,7 @@ def done(service: Service, *reports: dict[str, Any], backends: Sequence[str] = (
     return read(service.database, job)
 
 
-def finish(service: Service, search_id: str, report: dict[str, Any]) -> None:
+def finish(service: Service, search_id: str, report: Report) -> None:
     """From asking to the report, and over."""
     plan(service.database, search_id, [], **{each["id"]: {"ops": each["ops"]} for each in report["culprits"]})
     turn = take(service.database, search_id, Stage.SEARCH)
@@ -93,12 +94,12 @@ def finish(service: Service, search_id: str, report: dict[str, Any]) -> None:
         searches.finish(session, turn, verdict=verdict, report=written, files=files, found=found)
 
 
-def to_repair(service: Service, *reports: dict[str, Any], **wanted: Any) -> Job:
+def to_repair(service: Service, *reports: Report, **wanted: Any) -> Job:
     """A job whose targets are searched, and whose repairs are next."""
     return done(service, *(reports or [refusing_exp()]), request={"repair": {}}, **wanted)
 
 
-def repaired(service: Service, document: dict[str, Any], *reports: dict[str, Any], **wanted: Any) -> Job:
+def repaired(service: Service, document: dict[str, Any], *reports: Report, **wanted: Any) -> Job:
     """A job that was repaired, as the document says of each target."""
     job = to_repair(service, *reports, **wanted)
     for search in job.searches:

@@ -16,9 +16,9 @@ from onnxbisect.diagnosis import (
     Evidence,
     NeedsContext,
 )
+from onnxbisect.finding import Finding
 from onnxbisect.job import Job, ProbeRecord, Stats, Target
 from onnxbisect.model.model import Model, Unit
-from onnxbisect.preflight.finding import Finding
 from onnxbisect.unitset import UnitSet, members, of
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Kind, Status, Verdict

@@ -7,12 +7,13 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from threading import Event, Lock
-from typing import Any
+from typing import cast
 
 from onnxbisect.answer import Answer
 from onnxbisect.diagnosis import Diagnosis
 from onnxbisect.errors import OnnxBisectError
 from onnxbisect.job import Stats, Target
+from onnxbisect.report.contents import Report
 from onnxbisect.search import plan
 from onnxbisect.unitset import UnitSet, members
 from onnxbisect.universe import Universe
@@ -156,14 +157,14 @@ class HiddenRuleProcess:
             name = f"culprits/{culprit.units:x}/model.onnx"
             files[name] = folder / f"{culprit.units:x}"
             files[name].write_text(self._compiler.file(culprit.units))
-        document: dict[str, Any] = {
+        document = {  # as much of a report as the worker reads
             "verdict": diagnosis.verdict.value,
             "diagnosis": culprits_of(diagnosis),
             "culprits": [],  # a model that is a rule has no ops that an entry could name
             "stats": asdict(stats),
             "logs": sorted(logs.values()),
         }
-        return Written(document=document, files=files)
+        return Written(document=cast(Report, document), files=files)
 
     def repair(self, begun: Begun, folder: Path) -> Question | Repaired:
         """Asks about `changed_models`, one after the other, and is content with the last answer."""

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from onnxbisect.errors import BackendUnusableError, OnnxBisectError
 from onnxbisect.job import Stats
+from onnxbisect.report.contents import Report
 from onnxbisect.unitset import UnitSet
 from onnxbisect_backends.probing.prober import Asked
 from onnxbisect_db.answered import Answered
@@ -58,7 +59,7 @@ class Case:
 class Written:
     """A report: the document, and by path below it the files that go with it (`culprits/01-Abs/model.onnx`, ...)."""
 
-    document: dict[str, Any]
+    document: Report
     files: Mapping[str, Path]
 
 

@@ -1,0 +1,584 @@
+"""The documents of this package as types: what `report.json`, `overview.json` and a comparison hold.
+
+Typed dictionaries, since every reader takes them as JSON has them. The JSON Schema is generated from these types and
+docstrings (`onnx_bisect.report_schema`). Keys that may be missing are those that reports of earlier versions lack. In
+a document that was read from a file, the members of enumerations are plain strings, so compare them with `==`.
+
+This module needs no ONNX: pages show reports in processes that read no model.
+"""
+
+from typing import Any, Literal, NotRequired
+
+from typing_extensions import TypedDict
+
+from onnxbisect.causes.terms import Aspect, CauseState, Relation
+from onnxbisect.diagnosis import Certainty, CertificateStatus, CulpritKind
+from onnxbisect.exactness import Exactness
+from onnxbisect.finding import Severity
+from onnxbisect.verdict import Kind, Status
+
+OpVerdict = Literal["fail", "mixed", "unknown", "needs_context", "pass"]
+UnitState = Literal["culprit", "suspected", "needs_context", "pass", "unknown"]
+Role = Literal["culprit", "before", "after", "input", "output"]
+
+
+class ModelEntry(TypedDict):
+    """The model that was diagnosed."""
+
+    sha256: str
+    """Of the uploaded bytes, external data included."""
+    name: str
+    """The file name."""
+    nodes: int
+    """Nodes of the graph, Constant nodes included."""
+    units: int
+    """Smallest parts that can be cut out: a node with the Constant nodes that feed it."""
+    variants: int
+    """Distinct support questions among the units."""
+    opsets: dict[str, int]
+    """Opset version by domain."""
+    producer: str
+    notes: list[str]
+    """What intake could not establish, and what it assumed instead."""
+
+
+class Choice(TypedDict):
+    """A backend with its options: what was asked for."""
+
+    backend: str
+    options: dict[str, Any]
+
+
+class TargetEntry(TypedDict):
+    """The compiler that was asked, with its options."""
+
+    backend: str
+    tool: str
+    version: str
+    """Of the tool."""
+    options: dict[str, Any]
+
+
+class Reproduce(TypedDict, total=False):
+    """What the commands that reproduce culprits begin from, where the compiler is one of the user's own. Paths are
+    relative to the folder that the report was written to.
+    """
+
+    backend: str
+    """The file that describes the compiler."""
+    folder: str
+    """The folder in which the compiler's command was given."""
+    report: str
+    """The report's folder, seen from `folder`."""
+
+
+class CompilesAfterEntry(TypedDict):
+    """A change of the whole file after which the target takes the model."""
+
+    sentence: str
+    """What was changed, such as "ir_version 10 → 9"."""
+    remedies: list[str]
+    """Ids of the file remedies (docs/file-remedies.md)."""
+    exactness: Exactness
+    """What the remedies promise of the numbers; no numbers were compared."""
+    domain: str
+    """For which values it holds; empty for all."""
+    calls: int
+    """Compiler calls for changed files; 0 where the answer was known."""
+
+
+class ConditionEntry(TypedDict):
+    """Something that holds for a unit: `an input of rank 6 or more`."""
+
+    text: str
+    op: str | None
+    """The op whose units it speaks of; null for units of any op."""
+    aspect: Aspect
+    name: str
+    """Of the input or the attribute; `tensor`, `input` and `output` stand for any, empty for the unit itself."""
+    relation: Relation
+    value: int | str
+
+
+class ContrastEntry(TypedDict):
+    """Units that passed and miss one condition of a cause."""
+
+    condition: str
+    """The condition that is missed."""
+    passes: str
+    """What passed: `Gather with indices of rank 1`."""
+    places: int
+    """Units that passed so; 0 for a culprit with one thing changed, which was asked on its own."""
+    nodes: list[str]
+    """A few of them."""
+    probe: str | None
+
+
+class CausePlaces(TypedDict):
+    """How many units meet the conditions of a cause."""
+
+    refused: int
+    unknown: int
+
+
+class CauseEntry(TypedDict):
+    """What some culprits have in common and nothing that passed has."""
+
+    text: str
+    """What is refused: `tensors of rank 6 or more`, `Gather with scalar indices`."""
+    state: CauseState
+    """`confirmed`: a culprit with one thing changed was asked about and passed. `observed`: units of the same ops that
+    miss the conditions passed in this model. `no_contrast`: nothing of these ops passed. `unexplained`: no conditions
+    on single units tell these culprits from what passed; they are merely alike."""
+    telling: bool
+    """Whether it says more than which ops are refused."""
+    established: bool
+    """Whether one of its culprits is confirmed."""
+    culprits: list[str]
+    """Ids of the culprits that it explains. Each culprit is in one cause."""
+    conditions: list[ConditionEntry]
+    """They all hold, for each of these culprits and for nothing that passed."""
+    refused_units: str
+    places: CausePlaces
+    """Units that meet the conditions: those of confirmed culprits (of all where none is confirmed), and those that
+    neither are nor passed."""
+    nothing_passed: str
+    """That nothing which meets the conditions passed, in words; empty where there are no conditions."""
+    contrast: list[ContrastEntry]
+    """What passed and misses just one of the conditions."""
+    fits_too: list[str]
+    """Other conditions that tell the same culprits from what passed: the record does not decide between them."""
+
+
+class Subgraph(TypedDict):
+    """What entries for a part of the model have in common."""
+
+    ops: list[str]
+    nodes: list[str]
+
+
+class Complaint(TypedDict):
+    """How something fails: what entries for culprits have in common."""
+
+    failure: Kind
+    fingerprint: str
+    message: str
+
+
+class AtMost(TypedDict):
+    """The target takes `allowed` of the nodes that are counted, which are `among`."""
+
+    allowed: int
+    among: int
+
+
+class EvidenceEntry(TypedDict):
+    """Probes: it fails; every part of it passes; `context` passes, and `blame`, the same with the culprit, fails."""
+
+    fails: str | None
+    subsets: list[str | None]
+    """Passing probes: each holds all of the culprit but one unit."""
+    context: str | None
+    blame: str | None
+
+
+class LargestPassing(TypedDict):
+    """The largest piece that passed."""
+
+    size: int
+    units: str
+
+
+class OriginEntry(TypedDict):
+    """A place in the user's source; null where the exporter left no trace."""
+
+    node: str
+    """The first node that came from here."""
+    file: str | None
+    """As the exporter saw it."""
+    line: int | None
+    function: str | None
+    code: str | None
+    """The source line."""
+    scope: str | None
+    """Path of the module."""
+    module: str | None
+    """Class of the module."""
+
+
+class Difference(TypedDict):
+    """What two units of one op are given differently; null where one of them has nothing there."""
+
+    what: str
+    """`attribute axis`, `input 1`"""
+    culprit: str | None
+    passes: str | None
+
+
+class PassingVariant(TypedDict):
+    """A variant of the op of a culprit that passed in this model."""
+
+    op: str
+    count: int
+    """Units of this variant that passed."""
+    nodes: list[str]
+    """A few of them."""
+    differs: list[Difference]
+    probe: str | None
+
+
+class DrawnNode(TypedDict):
+    """A node of a picture; `op` is empty for the graph's own inputs and outputs."""
+
+    name: str
+    op: str
+    role: Role
+
+
+DrawnEdge = TypedDict("DrawnEdge", {"from": int, "to": int, "tensor": str, "type": str})
+
+
+class Surroundings(TypedDict):
+    """A culprit with its direct neighbours. Edges are indices into `nodes`; their `type` is `float[1,3,224,224]`, and
+    empty where it is unknown.
+    """
+
+    nodes: list[DrawnNode]
+    edges: list[DrawnEdge]
+    hidden_before: int
+    hidden_after: int
+
+
+class CulpritEntry(TypedDict):
+    """A minimal failing subgraph."""
+
+    id: str
+    """Same in every run, and after edits elsewhere in the model."""
+    kind: CulpritKind
+    """One unit; several that fail only together; too much of everything: no small part fails; or more of one op than
+    the target takes."""
+    certainty: Certainty
+    confidence: float
+    ops: list[str]
+    """In topological order; `domain::Op` outside the default domain."""
+    nodes: list[str]
+    """Of the occurrence that was asked, in topological order."""
+    units: str
+    occurrences: list[list[str]]
+    """Every place in the model, as node names."""
+    occurrence_units: list[str]
+    """The same as unit indices."""
+    inferred_units: NotRequired[str]
+    """The units of occurrences of one op that were not seen to fail where they stand: the op is refused alone, and in
+    its context at other places."""
+    at_most: NotRequired[AtMost | None]
+    """Of kind `count`: the target takes so many of the nodes that are counted."""
+    failure: Kind
+    fingerprint: str
+    """The compiler's message with names, numbers and addresses normalised."""
+    message: str
+    """The compiler's own words."""
+    repro: str | None
+    """Smallest model that reproduces it, relative to the folder of the report; null where none was written."""
+    evidence: EvidenceEntry
+    largest_passing: LargestPassing | None
+    """For a capacity culprit: the largest piece that passed."""
+    origin: list[OriginEntry]
+    passes_instead: list[PassingVariant]
+    """Variants of the same op that passed in this model, and what they are given differently."""
+    surroundings: Surroundings | None
+    """Null where the culprit is too large to draw."""
+    cause: NotRequired[int]
+    """Which of `causes` explains it, counted from 0."""
+
+
+class RefusedCulprit(TypedDict):
+    """A culprit that fails with other options, too."""
+
+    culprit: str
+    message: str
+
+
+class AlternativeEntry(TypedDict):
+    """What the target says with other values of its options."""
+
+    options: dict[str, str]
+    """Those that were changed."""
+    tool: str
+    version: str
+    takes: list[str]
+    """Culprits whose files compile with these options."""
+    refuses: list[RefusedCulprit]
+    unknown: list[str]
+    """Culprits about which there is no answer."""
+    whole: Status | None
+    """The verdict on the whole model, null where it was not asked about."""
+    message: str
+    """What the compiler says of the whole model, where it does not pass."""
+    problem: str
+    """Why it could not be asked; empty where it was."""
+    compiler_calls: int
+    cached: int
+
+
+class PassesWith(TypedDict):
+    """Units that pass together."""
+
+    size: int
+    units: str
+    nodes: list[str] | None
+    """Null where there are more than 50."""
+    probe: str | None
+
+
+class NeedsContextEntry(TypedDict):
+    """Units that fail only where they are cut out."""
+
+    ops: list[str]
+    nodes: list[str]
+    units: str
+    occurrences: list[list[str]]
+    occurrence_units: list[str]
+    fails: str | None
+    passes_with: PassesWith | None
+    """The smallest surrounding group that was seen to pass; null where only the remainder was."""
+    origin: list[OriginEntry]
+
+
+class CertificateEntry(TypedDict):
+    """Whether these are all culprits."""
+
+    status: CertificateStatus
+    sentence: str
+    probes: list[str]
+    """Passing probes that prove that nothing else fails."""
+    assumes: list[str]
+    """Properties of the compiler that the proof rests on."""
+    unknown: list[str]
+    """What is left unknown."""
+
+
+class OpCount(TypedDict):
+    """How many nodes of an op."""
+
+    op: str
+    """`domain::Op` outside the default domain."""
+    nodes: int
+
+
+class ModuleEntry(TypedDict):
+    """A module of the network, and what became of it."""
+
+    name: str
+    """As `onnx-bisect extract --scope` takes it; empty for nodes that are in none."""
+    size: int
+    units: str
+    verdict: Literal["pass", "fail", "unknown"]
+    """Whether each of its units compiles in context, or some belong to a confirmed culprit."""
+    refused: list[OpCount]
+    """Its nodes that belong to confirmed culprits."""
+    suspected: list[OpCount]
+    """Those of culprits that are not confirmed."""
+    unknown: int
+    """Units of which nothing is known."""
+
+
+class OpEntry(TypedDict):
+    """An op type of the model, and whether the target takes it."""
+
+    op: str
+    domain: str
+    """Empty for the default domain."""
+    nodes: int
+    variants: int
+    verdict: OpVerdict
+    """`mixed`: refused in some places or combinations and not in others. `unknown`: some node was never in a passing
+    probe."""
+    failing: int
+    """Nodes that belong to a confirmed culprit."""
+    passing: int
+    """Nodes that were in a passing probe and belong to no culprit."""
+    culprits: list[str]
+    """Ids."""
+    proof: list[str]
+    """The smallest passing probe with all its nodes, or a few that have them between them; else the failing probes of
+    its culprits."""
+
+
+class UseInput(TypedDict):
+    """What a use of an op is given as an input."""
+
+    dtype: str | None
+    rank: int | None
+    constant: bool
+    """Whether no input of the model changes it."""
+
+
+class UseEntry(TypedDict):
+    """One variant: an op with its attributes and the types of its inputs."""
+
+    op: str
+    domain: str
+    opset: int | None
+    attributes: dict[str, Any]
+    """By name; dtypes by theirs, tensors and graphs as null."""
+    inputs: list[UseInput | None]
+    """Null where the input is omitted."""
+    outputs: int
+    units: str
+    passing: int
+    """Units that stood in a probe that passed."""
+    refused: int
+    """Units that are culprits by themselves."""
+    message: str
+    """The compiler's, of those that are refused."""
+
+
+class PieceEntry(TypedDict):
+    """A part of the remainder that can run by itself."""
+
+    size: int
+    nodes: list[str]
+    """Node names, without the Constant nodes that come along."""
+    units: str
+    proof: str
+    compiled: bool
+    """Whether `proof` is exactly this piece; otherwise it is a larger probe that passed."""
+    needs_context: list[str]
+    """Nodes of the piece that pass only in context and are parted from some of it here: compile this piece before
+    relying on it."""
+
+
+class TableEntry(TypedDict):
+    """Something that the compiler tabulates."""
+
+    title: str
+    probe: str
+    """The passing or failing probe that the compiler says this of."""
+    columns: list[str]
+    rows: list[list[str]]
+    """Each as long as `columns`; cells are text as the compiler wrote it."""
+    counted: str | None
+    """The column by whose values a summary counts the rows."""
+
+
+class FindingEntry(TypedDict):
+    """Something about the model that compilers are known to mind."""
+
+    id: str
+    severity: Severity
+    nodes: list[str]
+    tensors: list[str]
+    detail: str
+    why: str
+    fix: str
+    remedy: NotRequired[str]
+    """Id of the change of the file that does what `fix` advises; empty where there is none."""
+
+
+class UnitsEntry(TypedDict):
+    """All units of the model."""
+
+    names: list[str]
+    """Node name of each unit, in topological order: units elsewhere are indices into this."""
+    ops: list[str]
+    """Op of each unit."""
+    states: dict[UnitState, str]
+    """What is known of each unit at the end; disjoint, together the whole model."""
+
+
+class ProbeEntry(TypedDict):
+    """One question to the compiler, with its answer."""
+
+    id: str
+    key: str
+    """Canonical structure of the probe: equal keys are equal questions."""
+    size: int
+    units: str
+    nodes: list[str] | None
+    """Null where there are more than 50: see `units`."""
+    why: str
+    verdict: Status
+    kind: Kind | None
+    message: str
+    fingerprint: str
+    seconds: float
+    """Wall time of the compiler."""
+    cached: bool
+    """Answered without calling the compiler."""
+    round: int
+    attempt: int
+    """0 for the first time it was asked."""
+
+
+class FlakyEntry(TypedDict):
+    """A question that the compiler answered in contradictory ways."""
+
+    size: int
+    units: str
+    probes: list[str]
+
+
+class StatsEntry(TypedDict):
+    """What the diagnosis cost."""
+
+    compiler_calls: int
+    cached: int
+    """Questions answered from the verdict base."""
+    rounds: int
+    compile_seconds: float
+    """Summed over parallel compilers."""
+    engine_seconds: float
+    """Spent deciding and cutting."""
+    wall_seconds: float
+
+
+class Report(TypedDict):
+    """One ONNX model on one compiler target, diagnosed. Strings from the model and from the compiler are unescaped and
+    hostile.
+
+    A probe is named by the `id` of an entry of `probes`. A set of units is text: their indices, ascending, as inclusive
+    ranges such as `0-57,60`; empty for none.
+    """
+
+    format: Literal["onnx-bisect/report@1"]
+    headline: str
+    """The answer in one sentence."""
+    model: ModelEntry
+    target: TargetEntry
+    verdict: Status
+    """Of the whole model."""
+    compiles_after: NotRequired[CompilesAfterEntry | None]
+    """The change of the whole file after which the target takes the model; then its parts were not searched."""
+    causes: NotRequired[list[CauseEntry]]
+    """Why the culprits are refused, as far as the record tells; those that say most come first."""
+    culprits: list[CulpritEntry]
+    """Every minimal failing subgraph."""
+    alternatives: NotRequired[list[AlternativeEntry]]
+    """Other options of the target that were tried after the diagnosis, in that order."""
+    needs_context: list[NeedsContextEntry]
+    """Units that fail only where they are cut out; nothing is wrong with them in the model."""
+    certificate: CertificateEntry
+    modules: NotRequired[list[ModuleEntry]]
+    """The largest modules that the network consists of, by node names or the exporter's metadata; empty where these do
+    not tell several apart."""
+    op_table: list[OpEntry]
+    """One row for each op type of the model: refused ones first."""
+    uses: NotRequired[list[UseEntry]]
+    """One row for each variant, in model order: what a profile is made of."""
+    partition: list[PieceEntry]
+    """The remainder as pieces that can run one after another, in this order, with the culprits in between elsewhere."""
+    tables: NotRequired[list[TableEntry]]
+    """What the compiler tabulates, such as where each node runs: of the whole model where it got as far, else of the
+    probes that prove the rest of it."""
+    preflight: list[FindingEntry]
+    """What compilers are known to mind, seen before any was called."""
+    units: UnitsEntry
+    probes: list[ProbeEntry]
+    """Every question with its answer, in the order of the answers."""
+    unresolved: str
+    """Units of which no probe gave an answer."""
+    flaky: list[FlakyEntry]
+    """Questions that the compiler answered in contradictory ways."""
+    stats: StatsEntry
+    reproduce: NotRequired[Reproduce]
