@@ -50,12 +50,24 @@ def test_the_layout_is_what_the_wheel_packs() -> None:
     assert set(packed["packages"]) == present
 
 
-def test_no_modules_import_each_other_in_a_circle() -> None:
-    """Contracts of import-linter are about packages; imports for type checkers alone do not count."""
+@pytest.fixture(scope="module")
+def imports() -> grimp.ImportGraph:
+    """Without those for type checkers alone."""
     packages = [path.parent.name for path in ROOT.glob("*/onnx*bisect*/__init__.py")]
     cache = str(ROOT / ".import_linter_cache")
-    graph = grimp.build_graph(*packages, exclude_type_checking_imports=True, cache_dir=cache)
-    imports = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
+    return grimp.build_graph(*packages, exclude_type_checking_imports=True, cache_dir=cache)
 
-    assert len(imports) > 500
-    TopologicalSorter(imports).prepare()  # CycleError names the modules
+
+def test_no_modules_import_each_other_in_a_circle(imports: grimp.ImportGraph) -> None:
+    """Contracts of import-linter are about packages."""
+    found = {module: imports.find_modules_directly_imported_by(module) for module in imports.modules}
+
+    assert len(found) > 500
+    TopologicalSorter(found).prepare()  # CycleError names the modules
+
+
+@pytest.mark.parametrize("module", ["onnxbisect_db.tables", "onnxbisect_service.settings"])
+def test_what_reads_models_loads_no_database_code_and_no_settings(imports: grimp.ImportGraph, module: str) -> None:
+    """They take as long to import as all that it needs."""
+    server = "onnxbisect_worker.model_processes.fork_server"
+    assert imports.find_shortest_chain(importer=server, imported=module) is None

@@ -1,4 +1,4 @@
-"""An answer of a search as workers hand it to the processes that read models, which have no database."""
+"""Answers as workers hand them to the processes that read models, which have no database."""
 
 from dataclasses import dataclass
 
@@ -11,3 +11,18 @@ class Answered(ProbeRecord):
 
     probe_id: str
     engine_seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reply:
+    """What was answered about a changed model. `refused` says that it cannot be asked about for its own sake, as
+    `problem` says in a sentence; any other problem is none of the model.
+    """
+
+    question: str
+    identity: str
+    answers: tuple[Answered, ...]
+    calls: int
+    rounds: int
+    problem: str = ""
+    refused: bool = False

@@ -12,7 +12,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from onnxbisect_db import notices, records, searches
-from onnxbisect_db.answered import Answered
+from onnxbisect_db.answered import Reply
 from onnxbisect_db.searches import Turn
 from onnxbisect_db.states import Fault, JobState, Stage
 from onnxbisect_db.tables import Search
@@ -29,21 +29,6 @@ class ChangedModel:
     onnx: str
     data: Mapping[str, str]
     request: Mapping[str, Any]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Reply:
-    """What was answered about a changed model. `refused` says that it cannot be asked about for its own sake, as
-    `problem` says in a sentence; any other problem is none of the model.
-    """
-
-    question: str
-    identity: str
-    answers: tuple[Answered, ...]
-    calls: int
-    rounds: int
-    problem: str = ""
-    refused: bool = False
 
 
 def replies(session: Session, turn: Turn) -> tuple[Reply, ...]:

@@ -6,6 +6,7 @@ import resource
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from onnxbisect.errors import OptionError
 from onnxbisect_backends.contract import Access, Confinement, access
@@ -14,14 +15,16 @@ from onnxbisect_backends.sandbox.confine import fork_confined
 from onnxbisect_backends.sandbox.confined_view import confined_view
 from onnxbisect_backends.sandbox.isolation import Isolation
 from onnxbisect_backends.sandbox.supervise import MOST_PROCESSES, bound
-from onnxbisect_service.settings import Settings
 from onnxbisect_worker.model_processes.layout import Layout
 from onnxbisect_worker.model_processes.messages import Setup
+
+if TYPE_CHECKING:  # reading settings takes pydantic-settings and httpx2, for which model processes have no use
+    from onnxbisect_service.settings import Settings
 
 log = logging.getLogger(__name__)
 
 
-def level(settings: Settings) -> Isolation:
+def level(settings: "Settings") -> Isolation:
     """How far compiles, and what reads models, are kept away from the rest of this machine. OptionError where they have
     to be, and cannot.
     """
@@ -36,7 +39,7 @@ def level(settings: Settings) -> Isolation:
     return found
 
 
-def tell_level(settings: Settings) -> None:
+def tell_level(settings: "Settings") -> None:
     """Log it, and what makes it worthless. OptionError as of `level`."""
     found = level(settings)
     log.info("isolation of compiles and of what reads models: %s", found)
@@ -44,7 +47,7 @@ def tell_level(settings: Settings) -> None:
         log.warning("this runs as root, to whom /proc/sys belongs: isolation does not hold; use a user of its own")
 
 
-def confinement(settings: Settings) -> Confinement | None:
+def confinement(settings: "Settings") -> Confinement | None:
     """What holds for every compile, and for what reads models; None where they see what their user sees."""
     if level(settings) is Isolation.NONE:
         return None

@@ -15,8 +15,7 @@ from onnxbisect.job import Stats
 from onnxbisect.report.contents import Report
 from onnxbisect.unitset import UnitSet
 from onnxbisect_backends.probing.prober import Asked
-from onnxbisect_db.answered import Answered
-from onnxbisect_db.repairs import Reply
+from onnxbisect_db.answered import Answered, Reply
 from onnxbisect_service.order import Order
 from onnxbisect_worker.prepared import Prepared
 

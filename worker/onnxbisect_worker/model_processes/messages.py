@@ -15,8 +15,7 @@ from onnxbisect.errors import OnnxBisectError
 from onnxbisect.job import Stats
 from onnxbisect_backends.contract import Confinement
 from onnxbisect_backends.probing.prober import Asked
-from onnxbisect_db.answered import Answered
-from onnxbisect_db.repairs import Reply
+from onnxbisect_db.answered import Answered, Reply
 from onnxbisect_service.order import Order
 from onnxbisect_worker.model_processes.contract import Begun, ProcessLostError, ToolBrokenError
 

@@ -19,8 +19,7 @@ from onnxbisect_backends.probing.inquiry import Inquiry
 from onnxbisect_backends.probing.intake import Intake
 from onnxbisect_backends.probing.repair_compiler import RepairCompiler, unanswered
 from onnxbisect_backends.probing.repairing import Terms, repair_model, written
-from onnxbisect_db.answered import Answered
-from onnxbisect_db.repairs import Reply
+from onnxbisect_db.answered import Answered, Reply
 from onnxbisect_service.order import RepairOrder
 from onnxbisect_worker.model_processes.contract import Begun, Question, Repaired
 
