@@ -13,13 +13,13 @@ from support.cli.command_line import CASES, Shell, culprits, truth
 C2 = str(CASES / "c2_chain100_3bad.onnx")
 
 #: Answers about the whole model at once; every other compile starts a daemon and hangs until the release file is there.
+#: Ops are found in the bytes, by the names of the nodes: importing onnx would take ten times as long.
 COMPILER = """
-import json, os, subprocess, sys, time
+import os, re, subprocess, sys, time
 from pathlib import Path
-import onnx
 
 here = Path(__file__).parent
-ops = [node.op_type for node in onnx.load(sys.argv[1]).graph.node]
+ops = re.findall(rb"n\\d+_(\\w+)\\x22", Path(sys.argv[1]).read_bytes())
 if len(ops) < 100 and not (here / "release").exists():
     sleep = "import time; time.sleep(300)"
     subprocess.Popen([sys.executable, "-c", sleep, str(here)], start_new_session=True)
@@ -27,13 +27,13 @@ if len(ops) < 100 and not (here / "release").exists():
     time.sleep(300)
 with (here / "calls").open("a") as calls:
     calls.write(f"{len(ops)}\\n")
-raise SystemExit(bool({"Asinh", "Cosh", "Atan"} & set(ops)))
+raise SystemExit(bool({b"Asinh", b"Cosh", b"Atan"} & set(ops)))
 """
 
 
 def command(shell: Shell) -> list[str]:
     (shell.folder / "compiler.py").write_text(COMPILER)
-    return [C2, "--", sys.executable, str(shell.folder / "compiler.py"), "{model}"]
+    return [C2, "--", sys.executable, "-I", "-S", str(shell.folder / "compiler.py"), "{model}"]
 
 
 def wait_for_hanging(shell: Shell, count: int) -> None:

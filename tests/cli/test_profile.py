@@ -64,23 +64,20 @@ def test_the_profile_answers_as_the_compiler_did(shell: Shell, recorded: dict[st
     assert again["certificate"]["status"] == "proven"
 
 
-@pytest.mark.parametrize(
-    ("net", "verdict"),
-    [
-        (one("Relu"), "pass"),
-        (one("Relu", "1,2,3"), "fail"),
-        (one("Relu", "1,1,2,3"), "unresolved"),
-        (one("Abs", "4,5,6"), "pass"),
-        (one("Abs"), "unresolved"),
-        (one("LeakyRelu <alpha = 0.5>"), "pass"),
-        (one("LeakyRelu"), "unresolved"),
-        (one("Cosh"), "unresolved"),
-        (one("Sin", "4"), "fail"),
-    ],
-)
-def test_beyond_what_was_seen_nothing_is_known(shell: Shell, recorded: dict[str, Any], net: str, verdict: str) -> None:
+def test_beyond_what_was_seen_nothing_is_known(shell: Shell, recorded: dict[str, Any]) -> None:
     shell.call("profile", "--from", "out", "-o", "seen.toml")
-    assert asked(shell, net)["verdict"] == verdict
+    expected = {
+        one("Relu"): "pass",
+        one("Relu", "1,2,3"): "fail",
+        one("Relu", "1,1,2,3"): "unresolved",
+        one("Abs", "4,5,6"): "pass",
+        one("Abs"): "unresolved",
+        one("LeakyRelu <alpha = 0.5>"): "pass",
+        one("LeakyRelu"): "unresolved",
+        one("Cosh"): "unresolved",
+        one("Sin", "4"): "fail",
+    }
+    assert {net: asked(shell, net)["verdict"] for net in expected} == expected
 
 
 def test_several_reports_add_up(shell: Shell, recorded: dict[str, Any]) -> None:

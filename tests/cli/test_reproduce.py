@@ -12,9 +12,11 @@ import pytest
 from support.cli.command_line import CASES, PROGRAM, Shell
 
 C1 = str(CASES / "c1_chain100_1bad.onnx")
-REFUSE = f"""#!{sys.executable}
-import sys, onnx
-sys.exit(any(node.op_type == "Asinh" for node in onnx.load(sys.argv[1]).graph.node))
+#: Looks for the op's type in the bytes of the file, which takes a tenth of the time of importing onnx.
+REFUSE = f"""#!{sys.executable} -IS
+import sys
+with open(sys.argv[1], "rb") as model:
+    sys.exit(b"\\x22\\x05Asinh" in model.read())
 """
 
 
