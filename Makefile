@@ -7,25 +7,30 @@ RUN := .venv/bin
 COMPILERS ?= --all
 # tests without a marker, and a share of the examples of each property; pyproject.toml says what the markers are for
 QUICK := -m "not (browser or chaos or compiler or long)" --hypothesis-profile quick
+# Much of a test's time is spent waiting for processes: three at a time keep two cores busy. Tests that share a server
+# stand beside each other, and each worker begins with a third of them.
+PARALLEL := -n 3 --dist worksteal
 
 MODELS ?= models
+
+# tests start hundreds of programs: without bytecode each would compile this project anew
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test test-all slowest fuzz check setup compilers topology chaos bench rates remedies bench-service bench-page screenshots audit clean
 # The decoder does not compile, which is exit status 1 and what the demo shows.
 demo: setup
 	$(RUN)/onnx-bisect run examples/sam_decoder.onnx --backend whitelist --option profile=edgesam --out out || { test $$? -eq 1 && test -f out/report.html; }
 
-# much of a test's time is spent waiting for processes: three at a time keep two cores busy
 test: setup check
-	$(RUN)/pytest -n 3 $(QUICK)
+	$(RUN)/pytest $(PARALLEL) $(QUICK)
 
 # everything, with the reason for each test that is skipped
 test-all: setup check
-	$(RUN)/pytest -n 3 -rs
+	$(RUN)/pytest $(PARALLEL) -rs
 
 # the 20 tests that take the most of `make test`, which should end in five minutes
 slowest: setup
-	$(RUN)/pytest -n 3 --durations=20 $(QUICK)
+	$(RUN)/pytest $(PARALLEL) --durations=20 $(QUICK)
 
 # 20,000 hostile models, by field, bit and structure; what goes wrong is kept in fuzz-findings
 fuzz: setup
