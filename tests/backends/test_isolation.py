@@ -14,7 +14,6 @@ from tempfile import TemporaryDirectory, gettempdir
 import onnx
 import pytest
 
-from onnxbisect_backends.commands.any_command import CommandBackend
 from onnxbisect_backends.contract import Backend, Confinement, Limits, Outcome
 from onnxbisect_backends.registry import make
 from onnxbisect_backends.sandbox import process
@@ -401,16 +400,6 @@ class TestOnnxRuntime(BackendConformance):
 class TestToml(BackendConformance):
     def backend(self) -> Backend:
         return confined(make(str(EXAMPLES / "mychip.toml"), {"chip": "mc1"}))
-
-    def refused(self) -> onnx.ModelProto:
-        return with_op("Sin")
-
-
-@pytest.mark.long
-class TestCommand(BackendConformance):
-    def backend(self) -> Backend:
-        script = str(EXAMPLES / "mychip.py")
-        return confined(CommandBackend([sys.executable, script, "{model}", "{out}"], cwd=EXAMPLES))
 
     def refused(self) -> onnx.ModelProto:
         return with_op("Sin")

@@ -41,24 +41,6 @@ class TestConformance(BackendConformance):
         return with_op("Det")
 
 
-@pytest.mark.compiler
-class TestConformanceWhereNothingIsSupported(BackendConformance):
-    def backend(self) -> Backend:
-        return usable(precision="fp32", optimization="1", vtcm_mb="4")
-
-    def refused(self) -> onnx.ModelProto:
-        return model([node("Erf", "x", "y")])
-
-
-@pytest.mark.compiler
-class TestConformanceWhereQnnNamesNothing(BackendConformance):
-    def backend(self) -> Backend:
-        return usable(soc_model=OLD_CHIP)
-
-    def refused(self) -> onnx.ModelProto:
-        return with_op("HardSigmoid")
-
-
 def node(op: str, inputs: str, outputs: str, name: str | None = None, **attributes: Any) -> onnx.NodeProto:
     """A node with the tensors that stand in two strings, `-` for one that is left out, named as its op."""
     names = [[("" if tensor == "-" else tensor) for tensor in text.split()] for text in (inputs, outputs)]

@@ -31,6 +31,7 @@ def pretend(one: Toolchain) -> None:
     (one.folder / "onnx-bisect-complete").touch()
 
 
+@pytest.mark.long
 def test_versions_are_resolved_and_written_down(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with opened("tiny", quiet) as there:
         assert there.versions() == ("1.0", "1.2", "1.10")

@@ -154,6 +154,7 @@ def test_what_cannot_be_installed_is_said_before_anything_is(shell: Shell, name:
     assert not Path(shell.environment["ONNXBISECT_CACHE_DIR"], "toolchains").exists()
 
 
+@pytest.mark.long
 def test_a_version_of_the_package_index_is_resolved_and_installed(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -41,6 +41,7 @@ def small(shell: Shell, *ops: str, dims: tuple[int | str, ...] = (2, 3)) -> str:
     return "small.onnx"
 
 
+@pytest.mark.long
 def test_the_decoder_compiles_after_what_its_team_did_by_hand(shell: Shell) -> None:
     """A compiler that refuses Gather, Abs, Sin and Cos and names the first offender, asked by its bare command."""
     compiler = refusing("Gather,Abs,Sin,Cos")

@@ -4,8 +4,7 @@ import signal
 import sqlite3
 import tempfile
 import time
-import tomllib
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import onnx
@@ -72,6 +71,7 @@ def usual(ops: set[str], newest: int) -> list[tuple[NodeTest, onnx.ModelProto]]:
     return [(test, model) for test, model in posed if model is not None]
 
 
+@pytest.mark.long
 def test_the_profile_of_a_real_compiler_answers_as_the_compiler_does(shell: Shell) -> None:
     ops = {"BitShift", "GRU", "Relu", "ai.onnx.preview.training::Adagrad"}
     profile = measured(shell, "--backend", "onnxruntime", "--only", ",".join(sorted(ops)))
@@ -219,19 +219,24 @@ def test_a_mistake_is_one_sentence(shell: Shell, arguments: list[str], code: int
     assert done.code == code
 
 
+def answers(base: Path) -> int:
+    """How many are kept there, when it is there and has its tables."""
+    with suppress(sqlite3.OperationalError), closing(sqlite3.connect(f"file:{base}?mode=ro", uri=True)) as opened:
+        return int(opened.execute("SELECT count(*) FROM answer").fetchone()[0])
+    return 0
+
+
 def test_an_interrupt_writes_no_profile_and_keeps_the_verdicts(shell: Shell) -> None:
     arguments = ["op-table", *chip(shell), "--only", "Add,MaxPool,Resize", "-o", "found.toml"]
-    with shell.start(*arguments, "--option", "delay=1") as process:
-        base = shell.folder / "cache" / "verdicts.sqlite"
+    base = shell.folder / "cache" / "verdicts.sqlite"
+    with shell.start(*arguments, "--option", "delay=0.2") as process:
         give_up = time.monotonic() + 60
-        while not base.exists():
-            assert time.monotonic() < give_up, "nothing was asked"
+        while not answers(base):
+            assert time.monotonic() < give_up, "nothing was answered"
             time.sleep(0.05)
-        time.sleep(3)
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "no profile is written" in err
     assert not (shell.folder / "found.toml").exists()
-    assert shell.call(*arguments).code == 0
-    assert tomllib.loads((shell.folder / "found.toml").read_text())["tool"] == "a simulation of chip-cc"
+    assert answers(base)

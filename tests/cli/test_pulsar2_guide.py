@@ -275,6 +275,7 @@ def test_what_the_guide_prints_and_no_tool_takes_is_one_sentence(guide: Shell, c
     assert case.refused in guide.call(*call(case)).sentence()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", CASES, ids=[f"{case.config}, {case.says}" for case in CASES])
 def test_the_stand_in_takes_what_the_guide_shows(guide: Shell, case: Case) -> None:
     """Else it could not tell that we ask it something else."""

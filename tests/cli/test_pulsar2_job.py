@@ -57,6 +57,7 @@ def calibration(folder: Path, row: int) -> str:
     return str(folder)
 
 
+@pytest.mark.long
 def test_a_real_model_has_the_culprits_that_the_vendors_list_says(shell: Shell) -> None:
     tool(shell)
 
@@ -105,6 +106,7 @@ def test_a_reshape_that_ends_the_model_is_to_blame_and_its_like_inside_is_not(sh
     assert report["certificate"]["status"] == "proven"
 
 
+@pytest.mark.long
 def test_verdicts_belong_to_the_calibration_data(shell: Shell) -> None:
     tool(shell)
     command = [small(shell.folder), "--backend", "pulsar2", "--option", "calibration_size=2", "--calibration"]
@@ -168,6 +170,7 @@ def test_a_culprits_folder_runs_the_very_compile_again(shell: Shell) -> None:
     assert again.stderr.splitlines()[-1] in (folder / "compiler.log").read_text()
 
 
+@pytest.mark.long
 def test_a_report_without_the_culprit_leaves_nothing_of_it_behind(shell: Shell) -> None:
     tool(shell, "--refuse", "Exp=AssertionError('ocm alloc with 1 failed')")
     command = ("run", small(shell.folder), "--backend", "pulsar2", "--out", "out")
@@ -180,6 +183,7 @@ def test_a_report_without_the_culprit_leaves_nothing_of_it_behind(shell: Shell) 
     assert [path.name for path in (shell.folder / "out/culprits").iterdir()] == ["01-Sinh"]
 
 
+@pytest.mark.long
 def test_what_is_made_of_a_model_that_compiles_is_kept(shell: Shell) -> None:
     tool(shell, "--record", str(shell.folder / "record"))
     text = '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] y) { y = Relu(x) }'
@@ -215,6 +219,7 @@ def test_a_configuration_that_the_tool_does_not_take_is_told_once(shell: Shell) 
     assert len(list((shell.folder / "record").iterdir())) == 1
 
 
+@pytest.mark.long
 def test_layers_that_lose_too_much_are_culprits(shell: Shell) -> None:
     tool(shell, "--cosine", "Add=0.91", "--cosine", "Relu=0.5")
     text = """<ir_version: 8, opset_import: ["": 17]> g (float[2,3] x) => (float[2,3] y)

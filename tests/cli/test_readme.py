@@ -21,6 +21,7 @@ def test_the_report_in_the_readme_is_that_of_the_demo(shell: Shell) -> None:
     assert untimed(printed) == untimed(shown["report"])
 
 
+@pytest.mark.long
 def test_the_service_in_the_readme_answers(tmp_path: Path) -> None:
     shown = re.search(r"```sh\n(onnx-bisect serve .*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     assert shown is not None
@@ -35,6 +36,7 @@ def test_the_service_in_the_readme_answers(tmp_path: Path) -> None:
     assert "20 units are not known to this profile: Clip 5, Gemm 15." in done.stdout
 
 
+@pytest.mark.long
 def test_the_service_in_the_readme_waits_for_no_other_server(tmp_path: Path) -> None:
     """Whoever has the port may answer what it likes."""
     shown = re.search(r"```sh\n(onnx-bisect serve .*\nuntil .*\n)", (ROOT / "README.md").read_text())

@@ -121,6 +121,7 @@ def test_a_second_run_asks_nothing(shell: Shell) -> None:
     assert again["culprits"] == first["culprits"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("compiler", ["deny=Abs,Sin,Cos", "profile=edgesam", "profile=pulsar2-ax650"])
 def test_a_repaired_model_asks_only_for_what_changed(shell: Shell, compiler: str) -> None:
     first = shell.report(str(DECODER), "--backend", "whitelist", "--option", compiler)
