@@ -23,7 +23,7 @@ from support.worker import redis_server
 
 #: The command line of the environment that runs this.
 PROGRAM = Path(sys.executable).with_name("onnx-bisect")
-_HOST = "onnxbisect_worker.model_processes.fork_server"
+_HOST = "onnxbisect_worker.model_processes.server"
 _TICKS = os.sysconf("SC_CLK_TCK")
 _STOP_SECONDS = 40.0
 

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 from onnxbisect_backends.sandbox import isolation
 from onnxbisect_backends.sandbox.isolation import Isolation
 from onnxbisect_db.states import JobState
-from onnxbisect_worker.model_processes.fork_client import HOST_NAME
+from onnxbisect_worker.model_processes.protocol import PROCESS_NAME
 from support.worker import redis_server
 from support.worker.installation import Installation
 from support.worker.process_tree import children
@@ -46,7 +46,7 @@ def with_two_unknown_ops(folder: Path) -> Path:
 def readers(pid: int) -> list[int]:
     """The processes below this one that have models: of each host the last."""
     found = [each for child in children(pid) for each in readers(child)]
-    if not found and Path(f"/proc/{pid}/comm").read_text().strip() == HOST_NAME:
+    if not found and Path(f"/proc/{pid}/comm").read_text().strip() == PROCESS_NAME:
         return [pid]
     return found
 

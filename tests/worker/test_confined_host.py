@@ -16,7 +16,7 @@ from onnxbisect.errors import BackendUnusableError
 from onnxbisect.verdict import Status
 from onnxbisect_service.order import Order
 from onnxbisect_worker.model_processes.client import hosts_folder
-from onnxbisect_worker.model_processes.contract import ProcessKilledError, ProcessLostError
+from onnxbisect_worker.model_processes.protocol import ProcessKilledError, ProcessLostError
 from support import TESTS
 from support.backends.confined import demand_namespaces
 from support.worker.hosted import MODELS, Place, searched
@@ -163,20 +163,6 @@ def test_a_model_that_takes_too_long_is_given_up(root: Path) -> None:
     refused = pytest.raises(ProcessLostError, match=r"given up after 0\.2 seconds.*ONNXBISECT_MODEL_SECONDS")
     with place.hosts() as hosts, hosts.acquire(case) as host, refused:
         host.prepare()
-
-
-def test_its_memory_is_counted_where_it_waits(root: Path) -> None:
-    place = place_in(root)
-    weights = onnx.helper.make_tensor("w", onnx.TensorProto.FLOAT, [1 << 24], bytes(1 << 26), raw=True)
-    raw = model(onnx.helper.make_node("Add", ["x", "w"], ["y"]), tensors=(weights,))
-    small, large = place.case(relus(2)), place.case(raw, options={"deny": "Add"})
-    with place.hosts() as hosts:
-        with hosts.acquire(small) as host:
-            host.prepare()
-        with hosts.acquire(large) as host:
-            host.prepare()
-        light, heavy = (host.memory for host in hosts._idle)
-    assert heavy - light > 1 << 25
 
 
 @pytest.mark.parametrize("step", ["enter", "arrange"])

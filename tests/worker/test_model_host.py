@@ -18,17 +18,17 @@ from onnxbisect.job import Stats
 from onnxbisect.report import network_file
 from onnxbisect_worker.held_folders import hold
 from onnxbisect_worker.model_processes.client import hosts_folder
-from onnxbisect_worker.model_processes.contract import (
+from onnxbisect_worker.model_processes.confinement import environment
+from onnxbisect_worker.model_processes.pool import ModelPool
+from onnxbisect_worker.model_processes.protocol import (
     ModelProcess,
     ProcessKilledError,
     ProcessLostError,
     ToolBrokenError,
 )
-from onnxbisect_worker.model_processes.environment import host_environment
-from onnxbisect_worker.model_processes.pool import ModelPool
 from support import TESTS
 from support.worker.hosted import MODELS, Place
-from support.worker.process_tree import children, gone, hosts_of, servers_of, within
+from support.worker.process_tree import children, gone, hosts_of, keepers_of, within
 from support.worker.small_models import model, relus
 
 #: Says where it runs, then does not end by itself; a child of its own, which left its session, does not either.
@@ -94,6 +94,20 @@ def huge(elements: int) -> bytes:
         helper.make_node("Add", ["x", "r"], ["y"]),
     )
     return model(*nodes, tensors=(shape,))
+
+
+def in_model_processes(statement: str) -> str:
+    """What `sitecustomize` does to run a statement in every model process, which is forked by what the server forks."""
+    return (
+        "forks = 0\n"
+        "def forked():\n"
+        "    global forks\n"
+        "    forks += 1\n"
+        "    if forks == 2:\n"
+        f"        {statement}\n"
+        "if 'onnxbisect_worker.model_processes.server' in sys.orig_argv:\n"
+        "    os.register_at_fork(after_in_child=forked)\n"
+    )
 
 
 def the_host() -> int:
@@ -254,8 +268,8 @@ with place.hosts() as hosts, hosts.acquire(place.case(Path(sys.argv[3]).read_byt
     words = [str(TESTS), str(tmp_path), str(tmp_path / "model.onnx"), backend]
     worker = subprocess.Popen([sys.executable, "-c", script, *words])
     assert within(120, (tmp_path / "pids").exists)
-    pids = [*children(worker.pid), *hosts_of(worker.pid)]
-    assert len(pids) == 2
+    pids = [*children(worker.pid), *keepers_of(worker.pid), *hosts_of(worker.pid)]
+    assert len(pids) == 3
     worker.kill()
     worker.wait()
     pids += (int(pid) for pid in (tmp_path / "pids").read_text().split())
@@ -323,10 +337,7 @@ def test_libraries_may_print_what_they_like(tmp_path: Path, monkeypatch: pytest.
         "    while True:\n"
         "        print('{\"result\": 0}' * 1000)\n"
         "        os.write(1, b'{\"result\": 0}\\n' * 1000)\n"
-        "        time.sleep(0.001)\n"
-        "if 'onnxbisect_worker.model_processes.fork_server' in sys.orig_argv:\n"
-        "    speaking = threading.Thread(target=speak, daemon=True)\n"
-        "    os.register_at_fork(after_in_child=speaking.start)\n"
+        "        time.sleep(0.001)\n" + in_model_processes("threading.Thread(target=speak, daemon=True).start()")
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     place = Place.at(tmp_path / "data")
@@ -340,10 +351,7 @@ def test_the_last_words_of_a_host_are_passed_on(tmp_path: Path, monkeypatch: pyt
         "import os, sys, threading\n"
         "def die():\n"
         "    print('libfoo.so: \\x1b[31mcannot be opened', file=sys.stderr, flush=True)\n"
-        "    os._exit(3)\n"
-        "if 'onnxbisect_worker.model_processes.fork_server' in sys.orig_argv:\n"
-        "    dying = threading.Timer(1, die)\n"
-        "    os.register_at_fork(after_in_child=dying.start)\n"
+        "    os._exit(3)\n" + in_model_processes("threading.Timer(1, die).start()")
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     place = Place.at(tmp_path / "data")
@@ -362,8 +370,8 @@ def test_the_last_words_of_what_starts_hosts_are_passed_on(tmp_path: Path, monke
     with place.hosts() as hosts, hosts.acquire(place.case(relus(3))) as host, pytest.raises(ProcessLostError) as lost:
         host.prepare()
     assert str(lost.value) == (
-        "No process could be started that reads the model: the process that starts readers of models ended with exit "
-        "code 1; its last words were: ImportError: libfoo.so:  [31mcannot be opened."
+        "No process could be started that reads the model: the process that starts them ended with exit code 1; its "
+        "last words were: ImportError: libfoo.so:  [31mcannot be opened."
     )
 
 
@@ -373,33 +381,9 @@ def test_what_starts_hosts_may_be_shot_before_it_can(tmp_path: Path, monkeypatch
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     place = Place.at(tmp_path / "data")
     with place.hosts() as hosts, hosts.acquire(place.case(relus(3))) as host:
-        with pytest.raises(
-            ProcessKilledError, match=r"^The process that starts readers of models was killed by SIGKILL"
-        ):
+        with pytest.raises(ProcessKilledError, match=r"the process that starts them was killed by SIGKILL"):
             host.prepare()
         assert list(hosts_folder(place.settings).iterdir()) == []
-
-
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
-def test_what_starts_hosts_may_die(number: signal.Signals, tmp_path: Path) -> None:
-    """Its hosts go with it, and their compilers: who else would tell how they ended? Then there is another one."""
-    place = Place.at(tmp_path)
-    with place.hosts() as hosts:
-        with hosts.acquire(place.case(relus(2), toml(tmp_path, SLEEPS))) as host:
-            host.prepare()
-            (server,) = servers_of(os.getpid())
-
-            def die() -> None:
-                assert within(60, (tmp_path / "pids").exists)
-                os.kill(server, number)
-
-            Thread(target=die, daemon=True).start()
-            with pytest.raises(ProcessKilledError):
-                host.ask(0b11, seconds_left=None)
-        assert within(30, lambda: all(gone(int(pid)) for pid in (tmp_path / "pids").read_text().split()))
-        assert within(30, lambda: list(hosts_folder(place.settings).iterdir()) == [])
-        with hosts.acquire(place.case(relus(3))) as host:
-            assert host.prepare().universe.op == ("Relu",) * 3
 
 
 def test_a_host_has_what_compilers_need_and_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -420,17 +404,8 @@ def test_a_host_has_what_compilers_need_and_no_secret(tmp_path: Path, monkeypatc
     assert "secret" not in raw
     assert found["FOO_HOME"] == "foo"
     assert found["ORT_DISABLE_TELEMETRY"] == "1"
-    assert host_environment(tmp_path)["ONNXBISECT_CACHE_DIR"] == str(tmp_path / "toolchains")
+    assert environment(tmp_path)["ONNXBISECT_CACHE_DIR"] == str(tmp_path / "toolchains")
     assert hosts_folder(place.settings) in Path(found["TMPDIR"]).parents
-
-
-def test_what_is_forked_has_no_threads(tmp_path: Path) -> None:
-    """Their locks would be held for ever in the child."""
-    place = Place.at(tmp_path)
-    with place.hosts() as hosts, hosts.acquire(place.case(relus(2))) as host:
-        host.prepare()
-        (server,) = servers_of(os.getpid())
-        assert len(list(Path(f"/proc/{server}/task").iterdir())) == 1
 
 
 def test_a_host_stays_for_the_next_question(tmp_path: Path) -> None:
@@ -461,7 +436,7 @@ def test_tenants_with_the_same_model_have_hosts_of_their_own(tmp_path: Path) -> 
             assert len(hosts_of(os.getpid())) == running
 
 
-@pytest.mark.parametrize("bounds", [{"idle": 1}, {"idle_memory": 1}], ids=["count", "memory"])
+@pytest.mark.parametrize("bounds", [{"idle": 1}, {"idle_bytes": 1}], ids=["count", "bytes"])
 def test_only_a_few_hosts_stay(bounds: dict[str, int], tmp_path: Path) -> None:
     place = Place.at(tmp_path)
     with place.hosts(**bounds) as hosts:

@@ -25,7 +25,7 @@ from onnxbisect_db.tables import Event, Job, Search
 from onnxbisect_service.order import Order, RepairOrder
 from onnxbisect_worker import repairing
 from onnxbisect_worker.embedded import embedded
-from onnxbisect_worker.model_processes.contract import ProcessLostError
+from onnxbisect_worker.model_processes.protocol import ProcessLostError
 from support.db.scenes import Clock
 from support.engine.worlds import chain, monotone
 from support.worker import redis_server

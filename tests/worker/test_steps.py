@@ -39,7 +39,7 @@ from onnxbisect_service.settings import Settings
 from onnxbisect_worker.claiming import Claiming
 from onnxbisect_worker.context import WorkerContext
 from onnxbisect_worker.held_folders import temporary
-from onnxbisect_worker.model_processes.contract import Case, ProcessLostError, ToolBrokenError
+from onnxbisect_worker.model_processes.protocol import Case, ProcessLostError, ToolBrokenError
 from onnxbisect_worker.reporting import clear_reports
 from support.db.scenes import LEASE, Clock
 from support.engine.worlds import chain, monotone, universe

@@ -16,7 +16,7 @@ from onnxbisect_db.database import now
 from onnxbisect_service.order import Order
 from onnxbisect_worker.context import WorkerContext
 from onnxbisect_worker.lease_keeper import LeaseKeeper
-from onnxbisect_worker.model_processes.contract import ModelProcess, ProcessKilledError
+from onnxbisect_worker.model_processes.protocol import ModelProcess, ProcessKilledError
 from onnxbisect_worker.outside import DATABASE_AWAY, outside, sentence
 
 #: How often one that is to be asked alone looks whether it is.

@@ -11,7 +11,7 @@ from onnxbisect_db.claims import Claim
 from onnxbisect_db.searches import Turn
 from onnxbisect_service.order import Order
 from onnxbisect_service.service import Service
-from onnxbisect_worker.model_processes.contract import Case, Pool
+from onnxbisect_worker.model_processes.protocol import Case, Pool
 from onnxbisect_worker.prepared import Prepared
 
 #: A universe of ten thousand units takes some ten megabytes.

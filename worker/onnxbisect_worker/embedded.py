@@ -4,8 +4,8 @@ from onnxbisect.errors import OptionError
 from onnxbisect_backends import registry
 from onnxbisect_service.service import Service
 from onnxbisect_worker.model_processes.confinement import tell_level
-from onnxbisect_worker.model_processes.contract import Pool
 from onnxbisect_worker.model_processes.pool import ModelPool
+from onnxbisect_worker.model_processes.protocol import Pool
 from onnxbisect_worker.running import Running
 
 #: Slots besides those that compile: for coordinators, reports, and models that are read.

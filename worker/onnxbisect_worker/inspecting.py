@@ -7,10 +7,8 @@ from typing import Any
 from onnxbisect_db.tables import Model
 from onnxbisect_service.order import Order
 from onnxbisect_service.service import Service
-from onnxbisect_worker.model_processes.client import ModelClient, hosts_folder
-from onnxbisect_worker.model_processes.contract import Case
-from onnxbisect_worker.model_processes.environment import host_environment
-from onnxbisect_worker.model_processes.fork_client import ForkServer
+from onnxbisect_worker.model_processes.pool import ModelPool
+from onnxbisect_worker.model_processes.protocol import Case
 
 
 def inspection(
@@ -29,9 +27,5 @@ def inspection(
         options=options,
         order=Order(input_shapes={name: tuple(shape) for name, shape in shapes.items()}),
     )
-    settings = service.settings
-    with (
-        closing(ForkServer(host_environment(hosts_folder(settings)))) as server,
-        closing(ModelClient(case, settings, service.files, server)) as host,
-    ):
-        return host.inspect()
+    with closing(ModelPool(service.settings, service.files)) as pool, pool.acquire(case) as process:
+        return process.inspect()

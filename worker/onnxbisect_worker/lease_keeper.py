@@ -20,7 +20,7 @@ from onnxbisect_db import leases, workers
 from onnxbisect_db.claims import Claim
 from onnxbisect_db.searches import Turn
 from onnxbisect_worker.context import WorkerContext
-from onnxbisect_worker.model_processes.contract import ModelProcess, ToolBrokenError
+from onnxbisect_worker.model_processes.protocol import ModelProcess, ToolBrokenError
 
 _LOOK_EVERY = 0.5
 #: A process may only now be starting its compiler.

@@ -12,7 +12,7 @@ from onnxbisect_db.searches import Turn
 from onnxbisect_db.states import Fault
 from onnxbisect_worker.context import WorkerContext
 from onnxbisect_worker.lease_keeper import LeaseKeeper
-from onnxbisect_worker.model_processes.contract import ModelProcess, ProcessLostError, ToolBrokenError
+from onnxbisect_worker.model_processes.protocol import ModelProcess, ProcessLostError, ToolBrokenError
 from onnxbisect_worker.outside import DATABASE_AWAY, outside, sentence
 from onnxbisect_worker.prepared import Prepared
 

@@ -17,7 +17,7 @@ from onnxbisect_service.order import Order
 from onnxbisect_worker import held_folders
 from onnxbisect_worker.context import WorkerContext
 from onnxbisect_worker.lease_keeper import LeaseKeeper
-from onnxbisect_worker.model_processes.contract import Begun, Question, Repaired
+from onnxbisect_worker.model_processes.protocol import Begun, Question, Repaired
 from onnxbisect_worker.model_processes.repair import question_name
 from onnxbisect_worker.outside import DATABASE_AWAY
 from onnxbisect_worker.preparing import give_up

@@ -9,7 +9,7 @@ from onnxbisect_service.service import Service
 from onnxbisect_worker.claiming import Claiming
 from onnxbisect_worker.context import WorkerContext
 from onnxbisect_worker.delivering import next_delivery
-from onnxbisect_worker.model_processes.contract import Pool
+from onnxbisect_worker.model_processes.protocol import Pool
 from onnxbisect_worker.presence import Attendance, worker_id
 from onnxbisect_worker.reconciling import Reconciler
 from onnxbisect_worker.reporting import clear_reports

@@ -11,7 +11,7 @@ from threading import Event, Thread
 
 import redis as redis_client
 
-from onnxbisect_worker.model_processes.fork_client import HOST_NAME
+from onnxbisect_worker.model_processes.protocol import PROCESS_NAME
 from support.production.topology import Part, Topology
 from support.worker.webhook_receiver import Receiver
 
@@ -21,15 +21,15 @@ _WEIGHTS = {
     "control worker": 2,
     "worker": 6,
     "worker, told to stop": 2,
-    "model host": 8,
-    "fork server": 5,
+    "model process": 8,
+    "fork server or keeper": 5,
     "compiler": 8,
     "redis": 2,
     "webhook receiver": 2,
 }
 _AWAY = 3.0
-_FORK_SERVER = "onnxbisect_worker.model_processes.fork_server"
-#: Tries to meet a compiler or a host, which may live for a moment only.
+_FORK_SERVER = "onnxbisect_worker.model_processes.server"
+#: Tries to meet a compiler or a model process, which may live for a moment only.
 _TRIES = 200
 
 
@@ -86,8 +86,8 @@ class Monkey:
             "control worker": lambda: self._restart(parts.control),
             "worker": lambda: self._restart(self._chance.choice(parts.workers)),
             "worker, told to stop": lambda: self._restart(self._chance.choice(parts.workers), gently=True),
-            "model host": lambda: self._shoot(self._hosts),
-            "fork server": lambda: self._shoot(lambda: self._named(_FORK_SERVER) - self._hosts()),
+            "model process": lambda: self._shoot(self._hosts),
+            "fork server or keeper": lambda: self._shoot(lambda: self._named(_FORK_SERVER) - self._hosts()),
             "compiler": lambda: self._shoot(lambda: self._named("/stand_in_compiler.py", "/ort_session.py")),
             "redis": self._redis,
             "webhook receiver": self._unplug,
@@ -140,6 +140,6 @@ class Monkey:
         found = set()
         for pid in self._named(_FORK_SERVER):
             with suppress(OSError):
-                if Path(f"/proc/{pid}/comm").read_text().strip() == HOST_NAME:
+                if Path(f"/proc/{pid}/comm").read_text().strip() == PROCESS_NAME:
                     found.add(pid)
         return found

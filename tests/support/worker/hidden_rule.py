@@ -21,7 +21,7 @@ from onnxbisect.verdict import Hints, Kind, Status, Verdict
 from onnxbisect_backends.contract import Description
 from onnxbisect_backends.probing.prober import Asked
 from onnxbisect_db.answered import Answered
-from onnxbisect_worker.model_processes.contract import (
+from onnxbisect_worker.model_processes.protocol import (
     Begun,
     Case,
     ProcessKilledError,

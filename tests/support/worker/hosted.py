@@ -20,8 +20,8 @@ from onnxbisect_db.answered import Answered
 from onnxbisect_db.files import Files
 from onnxbisect_service.order import Order
 from onnxbisect_service.settings import Settings
-from onnxbisect_worker.model_processes.contract import Case, ModelProcess
 from onnxbisect_worker.model_processes.pool import ModelPool
+from onnxbisect_worker.model_processes.protocol import Case, ModelProcess
 from onnxbisect_worker.prepared import Prepared
 from support import TESTS
 

@@ -19,7 +19,7 @@ from onnxbisect_db.tables import Job
 from onnxbisect_service.order import Order
 from onnxbisect_service.service import Service, open_service
 from onnxbisect_service.settings import Settings
-from onnxbisect_worker.model_processes.fork_client import HOST_NAME
+from onnxbisect_worker.model_processes.protocol import PROCESS_NAME
 
 _WORK = """
 import sys
@@ -132,7 +132,7 @@ class Installation:
         found = []
         for process in self.processes():
             with suppress(OSError):
-                if Path(f"/proc/{process}/comm").read_text().strip() == HOST_NAME:
+                if Path(f"/proc/{process}/comm").read_text().strip() == PROCESS_NAME:
                     found.append(process)
         return found
 

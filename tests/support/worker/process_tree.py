@@ -36,12 +36,17 @@ def children(pid: int) -> list[int]:
 
 def servers_of(pid: int) -> list[int]:
     """The fork servers among the children; a process that runs tests has others, too."""
-    return [child for child in children(pid) if "fork_server" in command_of(child)]
+    return [child for child in children(pid) if "model_processes.server" in command_of(child)]
+
+
+def keepers_of(pid: int) -> list[int]:
+    """The children of the fork servers among the children."""
+    return [keeper for server in servers_of(pid) for keeper in children(server)]
 
 
 def hosts_of(pid: int) -> list[int]:
-    """The children of the fork servers among the children."""
-    return [host for server in servers_of(pid) for host in children(server)]
+    """The model processes: the children of the keepers."""
+    return [host for keeper in keepers_of(pid) for host in children(keeper)]
 
 
 def command_of(pid: int) -> str:

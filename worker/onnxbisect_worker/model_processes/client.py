@@ -4,7 +4,7 @@ import re
 import stat
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from threading import Lock
@@ -20,25 +20,19 @@ from onnxbisect_backends.probing.prober import Asked
 from onnxbisect_db.answered import Answered
 from onnxbisect_db.files import FileStore
 from onnxbisect_service.settings import Settings
-from onnxbisect_worker.model_processes.child_process import ChildProcess
-from onnxbisect_worker.model_processes.confinement import confinement
-from onnxbisect_worker.model_processes.contract import (
+from onnxbisect_worker.model_processes.confinement import confinement, environment
+from onnxbisect_worker.model_processes.process import ChildProcess, ForkServer
+from onnxbisect_worker.model_processes.protocol import (
+    OWN,
     Begun,
     Case,
     ProcessKilledError,
     ProcessLostError,
     Question,
     Repaired,
-    Written,
-)
-from onnxbisect_worker.model_processes.environment import host_environment
-from onnxbisect_worker.model_processes.fork_client import ForkServer
-from onnxbisect_worker.model_processes.messages import (
-    OWN,
     Setup,
-    answered_to_json,
-    asked_from_json,
-    begun_to_json,
+    Written,
+    converter,
     raised,
 )
 from onnxbisect_worker.prepared import Prepared
@@ -54,6 +48,8 @@ class ModelClient:
 
     def __init__(self, case: Case, settings: Settings, files: FileStore, server: ForkServer) -> None:
         self.case = case
+        #: Bytes of the files that its process reads, about as many as it holds; 0 before it starts.
+        self.size = 0
         self._server = server
         self._settings = settings
         self._files = files
@@ -66,46 +62,40 @@ class ModelClient:
         """Whether it has a process that can go on."""
         return self._process is not None and self._process.alive
 
-    @property
-    def memory(self) -> int:
-        """Bytes that its process holds."""
-        return 0 if self._process is None else self._process.memory
-
     def prepare(self) -> Prepared:
         """See `ModelProcess.prepare`. From then on it also serves the case that is prepared with what is returned."""
-        prepared = Prepared.from_bytes(self._ask(do="prepare").encode())
+        prepared = Prepared.from_bytes(self._ask("prepare").encode())
         self.case = replace(self.case, prepared=sha256(prepared.to_bytes()).hexdigest())
         return prepared
 
     def draw(self) -> bytes:
-        drawn: str = self._ask(do="draw")
+        drawn: str = self._ask("draw")
         return drawn.encode()
 
     def inspect(self) -> dict[str, Any]:
         """What the target minds about the model, as `onnx-bisect/inspection@1`; compiles nothing. Without a backend,
         what compilers mind in general.
         """
-        found: dict[str, Any] = self._ask(do="inspect")
+        found: dict[str, Any] = self._ask("inspect")
         return found
 
     def key(self, units: UnitSet) -> str:
-        key: str = self._ask(do="key", units=f"{units:x}")
+        key: str = self._ask("key", units=units)
         return key
 
     def ask(self, units: UnitSet, *, seconds_left: float | None) -> Asked:
-        return asked_from_json(self._ask(do="ask", units=f"{units:x}", seconds_left=seconds_left))
+        return converter.structure(self._ask("ask", units=units, seconds_left=seconds_left), Asked)
 
     def digests(self, pieces: Sequence[UnitSet]) -> list[str]:
-        found: list[str] = self._ask(do="digests", pieces=[f"{units:x}" for units in pieces])
+        found: list[str] = self._ask("digests", pieces=pieces)
         return found
 
     def report(self, answers: Sequence[Answered], stats: Stats, logs: Mapping[str, str], folder: Path) -> Written:
-        listed = [answered_to_json(it) for it in answers]
-        written = self._ask(do="report", answers=listed, stats=asdict(stats), logs=dict(logs))
+        written = self._ask("report", answers=answers, stats=stats, logs=logs)
         return Written(document=written["document"], files=self._all_taken(written["files"], folder, _FILE))
 
     def repair(self, begun: Begun, folder: Path) -> Question | Repaired:
-        came = self._ask(do="repair", **begun_to_json(begun))
+        came = self._ask("repair", begun=begun)
         if came["question"] is not None:
             files = self._all_taken(came["files"], folder, _MODEL_FILE)
             return Question(files=files, piece=bool(came["question"]["piece"]), whole=bool(came["question"]["whole"]))
@@ -143,8 +133,8 @@ class ModelClient:
             raise ProcessLostError("The process that had the model wrote something else than a file.")
         return path
 
-    def _ask(self, **request: Any) -> Any:
-        answer = self._started().ask(request)
+    def _ask(self, what: str, **more: Any) -> Any:
+        answer = self._started().ask({"do": what, **converter.unstructure(more)})
         if "error" not in answer:
             return answer["result"]
         error = raised(answer)
@@ -157,50 +147,33 @@ class ModelClient:
             if self._killed:
                 raise ProcessKilledError("The process that had the model was told to end.")
             if self._process is None:
-                self._process = self._start()
+                setup = self._setup()
+                self._process = ChildProcess(setup.folder, self._server, seconds=setup.seconds)
+                self._process.tell(converter.unstructure(setup))
             return self._process
 
-    def _start(self) -> ChildProcess:
-        folder = hosts_folder(self._settings) / uuid4().hex
-        setup = self._setup(folder)
-        try:
-            process = ChildProcess(folder, self._server, seconds=self._settings.model_seconds)
-        except OSError as error:
-            reason = error.strerror or str(error).rstrip(".")
-            raise ProcessKilledError(f"No process could be started that reads the model: {reason}.") from error
-        process.tell(setup.to_json())
-        return process
-
-    def _setup(self, folder: Path) -> Setup:
-        case, settings, repair = self.case, self._settings, self.case.order.repair
-        confined = confinement(settings)
+    def _setup(self) -> Setup:
+        settings, folder = self._settings, hosts_folder(self._settings) / uuid4().hex
+        paths = {name: self._path(name) for name in self.case.all_files}
+        self.size = sum(path.stat().st_size for path in paths.values())
         return Setup(
-            folder=str(folder),
-            environment=host_environment(folder / OWN, self._inherited()),
-            model=self._path(case.onnx),
-            onnx=case.onnx,
-            model_name=case.model_name,
-            files={location: self._path(name) for location, name in case.files.items()},
-            backend=case.backend,
-            options=case.options,
-            order=case.order.to_json(),
-            calibration={name: self._path(stored) for name, stored in case.order.calibration.items()},
-            samples={} if repair is None else {name: self._path(it) for name, it in repair.samples.items()},
-            prepared=None if case.prepared is None else self._path(case.prepared),
-            cache=str(settings.cache.absolute() / "models"),
+            case=self.case,
+            paths=paths,
+            folder=folder,
+            environment=environment(folder / OWN, self._inherited()),
+            cache=settings.cache.absolute() / "models",
             cache_bytes=settings.model_cache,
             compile_seconds=settings.compile_seconds,
             compile_memory=settings.compile_memory,
-            hidden=None if confined is None else [str(folder) for folder in confined.hidden],
-            isolation_required=confined is not None and confined.required,
+            confinement=confinement(settings),
             seconds=settings.model_seconds,
             memory=settings.model_memory,
             nodes=settings.nodes,
         )
 
-    def _path(self, name: str) -> str:
+    def _path(self, name: str) -> Path:
         try:
-            return str(self._files.path(name).absolute())
+            return self._files.path(name).absolute()
         except FileNotFoundError:
             raise OnnxBisectError(
                 f"The file {name} of the job is not stored here any more: upload it again, and start the job again."

@@ -1,27 +1,58 @@
-"""Whether the compiles of this installation, and what reads its models, are confined; what of it they must not see."""
+"""What a model process sees of the machine: variables, files and namespaces."""
 
 import logging
 import os
 import resource
 import sys
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from onnxbisect.errors import OptionError
-from onnxbisect_backends.contract import Access, Confinement, access
+from onnxbisect.errors import OnnxBisectError, OptionError
+from onnxbisect_backends import registry
+from onnxbisect_backends.contract import Access, Backend, Confinement, access
 from onnxbisect_backends.sandbox import isolation
 from onnxbisect_backends.sandbox.confine import fork_confined
 from onnxbisect_backends.sandbox.confined_view import confined_view
 from onnxbisect_backends.sandbox.isolation import Isolation
 from onnxbisect_backends.sandbox.supervise import MOST_PROCESSES, bound
-from onnxbisect_worker.model_processes.layout import Layout
-from onnxbisect_worker.model_processes.messages import Setup
+from onnxbisect_worker.model_processes.model_cache import MODEL_NAME, ModelCache
+from onnxbisect_worker.model_processes.protocol import Setup
 
 if TYPE_CHECKING:  # reading settings takes pydantic-settings and httpx2, for which model processes have no use
     from onnxbisect_service.settings import Settings
 
+#: Names and patterns of the worker's variables that compilers need. Those that a backend's TOML file passes on come
+#: too, and those of `Settings.compiler_env`.
+_PASSED = (
+    *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_*", "TZ", "VIRTUAL_ENV"),
+    *("PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH", "DYLD_*", "XDG_*_HOME", "XDG_RUNTIME_DIR"),
+    # what vendors' scripts set, licences, accelerators, the docker daemon
+    *("TPUC_ROOT", "PROJECT_ROOT", "*_LICENSE_FILE", "CUDA_*", "NVIDIA_*", "OMP_NUM_THREADS"),
+    *("SSL_CERT_FILE", "SSL_CERT_DIR"),
+    *("DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "DOCKER_TLS_VERIFY", "DOCKER_CERT_PATH"),
+)
+_OURS = "ONNXBISECT_"
+#: Where toolchains are kept: of our own variables, the one that is no setting of the service.
+_CACHE = "ONNXBISECT_CACHE_DIR"
+
 log = logging.getLogger(__name__)
+
+
+def environment(folder: Path, inherit: Sequence[str] = ()) -> dict[str, str]:
+    """All variables of a process whose temporary files go into the folder: no secret of the service. `inherit` adds
+    variables by name.
+    """
+
+    def passes(name: str) -> bool:
+        if name.startswith(_OURS):
+            return name == _CACHE
+        return name in inherit or any(fnmatchcase(name, pattern) for pattern in _PASSED)
+
+    found = {name: value for name, value in os.environ.items() if passes(name)}
+    return {**found, "TMPDIR": str(folder), "ORT_DISABLE_TELEMETRY": "1"}
 
 
 def level(settings: "Settings") -> Isolation:
@@ -56,7 +87,33 @@ def confinement(settings: "Settings") -> Confinement | None:
     )
 
 
-def confine(setup: Setup, own: Path, ground: Layout) -> int | None:
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """What a model process has ready before it is confined, and has read nothing of the model: afterwards it can
+    neither write to the models that workers share, nor be told that the backend's own files exist.
+
+    The model's path and the backend. What failed is the error, for whoever asks for it first: many requests need no
+    backend.
+    """
+
+    model: Path | OnnxBisectError
+    backend: Backend | Exception
+    #: Whether its compiles bear isolation, as the backend says itself.
+    isolated: bool
+
+    @classmethod
+    def of(cls, setup: Setup, folder: Path) -> "Layout":
+        """Lay the model out in `folder`, or among those with external data, and make the backend."""
+        model, isolated = _laid_out(setup, folder), False
+        try:
+            found = registry.find(setup.case.backend)
+            isolated = found.isolated
+            return cls(model=model, backend=found.factory(dict(setup.case.options)), isolated=isolated)
+        except Exception as error:  # whatever a third party's backend raises
+            return cls(model=model, backend=error, isolated=isolated)
+
+
+def confine(setup: Setup, own: Path, layout: Layout) -> int | None:
     """Confine this process, which has one thread and has read nothing of a model: None in the process that goes on, and
     the status with which that ended in this one (`confine.fork_confined`).
 
@@ -65,23 +122,20 @@ def confine(setup: Setup, own: Path, ground: Layout) -> int | None:
     either, unless it is required; then its compiles are refused.
     """
     wanted = setup.confinement
-    if wanted is None or not (wanted.required or ground.isolated):
+    if wanted is None or not (wanted.required or layout.isolated):
         return None
-    reached = Access() if isinstance(ground.backend, Exception) else access(ground.backend)
-    files = [
-        setup.model,
-        *setup.calibration.values(),
-        *setup.samples.values(),
-        *([] if setup.prepared is None else [setup.prepared]),
-    ]
-    if setup.files and isinstance(ground.model, Path):
-        files.append(str(ground.model.parent))
+    reached = Access() if isinstance(layout.backend, Exception) else access(layout.backend)
+    case = setup.case
+    names = [case.onnx, *case.order.files, *([] if case.prepared is None else [case.prepared])]
+    data = [setup.paths[sha256] for sha256 in names]
+    if case.files and isinstance(layout.model, Path):
+        data.append(layout.model.parent)
     seen = confined_view(
         replace(wanted, workdir=own),
         [sys.executable, *reached.programs],
         cwd=own,
         env=setup.environment,
-        reads=[*map(Path, files), *reached.reads, *(Path(entry) for entry in sys.path if entry)],
+        reads=[*data, *reached.reads, *(Path(entry) for entry in sys.path if entry)],
     )
     try:
         status = fork_confined(seen, network=reached.network)
@@ -91,3 +145,18 @@ def confine(setup: Setup, own: Path, ground: Layout) -> int | None:
     if status is None:
         bound(resource.RLIMIT_NPROC, MOST_PROCESSES)
     return status
+
+
+def _laid_out(setup: Setup, folder: Path) -> Path | OnnxBisectError:
+    case, model = setup.case, setup.paths[setup.case.onnx]
+    if case.files:
+        cache = ModelCache(setup.cache, setup.cache_bytes)
+        try:
+            return cache.assembled(case.onnx, model, setup.paths_of(case.files)).path  # held while this process lives
+        except OnnxBisectError as error:
+            return error
+    # In a folder of its own: in the file store its data could be said to lie in a stranger's file.
+    path = folder / "model" / MODEL_NAME
+    path.parent.mkdir()
+    path.symlink_to(model)
+    return path

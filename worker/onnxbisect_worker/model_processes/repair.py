@@ -21,7 +21,7 @@ from onnxbisect_backends.probing.repair_compiler import RepairCompiler, unanswer
 from onnxbisect_backends.probing.repairing import Terms, repair_model, written
 from onnxbisect_db.answered import Answered, Reply
 from onnxbisect_service.order import RepairOrder
-from onnxbisect_worker.model_processes.contract import Begun, Question, Repaired
+from onnxbisect_worker.model_processes.protocol import Begun, Question, Repaired
 
 _OTHER_COMPILER = (
     "This worker has another compiler than the one that answered before, or other files or options of it: let all "

@@ -1,117 +1,199 @@
-"""The process that has a model, forked by `fork_server`.
+"""Model processes, and the server that forks them: `python -m onnxbisect_worker.model_processes.server`.
 
-Requests come and answers go through a socket, one at a time. When the socket's other end is gone, for whatever reason,
-this process kills its compiles, removes its folder and ends.
+Importing costs half a second of CPU, more than most model processes work in their lives, and the first model takes
+three times as long to read as the second: onnx and onnxruntime write down which operators there are. So the server
+imports everything, reads a model of its own, and forks. A fork costs some milliseconds, and what is not changed is in
+memory once.
 
-Where models are strangers', it confines itself before it reads a byte of one (`confinement.confine`): the process that
-was forked then only waits for another one, which is confined and answers. Its answers are not to be trusted.
+For each request it forks a *keeper*, which reads no model. It forks the model process, waits until that has ended or
+the worker wants nothing more of it, kills it, tells the worker how it ended, and removes its folder. The model process
+dies with its keeper.
 """
 
+import gc
 import json
 import os
 import resource
+import select
 import signal
 import socket
+import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from queue import SimpleQueue
-from threading import Event, Thread
-from typing import Any, NoReturn
+from typing import IO, Any, NoReturn
+
+# what the first question to a process would import
+import numpy.random  # noqa: F401 - see above
+import onnx
+import onnxruntime  # noqa: F401 - see above
+from onnx import TensorProto, helper
 
 from onnxbisect.errors import BackendUnusableError, OnnxBisectError
 from onnxbisect.job import Stats
+from onnxbisect.model.allowance import directly
 from onnxbisect.shortage import shortage
-from onnxbisect_backends.sandbox.process import kill_running
+from onnxbisect_backends import registry
+from onnxbisect_backends.probing.inquiry import inquire
+from onnxbisect_backends.probing.intake import Intake
+from onnxbisect_backends.sandbox.supervise import PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, prctl
+from onnxbisect_db.answered import Answered
 from onnxbisect_worker.held_folders import remove_held
-from onnxbisect_worker.model_processes.confinement import confine
-from onnxbisect_worker.model_processes.contract import ProcessLostError, Repaired
-from onnxbisect_worker.model_processes.layout import Layout
+from onnxbisect_worker.model_processes.confinement import Layout, confine
 from onnxbisect_worker.model_processes.limits import Bounds
-from onnxbisect_worker.model_processes.messages import (
+from onnxbisect_worker.model_processes.protocol import (
     OWN,
+    PROCESS_NAME,
+    Begun,
+    ProcessLostError,
+    Repaired,
     Setup,
-    answered_from_json,
-    asked_to_json,
-    begun_from_json,
+    converter,
     failure,
 )
 from onnxbisect_worker.model_processes.work import ModelWork
 from onnxbisect_worker.niceness import make_way
 
-#: What compiles lets those go first who find work for it, and who answer requests.
+#: Model processes and compiles make way for the processes that find work for them, and that answer requests.
 _NICE = 5
-#: Seconds in which compiles must have died, once nobody waits for them; their supervisors go on killing without us.
-_PATIENCE = 0.4
+#: Seconds in which compiles must have died, once the model process has.
+_PATIENCE = 2.0
 
 
-def main(channel: socket.socket) -> None:
-    """Answer requests for as long as there is somebody who asks. Standard input is nothing, and what is printed goes
-    elsewhere.
+def main() -> None:
+    """Fork a keeper for each request, until the worker is gone. Standard input is a socket; a request is one byte with
+    the descriptors of a keeper.
     """
-    _settle()
-    lines = channel.makefile("rb")
-    setup = Setup(**json.loads(lines.readline()))
-    os.environ.clear()
-    os.environ.update(setup.environment)
-    folder = Path(setup.folder)
-    own = folder / OWN
-    own.mkdir()
-    bounds = Bounds(seconds=setup.seconds, memory=setup.memory)
-    with bounds.kept():
-        ground = Layout.of(setup, own)
-    status = confine(setup, own, ground)
-    if status is not None:
-        _end_like(status, folder)
-
-    requests: SimpleQueue[dict[str, Any]] = SimpleQueue()
-    busy = Event()
-    Thread(target=_listen, args=(lines, requests, busy, folder), daemon=True).start()
-    work = ModelWork(setup, own, bounds, ground)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # whatever the worker does with signals
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    requests = socket.socket(fileno=os.dup(0))
+    nothing = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nothing, 0)
+    with suppress(OSError, OnnxBisectError):  # then the first question takes longer, and says what is wrong
+        _rehearse()
+    gc.collect()
+    gc.freeze()  # collections would touch, and so copy, what is shared
+    requests.send(b".")
+    os.dup2(nothing, 2)
+    signal.signal(signal.SIGCHLD, _reap)
     while True:
-        request = requests.get()
-        busy.set()
-        with bounds.kept():
-            answer = json.dumps(_answer(work, setup, request)).encode()
-        with suppress(OSError):  # nobody waits any more; the other thread knows
-            channel.sendall(answer + b"\n")
-        busy.clear()
+        asked, descriptors, _, _ = socket.recv_fds(requests, 1, 4)
+        if not asked:
+            return
+        try:
+            forked = os.fork()
+        except OSError as error:
+            forked = -1
+            os.write(descriptors[1], f"no process can be forked: {error.strerror}\n".encode())
+        if forked == 0:
+            requests.close()
+            _keep(*descriptors)
+        for it in descriptors:
+            os.close(it)
 
 
-def _settle() -> None:
-    """Signals as in a program that a shell starts, whatever the worker does with them; no core files; the last to
-    be served, and the first to go.
+def _reap(*_: object) -> None:
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG) != (0, 0):
+            pass
+
+
+def _rehearse() -> None:
+    """Do with a model of one node what model processes do with theirs. Nothing of it goes on running: what has threads
+    cannot be forked safely.
     """
-    for number in (signal.SIGALRM, signal.SIGTERM, signal.SIGCHLD):
-        signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in "xy")
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "rehearsal", [x], [y])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    with tempfile.TemporaryDirectory() as name:
+        path = Path(name, "model.onnx")
+        onnx.save(model, path)
+        inquiry = inquire(Intake(path, {}, bounded=directly), registry.make("whitelist", {"deny": "Relu"}))
+        inquiry.key(1)
+        inquiry.write(1, Path(name, "piece.onnx"))
+
+
+def _keep(channel_number: int, output: int, status: int, lock: int) -> NoReturn:
+    """Be a keeper: fork the model process, and see to its end."""
+    os.setsid()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    for it in (1, 2):
+        os.dup2(output, it)
+    os.close(output)
+    for it in (channel_number, status, lock):
+        os.set_inheritable(it, False)
+    _make_way()
+    channel = socket.socket(fileno=channel_number)
+    lines = channel.makefile("rb")
+    line = lines.readline()
+    if not line:  # the worker wants it no more
+        os._exit(0)
+    setup = converter.structure(json.loads(line), Setup)
+    prctl(PR_SET_CHILD_SUBREAPER, 1)  # what has started compiles becomes its child, if the model process leaves it
+    keeper = os.getpid()
+    model_process = os.fork()
+    if model_process == 0:
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != keeper:
+            os._exit(1)
+        os.close(status)
+        os.close(lock)
+        _be_model_process(channel, lines, setup)
+    watch = select.poll()
+    watch.register(channel, select.POLLRDHUP)
+    watch.register(os.pidfd_open(model_process), select.POLLIN)
+    watch.poll()
+    os.kill(model_process, signal.SIGKILL)
+    _, ended = os.waitpid(model_process, 0)
+    with suppress(OSError):  # the worker is gone
+        os.write(status, b"%d" % os.waitstatus_to_exitcode(ended))
+    give_up = time.monotonic() + _PATIENCE
+    with suppress(ChildProcessError):  # none is left
+        while time.monotonic() < give_up:
+            if os.waitpid(-1, os.WNOHANG) == (0, 0):
+                time.sleep(0.01)
+    with suppress(OSError):
+        remove_held(setup.folder)
+    os._exit(0)
+
+
+def _make_way() -> None:
+    """No core files; the last to be served, and the first to go."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     make_way(_NICE)
     with suppress(OSError):  # where the machine runs out of memory, a process goes before its worker
         Path("/proc/self/oom_score_adj").write_text("400")
 
 
-def _listen(lines: Iterable[bytes], requests: "SimpleQueue[dict[str, Any]]", busy: Event, folder: Path) -> None:
-    """Pass requests on, until the other end is gone; then end everything."""
+def _be_model_process(channel: socket.socket, lines: IO[bytes], setup: Setup) -> NoReturn:
+    """Answer requests, one at a time. Where models are strangers', this process confines itself before it reads a byte
+    of one (`confinement.confine`): then it only waits for another one, which is confined and answers.
+    """
     with suppress(OSError):
-        for line in lines:
-            if line.endswith(b"\n"):
-                requests.put(json.loads(line))
-    give_up = time.monotonic() + _PATIENCE
-    while busy.is_set() and time.monotonic() < give_up:
-        kill_running()  # again and again: a compile may only now be starting
-        time.sleep(0.01)
-    with suppress(OSError):  # one that is confined cannot: the process that waits for it does
-        remove_held(folder)
+        Path("/proc/self/comm").write_text(PROCESS_NAME)
+    os.environ.clear()
+    os.environ.update(setup.environment)
+    tempfile.tempdir = None  # that of this environment
+    own = setup.folder / OWN
+    own.mkdir()
+    bounds = Bounds(seconds=setup.seconds, memory=setup.memory)
+    with bounds.kept():
+        layout = Layout.of(setup, own)
+    confined = confine(setup, own, layout)
+    if confined is not None:
+        _end_like(confined)
+    work = ModelWork(setup, own, bounds, layout)
+    for line in lines:
+        with bounds.kept():
+            answer = json.dumps(_answer(work, setup, json.loads(line))).encode()
+        channel.sendall(answer + b"\n")
     os._exit(0)
 
 
-def _end_like(status: int, folder: Path) -> NoReturn:
-    """Remove the folder, and end as the process has ended that was confined."""
-    with suppress(OSError):
-        remove_held(folder)
+def _end_like(status: int) -> NoReturn:
+    """End as the process has ended that was confined."""
     code = os.waitstatus_to_exitcode(status)
     if code < 0:
         with suppress(OSError):  # that of SIGKILL cannot be changed
@@ -143,38 +225,14 @@ def _answer(work: ModelWork, setup: Setup, request: Mapping[str, Any]) -> dict[s
         return failure(OnnxBisectError(), work.plain(text))
 
 
-def _prepare(work: ModelWork, _request: Mapping[str, Any]) -> str:
-    return work.prepare().to_bytes().decode()
-
-
-def _inspect(work: ModelWork, _request: Mapping[str, Any]) -> dict[str, Any]:
-    return work.inspect()
-
-
-def _draw(work: ModelWork, _request: Mapping[str, Any]) -> str:
-    return work.draw().decode()
-
-
-def _key(work: ModelWork, request: Mapping[str, Any]) -> str:
-    return work.key(int(request["units"], 16))
-
-
-def _ask(work: ModelWork, request: Mapping[str, Any]) -> dict[str, Any]:
-    return asked_to_json(work.ask(int(request["units"], 16), seconds_left=request["seconds_left"]))
-
-
-def _digests(work: ModelWork, request: Mapping[str, Any]) -> list[str]:
-    return work.digests([int(units, 16) for units in request["pieces"]])
-
-
 def _report(work: ModelWork, request: Mapping[str, Any]) -> dict[str, Any]:
-    answers = [answered_from_json(it) for it in request["answers"]]
-    written = work.report(answers, Stats(**request["stats"]), request["logs"])
+    answers = converter.structure(request["answers"], list[Answered])
+    written = work.report(answers, converter.structure(request["stats"], Stats), request["logs"])
     return {"document": written.document, "files": {name: path.name for name, path in written.files.items()}}
 
 
 def _repair(work: ModelWork, request: Mapping[str, Any]) -> dict[str, Any]:
-    came = work.repair(begun_from_json(request))
+    came = work.repair(converter.structure(request["begun"], Begun))
     files = {name: path.name for name, path in came.files.items()}
     if isinstance(came, Repaired):
         return {"question": None, "outcome": came.outcome, "files": files}
@@ -182,12 +240,16 @@ def _repair(work: ModelWork, request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _REQUESTS: Mapping[str, Callable[[ModelWork, Mapping[str, Any]], object]] = {
-    "prepare": _prepare,
-    "draw": _draw,
-    "inspect": _inspect,
-    "key": _key,
-    "ask": _ask,
-    "digests": _digests,
+    "prepare": lambda work, _: work.prepare().to_bytes().decode(),
+    "draw": lambda work, _: work.draw().decode(),
+    "inspect": lambda work, _: work.inspect(),
+    "key": lambda work, it: work.key(int(it["units"], 16)),
+    "ask": lambda work, it: converter.unstructure(work.ask(int(it["units"], 16), seconds_left=it["seconds_left"])),
+    "digests": lambda work, it: work.digests([int(units, 16) for units in it["pieces"]]),
     "report": _report,
     "repair": _repair,
 }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,4 +1,4 @@
-"""What a model process does with its model: everything that `contract.ModelProcess` promises."""
+"""What a model process does with its model: everything that `protocol.ModelProcess` promises."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -28,10 +28,9 @@ from onnxbisect_backends.probing.known_target import inspect_for, known_target
 from onnxbisect_backends.probing.prober import Asked, Prober
 from onnxbisect_backends.probing.sampling import sampling
 from onnxbisect_db.answered import Answered
-from onnxbisect_worker.model_processes.contract import Begun, Question, Repaired, ToolBrokenError, Written
-from onnxbisect_worker.model_processes.layout import Layout
+from onnxbisect_worker.model_processes.confinement import Layout
 from onnxbisect_worker.model_processes.limits import Bounds, UnboundBackend
-from onnxbisect_worker.model_processes.messages import Setup
+from onnxbisect_worker.model_processes.protocol import Begun, Question, Repaired, Setup, ToolBrokenError, Written
 from onnxbisect_worker.model_processes.repair import RepairWork
 from onnxbisect_worker.prepared import Prepared
 
@@ -42,10 +41,11 @@ _MOST_KNOWN = 16 << 20
 class ModelWork:
     """One model before one target, in a working folder. What was read stays for the next question."""
 
-    def __init__(self, setup: Setup, folder: Path, bounds: Bounds, ground: Layout) -> None:
+    def __init__(self, setup: Setup, folder: Path, bounds: Bounds, layout: Layout) -> None:
         self._setup = setup
-        self._ground = ground
-        self._order = setup.ordered
+        self._layout = layout
+        self._case = setup.case
+        self._order = setup.case.order
         self._folder = folder
         self._bounds = bounds
         self._new: Inquiry | None = None
@@ -67,15 +67,15 @@ class ModelWork:
 
     def inspect(self) -> dict[str, Any]:
         model = self._intake.model
-        if not self._setup.backend:
+        if not self._case.backend:
             found = inspect(model)
-        elif isinstance(self._ground.backend, Exception):
-            raise self._ground.backend
+        elif isinstance(self._layout.backend, Exception):
+            raise self._layout.backend
         else:
             with self._bounds.lifted():
-                target = known_target(self._ground.backend)
+                target = known_target(self._layout.backend)
             found = inspect_for(model, target)
-        named = replace(found, name=self._setup.model_name, findings=self._advised(found.findings))
+        named = replace(found, name=self._case.model_name, findings=self._advised(found.findings))
         return inspection_document(named)
 
     def key(self, units: UnitSet) -> str:
@@ -99,7 +99,7 @@ class ModelWork:
             for it in sorted(answers, key=lambda it: it.attempt)
         }
         # the file on disk has a name of ours
-        written = document(replace(job, model=replace(job.model, path=Path(self._setup.model_name))))
+        written = document(replace(job, model=replace(job.model, path=Path(self._case.model_name))))
         files: dict[str, Path] = {}
         with TemporaryDirectory(dir=self._folder) as name:
             culprits = self._inquiry.culprit_files(Path(name))
@@ -121,9 +121,9 @@ class ModelWork:
             inquiry=self._inquiry,
             inquire=lambda intake, piece: inquire(intake, self._backend, None if piece else self._calibration),
             order=self._order.repair,
-            samples=self._laid_out("samples", self._setup.samples, "sample"),
+            samples=self._laid_out("samples", self._order.repair.samples, "sample"),
             recheck=self._order.recheck,
-            model_name=self._setup.model_name,
+            model_name=self._case.model_name,
         )
         with TemporaryDirectory(dir=self._folder) as name:
             came = work.run(begun, Path(name))
@@ -135,14 +135,14 @@ class ModelWork:
 
     def _advised(self, findings: Sequence[Finding]) -> tuple[Finding, ...]:
         """With the name that the model has for its user in the commands of the advice."""
-        ours, theirs = (shlex.quote(name) for name in (self._intake.model.path.name, self._setup.model_name))
+        ours, theirs = (shlex.quote(name) for name in (self._intake.model.path.name, self._case.model_name))
         return tuple(replace(it, fix=it.fix.replace(f" fix {ours}`", f" fix {theirs}`")) for it in findings)
 
     def plain(self, text: str) -> str:
         """A sentence without this machine's paths."""
         text = text.replace(str(self._calibration_folder), "of the job")
-        model = self._ground.model
-        return text.replace(str(model), self._setup.model_name) if isinstance(model, Path) else text
+        model = self._layout.model
+        return text.replace(str(model), self._case.model_name) if isinstance(model, Path) else text
 
     @property
     def _inquiry(self) -> Inquiry:
@@ -152,9 +152,9 @@ class ModelWork:
 
     @property
     def _model(self) -> Path:
-        if isinstance(self._ground.model, OnnxBisectError):
-            raise self._ground.model
-        return self._ground.model
+        if isinstance(self._layout.model, OnnxBisectError):
+            raise self._layout.model
+        return self._layout.model
 
     @cached_property
     def _intake(self) -> Intake:
@@ -167,12 +167,12 @@ class ModelWork:
     @property
     def _named_backend(self) -> Backend | None:
         """The backend with the job's options, whether or not its compiler is here; None where they are wrong."""
-        return None if isinstance(self._ground.backend, Exception) else self._ground.backend
+        return None if isinstance(self._layout.backend, Exception) else self._layout.backend
 
     @cached_property
     def _prepared(self) -> Prepared | None:
-        path = self._setup.prepared
-        return None if path is None else Prepared.from_bytes(Path(path).read_bytes())
+        name = self._case.prepared
+        return None if name is None else Prepared.from_bytes(self._setup.paths[name].read_bytes())
 
     @property
     def _calibration_folder(self) -> Path:
@@ -181,12 +181,12 @@ class ModelWork:
     @cached_property
     def _calibration(self) -> Path | None:
         """The folder, with the samples in it."""
-        return self._laid_out(self._calibration_folder.name, self._setup.calibration, "calibration file")
+        return self._laid_out(self._calibration_folder.name, self._order.calibration, "calibration file")
 
     def _laid_out(self, folder_name: str, files: Mapping[str, str], what: str) -> Path | None:
         """A folder with these files; None where there are none."""
         folder = self._folder / folder_name
-        for name, path in files.items():
+        for name, path in self._setup.paths_of(files).items():
             if Path(name).name != name or name == ".." or not name.isprintable():
                 raise OptionError(f"A {what} cannot be called {name!r}: give it a name without folders.")
             folder.mkdir(exist_ok=True)
@@ -197,9 +197,9 @@ class ModelWork:
 
     @cached_property
     def _backend(self) -> UnboundBackend:
-        if isinstance(self._ground.backend, Exception):
-            raise self._ground.backend
-        backend = UnboundBackend(self._ground.backend, self._bounds)
+        if isinstance(self._layout.backend, Exception):
+            raise self._layout.backend
+        backend = UnboundBackend(self._layout.backend, self._bounds)
         if complaint := backend.check():
             raise BackendUnusableError(complaint)
         return backend
@@ -207,7 +207,7 @@ class ModelWork:
     def blamed(self, error: BackendUnusableError) -> BackendUnusableError:
         """ToolBrokenError where the compiler complains without anything that the job asks for, too."""
         try:
-            tool = UnboundBackend(registry.make(self._setup.backend, {}), self._bounds)
+            tool = UnboundBackend(registry.make(self._case.backend, {}), self._bounds)
             complaint = tool.check()
             if complaint is None:
                 tool.describe()
@@ -220,7 +220,7 @@ class ModelWork:
     @cached_property
     def _prober(self) -> Prober:
         """Raises BackendUnusableError where the compiler here is not the one that the search began with."""
-        if self._setup.prepared is not None:
+        if self._case.prepared is not None:
             here, begun = self._inquire(), self._inquiry
             if here.identity != begun.identity:
                 raise BackendUnusableError(

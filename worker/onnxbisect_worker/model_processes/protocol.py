@@ -1,7 +1,11 @@
-"""What is done with a model, as the steps of a search see it. The models themselves are read in other processes.
+"""What a worker asks model processes for, and the messages that it exchanges with them.
 
 A model process has one model before one target, and does one thing at a time. It may die of the model: then nothing but
 that process is lost.
+
+A message is one JSON object on a line. The first one is the `Setup`. A request is `{"do": name, ...}`; an answer is
+`{"result": ...}`, or `{"error": class, "text": sentence}`. A model may have taken the process over, so its answers
+are not trusted.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -10,14 +14,30 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+import cattrs
+
+from onnxbisect import errors
 from onnxbisect.errors import BackendUnusableError, OnnxBisectError
 from onnxbisect.job import Stats
 from onnxbisect.report.contents import Report
 from onnxbisect.unitset import UnitSet
+from onnxbisect_backends.contract import Confinement
 from onnxbisect_backends.probing.prober import Asked
 from onnxbisect_db.answered import Answered, Reply
 from onnxbisect_service.order import Order
 from onnxbisect_worker.prepared import Prepared
+
+#: The name of a model process among the system's processes.
+PROCESS_NAME = "model-process"
+#: Of a process's folder, the one that it writes to. Beside it lies the lock.
+OWN = "own"
+
+#: Values of messages. Numbers are hexadecimal: a set of units may have more decimal digits than Python's JSON reads.
+converter = cattrs.Converter(detailed_validation=False)
+converter.register_unstructure_hook(int, lambda number: f"{number:x}")
+converter.register_structure_hook(int, lambda text, _: int(text, 16))
+converter.register_unstructure_hook(bool, bool)
+converter.register_structure_hook(bool, lambda value, _: bool(value))
 
 
 class ProcessLostError(OnnxBisectError):
@@ -39,8 +59,8 @@ class Case:
     """A stored model before a target. `onnx` is the SHA-256 of its file, `files` are those of its external data:
     location to SHA-256.
 
-    `prepared` is None for a case that is to be prepared. Pool for equal cases do for each other; those of two tenants
-    are never equal, since a model that has taken its process over would see what the next one asks.
+    `prepared` is None for a case that is to be prepared. Processes for equal cases do for each other; those of two
+    tenants are never equal, since a model that has taken its process over would see what the next one asks.
     """
 
     tenant: str = ""
@@ -52,6 +72,39 @@ class Case:
     order: Order
     #: SHA-256 of the stored file that `prepare` led to.
     prepared: str | None = None
+
+    @property
+    def all_files(self) -> set[str]:
+        """SHA-256 of every stored file that is needed."""
+        prepared = [] if self.prepared is None else [self.prepared]
+        return {self.onnx, *self.files.values(), *self.order.files, *prepared}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setup:
+    """A case, the bounds under which it is worked on, and `paths` of the stored files by SHA-256.
+
+    `folder` is the process's own, `environment` the whole one that compilers get. `compile_seconds` and
+    `compile_memory` bound one compile, `seconds` and `memory` everything else. `confinement` is that of the process
+    and of every compile, None where they see all that their user sees.
+    """
+
+    case: Case
+    paths: Mapping[str, Path]
+    folder: Path
+    environment: Mapping[str, str]
+    cache: Path
+    cache_bytes: int
+    compile_seconds: float
+    compile_memory: int | None
+    confinement: Confinement | None
+    seconds: float
+    memory: int
+    nodes: int
+
+    def paths_of(self, files: Mapping[str, str]) -> dict[str, Path]:
+        """The paths of stored files, by the same names as their SHA-256."""
+        return {name: self.paths[sha256] for name, sha256 in files.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,3 +195,17 @@ class Pool(Protocol):
 
     def close(self) -> None:
         """End all of them."""
+
+
+def failure(error: OnnxBisectError, text: str) -> dict[str, Any]:
+    """The answer that `raised` reads."""
+    return {"error": type(error).__name__, "text": text}
+
+
+def raised(answer: Mapping[str, Any]) -> OnnxBisectError:
+    """The error that a model process met."""
+    own = {kind.__name__: kind for kind in (ProcessLostError, ToolBrokenError)}
+    kind = own.get(answer["error"]) or getattr(errors, str(answer["error"]), None)
+    if not (isinstance(kind, type) and issubclass(kind, OnnxBisectError)):
+        kind = OnnxBisectError
+    return kind(str(answer.get("text")))
