@@ -317,7 +317,7 @@ def test_10_a_network_is_there_where_the_backend_needs_one_and_nothing_else(requ
 #: Makes the host answer the next request for a report with a file that it names, which `before` has put there.
 ANSWERS = """
 import os
-from onnxbisect_worker.model_processes import server
+import __main__ as server
 {before}
 answer = {{"document": {{}}, "files": {{{name!r}: {path!r}}}}}
 server._REQUESTS["report"] = lambda work, request: answer
