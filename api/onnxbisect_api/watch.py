@@ -18,7 +18,7 @@ from onnxbisect_db import events
 from onnxbisect_db.database import Database
 
 _LOG = logging.getLogger(__name__)
-_EVERY_SECONDS = 0.25
+_EVERY_SECONDS = 0.1
 #: How many jobs one query asks for: databases bound the length of a list.
 _AT_A_TIME = 500
 

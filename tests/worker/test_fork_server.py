@@ -15,7 +15,7 @@ from onnxbisect_worker.model_processes.protocol import Case, ProcessKilledError
 from support.worker import redis_server
 from support.worker.hosted import Place
 from support.worker.installation import Installation
-from support.worker.process_tree import children, gone, hosts_of, is_privileged, keepers_of, servers_of, within
+from support.worker.process_tree import children, gone, keepers_of, servers_of, within
 
 MODEL = Path(__file__).parent.parent / "models" / "unsorted_nodes.onnx"
 CHAIN = Path(__file__).parent.parent / "cases" / "c2_chain100_3bad.onnx"
@@ -50,20 +50,6 @@ def test_what_is_forked_has_no_threads(hosts: ModelPool, case: Case) -> None:
     assert nodes(hosts, case) == OPS
     for server in {*servers_of(os.getpid())} - {*before}:
         assert len(list(Path(f"/proc/{server}/task").iterdir())) == 1
-
-
-@pytest.mark.skipif(not is_privileged(), reason="from who has no privilege the kernel takes few changes a second")
-def test_hosts_make_way_for_others(hosts: ModelPool, case: Case) -> None:
-    """With their sessions: Linux shares processors between sessions first."""
-    before = hosts_of(os.getpid())
-    assert nodes(hosts, case) == OPS
-    [host] = {*hosts_of(os.getpid())} - {*before}
-    group = Path(f"/proc/{host}/autogroup")
-    if not group.exists():
-        pytest.skip("the kernel does not group processes by session")
-    nice = os.getpriority(os.PRIO_PROCESS, host)
-    assert nice > os.getpriority(os.PRIO_PROCESS, 0)
-    assert group.read_text().split()[1:] == ["nice", str(nice)]
 
 
 def test_where_a_server_is_shot_its_processes_go_on_and_the_next_one_has_another(hosts: ModelPool, case: Case) -> None:

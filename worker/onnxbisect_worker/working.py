@@ -21,13 +21,10 @@ from onnxbisect_service.service import Service, open_service
 from onnxbisect_service.settings import Settings
 from onnxbisect_worker.model_processes.confinement import tell_level
 from onnxbisect_worker.model_processes.pool import ModelPool
-from onnxbisect_worker.niceness import make_way
 from onnxbisect_worker.running import Running
 
 #: Slots for coordinators and reports in a worker that compiles, too.
 _CONTROL_SLOTS = 2
-#: A worker that only compiles makes way for coordinators and the API on the same machine: slots wait for what they do.
-_NICE = 5
 
 
 def work(settings: Settings, *, backends: Sequence[str] = (), control: bool = False) -> int:
@@ -45,8 +42,6 @@ def work(settings: Settings, *, backends: Sequence[str] = (), control: bool = Fa
     keep_secrets()
     logs.configure(settings)
     tell_level(settings)
-    if not control:
-        make_way(_NICE)
     service = _opened(settings)
     beside = _CONTROL_SLOTS if backends and control else 0
     running = Running(service, ModelPool(settings, service.files), backends, control=control, beside=beside)

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from threading import Lock
 
 from onnxbisect_db.files import FileStore
@@ -56,7 +57,9 @@ class ModelPool:
 
     def _take(self, case: Case, *, new: bool) -> ModelClient:
         with self._lock:
-            fit = [it for it in self._idle if it.case == case and it.usable and not new]
+            fit = [
+                it for it in self._idle if case in (it.case, replace(it.case, prepared=None)) and it.usable and not new
+            ]
             process = fit[-1] if fit else ModelClient(case, self._settings, self._files, self._server)
             if fit:
                 self._idle.remove(process)
@@ -76,6 +79,11 @@ class ModelPool:
 
     def _crowded(self) -> bool:
         return len(self._idle) > self._most_idle or sum(it.size for it in self._idle) > self._most_bytes
+
+
+def _serves(process: ModelClient, case: Case) -> bool:
+    """Whether it has the model before the target. One that has prepared can do so again, for a later job."""
+    return case in (process.case, replace(process.case, prepared=None))
 
 
 def clear_hosts(settings: Settings) -> None:

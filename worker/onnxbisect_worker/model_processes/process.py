@@ -31,22 +31,23 @@ _OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal
 
 
 class ForkServer:
-    """The process that model processes are forked from. It is started when it is first needed, and again after its end.
-
-    The one of `multiprocessing` would pass on the worker's environment, with its passwords.
+    """The process that model processes are forked from. It imports while the worker starts, and there is another one
+    after its end. The one of `multiprocessing` would pass on the worker's environment, with its passwords.
     """
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = {**environment, "OPENBLAS_NUM_THREADS": "1"}  # what has threads cannot be forked safely
         self._lock = Lock()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._start()
 
     def fork(self, *descriptors: int) -> None:
         """Fork a process that gets copies of these descriptors. ProcessKilledError where the server cannot start."""
         with self._lock:
-            if self._process is None or self._process.poll() is not None:
+            if self._ready and self._process.poll() is not None:
                 self._stop()
-                self._process, self._requests = self._started()
+                self._start()
+            if not self._ready:
+                self._wait_until_ready()
             with suppress(OSError):  # it was just killed: the descriptors are closed, as if the new process were
                 socket.send_fds(self._requests, [b"."], descriptors)
 
@@ -55,10 +56,11 @@ class ForkServer:
         with self._lock:
             self._stop()
 
-    def _started(self) -> tuple["subprocess.Popen[bytes]", socket.socket]:
-        requests, theirs = socket.socketpair()
+    def _start(self) -> None:
+        self._requests, theirs = socket.socketpair()
+        self._ready = False
         with theirs:
-            process = subprocess.Popen(
+            self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "onnxbisect_worker.model_processes.server"],
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
@@ -66,24 +68,27 @@ class ForkServer:
                 env=self._environment,
                 start_new_session=True,  # Ctrl-C is for the worker, which ends its processes
             )
-        requests.settimeout(_STARTING)
-        with suppress(OSError):
-            if requests.recv(1):
-                return process, requests
-        requests.close()
-        process.kill()
-        _, printed = process.communicate()
-        raise ProcessKilledError(
-            f"No process could be started that reads the model: the process that starts them "
-            f"{_description(process.returncode, printed)}"
-        )
 
-    def _stop(self) -> None:
-        process, self._process = self._process, None
-        if process is not None:
-            self._requests.close()
-            process.kill()
-            process.communicate()
+    def _wait_until_ready(self) -> None:
+        self._requests.settimeout(_STARTING)
+        with suppress(OSError):
+            self._ready = bool(self._requests.recv(1))
+        if not self._ready:
+            printed = self._stop(_PATIENCE)
+            how = _description(self._process.returncode, printed)
+            self._start()
+            raise ProcessKilledError(
+                f"No process could be started that reads the model: the process that starts them {how}"
+            )
+
+    def _stop(self, seconds: float = 0.0) -> bytes:
+        """End it, unless it ends by itself within so many seconds; what it has printed."""
+        self._requests.close()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(seconds)
+        self._process.kill()
+        _, printed = self._process.communicate()
+        return printed
 
 
 class ChildProcess:

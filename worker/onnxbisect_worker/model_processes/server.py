@@ -54,10 +54,7 @@ from onnxbisect_worker.model_processes.protocol import (
     failure,
 )
 from onnxbisect_worker.model_processes.work import ModelWork
-from onnxbisect_worker.niceness import make_way
 
-#: Model processes and compiles make way for the processes that find work for them, and that answer requests.
-_NICE = 5
 #: Seconds in which compiles must have died, once the model process has.
 _PATIENCE = 2.0
 
@@ -124,7 +121,9 @@ def _keep(channel_number: int, output: int, status: int, lock: int) -> NoReturn:
     os.close(output)
     for it in (channel_number, status, lock):
         os.set_inheritable(it, False)
-    _make_way()
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    with suppress(OSError):  # where the machine runs out of memory, it goes before the worker
+        Path("/proc/self/oom_score_adj").write_text("400")
     channel = socket.socket(fileno=channel_number)
     lines = channel.makefile("rb")
     line = lines.readline()
@@ -157,14 +156,6 @@ def _keep(channel_number: int, output: int, status: int, lock: int) -> NoReturn:
     with suppress(OSError):
         remove_held(setup.folder)
     os._exit(0)
-
-
-def _make_way() -> None:
-    """No core files; the last to be served, and the first to go."""
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    make_way(_NICE)
-    with suppress(OSError):  # where the machine runs out of memory, a process goes before its worker
-        Path("/proc/self/oom_score_adj").write_text("400")
 
 
 def _be_model_process(channel: socket.socket, lines: IO[bytes], setup: Setup) -> NoReturn:
