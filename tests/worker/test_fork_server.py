@@ -33,7 +33,13 @@ def case(place: Place) -> Case:
 
 
 @pytest.fixture
-def hosts(place: Place) -> Iterator[ModelPool]:
+def before() -> set[int]:
+    """The fork servers of other tests' pools."""
+    return {*servers_of(os.getpid())}
+
+
+@pytest.fixture
+def hosts(place: Place, before: set[int]) -> Iterator[ModelPool]:
     with closing(ModelPool(place.settings, place.files)) as made:
         yield made
     assert list(hosts_folder(place.settings).iterdir()) == []
@@ -44,33 +50,33 @@ def nodes(hosts: ModelPool, case: Case) -> int:
         return len(host.prepare().universe.op)
 
 
-def test_what_is_forked_has_no_threads(hosts: ModelPool, case: Case) -> None:
+def test_what_is_forked_has_no_threads(hosts: ModelPool, case: Case, before: set[int]) -> None:
     """Their locks would be held for ever in the child."""
-    before = servers_of(os.getpid())
     assert nodes(hosts, case) == OPS
-    for server in {*servers_of(os.getpid())} - {*before}:
+    for server in {*servers_of(os.getpid())} - before:
         assert len(list(Path(f"/proc/{server}/task").iterdir())) == 1
 
 
-def test_where_a_server_is_shot_its_processes_go_on_and_the_next_one_has_another(hosts: ModelPool, case: Case) -> None:
-    before = servers_of(os.getpid())
+def test_where_a_server_is_shot_its_processes_go_on_and_the_next_one_has_another(
+    hosts: ModelPool, case: Case, before: set[int]
+) -> None:
     with hosts.acquire(case) as host:
         host.prepare()
-        [server] = {*servers_of(os.getpid())} - {*before}
+        [server] = {*servers_of(os.getpid())} - before
         os.kill(server, signal.SIGKILL)
         assert within(30, lambda: gone(server))
         assert host.key(1)
         with hosts.acquire(case) as other:
             assert len(other.prepare().universe.op) == OPS
-    assert len({*servers_of(os.getpid())} - {*before}) == 1
+    assert len({*servers_of(os.getpid())} - before) == 1
 
 
 def test_what_sees_to_a_model_process_may_be_shot(hosts: ModelPool, case: Case) -> None:
     """Nobody is left who could tell how the model process ended, so it ends, and that says nothing about the model."""
-    before = {*keepers_of(os.getpid())}
+    others = {*keepers_of(os.getpid())}
     with hosts.acquire(case) as host:
         host.prepare()
-        [keeper] = {*keepers_of(os.getpid())} - before
+        [keeper] = {*keepers_of(os.getpid())} - others
         [reading] = children(keeper)
         os.kill(keeper, signal.SIGKILL)
         assert within(30, lambda: gone(reading))
