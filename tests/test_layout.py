@@ -69,5 +69,5 @@ def test_no_modules_import_each_other_in_a_circle(imports: grimp.ImportGraph) ->
 @pytest.mark.parametrize("module", ["onnxbisect_db.tables", "onnxbisect_service.settings"])
 def test_what_reads_models_loads_no_database_code_and_no_settings(imports: grimp.ImportGraph, module: str) -> None:
     """They take as long to import as all that it needs."""
-    server = "onnxbisect_worker.model_processes.fork_server"
+    server = "onnxbisect_worker.model_processes.server"
     assert imports.find_shortest_chain(importer=server, imported=module) is None
