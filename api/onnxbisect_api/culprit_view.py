@@ -11,7 +11,8 @@ from onnxbisect.verdict import Status
 from onnxbisect_api.addresses import Addresses
 from onnxbisect_api.culprit_files import FileName
 from onnxbisect_db import culprits
-from onnxbisect_db.culprit_versions import Cost, TargetVersion, costs, versions_of
+from onnxbisect_db.culprit_overview import Cost, costs
+from onnxbisect_db.culprit_versions import TargetVersion, versions_of
 from onnxbisect_db.states import CulpritState
 from onnxbisect_db.tables import Culprit
 

@@ -1,7 +1,7 @@
-"""What each version of each target says of culprits, and what they cost: sums over their verdicts."""
+"""What each version of each target says of culprits."""
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -44,14 +44,6 @@ class TargetVersion:
         return options
 
 
-@dataclass(frozen=True, kw_only=True)
-class Cost:
-    """How often jobs found a culprit, once for each of their targets, and the compiler's seconds for that."""
-
-    found: int = 0
-    seconds: float = 0.0
-
-
 def versions_of(session: Session, culprit_ids: Collection[str]) -> dict[str, list[TargetVersion]]:
     """By culprit, in the order in which the versions first said something of it: a later one counts as newer."""
     it = CulpritVerdict
@@ -76,20 +68,7 @@ def versions_of(session: Session, culprit_ids: Collection[str]) -> dict[str, lis
     return {culprit_id: sorted(them.values(), key=lambda it: it.first) for culprit_id, them in found.items()}
 
 
-def newest(versions: Iterable[TargetVersion]) -> list[TargetVersion]:
-    """Of each target the last of its versions."""
-    return list({it.target: it for it in versions}.values())
-
-
-def passes_now(versions: Sequence[TargetVersion]) -> bool:
+def passes_now(versions: Iterable[TargetVersion]) -> bool:
     """Whether the newest version of every target takes it."""
-    return all(it.status is Status.PASS for it in newest(versions))
-
-
-def costs(session: Session, culprit_ids: Collection[str]) -> Mapping[str, Cost]:
-    """By culprit."""
-    counted = select(CulpritVerdict.culprit_id, func.count(), func.sum(CulpritVerdict.seconds)).where(
-        CulpritVerdict.culprit_id.in_(culprit_ids), CulpritVerdict.found
-    )
-    rows = session.execute(counted.group_by(CulpritVerdict.culprit_id))
-    return {culprit_id: Cost(found=found, seconds=seconds) for culprit_id, found, seconds in rows}
+    newest = {it.target: it for it in versions}
+    return all(it.status is Status.PASS for it in newest.values())

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from sqlalchemy import or_, select
+from sqlalchemy import Select, or_, select
 from sqlalchemy.orm import Session, joinedload
 
 from onnxbisect.diagnosis import CulpritKind
@@ -184,29 +184,31 @@ def listed(
     session: Session, tenant: str, wanted: Filter | None = None, *, after: str | None = None, limit: int = 50
 ) -> Page:
     """The tenant's culprits, the newest first, from the one after `after` on."""
-    wanted = wanted or Filter()
-    found = select(Culprit).where(Culprit.tenant == tenant)
+    found = selected(tenant, wanted or Filter())
     if after is not None:
         found = found.where(Culprit.id < after)
+    rows = list(session.scalars(found.order_by(Culprit.id.desc()).limit(limit + 1)))
+    more, rows = len(rows) > limit, rows[:limit]
+    return Page(culprits=tuple(rows), after=rows[-1].id if more else None)
+
+
+def selected(tenant: str, wanted: Filter) -> Select[Culprit]:
+    """The tenant's culprits with these properties."""
+    found = select(Culprit).where(Culprit.tenant == tenant)
     if wanted.state is not None:
         found = found.where(Culprit.state == wanted.state)
     if wanted.text is not None:
         columns = (Culprit.identity, Culprit.message, Culprit.cause)
         found = found.where(or_(*(column.icontains(wanted.text, autoescape=True) for column in columns)))
-    where = []
+    occurs = select(CulpritVerdict.id).where(CulpritVerdict.culprit_id == Culprit.id, CulpritVerdict.found)
     if wanted.backend is not None:
-        where.append(CulpritVerdict.backend == wanted.backend)
+        occurs = occurs.where(CulpritVerdict.backend == wanted.backend)
     if wanted.model_sha256 is not None:
-        where.append(CulpritVerdict.model_sha256 == wanted.model_sha256)
+        occurs = occurs.where(CulpritVerdict.model_sha256 == wanted.model_sha256)
     for name, value in wanted.labels.items():
         same = (Label.tenant == tenant, Label.name == name, Label.value == value)
-        where.append(CulpritVerdict.job_id.in_(select(Label.job_id).where(*same)))
-    if where:
-        occurs = select(CulpritVerdict.id).where(CulpritVerdict.culprit_id == Culprit.id, CulpritVerdict.found, *where)
-        found = found.where(occurs.exists())
-    rows = list(session.scalars(found.order_by(Culprit.id.desc()).limit(limit + 1)))
-    more, rows = len(rows) > limit, rows[:limit]
-    return Page(culprits=tuple(rows), after=rows[-1].id if more else None)
+        occurs = occurs.where(CulpritVerdict.job_id.in_(select(Label.job_id).where(*same)))
+    return found.where(occurs.exists())
 
 
 def set_known(session: Session, culprit_id: str, tenant: str, *, known: bool) -> Culprit | None:

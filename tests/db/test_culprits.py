@@ -15,7 +15,8 @@ from onnxbisect.diagnosis import CulpritKind
 from onnxbisect.verdict import Kind, Status
 from onnxbisect_db import culprits, endpoints, jobs, models, retention, searches, workers
 from onnxbisect_db.culprit_checks import ask_again
-from onnxbisect_db.culprit_versions import Cost, costs, versions_of
+from onnxbisect_db.culprit_overview import Cost, changes, costliest, costs, weeks
+from onnxbisect_db.culprit_versions import versions_of
 from onnxbisect_db.culprits import Filter, FoundCulprit
 from onnxbisect_db.database import Database
 from onnxbisect_db.errors import CulpritStateError
@@ -331,3 +332,29 @@ def test_a_culprit_with_external_data_is_a_model_of_all_its_bytes(database: Data
         assert model is not None
         assert (asked.model_sha256, model.size) == (model.sha256, 12)
         assert (model.onnx, model.files) == (both["model.onnx"], {"model.data": both["model.data"]})
+
+
+def test_what_versions_changed_is_told_of_each(database: Database, clock: Clock, files: Files) -> None:
+    first = finished(database, found(files=small(files)), version="1")
+    clock.forward(60)
+    announce(database)
+    ask_again(database, files)
+    finish(database, checks(database)[0].searches[0].id, [], "2", Status.PASS)
+    clock.forward(60)
+    finished(database, replace(found("Cos-1"), passed_in=first.searches[0].id), found("Exp-1"), version="2")
+    with database.session() as session:
+        (changed,) = changes(session, "")
+        assert changes(session, "other") == []
+    assert (changed.tool, changed.version) == ("t", "2")
+    assert [[each.identity for each in them] for them in (changed.fixed, changed.broke)] == [["Sin-1"], ["Cos-1"]]
+
+
+def test_weeks_tell_what_was_new_and_what_it_cost(database: Database, clock: Clock) -> None:
+    finished(database, found(), found("Cos-1", seconds=5.0))
+    clock.forward(8 * 24 * 3600)
+    finished(database, found(seconds=2.0), found("Exp-1", seconds=3.0))
+    with database.session() as session:
+        told_of = [(week.new, week.fixed, week.seconds) for week in weeks(session, "", count=3)]
+        first = costliest(session, "", Filter(), limit=2)
+    assert told_of == [(1, 0, 5.0), (2, 0, 6.0), (0, 0, 0.0)]
+    assert [each.identity for each in first] == ["Cos-1", "Sin-1"]

@@ -3,6 +3,7 @@
 from onnxbisect_api.site import (
     backends,
     compare,
+    culprits,
     home,
     inspection,
     job,
@@ -33,6 +34,7 @@ ROUTERS = tuple(
         backends,
         probes,
         compare,
+        culprits,
         inspection,
         webhooks,
         tokens,

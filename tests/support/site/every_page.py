@@ -37,6 +37,8 @@ def addresses(scene: Scene) -> dict[str, tuple[str, ...]]:
     return {
         "/login": ("/login",),
         "/jobs": ("/jobs", "/jobs?state=failed&label=repo:nothing"),
+        "/culprits": ("/culprits", "/culprits?state=fixed"),
+        "/culprits/{culprit_id}": (f"/culprits/{scene.culprit}",),
         "/new": ("/new",),
         "/inspect": ("/inspect",),
         "/backends": ("/backends",),

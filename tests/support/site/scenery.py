@@ -33,6 +33,7 @@ class Scene:
     webhook: str
     probe: str
     hostile_probe: str
+    culprit: str
 
 
 def submit(client: httpx2.Client, content: bytes, *targets: tuple[str, dict[str, str]], **wanted: Any) -> str:
@@ -92,6 +93,7 @@ def scene(installation: Installation) -> Iterator[Scene]:
             webhook=webhook,
             probe=failing[0],
             hostile_probe=failing[1],
+            culprit=client.get("/v1/culprits?target=hostile").json()[0]["id"],
         )
 
 

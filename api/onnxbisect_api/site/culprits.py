@@ -1,0 +1,88 @@
+"""Culprits over all jobs: which cost the most, and what each version of a compiler fixed and broke."""
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Form, Request, Response
+from fastapi.responses import RedirectResponse
+from pydantic import BeforeValidator, StringConstraints
+
+from onnxbisect_api.access import Reader, Submitter
+from onnxbisect_api.addresses import TheAddresses
+from onnxbisect_api.culprit_view import culprit_views
+from onnxbisect_api.job_request import ONE_LINE, BackendName
+from onnxbisect_api.names import RowId
+from onnxbisect_api.routes import culprits as rest
+from onnxbisect_api.routes.culprits import CulpritChange
+from onnxbisect_api.service import TheService
+from onnxbisect_api.site.rendering import page
+from onnxbisect_db import culprit_overview
+from onnxbisect_db.culprits import Filter
+from onnxbisect_db.states import CulpritState
+
+router = APIRouter()
+
+#: How many culprits, versions and weeks are shown.
+_COSTLIEST, _VERSIONS, _WEEKS = 50, 20, 12
+
+# A form sends its empty fields, too.
+_Said = BeforeValidator(lambda value: value or None)
+_Text = Annotated[Annotated[str, StringConstraints(pattern=ONE_LINE, max_length=200)] | None, _Said]
+
+
+@router.get("/culprits")
+def overview(
+    request: Request,
+    service: TheService,
+    caller: Reader,
+    addresses: TheAddresses,
+    state: Annotated[CulpritState | None, _Said] = None,
+    text: _Text = None,
+    target: Annotated[BackendName | None, _Said] = None,
+) -> Response:
+    """The filters are for the culprits, not for versions and weeks."""
+    wanted = Filter(state=state, text=text, backend=target)
+    with service.database.session() as session:
+        costliest = culprit_overview.costliest(session, caller.tenant, wanted, limit=_COSTLIEST + 1)
+        views = culprit_views(session, costliest[:_COSTLIEST], addresses)
+        versions = culprit_overview.changes(session, caller.tenant)[:_VERSIONS]
+        weeks = culprit_overview.weeks(session, caller.tenant, count=_WEEKS)
+        backends = culprit_overview.backends(session, caller.tenant)
+    while len(weeks) > 1 and not (weeks[-1].new or weeks[-1].fixed or weeks[-1].seconds):
+        weeks.pop()  # nothing had begun
+    return page(
+        request,
+        "culprits.html.j2",
+        caller,
+        culprits=views,
+        more=len(costliest) > _COSTLIEST,
+        versions=versions,
+        weeks=weeks,
+        backends=backends,
+        states=list(CulpritState),
+        state=state,
+        text=text or "",
+        target=target,
+        narrowed=bool(state or text or target),
+    )
+
+
+@router.get("/culprits/{culprit_id}")
+def shown(
+    request: Request, culprit_id: RowId, service: TheService, caller: Reader, addresses: TheAddresses
+) -> Response:
+    """One, with where it occurs."""
+    found = rest.shown(culprit_id, service, caller, addresses)
+    return page(request, "culprit.html.j2", caller, culprit=found)
+
+
+@router.post("/culprits/{culprit_id}")
+def change(
+    culprit_id: RowId,
+    service: TheService,
+    caller: Submitter,
+    addresses: TheAddresses,
+    state: Annotated[Literal[CulpritState.OPEN, CulpritState.KNOWN], Form()],
+) -> Response:
+    """Back to it."""
+    rest.change(culprit_id, CulpritChange(state=state), service, caller, addresses)
+    return RedirectResponse(f"/culprits/{culprit_id}", 303)

@@ -1,0 +1,120 @@
+"""All culprits of a tenant together: what they cost, what versions of compilers changed, what each week brought."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import ColumnElement, and_, case, func, select
+from sqlalchemy.orm import InstrumentedAttribute, Session
+
+from onnxbisect.verdict import Status
+from onnxbisect_db import culprits
+from onnxbisect_db.culprit_versions import versions_of
+from onnxbisect_db.culprits import Filter
+from onnxbisect_db.database import now
+from onnxbisect_db.tables import Culprit, CulpritVerdict
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """How often jobs found a culprit, once for each of their targets, and the compiler's seconds for that."""
+
+    found: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class VersionChanges:
+    """What one version of a compiler fixed and broke, against the version that was asked before it; `first` is when it
+    was first asked about any of these.
+    """
+
+    backend: str
+    tool: str
+    version: str
+    first: datetime
+    fixed: list[Culprit] = field(default_factory=list)
+    broke: list[Culprit] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Week:
+    """How many culprits were found for the first time, how many were fixed and are still, and the compiler's seconds
+    for culprits.
+    """
+
+    begins: datetime
+    new: int
+    fixed: int
+    seconds: float
+
+
+def costs(session: Session, culprit_ids: Collection[str]) -> Mapping[str, Cost]:
+    """By culprit."""
+    mine = _COST.where(CulpritVerdict.culprit_id.in_(culprit_ids))
+    return {culprit_id: Cost(found=found, seconds=seconds) for culprit_id, found, seconds in session.execute(mine)}
+
+
+def costliest(session: Session, tenant: str, wanted: Filter, *, limit: int) -> list[Culprit]:
+    """Those that took the most of the compiler's time; among equals those that were found most often."""
+    cost = _COST.subquery()
+    found = culprits.selected(tenant, wanted).join(cost, cost.c.culprit_id == Culprit.id)
+    return list(session.scalars(found.order_by(cost.c.seconds.desc(), cost.c.found.desc(), Culprit.id).limit(limit)))
+
+
+def changes(session: Session, tenant: str) -> list[VersionChanges]:
+    """Of each version that fixed or broke anything, the newest first."""
+    several = func.count(CulpritVerdict.version.distinct()) > 1
+    asked = select(CulpritVerdict.culprit_id).join(Culprit, Culprit.id == CulpritVerdict.culprit_id)
+    changing = asked.where(Culprit.tenant == tenant).group_by(CulpritVerdict.culprit_id).having(several)
+    by_id = {culprit.id: culprit for culprit in session.scalars(select(Culprit).where(Culprit.id.in_(changing)))}
+    found: dict[tuple[str, str, str], VersionChanges] = {}
+    for culprit_id, versions in versions_of(session, list(by_id)).items():
+        before: dict[tuple[str, str], Status] = {}
+        for it in versions:
+            if before.get(it.target, it.status) is not it.status:
+                place = (it.backend, it.tool, it.version)
+                backend, tool, version = place
+                new = VersionChanges(backend=backend, tool=tool, version=version, first=it.first)
+                changed = found.setdefault(place, new)
+                listed = changed.fixed if it.status is Status.PASS else changed.broke
+                if by_id[culprit_id] not in listed:  # on another target with the same compiler
+                    listed.append(by_id[culprit_id])
+            before[it.target] = it.status
+    return sorted(found.values(), key=lambda it: it.first, reverse=True)
+
+
+def weeks(session: Session, tenant: str, *, count: int) -> list[Week]:
+    """The last weeks of seven days each, the newest first."""
+    at = now(session)
+    ends = [at - timedelta(weeks=number) for number in range(count + 1)]
+    spans = list(zip(ends[1:], ends, strict=False))
+
+    def in_each(
+        moment: InstrumentedAttribute[datetime] | InstrumentedAttribute[datetime | None], value: Any
+    ) -> list[ColumnElement[Any]]:
+        return [func.sum(case((and_(moment > begins, moment <= end), value), else_=0)) for begins, end in spans]
+
+    mine = Culprit.tenant == tenant
+    new = session.execute(select(*in_each(Culprit.first_seen, 1)).where(mine)).one()
+    fixed = session.execute(select(*in_each(Culprit.fixed_at, 1)).where(mine)).one()
+    spent = select(*in_each(CulpritVerdict.at, CulpritVerdict.seconds)).join(Culprit).where(mine)
+    seconds = session.execute(spent).one()
+    return [
+        Week(begins=begins, new=a or 0, fixed=b or 0, seconds=c or 0.0)
+        for (begins, _), a, b, c in zip(spans, new, fixed, seconds, strict=True)
+    ]
+
+
+def backends(session: Session, tenant: str) -> list[str]:
+    """On which culprits were found."""
+    found = select(CulpritVerdict.backend).join(Culprit).where(Culprit.tenant == tenant).distinct()
+    return list(session.scalars(found.order_by(CulpritVerdict.backend)))
+
+
+_COST = (
+    select(CulpritVerdict.culprit_id, func.count().label("found"), func.sum(CulpritVerdict.seconds).label("seconds"))
+    .where(CulpritVerdict.found)
+    .group_by(CulpritVerdict.culprit_id)
+)
