@@ -305,6 +305,40 @@ def test_a_change_of_the_file_is_proven_and_compiled_in_one_call(tmp_path: Path)
     assert try_files(before, files[:1], asked, prover) == TriedFiles()
 
 
+#: Gelu of 3 x, as exporters write it out; what `{also}` says is an output beside it.
+GELU = """<ir_version: 10, opset_import: ["": 20]>
+g (float[2,3] x) => (float[2,3] y{also}) {{
+    three = Constant<value = float {{3}}>() root = Constant<value = float {{1.4142135}}>()
+    one = Constant<value = float {{1}}>() half = Constant<value = float {{0.5}}>()
+    [n0] t = Mul(x, three) [n1] d = Div(t, root) [n2] e = Erf(d) [n3] a = Add(e, one) [n4] m = Mul(t, a)
+    [n5] y = Mul(m, half)
+}}"""
+
+
+def written_out(also: str = "") -> onnx.ModelProto:
+    return onnx.parser.parse_model(GELU.format(also=also))
+
+
+@pytest.mark.parametrize("ops", [("Erf",), ("Div", "Erf"), ("Add", "Div", "Erf")])
+def test_the_parts_of_an_op_give_way_to_the_op(tmp_path: Path, ops: tuple[str, ...]) -> None:
+    """Whichever of them are refused, and though some have a replacement of their own."""
+    found = repaired(written_out(), compiler(tmp_path, *ops))
+    assert found.compiles
+    (place,) = found.places
+    assert place.candidate.name == "gelu-fuse"
+    assert place.candidate.op == "Div + Erf + Add + Mul + Mul"
+    assert found.model is not None
+    assert [it.op_type for it in found.model.graph.node if not is_constant(it)] == ["Mul", "Gelu"]
+
+
+def test_parts_stay_where_the_op_is_refused_or_something_else_reads_them(tmp_path: Path) -> None:
+    refused = repaired(written_out(), compiler(tmp_path, "Erf", "Gelu"))
+    assert (refused.model, refused.compiles) == (None, False)
+    assert {it.candidate.name for it in refused.struck} == {"gelu-fuse"}
+    read = repaired(written_out(", float[2,3] e"), compiler(tmp_path, "Erf"))
+    assert (read.model, read.struck) == (None, ())
+
+
 def test_a_model_that_onnxruntime_does_not_run_cannot_be_proven() -> None:
     from onnxbisect.errors import ModelError
 

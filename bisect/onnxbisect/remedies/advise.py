@@ -44,22 +44,29 @@ def advise(
     """
     asked = asked or {}
     chosen: dict[str, Candidate] = {}
-    questions: dict[Hashable, Candidate] = {}
+    gone: dict[str, Candidate] = {}
     left = []
     for place in places:
-        if any(node in chosen for node in place.nodes) or not place.beside <= {it.key for it in chosen.values()}:
+        if any(node in gone for node in place.nodes) or not place.beside <= {it.key for it in chosen.values()}:
             continue
         open_ = [
             candidate
             for node in place.nodes
             for candidate in candidates(node)
-            if candidate.key not in struck and asked.get(candidate.question, True)
+            if candidate.key not in struck
+            and asked.get(candidate.question, True)
+            and all(len(gone[node].gone) == 1 for node in candidate.gone & gone.keys())
         ]
         if not open_:
             left.append(place)
             continue
         best = min(open_, key=lambda candidate: candidate.order(known))
+        for node in best.gone & chosen.keys():  # a pattern that a replaced node is a part of
+            del chosen[node]
         chosen[best.node] = best
-        if best.question not in asked and best.unknown(known):
-            questions.setdefault(best.question, best)
+        gone |= dict.fromkeys(best.gone, best)
+    questions: dict[Hashable, Candidate] = {}
+    for it in chosen.values():
+        if it.question not in asked and it.unknown(known):
+            questions.setdefault(it.question, it)
     return Advice(chosen=tuple(chosen.values()), questions=tuple(questions.values()), left=tuple(left))

@@ -23,6 +23,8 @@ class Check:
 class Candidate:
     """A replacement of one node by one rule, or by several where a node of the first is replaced again.
 
+    A rule with a pattern replaces `node`, its end, and removes the others; `op` then has the ops of all of them.
+
     `variants` and `solos` have one entry for each new node that is no Constant: what it asks of a compiler, without
     and with shapes.
     """
@@ -47,6 +49,11 @@ class Candidate:
     def key(self) -> tuple[str, str]:
         """What tells candidates apart."""
         return (self.node, "; ".join(self.steps))
+
+    @property
+    def gone(self) -> frozenset[str]:
+        """The nodes that are not there any more."""
+        return frozenset([self.node, *(node.name for node in self.replacement.removes)])
 
     @property
     def question(self) -> Hashable:

@@ -45,7 +45,9 @@ class RuleRow:
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """One node that was replaced. `compiles` says that the compiler was seen to take all that took its place."""
+    """One node that was replaced, and those of its pattern that went with it (`removed`). `compiles` says that the
+    compiler was seen to take all that took its place.
+    """
 
     node: str
     op: str
@@ -56,6 +58,7 @@ class Change:
     differences: tuple[Difference, ...]
     allowed: Tolerance
     compiles: bool
+    removed: tuple[NodeRow, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,6 +186,7 @@ def _change(place: PlaceProof, node: onnx.NodeProto, facts: Facts, repair: Repai
         differences=place.differences,
         allowed=place.allowed,
         compiles=repair.compiles or repair.after.passing.issuperset(candidate.new_nodes),
+        removed=tuple(_row(it, facts) for it in reversed(new.removes)),
     )
 
 

@@ -44,7 +44,7 @@ class Finder:
                 found += self._variations(made, known) or [
                     Refusal(rule=rule, reason=f"it gives {gives} in a form that is refused")
                 ]
-            elif qualified(node) in rule.takes:  # that a rule of any op does not apply is no news
+            elif qualified(node) in rule.takes and rule.pattern is None:  # that others do not apply is no news
                 found.append(made)
         return found
 
@@ -95,7 +95,8 @@ class Finder:
         """The best replacement of a node that is a part of one. An If may come out of the branch of another."""
         if len(outer) >= _DEPTH or (qualified(node) in outer and not bodies(node)):
             return None
-        made = (self._rewrite(rule, node, facts) for rule in self._rules if rule.takes_op(qualified(node)))
+        rules = (rule for rule in self._rules if rule.pattern is None and rule.takes_op(qualified(node)))
+        made = (self._rewrite(rule, node, facts) for rule in rules)
         found = [self._expanded(it, known, outer, wanted) for it in made if isinstance(it, Rewrite)]
         return min(filter(None, found), key=lambda candidate: candidate.order(known), default=None)
 
@@ -108,8 +109,8 @@ class Finder:
     def _tried(self, rule: Rule, node: onnx.NodeProto, facts: Facts) -> Rewrite | Refusal:
         try:
             made = rewrite(rule, node, facts)
-            if not self._taken.isdisjoint(_names(made.replacement).difference(node.output)):
-                made = rewrite(rule, node, facts, prefix=unused_prefix(node.name, rule, self._taken))
+            if not self._taken.isdisjoint(_names(made.replacement).difference(made.node.output)):
+                made = rewrite(rule, node, facts, prefix=unused_prefix(made.node.name, rule, self._taken))
         except NotApplicable as reason:
             return Refusal(rule=rule, reason=str(reason))
         except Exception as error:  # a third party's bug, or a node that is not what its op demands
@@ -142,12 +143,13 @@ def _joined(
             *(tensor for it in inner for tensor in it.replacement.initializers),
         ),
         opsets=_opsets(made.replacement, inner),
+        removes=made.replacement.removes,
     )
     own, own_name = made.rule.domain, f"{made.node.name}/"
     checks = () if own is None else (Check(rule=made.rule, domain=own, inputs=tuple(made.node.input)),)
     return Candidate(
         node=made.node.name,
-        op=qualified(made.node),
+        op=" + ".join(map(qualified, (*reversed(made.replacement.removes), made.node))),
         outputs=tuple(name for name in made.node.output if name),
         rules=tuple(dict.fromkeys([made.rule, *(rule for it in inner for rule in it.rules)])),
         steps=(made.rule.id, *(f"{it.node.removeprefix(own_name)}: {step}" for it in inner for step in it.steps)),

@@ -1,4 +1,4 @@
-"""A place of a repair as two small graphs: the node that was replaced, and what took its place."""
+"""A place of a repair as two small graphs: the nodes that were replaced, and what took their place."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -15,8 +15,10 @@ def before_and_after(change: Change) -> tuple[dict[str, Any], dict[str, Any]] | 
     """
     if not 0 < len(change.after) <= _DRAWN:
         return None
-    own = [_name(it) for it in change.before.inputs if it]
-    return _graph([change.before], own, "culprit"), _graph(change.after, own, "replaced")
+    before = [*change.removed, change.before]
+    made = {_name(it) for row in before for it in row.outputs}
+    own = [_name(it) for row in before for it in row.inputs if it and _name(it) not in made]
+    return _graph(before, own, "culprit"), _graph(change.after, own, "replaced")
 
 
 def _graph(rows: Sequence[NodeRow], inputs: Sequence[str], role: str) -> dict[str, Any]:

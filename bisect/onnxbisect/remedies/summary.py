@@ -140,7 +140,7 @@ def _about(group: Sequence[Change]) -> Iterator[str]:
     yield f"At {', '.join(code(it.node) for it in group[:_MOST])}" + (
         f" and {len(group) - _MOST} more." if len(group) > _MOST else "."
     )
-    before, after = [_line(first.before)], [_line(row) for row in first.after]
+    before, after = [_line(row) for row in (*first.removed, first.before)], [_line(row) for row in first.after]
     yield "\n".join(["```diff", *(f"- {line}" for line in before), *(f"+ {line}" for line in after), "```"])
 
 

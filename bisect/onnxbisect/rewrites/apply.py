@@ -4,7 +4,7 @@ The model is edited as protobuf. A round trip through onnx-ir 1.1.0 drops sparse
 respells nodes that no rule names (measured: 36 of 45 files come back as other bytes).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import onnx
@@ -39,9 +39,10 @@ def apply(model: onnx.ModelProto | Path, changes: Mapping[str, Rule], facts: Fac
         node.CopyFrom(model.graph.node[_place(places, name)])
         node.name = name
         try:
-            replacements[name] = rewrite(rule, node, facts, prefix=unused_prefix(name, rule, taken)).replacement
+            made = rewrite(rule, node, facts, prefix=unused_prefix(name, rule, taken))
         except NotApplicable as reason:
             raise ModelError(f"The rule {rule.id} does not apply to node {quoted(name)}: {reason}.") from None
+        replacements[_name_of_maker(model, places, made.node.output)] = made.replacement
     return replaced(model, replacements)
 
 
@@ -58,6 +59,10 @@ def _place(places: Mapping[str, int], name: str) -> int:
     if name not in places:
         raise ModelError(f"The model has no node {quoted(name)}.")
     return places[name]
+
+
+def _name_of_maker(model: onnx.ModelProto, places: Mapping[str, int], outputs: Sequence[str]) -> str:
+    return next(name for name, place in places.items() if model.graph.node[place].output == outputs)
 
 
 def _indices(model: onnx.ModelProto) -> dict[str, int]:
@@ -90,8 +95,11 @@ def _splice(model: onnx.ModelProto, replacements: Mapping[int, Replacement]) -> 
     graph = model.graph
     before = [onnx.NodeProto.FromString(node.SerializeToString()) for node in graph.node]
     del graph.node[:]
+    removed = {it.output[0] for replacement in replacements.values() for it in replacement.removes}
     for index, node in enumerate(before):
         if index not in replacements:
+            if node.output[:1] and node.output[0] in removed:
+                continue
             graph.node.append(node)
             continue
         for new in replacements[index].nodes:

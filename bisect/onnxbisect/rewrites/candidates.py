@@ -25,16 +25,22 @@ def candidates(facts: Facts, node: onnx.NodeProto, rules: Iterable[Rule]) -> lis
 
 
 def judged(facts: Facts, node: onnx.NodeProto, rules: Iterable[Rule]) -> list[Rewrite | Refusal]:
-    """Every rule that takes the node's op: its rewrite, or why there is none; in order of the rules' ranks."""
+    """Every rule that takes the node's op: its rewrite, or why there is none; in order of the rules' ranks.
+
+    A rule that has a pattern is here where the node is its end.
+    """
     op = qualified(node)
     found: list[Rewrite | Refusal] = []
     for rule in sorted(rules, key=lambda rule: rule.order):
         if not rule.takes_op(op):
             continue
         try:
-            found.append(rewrite(rule, node, facts))
+            made = rewrite(rule, node, facts)
+            if made.node.output == node.output:
+                found.append(made)
         except NotApplicable as reason:
-            found.append(Refusal(rule=rule, reason=str(reason)))
+            if rule.pattern is None:
+                found.append(Refusal(rule=rule, reason=str(reason)))
         except Exception as error:  # a third party's bug, or a node that is not what its op demands
             found.append(Refusal(rule=rule, reason=f"the rule failed: {type(error).__name__}: {error}"))
     return found

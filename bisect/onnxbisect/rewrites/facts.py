@@ -1,6 +1,6 @@
 """What is known of a model's tensors: types, and the values of those that no input changes."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from functools import cached_property
 from math import prod
@@ -12,6 +12,7 @@ from onnx import numpy_helper
 
 from onnxbisect.model.constants import Stored, stored
 from onnxbisect.model.model import Model
+from onnxbisect.model.scopes import reads
 
 #: Elements of a sparse tensor that is written out.
 _LARGEST_DENSE = 1 << 26
@@ -103,6 +104,30 @@ class Facts:
     def stored(self, tensor: str) -> Stored | None:
         """The tensor as the model stores it, dense or sparse; None for one that it does not store."""
         return self._stored.get(tensor)
+
+    def maker(self, tensor: str) -> onnx.NodeProto | None:
+        """The node of the graph that computes a tensor."""
+        return self._makers.get(tensor)
+
+    def readers(self, tensor: str) -> Sequence[onnx.NodeProto]:
+        """The nodes of the graph that read a tensor, in a body of theirs, too."""
+        return self._readers.get(tensor, ())
+
+    def is_output(self, tensor: str) -> bool:
+        """Whether the graph gives the tensor."""
+        return any(value.name == tensor for value in self._proto.graph.output)
+
+    @cached_property
+    def _makers(self) -> Mapping[str, onnx.NodeProto]:
+        return {name: node for node in self._proto.graph.node for name in node.output if name}
+
+    @cached_property
+    def _readers(self) -> Mapping[str, Sequence[onnx.NodeProto]]:
+        found: dict[str, list[onnx.NodeProto]] = {}
+        for node in self._proto.graph.node:
+            for name in reads(node):
+                found.setdefault(name, []).append(node)
+        return found
 
     @cached_property
     def _stored(self) -> Mapping[str, Stored]:

@@ -1,7 +1,7 @@
 """One rule at one node: the replacement, checked, or the reason why there is none."""
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 
@@ -12,6 +12,7 @@ from onnx import helper, numpy_helper
 from onnxbisect.model.scopes import qualified, reads
 from onnxbisect.model.variants import Variants
 from onnxbisect.rewrites.facts import Facts
+from onnxbisect.rewrites.patterns import Match, matched
 from onnxbisect.rewrites.rule import NotApplicable, Replacement, Rule
 from onnxbisect.rewrites.site import OLDEST_OPSET, Site
 
@@ -25,7 +26,8 @@ _MIN_IR = 10
 class Rewrite:
     """A rule's replacement of one node, which onnx.checker and strict shape inference accept.
 
-    `types` are those of every tensor in it. Its nodes make the node's outputs, under their names.
+    `node` is the end of the pattern where the rule has one. `types` are those of every tensor in it. Its nodes make the
+    node's outputs, under their names.
     """
 
     rule: Rule
@@ -74,8 +76,12 @@ def rewrite(rule: Rule, node: onnx.NodeProto, facts: Facts, *, prefix: str | Non
         raise NotApplicable(f"the rule takes {', '.join(rule.takes)}")
     if not node.domain and facts.opsets.get("", 0) < OLDEST_OPSET:
         raise NotApplicable(f"rules are written for operator set {OLDEST_OPSET} and newer")
-    site = Site(node, facts, prefix if prefix is not None else f"{node.name}/{rule.id}/")
-    replacement = site.replacement(rule.build(site))
+    match = Match(nodes=(node,)) if rule.pattern is None else matched(rule.pattern, node, facts)
+    if isinstance(match, str):
+        raise NotApplicable(match)
+    node = match.end
+    site = Site(node, facts, prefix if prefix is not None else f"{node.name}/{rule.id}/", match)
+    replacement = replace(site.replacement(rule.build(site)), removes=match.nodes[1:])
     for domain, version in replacement.opsets.items():
         if facts.opsets.get(domain, version) != version:
             raise NotApplicable(f"it needs version {version} of operator set '{domain}'")

@@ -1,4 +1,4 @@
-"""A rewrite rule: one node replaced by others, under a condition, with a stated exactness."""
+"""A rewrite rule: one node, or several, replaced by others, under a condition, with a stated exactness."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -8,6 +8,7 @@ import onnx
 
 from onnxbisect.exactness import Exactness
 from onnxbisect.rewrites.exactness import NO_DIFFERENCE, Bound, Domain
+from onnxbisect.rewrites.patterns import Pattern, ops_of
 
 if TYPE_CHECKING:
     from onnxbisect.rewrites.site import Site
@@ -25,7 +26,7 @@ class NotApplicable(Exception):  # noqa: N818 - no error: the answer that a rule
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """How to replace one node.
+    """How to replace one node, or with a `pattern` all the nodes that it has.
 
     `takes` and `gives` are op names as in reports: bare, or `domain::Op`. `rank` orders rules by how often users
     needed them, the smallest first. `pytorch` is the source line that has the same effect when the model is exported.
@@ -42,6 +43,7 @@ class Rule:
     source: str
     pytorch: str
     build: Builder
+    pattern: Pattern | None = None
 
     @property
     def order(self) -> tuple[int, int, str]:
@@ -57,18 +59,20 @@ class Rule:
 class Replacement:
     """The nodes that take one node's place, in topological order, with the tensors that they need beside its inputs.
 
-    `opsets` are versions of operator sets that the model must import beside its own.
+    `opsets` are versions of operator sets that the model must import beside its own. `removes` are nodes that go with
+    the one that is replaced.
     """
 
     nodes: tuple[onnx.NodeProto, ...]
     initializers: tuple[onnx.TensorProto, ...] = ()
     opsets: Mapping[str, int] = field(default_factory=dict)
+    removes: tuple[onnx.NodeProto, ...] = ()
 
 
 def rule(
     id: str,  # noqa: A002 - what it is called everywhere else
     *,
-    takes: str,
+    takes: str = "",
     gives: str,
     exactness: Exactness,
     rank: int,
@@ -76,13 +80,16 @@ def rule(
     pytorch: str,
     bound: Bound = NO_DIFFERENCE,
     domain: Domain | None = None,
+    pattern: Pattern | None = None,
 ) -> Callable[[Builder], Rule]:
-    """Make a rule of a builder, whose docstring becomes the summary. `takes` and `gives` are separated by spaces."""
+    """Make a rule of a builder, whose docstring becomes the summary. `takes` and `gives` are separated by spaces; with
+    a pattern it takes the ops of that.
+    """
 
     def made(build: Builder) -> Rule:
         return Rule(
             id=id,
-            takes=tuple(takes.split()),
+            takes=tuple(takes.split()) if pattern is None else ops_of(pattern),
             gives=tuple(gives.split()),
             summary=" ".join((build.__doc__ or "").split()),
             exactness=exactness,
@@ -92,6 +99,7 @@ def rule(
             source=source,
             pytorch=pytorch,
             build=build,
+            pattern=pattern,
         )
 
     return made

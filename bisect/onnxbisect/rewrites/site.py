@@ -11,6 +11,7 @@ from onnxbisect.cut.rename import rename_tensors
 from onnxbisect.model.constants import constant_tensor
 from onnxbisect.model.scopes import bodies, is_constant
 from onnxbisect.rewrites.facts import Facts
+from onnxbisect.rewrites.patterns import Match
 from onnxbisect.rewrites.rule import NotApplicable, Replacement
 
 #: Element types of numbers with a fraction that rules compute with.
@@ -30,11 +31,11 @@ class Site:
     """One node with what is known of its tensors, and a list of new nodes that grows.
 
     Readers raise NotApplicable, with a reason, for what is not there or not known, so a rule reads as if all were.
-    New tensors get names that begin with `prefix`.
+    New tensors get names that begin with `prefix`. `match` is where the node is the end of a rule's pattern.
     """
 
-    def __init__(self, node: onnx.NodeProto, facts: Facts, prefix: str) -> None:
-        self.node, self.facts, self._prefix = node, facts, prefix
+    def __init__(self, node: onnx.NodeProto, facts: Facts, prefix: str, match: Match | None = None) -> None:
+        self.node, self.facts, self._prefix, self._match = node, facts, prefix, match or Match(nodes=(node,))
         self.opset = facts.opsets.get("", 0)
         self._attributes = {attribute.name: attribute for attribute in node.attribute}
         self._nodes: list[onnx.NodeProto] = []
@@ -62,6 +63,22 @@ class Site:
         """The name of an input."""
         self.demand(self.has(slot), f"input {slot} is left out")
         return str(self.node.input[slot])
+
+    def matched(self, name: str) -> str:
+        """The tensor that a name of the rule's pattern stands for."""
+        return self._match.tensors[name]
+
+    def has_matched(self, name: str) -> bool:
+        """Whether the alternative of the pattern that is there has this name."""
+        return name in self._match.tensors
+
+    def has_part(self, name: str) -> bool:
+        """Whether it has a node of this name."""
+        return name in self._match.named
+
+    def part(self, name: str) -> "Site":
+        """A node of the rule's pattern, to be read."""
+        return Site(self._match.named[name], self.facts, self._prefix)
 
     def float32(self) -> str:
         """The first input, which is float32."""

@@ -90,7 +90,7 @@ class _Lowering:
         self._taken = beginnings(every_name(file.proto.graph))
         self._names: set[str] = set()
         self._rules = [
-            [rule for rule in installed().rules if rule.exactness is exactness]
+            [rule for rule in installed().rules if rule.exactness is exactness and rule.pattern is None]
             for exactness in (Exactness.EXACT, Exactness.ROUNDING)
         ]
         self.exactness = Exactness.EXACT

@@ -15,7 +15,7 @@ from onnxbisect.rewrites.sources import operator, tidl
 
 #: What a mean and a deviation lose: an epsilon of the largest input for each term, relative to the deviation; squared
 #: where the variance is the mean square less the squared mean, as onnxruntime computes it for some of these ops.
-_OF_ROW = Bound(
+OF_ROW = Bound(
     epsilons=2,
     of="gamma times the number of terms times r + r², r the largest input by the deviation, plus beta",
 )
@@ -52,7 +52,7 @@ def _shifted(at: Site, x: str, factors: str, offsets: str) -> str:
     takes="LayerNormalization",
     gives="ReduceMean Sub Mul Add Sqrt Div",
     exactness=Exactness.ROUNDING,
-    bound=_OF_ROW,
+    bound=OF_ROW,
     rank=27,
     source=tidl("layernorm.py"),
     pytorch="d = x - x.mean(-1, True); d / ((d * d).mean(-1, True) + eps).sqrt() * weight + bias",
@@ -76,7 +76,7 @@ def _by_channel(at: Site, slot: int, rank: int) -> str:
     takes="InstanceNormalization",
     gives="ReduceMean Sub Mul Add Sqrt Div Reshape",
     exactness=Exactness.ROUNDING,
-    bound=_OF_ROW,
+    bound=OF_ROW,
     rank=27,
     source=operator("InstanceNormalization"),
     pytorch="d = x - x.mean((2, 3), True); d / ((d * d).mean((2, 3), True) + eps).sqrt() * weight + bias",
@@ -94,7 +94,7 @@ def instancenorm_parts(at: Site) -> str:
     takes="InstanceNormalization",
     gives="Reshape LayerNormalization Mul Add",
     exactness=Exactness.ROUNDING,
-    bound=_OF_ROW,
+    bound=OF_ROW,
     rank=27,
     source=tidl("instancenorm.py"),
     pytorch="F.layer_norm(x.flatten(2), (h * w,)).reshape(x.shape) * weight + bias instead of F.instance_norm(x)",
@@ -125,7 +125,7 @@ def _spread(at: Site, slot: int, groups: int, channels: int) -> str:
     takes="GroupNormalization",
     gives="Reshape ReduceMean Sub Mul Add Sqrt Div",
     exactness=Exactness.ROUNDING,
-    bound=_OF_ROW,
+    bound=OF_ROW,
     rank=27,
     source=operator("GroupNormalization"),
     pytorch="g = x.reshape(n, groups, -1); (g - g.mean(-1, True)) / …; reshape; * weight + bias",

@@ -1,0 +1,139 @@
+"""Patterns of several nodes, which a rule replaces by one: where in a model they are.
+
+A pattern says how a value is computed. `"x"` stands for any tensor, the same one wherever it is named, `Stored("c")`
+for any constant, a number for a constant of one element, and a tuple for alternatives, the largest first.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from math import isclose
+
+import onnx
+
+from onnxbisect.model.scopes import qualified
+from onnxbisect.rewrites.facts import Facts
+
+#: Exporters write constants as float32 has them, or with as many digits as the paper.
+_NEAR = 1e-5
+_COMMUTATIVE = ("Add", "Mul")
+
+
+@dataclass(frozen=True)
+class Part:
+    """A node of this op whose first inputs are these; what it has beyond them a rule looks at by its `name`."""
+
+    op: str
+    inputs: "tuple[Pattern, ...]"
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Any constant."""
+
+    name: str
+
+
+Pattern = str | float | Stored | Part | tuple["Pattern", ...]
+
+
+def part(op: str, *inputs: Pattern, name: str = "") -> Part:
+    """A node that computes from these."""
+    return Part(op, inputs, name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Match:
+    """`nodes` are those of the pattern, its end first; `tensors` and `named` are what its names stand for."""
+
+    nodes: tuple[onnx.NodeProto, ...] = ()
+    tensors: Mapping[str, str] = field(default_factory=dict)
+    named: Mapping[str, onnx.NodeProto] = field(default_factory=dict)
+
+    @property
+    def end(self) -> onnx.NodeProto:
+        """The node that makes the value."""
+        return self.nodes[0]
+
+
+def ops_of(pattern: Pattern) -> tuple[str, ...]:
+    """The ops of its nodes."""
+    parts = pattern if isinstance(pattern, tuple) else pattern.inputs if isinstance(pattern, Part) else ()
+    own = (pattern.op,) if isinstance(pattern, Part) else ()
+    return tuple(dict.fromkeys([*own, *(op for one in parts for op in ops_of(one))]))
+
+
+def matched(pattern: Pattern, node: onnx.NodeProto, facts: Facts) -> Match | str:
+    """Where the pattern has this node as one of its own; the reason where it has not, or where a value that would be
+    gone is read elsewhere.
+    """
+    reason = "it is no part of such a pattern"
+    for end in reversed(_behind(node, facts, _depth(pattern))):
+        for match in _matches(pattern, end.output[0], facts, Match()):
+            own = {it.output[0] for it in match.nodes}
+            if node.output[0] not in own:
+                continue
+            if all(_only_within(it, own, facts) for it in match.nodes[1:]):
+                return match
+            reason = "a value within the pattern is read elsewhere"
+    return reason
+
+
+def _behind(node: onnx.NodeProto, facts: Facts, steps: int) -> list[onnx.NodeProto]:
+    """The node and those that compute from it in fewer steps, the furthest last."""
+    found, row = {node.output[0]: node}, [node]
+    for _ in range(steps - 1):
+        row = [after for it in row for after in facts.readers(it.output[0])]
+        for it in row:
+            found.pop(it.output[0], None)
+            found[it.output[0]] = it
+    return list(found.values())
+
+
+def _only_within(node: onnx.NodeProto, own: set[str], facts: Facts) -> bool:
+    return all(
+        not facts.is_output(name) and all(it.output[0] in own for it in facts.readers(name)) for name in node.output
+    )
+
+
+def _matches(pattern: Pattern, tensor: str, facts: Facts, found: Match) -> Iterator[Match]:
+    if isinstance(pattern, tuple):
+        for one in pattern:
+            yield from _matches(one, tensor, facts, found)
+    elif isinstance(pattern, str | Stored):
+        name = pattern.name if isinstance(pattern, Stored) else pattern
+        if found.tensors.get(name, tensor) == tensor and (isinstance(pattern, str) or facts.is_constant(tensor)):
+            yield replace(found, tensors={**found.tensors, name: tensor})
+    elif isinstance(pattern, Part):
+        node = facts.maker(tensor)
+        if node is not None and qualified(node) == pattern.op and len(node.input) >= len(pattern.inputs):
+            named = {**found.named, pattern.name: node} if pattern.name else found.named
+            nodes = found.nodes if node in found.nodes else (*found.nodes, node)
+            yield from _of_inputs(pattern, node, facts, replace(found, nodes=nodes, named=named))
+    elif _is(pattern, tensor, facts):
+        yield found
+
+
+def _of_inputs(pattern: Part, node: onnx.NodeProto, facts: Facts, found: Match) -> Iterator[Match]:
+    orders = [pattern.inputs, pattern.inputs[::-1]] if pattern.op in _COMMUTATIVE else [pattern.inputs]
+    for order in orders:
+        rows = [found]
+        for one, tensor in zip(order, node.input, strict=False):
+            rows = [after for row in rows for after in _matches(one, tensor, facts, row)]
+        yield from rows
+
+
+def _is(number: float, tensor: str, facts: Facts) -> bool:
+    """Whether the tensor is a constant of one element, of this value."""
+    shape = facts.shape(tensor)
+    if not facts.is_constant(tensor) or shape is None or any(dim != 1 for dim in shape):
+        return False
+    value = facts.value(tensor)
+    return value is not None and value.dtype.kind == "f" and isclose(float(value.reshape(())), number, rel_tol=_NEAR)
+
+
+def _depth(pattern: Pattern) -> int:
+    """Nodes on the longest way through it."""
+    if isinstance(pattern, tuple):
+        return max(map(_depth, pattern))
+    return 1 + max(map(_depth, pattern.inputs)) if isinstance(pattern, Part) else 0
