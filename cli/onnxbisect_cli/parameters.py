@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from onnxbisect_cli.arguments import Format, ListFormat
+
 ModelPath = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file.")]
 InputShapes = Annotated[
     list[str] | None,
@@ -48,6 +50,11 @@ CalibrationPath = Annotated[
 ]
 NoCache = Annotated[bool, typer.Option("--no-cache", help="Neither use nor keep verdicts of other runs.")]
 BackendName = Annotated[str, typer.Option("--backend", "-b", metavar="NAME|FILE.toml", help="The compiler to ask.")]
+ReportsFolder = Annotated[
+    Path | None, typer.Option("--out", "-o", metavar="DIR", help="Write all reports and the culprits' files here.")
+]
+ReportForm = Annotated[Format, typer.Option("--format", help="What standard output gets.")]
+ListForm = Annotated[ListFormat, typer.Option("--format", help="What standard output gets.")]
 BackendOptions = Annotated[
     list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="An option of the backend; repeatable.")
 ]

@@ -8,7 +8,20 @@ import typer
 from onnxbisect.errors import OptionError
 from onnxbisect_cli import arguments
 from onnxbisect_cli.arguments import Format
-from onnxbisect_cli.parameters import Absolute, Allow, Relative, SampleCount, Samples
+from onnxbisect_cli.parameters import (
+    Absolute,
+    Allow,
+    BudgetCalls,
+    BudgetSeconds,
+    InputShapes,
+    Recheck,
+    Relative,
+    ReportForm,
+    ReportsFolder,
+    SampleCount,
+    Samples,
+    Timeout,
+)
 
 app = typer.Typer(rich_markup_mode=None)
 token_app = typer.Typer(rich_markup_mode=None, no_args_is_help=True, help="Who may use the service.")
@@ -91,13 +104,11 @@ def submit_command(
         str, typer.Option("--token", envvar="ONNXBISECT_TOKEN", help="Rather by the variable than on the command line.")
     ],
     option: BackendOptions = None,
-    input_shape: Annotated[
-        list[str] | None, typer.Option("--input-shape", metavar="NAME=1,3,224,224", help="As in run; repeatable.")
-    ] = None,
-    budget_calls: Annotated[int | None, typer.Option("--budget-calls", min=1, metavar="N")] = None,
-    budget_seconds: Annotated[float | None, typer.Option("--budget-seconds", min=0.001, metavar="S")] = None,
-    timeout: Annotated[float | None, typer.Option("--timeout", min=0.001, metavar="SECONDS")] = None,
-    recheck: Annotated[bool, typer.Option("--recheck")] = False,
+    input_shape: InputShapes = None,
+    budget_calls: BudgetCalls = None,
+    budget_seconds: BudgetSeconds = None,
+    timeout: Timeout = None,
+    recheck: Recheck = False,
     calibration: Annotated[
         Path | None, typer.Option("--calibration", metavar="PATH", help="A .npz of input samples, or a folder.")
     ] = None,
@@ -116,10 +127,8 @@ def submit_command(
     absolute: Absolute = 1e-6,
     relative: Relative = 1e-4,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for the report, or print the job's URL.")] = True,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="DIR", help="Write all reports and the culprits' files here.")
-    ] = None,
-    form: Annotated[Format, typer.Option("--format", help="What standard output gets.")] = Format.TEXT,
+    out: ReportsFolder = None,
+    form: ReportForm = Format.TEXT,
 ) -> None:
     """Diagnose MODEL on a server. Output and exit status are those of run; with --fix the status is that of fix."""
     from onnx_bisect import Exactness, RepairTerms, Tolerance

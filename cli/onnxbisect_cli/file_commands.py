@@ -1,0 +1,157 @@
+"""The commands that read models and reports, and ask no compiler: what can be typed."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from onnxbisect_cli import arguments
+from onnxbisect_cli.arguments import FailOn, Format, InspectionFormat, ListFormat
+from onnxbisect_cli.parameters import (
+    Absolute,
+    BackendOptions,
+    InputShapes,
+    ListForm,
+    ModelPath,
+    Relative,
+    ReportForm,
+    SampleCount,
+    Samples,
+)
+
+app = typer.Typer(rich_markup_mode=None)
+
+
+@app.command("inspect")
+def inspect_command(
+    model: ModelPath,
+    backend: Annotated[
+        str | None,
+        typer.Option("--backend", "-b", metavar="NAME|FILE.toml", help="Whose limits count; without, what is general."),
+    ] = None,
+    option: BackendOptions = None,
+    input_shape: InputShapes = None,
+    form: Annotated[
+        InspectionFormat, typer.Option("--format", help="What standard output gets: text, or JSON.")
+    ] = InspectionFormat.TEXT,
+    fail_on: Annotated[
+        FailOn, typer.Option("--fail-on", help="Exit with status 1 where a finding is as grave as this.")
+    ] = FailOn.NEVER,
+) -> None:
+    """Show what of MODEL a compiler minds, worst first, with its ops and components. Compiles nothing.
+
+    With --backend the findings are those of that target: its versions of the format and the ops that it takes, inside
+    of If, Loop, Scan and functions too. Exit status: 0, 1 with --fail-on where there is such a finding, 2 for wrong
+    usage or a model that cannot be read, 3 where nothing is known of the backend here.
+    """
+    from onnxbisect_cli import inspection
+
+    request = inspection.Request(
+        model=model,
+        backend=backend,
+        options=arguments.key_values(option or (), "--option"),
+        input_shapes=arguments.shapes(input_shape or ()),
+        form=form,
+        fail_on=fail_on,
+    )
+    raise typer.Exit(inspection.show(request))
+
+
+@app.command("extract")
+def extract_command(
+    model: ModelPath,
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="PIECE.onnx", help="Where to write the piece.")],
+    nodes: Annotated[
+        list[str] | None, typer.Option("--nodes", metavar="A,B,…", help="The nodes to cut out; repeatable.")
+    ] = None,
+    scope: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--scope",
+            metavar="/decoder/layers.0",
+            help="A module of the network, as node names or the exporter's metadata have it; repeatable.",
+        ),
+    ] = None,
+    inputs: Annotated[
+        list[str] | None, typer.Option("--inputs", metavar="A,B,…", help="Tensors to start from; repeatable.")
+    ] = None,
+    outputs: Annotated[
+        list[str] | None, typer.Option("--outputs", metavar="A,B,…", help="Tensors to end at; repeatable.")
+    ] = None,
+    input_shape: InputShapes = None,
+) -> None:
+    """Cut nodes, a module, or all between two sets of tensors, out of MODEL as a stand-alone ONNX file."""
+    from onnxbisect_cli import extraction
+
+    extraction.extract(
+        model,
+        output,
+        nodes=nodes,
+        scopes=scope,
+        inputs=inputs,
+        outputs=outputs,
+        input_shapes=arguments.shapes(input_shape or ()),
+    )
+
+
+@app.command("rules")
+def rules_command(
+    match: Annotated[
+        Path | None,
+        typer.Option("--match", metavar="MODEL", help="Show where in this model rules would apply; changes nothing."),
+    ] = None,
+    input_shape: InputShapes = None,
+    form: ListForm = ListFormat.TEXT,
+) -> None:
+    """List the rules that replace an op by others, with what each promises of the numbers."""
+    from onnxbisect_cli import rule_list
+
+    if match is None:
+        rule_list.show(form)
+    else:
+        rule_list.match(match, arguments.shapes(input_shape or ()), form)
+
+
+@app.command("compare")
+def compare_command(
+    before: Annotated[
+        Path, typer.Argument(metavar="A", help="An ONNX file; or a report.json, or the folder that one is in.")
+    ],
+    after: Annotated[Path, typer.Argument(metavar="B", help="What to compare it with, of the same kind.")],
+    input_shape: InputShapes = None,
+    samples: Samples = None,
+    count: SampleCount = 4,
+    absolute: Absolute = 1e-6,
+    relative: Relative = 1e-4,
+    tensors: Annotated[
+        bool, typer.Option("--tensors", help="Compare what nodes of both models compute within, too, by name.")
+    ] = False,
+    form: ListForm = ListFormat.TEXT,
+) -> None:
+    """Compare two reports: which culprits are fixed, new, unchanged; exit status 1 where one is new. Or two models: the
+    numbers that onnxruntime computes with them; exit status 1 where they differ. 2 for bad input.
+    """
+    from onnxbisect.proof import Tolerance
+    from onnxbisect_cli import comparison, model_comparison
+
+    request = model_comparison.Request(
+        before=before,
+        after=after,
+        input_shapes=arguments.shapes(input_shape or ()),
+        samples=samples,
+        count=count,
+        tolerance=Tolerance(absolute=absolute, relative=relative),
+        tensors=tensors,
+    )
+    raise typer.Exit(comparison.run(request, form))
+
+
+@app.command("report")
+def report_command(
+    report: Annotated[Path, typer.Argument(metavar="REPORT.json", help="A report.json, or the folder it is in.")],
+    form: ReportForm = Format.TEXT,
+) -> None:
+    """Show a report again, in any form."""
+    from onnxbisect_cli import reports
+
+    print(reports.render(reports.read(report), form), end="")

@@ -1,0 +1,60 @@
+"""The commands that write a profile of a compiler for the whitelist backend: what can be typed."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from onnxbisect_cli import arguments
+from onnxbisect_cli.parameters import BackendName, BackendOptions, BudgetSeconds, Jobs, NoCache, Timeout
+
+app = typer.Typer(rich_markup_mode=None)
+
+_Profile = Annotated[Path, typer.Option("-o", "--output", metavar="PROFILE.toml", help="Where to write the profile.")]
+
+
+@app.command("op-table")
+def op_table_command(
+    backend: BackendName,
+    output: _Profile,
+    option: BackendOptions = None,
+    only: Annotated[
+        list[str] | None, typer.Option("--only", metavar="OP,OP,…", help="Ask about these ops only; repeatable.")
+    ] = None,
+    jobs: Jobs = 1,
+    budget_seconds: BudgetSeconds = None,
+    timeout: Timeout = None,
+    no_cache: NoCache = False,
+) -> None:
+    """Ask a compiler about ONNX's own tests of every op; write what it takes as a profile for the whitelist backend."""
+    from onnxbisect_cli import op_table
+
+    request = op_table.Request(
+        backend=backend,
+        output=output,
+        options=arguments.key_values(option or (), "--option"),
+        only=arguments.names(only or ()),
+        jobs=jobs,
+        seconds=timeout,
+        budget_seconds=budget_seconds,
+        keep=not no_cache,
+    )
+    raise typer.Exit(op_table.measure(request))
+
+
+@app.command("profile")
+def profile_command(
+    reports: Annotated[
+        list[Path],
+        typer.Option("--from", metavar="REPORT", help="A report.json, or the folder that one is in; repeatable."),
+    ],
+    output: _Profile,
+    more: Annotated[list[Path] | None, typer.Argument(metavar="REPORT", help="More reports.")] = None,
+) -> None:
+    """Make a profile for the whitelist backend from reports of runs on a compiler. Asks no compiler.
+
+    What passed is supported as far as it was seen, what was refused is refused, and the rest is not known.
+    """
+    from onnxbisect_cli import profile_record
+
+    profile_record.write([*reports, *(more or ())], output)

@@ -1,0 +1,280 @@
+"""The commands that search a model for what a compiler refuses, and do something about it: what can be typed."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from onnxbisect.errors import OptionError
+from onnxbisect_cli import arguments
+from onnxbisect_cli.arguments import Format, ListFormat
+from onnxbisect_cli.command_line import EPILOG, TakesCommand, command_of
+from onnxbisect_cli.parameters import (
+    Absolute,
+    Allow,
+    BackendName,
+    BackendOptions,
+    BudgetCalls,
+    BudgetSeconds,
+    CalibrationPath,
+    InputShapes,
+    Jobs,
+    ListForm,
+    ModelPath,
+    ModelPaths,
+    NoCache,
+    Recheck,
+    Relative,
+    ReportForm,
+    ReportsFolder,
+    SampleCount,
+    Samples,
+    Timeout,
+)
+
+app = typer.Typer(rich_markup_mode=None)
+
+
+@app.command("run", cls=TakesCommand, epilog=EPILOG)
+def run_command(
+    context: typer.Context,
+    models: ModelPaths,
+    backend: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--backend",
+            "-b",
+            metavar="NAME|FILE.toml",
+            help="The compiler to ask. Repeat it to compare several; LABEL=NAME tells two of one name apart.",
+        ),
+    ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--option",
+            metavar="KEY=VALUE",
+            help="An option of the backend, LABEL.KEY=VALUE where there are several; repeatable.",
+        ),
+    ] = None,
+    input_shape: InputShapes = None,
+    jobs: Jobs = 1,
+    budget_calls: BudgetCalls = None,
+    budget_seconds: BudgetSeconds = None,
+    timeout: Timeout = None,
+    recheck: Recheck = False,
+    calibration: CalibrationPath = None,
+    as_is: Annotated[
+        bool, typer.Option("--as-is", help="Search the file as it is, without trying changes of the whole file first.")
+    ] = False,
+    try_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--try",
+            metavar="KEY=VALUE,…|KEY|all",
+            help="Then ask about the culprits with other values of an option; where all pass, about the whole model. "
+            "KEY alone: the values that are worth trying; all: those of all options. Repeatable.",
+        ),
+    ] = None,
+    confirm_causes: Annotated[
+        int,
+        typer.Option(
+            "--confirm-causes",
+            min=0,
+            metavar="N",
+            help="Then ask, with N more calls at most, about culprits with one thing changed: what compiles is said.",
+        ),
+    ] = 0,
+    out: ReportsFolder = None,
+    no_cache: NoCache = False,
+    form: ReportForm = Format.TEXT,
+) -> None:
+    """Diagnose MODEL. Exit status: 0 it compiles, 1 culprits, 2 usage or bad input, 3 no answer."""
+    from onnxbisect_cli import parts, run_job, several, targets
+    from onnxbisect_cli.bisection import Request
+
+    command = command_of(context)
+    single = command or not backend
+    asked = {} if single else {target.label: target for target in targets.chosen(backend or (), option or ())}
+    found = parts.parts_of(models, arguments.shapes(input_shape or ()), calibration)
+    request = Request(
+        model=found[0].model,
+        backend=backend[0] if backend else None,
+        command=command,
+        options=arguments.key_values(option or (), "--option") if single else {},
+        input_shapes=found[0].input_shapes,
+        jobs=jobs,
+        budget_calls=budget_calls,
+        budget_seconds=budget_seconds,
+        timeout=timeout,
+        cache=not no_cache,
+        files=out is not None,
+        recheck=recheck,
+        calibration=found[0].calibration,
+        as_is=as_is,
+        alternatives=arguments.alternatives(try_ or ()),
+        confirm_causes=confirm_causes,
+    )
+    if try_ and (command or len(asked) > 1):
+        raise OptionError("--try is for one --backend: a command has no options, and of several each has its own.")
+    requests = {label: replace(request, backend=it.backend, options=it.options) for label, it in asked.items()}
+    requests = requests or {"command" if command else "": request}
+    if len(found) > 1 or len(requests) > 1:
+        raise typer.Exit(several.run(found, requests, out, form))
+    raise typer.Exit(run_job.run(next(iter(requests.values())), out, form))
+
+
+@app.command("fix", cls=TakesCommand, epilog=EPILOG)
+def fix_command(
+    context: typer.Context,
+    model: ModelPath,
+    backend: Annotated[
+        str | None, typer.Option("--backend", "-b", metavar="NAME|FILE.toml", help="The compiler to ask.")
+    ] = None,
+    option: BackendOptions = None,
+    allow: Allow = "rounding",
+    samples: Samples = None,
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="DIR", help="Where to make the folder repair/ with what was done.")
+    ] = Path(),
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Diagnose, show what would be tried, and change nothing.")
+    ] = False,
+    input_shape: InputShapes = None,
+    count: SampleCount = 4,
+    absolute: Absolute = 1e-6,
+    relative: Relative = 1e-4,
+    jobs: Jobs = 1,
+    budget_calls: BudgetCalls = None,
+    budget_seconds: BudgetSeconds = None,
+    timeout: Timeout = None,
+    recheck: Recheck = False,
+    calibration: CalibrationPath = None,
+    no_cache: NoCache = False,
+) -> None:
+    """Repair MODEL: replace what the compiler refuses, and prove it. Exit status: 0 it compiles now, 1 partly, 2 usage
+    or bad input, 3 no answer.
+    """
+    from onnxbisect.proof import Tolerance
+    from onnxbisect.rewrites import Exactness
+    from onnxbisect_cli import bisection, fix_job
+
+    search = bisection.Request(
+        model=model,
+        backend=backend,
+        command=command_of(context),
+        options=arguments.key_values(option or (), "--option"),
+        input_shapes=arguments.shapes(input_shape or ()),
+        jobs=jobs,
+        budget_calls=budget_calls,
+        budget_seconds=budget_seconds,
+        timeout=timeout,
+        cache=not no_cache,
+        recheck=recheck,
+        calibration=calibration,
+    )
+    request = fix_job.Request(
+        search=search,
+        allow=arguments.choices(Exactness, [allow], "--allow")[0],
+        samples=samples,
+        count=count,
+        tolerance=Tolerance(absolute=absolute, relative=relative),
+        out=out,
+        plan=plan,
+    )
+    raise typer.Exit(fix_job.run(request))
+
+
+@app.command("regress")
+def regress_command(
+    model: ModelPath,
+    backend: BackendName,
+    versions: Annotated[
+        str,
+        typer.Option(
+            "--versions",
+            metavar="FIRST..LAST",
+            help="Two of its versions; without FIRST the oldest, without LAST the newest that the package index has.",
+        ),
+    ],
+    option: BackendOptions = None,
+    input_shape: InputShapes = None,
+    jobs: Jobs = 1,
+    budget_calls: BudgetCalls = None,
+    budget_seconds: BudgetSeconds = None,
+    timeout: Timeout = None,
+    calibration: CalibrationPath = None,
+    no_cache: NoCache = False,
+    form: ListForm = ListFormat.TEXT,
+) -> None:
+    """Find the first version of a compiler that refuses, or takes, each part of MODEL; installs versions in between.
+    Exit status: 0 every change is found, 2 usage or bad input, 3 some are not.
+    """
+    from onnxbisect_cli import regression
+    from onnxbisect_cli.bisection import Request
+
+    search = Request(
+        model=model,
+        backend=backend,
+        options=arguments.key_values(option or (), "--option"),
+        input_shapes=arguments.shapes(input_shape or ()),
+        jobs=jobs,
+        budget_calls=budget_calls,
+        budget_seconds=budget_seconds,
+        timeout=timeout,
+        cache=not no_cache,
+        calibration=calibration,
+    )
+    raise typer.Exit(regression.run(search, regression.Range.of(versions), form))
+
+
+@app.command("split", cls=TakesCommand, epilog=EPILOG)
+def split_command(
+    context: typer.Context,
+    model: ModelPath,
+    report: Annotated[
+        Path, typer.Option("--report", "-r", metavar="REPORT.json", help="That of 'run --out DIR', or its folder.")
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", metavar="DIR", help="Write DIR/split; the report's folder if not given."),
+    ] = None,
+    share: Annotated[
+        float | None,
+        typer.Option(
+            "--host-share",
+            min=0,
+            max=1,
+            metavar="SHARE",
+            help="How much of the NPU's work may move to the host so that fewer pieces remain; 0.1 if not given.",
+        ),
+    ] = None,
+    backend: Annotated[
+        str | None,
+        typer.Option(
+            "--backend", "-b", metavar="NAME|FILE.toml", help="The compiler of the report: compiles the NPU's pieces."
+        ),
+    ] = None,
+    option: BackendOptions = None,
+    input_shape: InputShapes = None,
+    timeout: Timeout = None,
+    calibration: CalibrationPath = None,
+) -> None:
+    """Write MODEL as pieces for the NPU and for the host, with a script that runs them, and prove that they compute
+    the same. Exit status: 0 proven, 1 not proven or a piece was refused, 2 bad input.
+    """
+    from onnxbisect_cli import split_model
+
+    request = split_model.Request(
+        model=model,
+        report=report,
+        out=out,
+        input_shapes=arguments.shapes(input_shape or ()),
+        share=share,
+        backend=backend,
+        command=command_of(context),
+        options=arguments.key_values(option or (), "--option"),
+        seconds=timeout,
+        calibration=calibration,
+    )
+    raise typer.Exit(split_model.run(request))
