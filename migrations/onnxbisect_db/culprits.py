@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from sqlalchemy import Select, or_, select
+from sqlalchemy import Select, or_, select, update
 from sqlalchemy.orm import Session, joinedload
 
 from onnxbisect.diagnosis import CulpritKind
@@ -173,6 +173,13 @@ def _settle(session: Session, job: Job, search: Search, entries: Sequence[Culpri
         kind = EventType.CULPRIT_FIXED if passes else EventType.CULPRIT_RETURNED
         words = {"id": entry.id, "identity": entry.identity, "ops": entry.ops, "message": entry.message}
         events.tell(session, job, kind, at, **target, culprit=words)
+
+
+def note_remedies(session: Session, tenant: str, remedies: Mapping[str, str]) -> None:
+    """A repair has replaced culprits with these identities, each by the rules that are named."""
+    for identity, remedy in sorted(remedies.items()):  # in an order, as in `_entries`
+        mine = (Culprit.tenant == tenant, Culprit.identity == identity)
+        session.execute(update(Culprit).where(*mine).values(remedy=remedy))
 
 
 def get(session: Session, culprit_id: str, tenant: str) -> Culprit | None:

@@ -7,6 +7,7 @@ another worker claims the search under the next epoch.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any
 
 from sqlalchemy import ColumnElement, and_, or_, select
@@ -205,9 +206,18 @@ def answered(session: Session, turn: Turn) -> None:
     _end(session, job, search, JobState.DONE, "", now(session))
 
 
-def repaired(session: Session, turn: Turn, outcome: Mapping[str, Any], files: Mapping[str, str]) -> None:
-    """The repair has ended: `outcome` is `Search.repair`, and `files` go with the report."""
+def repaired(
+    session: Session,
+    turn: Turn,
+    outcome: Mapping[str, Any],
+    files: Mapping[str, str],
+    remedies: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """The repair has ended: `outcome` is `Search.repair`, `files` go with the report, and `remedies` tell by identities
+    of culprits the rules that have replaced them.
+    """
     job, search = held(session, turn)
+    culprits.note_remedies(session, job.tenant, remedies)
     search.files = {**search.files, **files}
     _end_repair(session, job, search, outcome, now(session))
 

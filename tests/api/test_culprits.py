@@ -8,7 +8,7 @@ from onnxbisect_db.states import CulpritState
 from onnxbisect_db.tables import Culprit
 from onnxbisect_service.service import Service
 from support.api.callers import Callers
-from support.api.given import LOG, NET, ONNX, done, refusing_exp, report_on
+from support.api.given import LOG, NET, ONNX, done, refusing_exp, repair_document, repaired, report_on
 from support.engine.report_factory import single
 
 
@@ -36,6 +36,15 @@ def test_a_culprit_of_two_jobs_is_told_once(callers: Callers, service: Service) 
     assert (log.content, log.headers["content-type"]) == (LOG, "text/plain; charset=utf-8")
     again = client.get(found["files"]["compiler.log"], headers={"If-None-Match": log.headers["etag"]})
     assert again.status_code == 304
+
+
+def test_what_a_repair_has_replaced_has_a_remedy(callers: Callers, service: Service) -> None:
+    report = report_on(single(NET, [1], "no Exp"), single(NET, [3], "no Erf"))
+    (node,) = report["culprits"][0]["nodes"]
+    document = repair_document(node)
+    repaired(service, document, report)
+    found = {each["ops"][0]: each["remedy"] for each in callers.reader().get("/v1/culprits").json()}
+    assert found == {"Exp": document["changes"][0]["rules"][0]["id"], "Erf": ""}
 
 
 def test_lists_are_filtered_and_come_in_pages(callers: Callers, service: Service) -> None:

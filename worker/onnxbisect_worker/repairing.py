@@ -1,18 +1,23 @@
 """A step of a repair: a model process replays it on all answers, and what it asks next becomes a search of its own."""
 
+import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 from uuid import uuid4
 
 from sqlalchemy.orm import Session
 
 from onnxbisect.errors import OnnxBisectError
+from onnxbisect.report.contents import Report
+from onnxbisect.report.text import clip
 from onnxbisect_db import records, repairs, searches
 from onnxbisect_db.database import now
 from onnxbisect_db.errors import LostTurnError
 from onnxbisect_db.repairs import ChangedModel
 from onnxbisect_db.searches import Turn
+from onnxbisect_db.tables import Search
 from onnxbisect_service.order import Order
 from onnxbisect_worker import held_folders
 from onnxbisect_worker.context import WorkerContext
@@ -25,6 +30,7 @@ from onnxbisect_worker.reporting import FOLDERS, stats_of, store_all
 
 #: Changed models that one repair asks about at most: a model that has taken its process over could ask for ever.
 MOST_QUESTIONS = 300
+_LONGEST_REMEDY = 300
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +57,7 @@ def repair(context: WorkerContext, turn: Turn) -> None:
                 with context.pool.acquire(context.case(turn), new=turn.alone) as process, keeper.kills(process):
                     came = process.repair(begun, folder)
                 files = store_all(context.service.files, came.files)
+                remedies = _remedies(context, turn, came) if isinstance(came, Repaired) else {}
             asked = None if isinstance(came, Repaired) else _asked(context, turn, begun, came, files, left)
         except DATABASE_AWAY:
             raise
@@ -58,7 +65,7 @@ def repair(context: WorkerContext, turn: Turn) -> None:
             give_up(turn, keeper, error)
             return
         try:
-            keeper.write(lambda session: _written(session, turn, came, files, asked))
+            keeper.write(lambda session: _written(session, turn, came, files, asked, remedies))
         except LostTurnError:
             return
     if asked is None:
@@ -102,10 +109,37 @@ def _asked(
     return ChangedModel(question=name, onnx=onnx, data=data, request=order.to_json())
 
 
+def _remedies(context: WorkerContext, turn: Turn, repaired: Repaired) -> Mapping[str, str]:
+    with context.service.database.session() as session:
+        report = session.get_one(Search, turn.search_id).report
+    assert report is not None  # noqa: S101 - what is repaired has a report
+    with context.service.files.open(report) as file:
+        return remedies_of(json.load(file), json.loads(repaired.files["repair/repair.json"].read_bytes()))
+
+
+def remedies_of(report: Report, repair: Mapping[str, Any]) -> dict[str, str]:
+    """By identities of culprits, the rules that have replaced them with what the compiler takes."""
+    rules = {
+        change["node"]: {rule["id"] for rule in change["rules"]} for change in repair["changes"] if change["compiles"]
+    }
+    found = {}
+    for culprit in report["culprits"]:
+        nodes = (node for place in culprit["occurrences"] for node in place)
+        used = {rule for node in nodes for rule in rules.get(node, ())}
+        if used:
+            found[culprit["id"]] = clip(", ".join(sorted(used)), _LONGEST_REMEDY)
+    return found
+
+
 def _written(
-    session: Session, turn: Turn, came: Question | Repaired, files: Mapping[str, str], asked: ChangedModel | None
+    session: Session,
+    turn: Turn,
+    came: Question | Repaired,
+    files: Mapping[str, str],
+    asked: ChangedModel | None,
+    remedies: Mapping[str, str],
 ) -> None:
     if isinstance(came, Repaired):
-        searches.repaired(session, turn, came.outcome, files)
+        searches.repaired(session, turn, came.outcome, files, remedies)
     elif asked is not None:
         repairs.ask(session, turn, asked)

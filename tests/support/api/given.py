@@ -22,6 +22,7 @@ from onnxbisect_db import models, searches
 from onnxbisect_db.states import Stage
 from onnxbisect_db.tables import Job
 from onnxbisect_service.service import Service
+from onnxbisect_worker.repairing import remedies_of
 from onnxbisect_worker.reporting import culprits_of
 from support.db.scenes import asks, new_job, plan, prepare, read, take
 from support.engine.report_factory import chain, job_of, single
@@ -102,7 +103,7 @@ def to_repair(service: Service, *reports: Report, **wanted: Any) -> Job:
 def repaired(service: Service, document: dict[str, Any], *reports: Report, **wanted: Any) -> Job:
     """A job that was repaired, as the document says of each target."""
     job = to_repair(service, *reports, **wanted)
-    for search in job.searches:
+    for search, report in zip(job.searches, reports or [refusing_exp()], strict=True):
         files = {
             "repair/repair.json": service.files.put([json.dumps(document).encode()]).sha256,
             "repair/repair.md": service.files.put([b"# repaired\n"]).sha256,
@@ -114,7 +115,7 @@ def repaired(service: Service, document: dict[str, Any], *reports: Report, **wan
         changes, left = len(document["changes"]), len(document["left"])
         outcome = {"verdict": document["verdict"], "changes": changes, "left": left, "calls": 2, "problem": ""}
         with service.database.transaction() as session:
-            searches.repaired(session, turn, outcome, files)
+            searches.repaired(session, turn, outcome, files, remedies_of(report, document))
     return read(service.database, job)
 
 

@@ -180,7 +180,7 @@ class HiddenRuleProcess:
                 path.write_bytes(content)
                 return Question(files={"model.onnx": path}, piece=False, whole=False)
         path = folder / "repair.json"
-        path.write_text("{}")
+        path.write_text('{"changes": []}')
         calls = sum(it.calls for it in begun.replies)
         outcome = {"verdict": "pass", "changes": 1, "left": 0, "calls": calls, "problem": ""}
         return Repaired(outcome=outcome, files={"repair/repair.json": path})
