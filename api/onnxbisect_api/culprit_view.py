@@ -74,6 +74,7 @@ class CulpritDetails(CulpritView):
     labels: dict[str, list[str]] = Field(description="values of each label of the jobs that found it")
     jobs: list[str] = Field(description="where the newest of these jobs are")
     files: dict[str, str] = Field(description="what reproduces it, and where each file is")
+    issue: str = Field(description="where the text of an issue for the compiler's vendor is")
 
 
 def culprit_views(session: Session, found: Sequence[Culprit], addresses: Addresses) -> list[CulpritView]:
@@ -101,6 +102,7 @@ def culprit_details(session: Session, culprit: Culprit, addresses: Addresses) ->
         labels={name: sorted(values) for name, values in sorted(labels.items())},
         jobs=[addresses.job(job) for job in list(jobs)[:_JOBS]],
         files={name: f"{brief.url}/{name}" for name in files if name in get_args(FileName)},
+        issue=f"{brief.url}/issue.md",
     )
 
 

@@ -1,11 +1,13 @@
 """Culprits over all jobs, over REST."""
 
+import hashlib
 from typing import Any
 
+from sqlalchemy import update
 from starlette.testclient import TestClient
 
 from onnxbisect_db.states import CulpritState
-from onnxbisect_db.tables import Culprit
+from onnxbisect_db.tables import Culprit, CulpritVerdict
 from onnxbisect_service.service import Service
 from support.api.callers import Callers
 from support.api.given import LOG, NET, ONNX, done, refusing_exp, repair_document, repaired, report_on
@@ -45,6 +47,24 @@ def test_what_a_repair_has_replaced_has_a_remedy(callers: Callers, service: Serv
     repaired(service, document, report)
     found = {each["ops"][0]: each["remedy"] for each in callers.reader().get("/v1/culprits").json()}
     assert found == {"Exp": document["changes"][0]["rules"][0]["id"], "Erf": ""}
+
+
+def test_the_vendor_is_told_how_to_reproduce_it_and_nothing_of_the_model(callers: Callers, service: Service) -> None:
+    done(service, report_on(single(NET, [1], "no ```Exp`|`\nat all")), labels={"repo": "secret"})
+    client = callers.reader()
+    answer = client.get(one(client)["issue"])
+    assert answer.headers["content-type"].startswith("text/markdown")
+    text = answer.text
+    assert text.startswith("# `Exp` is refused by `t 1`\n")
+    assert "| `t 1` | fail |" in text
+    assert hashlib.sha256(ONNX).hexdigest() in text
+    assert f"```text\n{LOG.decode()}```\n" in text
+    assert "at all`" in text, "the message stays in its code span"
+    assert "net.onnx" not in text
+    assert "secret" not in text
+    with service.database.transaction() as session:
+        session.execute(update(CulpritVerdict).values(files=None))
+    assert "No file that reproduces it" in client.get(one(client)["issue"]).text
 
 
 def test_lists_are_filtered_and_come_in_pages(callers: Callers, service: Service) -> None:

@@ -9,6 +9,7 @@ from sqlalchemy.orm import Session
 from onnxbisect_api.access import Caller, Reader, Submitter
 from onnxbisect_api.addresses import TheAddresses
 from onnxbisect_api.culprit_files import FileName, answered
+from onnxbisect_api.culprit_issue import issue
 from onnxbisect_api.culprit_view import CulpritDetails, CulpritView, culprit_details, culprit_views
 from onnxbisect_api.job_request import ONE_LINE, BackendName
 from onnxbisect_api.labels import TheLabels
@@ -18,6 +19,7 @@ from onnxbisect_api.problems import missing
 from onnxbisect_api.routes.reports import FILE
 from onnxbisect_api.service import TheService
 from onnxbisect_db import culprits
+from onnxbisect_db.culprit_versions import versions_of
 from onnxbisect_db.culprits import Filter
 from onnxbisect_db.states import CulpritState
 from onnxbisect_db.tables import Culprit
@@ -71,6 +73,25 @@ def change(
     known = wanted.state is CulpritState.KNOWN
     service.database.run(lambda session: culprits.set_known(session, culprit_id, caller.tenant, known=known))
     return shown(culprit_id, service, caller, addresses)
+
+
+@router.get(
+    "/culprits/{culprit_id}/issue.md",
+    summary="The text of an issue for the compiler's vendor",
+    response_class=Response,
+    responses={200: {"description": "The text", "content": {"text/markdown": {"schema": {"type": "string"}}}}},
+)
+def issue_text(culprit_id: RowId, service: TheService, caller: Reader) -> Response:
+    """How to reproduce it, the environment, the end of the log. It names no model; the log may name nodes."""
+    with service.database.session() as session:
+        culprit = found(session, culprit_id, caller)
+        refused = culprits.reproducing(session, culprit.id) or culprits.lately(session, culprit.id, limit=1)[0]
+        versions = versions_of(session, [culprit.id])[culprit.id]
+    try:
+        text = issue(service, culprit, refused, versions)
+    except FileNotFoundError:  # its job was deleted since
+        raise missing("culprit") from None
+    return Response(text.encode("utf-8", "backslashreplace"), media_type="text/markdown")
 
 
 @router.get(

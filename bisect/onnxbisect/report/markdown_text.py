@@ -16,11 +16,11 @@ def code(text: str, *, cell: bool = False) -> str:
     return ticks + (padded.replace("|", "\\|") if cell else padded) + ticks
 
 
-def fence(text: str) -> str:
-    """A code block that nothing in `text` can close."""
-    shown = clean(text)
+def fence(*lines: str, language: str = "sh") -> str:
+    """A code block that nothing in these lines can close."""
+    shown = "\n".join(map(clean, lines))
     ticks = "`" * max(3, max((len(run) for run in re.findall(r"`+", shown)), default=0) + 1)
-    return f"{ticks}sh\n{shown}\n{ticks}"
+    return f"{ticks}{language}\n{shown}\n{ticks}"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -1,0 +1,71 @@
+"""A culprit as the text of an issue for the compiler's vendor: how to reproduce it, the environment, the log.
+
+It names no model and no label of the tenant's; what the compiler said may name nodes.
+"""
+
+from collections.abc import Sequence
+
+from onnxbisect.report.markdown_text import code, fence, table
+from onnxbisect.report.text import clip
+from onnxbisect_db.culprit_versions import TargetVersion
+from onnxbisect_db.tables import Culprit, CulpritVerdict
+from onnxbisect_service.service import Service
+
+#: The end of a log, which has the error: lines, and characters of each.
+_LINES, _WIDTH = 100, 400
+#: Bytes of a file that are read, whatever a model process has written as a log.
+_LARGEST = 1 << 20
+
+
+def issue(service: Service, culprit: Culprit, refused: CulpritVerdict, versions: Sequence[TargetVersion]) -> str:
+    """Markdown, about the version that has `refused` it; `versions` are all that were asked."""
+    files = refused.files or {}
+    ops = " + ".join(code(op) for op in culprit.ops[:8])
+    tool = code(f"{refused.tool} {refused.version}")
+    same = [it for it in versions if it.target == (refused.backend, refused.options)]
+    blocks = [
+        f"# {ops} is refused by {tool}",
+        f"The compiler says {code(culprit.message)}. What is refused: {code(culprit.cause)}.",
+        "## Environment",
+        table(
+            ("version", "says"),
+            [(code(f"{it.tool} {it.version}", cell=True), it.status.value) for it in same],
+        ),
+        *_options(refused),
+        "## Reproduce",
+        *_reproduce(service, files),
+        "## Log",
+        *_log(service, files),
+    ]
+    return "\n\n".join(blocks) + "\n"
+
+
+def _options(refused: CulpritVerdict) -> list[str]:
+    rows = [(code(name, cell=True), code(str(value), cell=True)) for name, value in refused.given.items()]
+    return [table(("option", "value"), rows)] if rows else []
+
+
+def _reproduce(service: Service, files: dict[str, str]) -> list[str]:
+    if "model.onnx" not in files:
+        return ["No file that reproduces it alone has been compiled."]
+    data = ", with its weights in `model.data`" if "model.data" in files else ""
+    told = (
+        f"The attached `model.onnx`{data}, SHA-256 {code(files['model.onnx'])}, is the smallest part that is refused."
+    )
+    if "reproduce.sh" not in files:
+        return [told, "Compile it with the options above."]
+    return [told, "The compiler was called with:", fence(*_lines(service, files["reproduce.sh"]))]
+
+
+def _log(service: Service, files: dict[str, str]) -> list[str]:
+    if "compiler.log" not in files:
+        return ["It is not kept."]
+    lines = _lines(service, files["compiler.log"])
+    cut = [f"The last {_LINES} of {len(lines)} lines:"] if len(lines) > _LINES else []
+    return [*cut, fence(*lines[-_LINES:], language="text")]
+
+
+def _lines(service: Service, sha256: str) -> list[str]:
+    with service.files.open(sha256) as file:
+        text = file.read(_LARGEST).decode("utf-8", "replace")
+    return [clip(line, _WIDTH) for line in text.rstrip("\n").split("\n")]
