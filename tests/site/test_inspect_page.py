@@ -39,6 +39,20 @@ def test_findings_of_the_chosen_target_stand_worst_first(
     assert f"/new?model={model}&amp;backend=whitelist" in answer.text
 
 
+def test_the_form_brings_the_file(callers: Callers, net: onnx.ModelProto) -> None:
+    for node, module in zip(net.graph.node, ("encoder", "decoder"), strict=True):
+        node.name = f"/{module}/{node.op_type}"
+    client = callers.submitter()
+    fields = {"backend": "whitelist", "options": "profile=edgesam"}
+    files = {"model": ("net.onnx", net.SerializeToString()), "data": ("", b"")}
+    answer = client.post("/inspect", data=fields, files=files, headers=FORM)
+    assert (answer.status_code, "error Gather: 1 node" in text(answer.text)) == (200, True)
+    assert re.search(r"encoder 1 \W+ decoder 1 ", text(answer.text))
+    assert "net.onnx" in client.get("/inspect").text, "it stays"
+    wrong = client.post("/inspect", data=fields, files={"model": ("notes.txt", b"no model")}, headers=FORM)
+    assert (wrong.status_code, "ONNX" in text(wrong.text)) == (422, True)
+
+
 def test_what_cannot_be_is_a_sentence_beside_the_form(callers: Callers, service: Service, net: onnx.ModelProto) -> None:
     client = callers.submitter()
     nothing = client.post("/inspect", data={"model": ""}, headers=FORM)

@@ -1,4 +1,4 @@
-"""What a target minds about a model that was uploaded, before any compile."""
+"""What a target minds about a model, before any compile."""
 
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
@@ -9,22 +9,36 @@ from starlette.concurrency import run_in_threadpool
 
 from onnxbisect.errors import OnnxBisectError
 from onnxbisect_api import mistakes
-from onnxbisect_api.access import Caller, Submitter
+from onnxbisect_api.access import Caller, Submitter, Uploader
 from onnxbisect_api.backend_view import backend_views
+from onnxbisect_api.job_form import FormRoute
 from onnxbisect_api.job_request import TargetRequest
 from onnxbisect_api.names import SHA256_PATTERN
 from onnxbisect_api.problems import Problem, told
 from onnxbisect_api.routes.inspect import Inspector, InspectRequest, inspected
 from onnxbisect_api.service import TheService
+from onnxbisect_api.site import model_field
 from onnxbisect_api.site.new_fields import Complaints, Typed
 from onnxbisect_api.site.rendering import page
-from onnxbisect_db import models
 from onnxbisect_service.service import Service
 
-router = APIRouter()
+_forms = APIRouter(route_class=FormRoute)
 
-#: Models that were uploaded last, to choose among.
-_RECENT = 30
+
+@_forms.post("/inspect")
+async def bring(request: Request, service: TheService, caller: Uploader, _: Inspector) -> Response:
+    """The form with its file, read as it comes."""
+    typed = Typed()
+    try:
+        await model_field.bring(request, service, caller, typed)
+    except (OnnxBisectError, Problem) as error:
+        status, sentence = told(error)
+        return await run_in_threadpool(_page, request, service, caller, typed, {"model": sentence}, status=status)
+    return await run_in_threadpool(_inspected, request, service, caller, typed)
+
+
+router = APIRouter()
+router.include_router(_forms)
 
 
 @router.get("/inspect")
@@ -41,7 +55,7 @@ def empty(
 
 @router.post("/inspect")
 async def inspect(request: Request, service: TheService, caller: Inspector) -> Response:
-    """The form, and below it what was found."""
+    """The form, of a model that is here, and below it what was found."""
     async with request.form() as form:
         typed = Typed((name, value) for name, value in form.multi_items() if isinstance(value, str))
     return await run_in_threadpool(_inspected, request, service, caller, typed)
@@ -81,18 +95,14 @@ def _page(
 ) -> Response:
     with service.database.session() as session:
         backends = [view.name for view in backend_views(session)]
-        recent = list(models.listed(session, caller.tenant, limit=_RECENT).models)
-        chosen = models.get(session, typed.one("model"), caller.tenant)
-    if chosen is not None and chosen.sha256 not in {model.sha256 for model in recent}:
-        recent.insert(0, chosen)
+        offered = model_field.offered(session, caller, typed)
     return page(
         request,
         "inspect.html.j2",
         caller,
         status=status,
         backends=backends,
-        recent=recent,
-        chosen="" if chosen is None else chosen.sha256,
+        **offered,
         typed=typed,
         complaints=complaints,
         found=found,

@@ -1,8 +1,4 @@
-"""A new job: a model that is uploaded here or was before, and the compilers that are asked.
-
-A script uploads while the rest is filled in, and then sends the same form without the file. Without scripts the form
-brings the file. Whatever is wrong with the form, a model that has come stays.
-"""
+"""A new job: a model that is uploaded here or was before, and the compilers that are asked."""
 
 from collections.abc import Mapping
 from typing import Annotated
@@ -18,22 +14,18 @@ from onnxbisect_api.addresses import Addresses, TheAddresses
 from onnxbisect_api.backend_view import BackendView, OptionView, backend_views
 from onnxbisect_api.job_form import FormRoute
 from onnxbisect_api.job_making import accepted, made
-from onnxbisect_api.model_form import Form, NoModel
-from onnxbisect_api.model_upload import note_form, receive_form
 from onnxbisect_api.names import SHA256_PATTERN
 from onnxbisect_api.problems import Problem, told
 from onnxbisect_api.service import TheService
+from onnxbisect_api.site import model_field
 from onnxbisect_api.site.new_fields import Complaints, FieldsError, Typed, option_field, terms
 from onnxbisect_api.site.rendering import page
-from onnxbisect_db import models, workers
+from onnxbisect_db import workers
 from onnxbisect_db.errors import UnknownModelError
-from onnxbisect_db.tables import Model
 from onnxbisect_service.service import Service
 
 _forms = APIRouter(route_class=FormRoute)
 
-#: Models that were uploaded last, to choose among.
-_RECENT = 30
 #: Options of a backend that are shown at once.
 _FEW = 6
 _MORE = ("budget_calls", "budget_seconds", "seconds", "recheck")
@@ -43,15 +35,8 @@ _MORE = ("budget_calls", "budget_seconds", "seconds", "recheck")
 async def bring(request: Request, service: TheService, caller: Uploader, addresses: TheAddresses) -> Response:
     """The form with its file, read as it comes."""
     typed = Typed()
-
-    def keep(came: Form) -> str:
-        with service.database.transaction() as session:
-            return note_form(session, caller.tenant, came).sha256
-
     try:
-        typed.add("model", await receive_form(request, service, caller.tenant, keep, texts=typed))
-    except NoModel:  # one that was uploaded before, then
-        pass
+        await model_field.bring(request, service, caller, typed)
     except (OnnxBisectError, Problem) as error:
         status, sentence = told(error)
         return await run_in_threadpool(_page, request, service, caller, typed, {"model": sentence}, status)
@@ -114,8 +99,7 @@ def _page(
 ) -> Response:
     with service.database.session() as session:
         backends = backend_views(session)
-        recent = list(models.listed(session, caller.tenant, limit=_RECENT).models)
-        chosen = models.get(session, typed.one("model"), caller.tenant)
+        offered = model_field.offered(session, caller, typed)
     return page(
         request,
         "new.html.j2",
@@ -123,8 +107,7 @@ def _page(
         status=status,
         ready=[view for view in backends if view.usable],
         waiting=[view for view in backends if not view.usable],
-        recent=_with(recent, chosen),
-        chosen="" if chosen is None else chosen.sha256,
+        **offered,
         typed=typed,
         complaints=complaints,
         offered=_offered,
@@ -136,11 +119,6 @@ def _page(
         few=_FEW,
         most_seconds=service.settings.compile_seconds,
     )
-
-
-def _with(recent: list[Model], chosen: Model | None) -> list[Model]:
-    known = {model.sha256 for model in recent}
-    return recent if chosen is None or chosen.sha256 in known else [chosen, *recent]
 
 
 def _defaults(view: BackendView) -> Mapping[str, str]:

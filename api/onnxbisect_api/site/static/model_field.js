@@ -4,8 +4,8 @@ import { chosen, dropped } from "./picked.js";
 import { upload } from "./upload.js";
 
 const at = (id) => document.getElementById(id);
-const form = at("new");
 const drop = at("drop");
+const form = drop.closest("form");
 const files = at("file");
 let going = null; // the upload
 let waits = false; // whether the form is to be sent when it is over
@@ -101,7 +101,7 @@ form.addEventListener("submit", (event) => {
   if (going) {
     event.preventDefault();
     waits = true;
-    at("waits").textContent = "The job is made once the model is here.";
+    at("waits").textContent = form.dataset.waits;
     return;
   }
   form.enctype = "application/x-www-form-urlencoded";
