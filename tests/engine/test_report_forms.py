@@ -296,6 +296,31 @@ def test_sarif_results_are_the_culprits_at_their_lines_of_source():
     assert pair["locations"][0]["physicalLocation"]["region"]["startLine"] == 1
 
 
+def test_sarif_says_with_which_options_a_culprit_is_taken():
+    report = plain_report()
+    softmax, pair = (culprit["id"] for culprit in report["culprits"])
+    report["alternatives"] = [
+        {
+            "options": {"precision": "bf16"},
+            "tool": "",
+            "version": "",
+            "takes": [softmax],
+            "refuses": [{"culprit": pair, "message": "no"}],
+            "unknown": [],
+            "whole": None,
+            "message": "",
+            "problem": "",
+            "compiler_calls": 2,
+            "cached": 0,
+        }
+    ]
+    run = json.loads(sarif(report))["runs"][0]
+    assert run["properties"]["alternatives"] == ["precision=bf16: takes 1 of 2 culprits: 1"]
+    first, second = (result["message"]["text"] for result in run["results"])
+    assert first.endswith(". Taken with precision=bf16")
+    assert "Taken with" not in second
+
+
 @pytest.mark.parametrize(
     ("path", "uri"),
     [

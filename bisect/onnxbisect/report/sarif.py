@@ -5,6 +5,7 @@ import re
 from urllib.parse import quote
 
 from onnxbisect.report import cause_words, words
+from onnxbisect.report.alternatives import called, outcome
 from onnxbisect.report.contents import CulpritEntry, Report
 from onnxbisect.report.text import clean, plural
 
@@ -40,6 +41,9 @@ def sarif(document: Report) -> str:
             "verdict": document["verdict"],
             "certificate": document["certificate"]["status"],
             "causes": [clean(cause_words.sentence(cause)) for cause in cause_words.telling(document)],
+            "alternatives": [
+                clean(f"{called(it)}: {outcome(document, it)}") for it in document.get("alternatives", ())
+            ],
         },
     }
     return json.dumps({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}, indent=1) + "\n"
@@ -53,6 +57,9 @@ def _result(document: Report, culprit: CulpritEntry, rule: int) -> dict[str, obj
     cause = cause_words.of_culprit(document, culprit)
     if cause is not None:
         text += f". Cause: {cause_words.sentence(cause)}"
+    taken_with = [called(it) for it in document.get("alternatives", ()) if culprit["id"] in it["takes"]]
+    if taken_with:
+        text += f". Taken with {'; '.join(taken_with)}"
     places = ((origin["file"], origin["line"]) for origin in culprit["origin"])
     traced = next(((file, line) for file, line in places if file is not None), None)
     related = [_location(document, nodes, None, number) for number, nodes in enumerate(culprit["occurrences"][1:], 1)]
