@@ -56,6 +56,13 @@ def _(draw: DrawFn) -> Instance:
     return _pool(draw, op, 2, kernel_shape=[3, 2], auto_pad=mode, strides=strides)
 
 
+@case("strides-written", lambda draw: _pool(draw, "MaxPool", 2, kernel_shape=[3, 2], strides=[1, 1]))
+def _(draw: DrawFn) -> Instance:
+    spatial = draw(st.integers(1, 2))
+    op = draw(st.sampled_from(["Conv", "ConvTranspose", "MaxPool", "AveragePool", "LpPool"]))
+    return _conv(draw, spatial, op=op) if "Conv" in op else _pool(draw, op, spatial, kernel_shape=[3] * spatial)
+
+
 @case("convtranspose-conv", lambda draw: _conv(draw, 2, op="ConvTranspose", kernel_shape=[3, 3], strides=[2, 2]))
 def _(draw: DrawFn) -> Instance:
     size = [draw(st.integers(1, 3)), draw(st.integers(1, 3))]

@@ -88,6 +88,24 @@ def auto_pad(at: Site) -> str:
 
 
 @rule(
+    "strides-written",
+    takes="Conv ConvTranspose MaxPool AveragePool LpPool",
+    gives="Conv ConvTranspose MaxPool AveragePool LpPool",
+    exactness=Exactness.EXACT,
+    rank=18,
+    source=operator("MaxPool"),
+    pytorch="stride=1 instead of no stride",
+)
+def strides_written(at: Site) -> str:
+    """Strides of 1, written out: converters have been seen to take none for the size of the window."""
+    at.demand(not at.has_attribute("strides"), "the strides are written out already")
+    at.demand(not any(at.node.output[1:]), "a second output is in use")
+    spatial = at.rank(0) - 2
+    at.demand(spatial > 0, "there is no spatial axis")
+    return at.like(*at.node.input, strides=[1] * spatial)
+
+
+@rule(
     "convtranspose-conv",
     takes="ConvTranspose",
     gives="Conv Reshape Transpose Add",
@@ -143,4 +161,4 @@ def conv_dense(at: Site) -> str:
     return at.like(at.input(0), at.constant(dense), *at.node.input[2:], group=1)
 
 
-RULES = (conv1d_conv2d, auto_pad, convtranspose_conv, conv_dense)
+RULES = (conv1d_conv2d, auto_pad, strides_written, convtranspose_conv, conv_dense)
