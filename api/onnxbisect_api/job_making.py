@@ -50,6 +50,7 @@ class Accepted:
             budget_calls=terms.budget.calls,
             budget_seconds=terms.budget.seconds,
             recheck=terms.recheck,
+            as_is=terms.as_is,
             calibration=terms.calibration,
             repair=None if terms.repair is None else _repair(terms.repair),
         )

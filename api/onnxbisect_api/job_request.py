@@ -109,6 +109,9 @@ class JobTerms(_Request):
     budget: BudgetRequest = BudgetRequest()
     seconds: _Seconds | None = Field(default=None, description="the longest that one compile may take")
     recheck: bool = Field(default=False, description="for a compiler that does not always answer alike")
+    as_is: bool = Field(
+        default=False, description="search the file as it is, where a changed copy of it might compile, too"
+    )
     repair: RepairRequest | None = Field(default=None, description="repair each target's culprits after the search")
     priority: int = Field(default=0, ge=-100, le=100, description="who is next; more than 0 needs the scope admin")
     labels: dict[LabelName, LabelValue] = Field(

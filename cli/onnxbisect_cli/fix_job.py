@@ -14,10 +14,10 @@ from onnxbisect.remedies.summary import lines, plan_lines
 from onnxbisect.report.text import clean
 from onnxbisect.rewrites import Exactness, installed
 from onnxbisect_backends.contract import input_shapes
+from onnxbisect_backends.probing.changed_files import changed_files
 from onnxbisect_backends.probing.inquiry import inquire
 from onnxbisect_backends.probing.intake import Intake
 from onnxbisect_backends.probing.repair_compiler import REPAIRED
-from onnxbisect_backends.probing.repairing import changed_files
 from onnxbisect_cli import bisection
 from onnxbisect_cli.bisection import backend_of, bisected
 from onnxbisect_cli.progress import Shown

@@ -39,6 +39,9 @@ Recheck = Annotated[
         "--recheck", help="For a compiler that is not deterministic: ask what decides until it agrees with itself."
     ),
 ]
+AsIs = Annotated[
+    bool, typer.Option("--as-is", help="Search the file as it is, without trying changes of the whole file first.")
+]
 CalibrationPath = Annotated[
     Path | None,
     typer.Option(

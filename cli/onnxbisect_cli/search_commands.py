@@ -13,6 +13,7 @@ from onnxbisect_cli.command_line import EPILOG, TakesCommand, command_of
 from onnxbisect_cli.parameters import (
     Absolute,
     Allow,
+    AsIs,
     BackendName,
     BackendOptions,
     BudgetCalls,
@@ -64,9 +65,7 @@ def run_command(
     timeout: Timeout = None,
     recheck: Recheck = False,
     calibration: CalibrationPath = None,
-    as_is: Annotated[
-        bool, typer.Option("--as-is", help="Search the file as it is, without trying changes of the whole file first.")
-    ] = False,
+    as_is: AsIs = False,
     try_: Annotated[
         list[str] | None,
         typer.Option(

@@ -11,6 +11,7 @@ from onnxbisect_cli.arguments import Format
 from onnxbisect_cli.parameters import (
     Absolute,
     Allow,
+    AsIs,
     BudgetCalls,
     BudgetSeconds,
     InputShapes,
@@ -109,6 +110,7 @@ def submit_command(
     budget_seconds: BudgetSeconds = None,
     timeout: Timeout = None,
     recheck: Recheck = False,
+    as_is: AsIs = False,
     calibration: Annotated[
         Path | None, typer.Option("--calibration", metavar="PATH", help="A .npz of input samples, or a folder.")
     ] = None,
@@ -145,6 +147,7 @@ def submit_command(
         budget_seconds=budget_seconds,
         seconds=timeout,
         recheck=recheck,
+        as_is=as_is,
         calibration=found[0].calibration,
         labels=arguments.key_values(label or (), "--label"),
         webhook=webhook,

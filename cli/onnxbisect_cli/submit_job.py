@@ -31,6 +31,7 @@ class Request:
     budget_seconds: float | None = None
     seconds: float | None = None
     recheck: bool = False
+    as_is: bool = False
     calibration: Path | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     webhook: str | None = None
@@ -54,6 +55,7 @@ def submit(request: Request, *, wait: bool, out: Path | None, form: Format) -> i
             budget_seconds=request.budget_seconds,
             timeout=request.seconds,
             recheck=request.recheck,
+            as_is=request.as_is,
             calibration=request.calibration,
             labels=request.labels,
             webhook=request.webhook,

@@ -33,6 +33,7 @@ def submit(request: Request, parts: Sequence[Part], *, wait: bool, out: Path | N
             budget_seconds=request.budget_seconds,
             timeout=request.seconds,
             recheck=request.recheck,
+            as_is=request.as_is,
             labels=request.labels,
             webhook=request.webhook,
             priority=request.priority,

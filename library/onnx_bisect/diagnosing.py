@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from threading import Lock
@@ -10,7 +11,6 @@ from onnx_bisect.backend_choice import BackendChoice, chosen_backend, texts
 from onnx_bisect.cancellation import Cancellation
 from onnx_bisect.driver import Budget, Driver, Ended
 from onnx_bisect.events import Note, Progress, SearchEnded
-from onnx_bisect.first_changes import compiles_after
 from onnx_bisect.models import Shapes, Source, loaded
 from onnx_bisect.other_options import OtherOptions, Wanted, tried
 from onnx_bisect.reproducing import started_from
@@ -18,7 +18,9 @@ from onnx_bisect.result import Result, with_repro
 from onnx_bisect.searching import Searches, Searching
 from onnxbisect.alternatives import Alternative
 from onnxbisect.errors import BackendUnusableError, OptionError
+from onnxbisect.job import CompilesAfter
 from onnxbisect.preflight import NEWER_THAN_TOOL
+from onnxbisect.remedies import Found
 from onnxbisect.report import model_explorer
 from onnxbisect.report.contents import Report
 from onnxbisect.report.document import document
@@ -27,8 +29,10 @@ from onnxbisect.session import Ending
 from onnxbisect.verdict import Status
 from onnxbisect_backends import contract
 from onnxbisect_backends.contract import Backend
+from onnxbisect_backends.probing.changed_files import compiles_after, may_be_changed
 from onnxbisect_backends.probing.confirming import confirmed
 from onnxbisect_backends.probing.inquiry import Inquiry, inquire
+from onnxbisect_backends.probing.repair_compiler import RepairCompiler
 from onnxbisect_backends.sandbox.working_folder import working_folder
 
 
@@ -110,7 +114,7 @@ def diagnose(
         culprit_files = inquiry.culprit_files(folder)
         digests = (lambda pieces: {units: culprit_files.digest(units) for units in pieces}) if files else None
         with searching.driver(inquiry, folder, budget, digests, kept) as driver:
-            after = None if as_is else compiles_after(driver, inquiry, searching, samples)
+            after = None if as_is else _compiles_after(driver, inquiry, searching, samples)
             # where a changed file compiles the whole is on record, and nothing more is asked
             ended = driver.run() if after is None else driver.ask_whole()
             if kept is not None and ended.diagnosis.verdict is Status.PASS and not kept.exists():
@@ -141,6 +145,30 @@ def diagnose(
         if (place := started_from(searching.backend)) is not None:
             report["reproduce"] = place
     return Result.of(report, _OwnFiles(inquiry, searching.backend, ended, report), ending=ended.ending, job=job)
+
+
+def _compiles_after(
+    driver: Driver, inquiry: Inquiry, searching: Searching, calibration: Path | None
+) -> CompilesAfter | None:
+    """See `changed_files.compiles_after`. The calls are added to those of `driver`, which asks about the model as it
+    is.
+    """
+    if not may_be_changed(inquiry):
+        return None
+    ended = driver.ask_whole()
+    whole = Found(job=inquiry.job(ended.diagnosis, ended.records, ended.stats))
+    if ended.ending is Ending.CANCELLED or whole.diagnosis.verdict is not Status.FAIL:
+        return None
+    with working_folder() as folder:
+        compiler = RepairCompiler(
+            intake=inquiry.intake,
+            search=Searches(searching.quiet, calibration, driver.budget_left),
+            inquire=partial(inquire, backend=searching.backend, calibration=calibration),
+            folder=folder,
+        )
+        found = compiles_after(whole, inquiry, compiler, lambda sentence: searching.progress(Note(sentence=sentence)))
+    driver.spend(compiler.calls)
+    return found
 
 
 def _compiled_again(driver: Driver, ended: Ended, tell: Progress) -> Ended:

@@ -1,6 +1,7 @@
-"""What a repair asks: about changed models, each in a search of its own, of the same job and for the same backend.
+"""What a target asks about changed models, before the search of its own and in its repair: each in a search of its own,
+of the same job and for the same backend.
 
-The repair is replayed on all answers, as a search is: it asks for the first one that is missing, and lets go of the
+A repair is replayed on all answers, as a search is: it asks for the first one that is missing, and lets go of the
 target's search until that has ended.
 """
 
@@ -20,9 +21,9 @@ from onnxbisect_db.tables import Search
 
 @dataclass(frozen=True, kw_only=True)
 class ChangedModel:
-    """A model that a repair asks about: SHA-256 of its stored ONNX file, and by location those of its external data.
+    """A model that a target asks about: SHA-256 of its stored ONNX file, and by location those of its external data.
 
-    `question` is what the repair calls it; `request` is what is asked of it, as `Job.request`.
+    `question` is what the target calls it; `request` is what is asked of it, as `Job.request`.
     """
 
     question: str

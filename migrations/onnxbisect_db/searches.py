@@ -41,7 +41,8 @@ class Turn:
     options: Mapping[str, Any]
     identity: str | None
     universe: str | None
-    #: Of a changed model that a repair asks about: the search of the target, the ONNX file and its external data.
+    compiles_after: Mapping[str, Any] | None
+    #: Of a changed model that a target asks about: the search of the target, the ONNX file and its external data.
     asked_for: str | None
     onnx: str | None
     data: Mapping[str, str] | None
@@ -83,6 +84,7 @@ def claim(session: Session, search_id: str, stage: Stage, *, seconds: float, wor
         options=search.options,
         identity=search.identity,
         universe=search.universe,
+        compiles_after=search.compiles_after,
         asked_for=search.asked_for,
         onnx=search.onnx,
         data=search.data,
@@ -154,16 +156,39 @@ def prepared(
     universe: str,
     units: int,
     graph: str | None = None,
+    changeable: bool = False,
 ) -> None:
-    """The model was read for the target: on to asking. The caller releases it."""
+    """The model was read for the target: on to asking. `changeable`: whether changed copies of the file are worth
+    asking about. The caller releases it.
+    """
     job, search = held(session, turn)
     at = now(session)
     search.identity, search.tool, search.version = identity, tool, version
     search.universe, search.units, search.graph = universe, units, graph
+    search.compiles_after = None if changeable else {}
     _move(session, search, Stage.SEARCH)
     if search.asked_for is None:
         facts = {"search": search.id, "tool": tool, "version": version, "units": units}
         events.tell(session, job, EventType.SEARCH_PREPARED, at, **facts)
+
+
+def refused(session: Session, turn: Turn) -> None:
+    """The model fails as a whole: on to changed copies of its file. The caller releases it."""
+    _, search = held(session, turn)
+    _move(session, search, Stage.FILES)
+
+
+def changed(session: Session, turn: Turn, compiles_after: Mapping[str, Any]) -> None:
+    """What changed files came to (`Search.compiles_after`): on to the report where one compiles, else to the parts.
+
+    Their calls are counted as the search's own.
+    """
+    _, search = held(session, turn)
+    search.compiles_after = dict(compiles_after)
+    for asked in session.scalars(select(Search).where(Search.asked_for == search.id)):
+        search.calls, asked.calls = search.calls + asked.calls, 0
+    _move(session, search, Stage.REPORT if compiles_after else Stage.SEARCH)
+    release(session, turn)
 
 
 def searched(session: Session, turn: Turn) -> None:
@@ -255,6 +280,10 @@ def _move(session: Session, search: Search, stage: Stage) -> None:
 
 
 def _fail(session: Session, job: Job, search: Search, problem: str, fault: Fault, at: datetime) -> None:
+    if search.stage == Stage.FILES:  # its parts can be searched all the same
+        search.compiles_after, search.stage = {}, Stage.SEARCH
+        _let_go(session, search)
+        return
     if search.stage == Stage.REPAIR:  # its report stands
         _end_repair(
             session, job, search, {"verdict": None, "changes": 0, "left": 0, "calls": 0, "problem": problem}, at

@@ -32,6 +32,8 @@ class Stage(StrEnum):
 
     #: The model is read for the target: its units, and what the compiler wants of probes.
     PREPARE = "prepare"
+    #: The compiler is asked about changed copies of the whole file.
+    FILES = "files"
     #: Probes are asked.
     SEARCH = "search"
     #: The report is written.
@@ -47,7 +49,7 @@ class Stage(StrEnum):
 
 
 #: Stages at which models are read beside their compiler.
-AT_BACKEND = (Stage.PREPARE, Stage.REPAIR)
+AT_BACKEND = (Stage.PREPARE, Stage.FILES, Stage.REPAIR)
 
 
 class ProbeState(StrEnum):

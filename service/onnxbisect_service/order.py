@@ -35,6 +35,8 @@ class Order:
     recheck: bool = False
     calibration: Mapping[str, str] = field(default_factory=dict)
     repair: RepairOrder | None = None
+    #: Whether no changed copies of the file are asked about before its parts are searched.
+    as_is: bool = False
     #: Whether only the model as a whole is asked about, and not which parts of it fail.
     whole: bool = False
 
@@ -49,8 +51,9 @@ class Order:
         fields = asdict(self)
         if self.repair is None:
             del fields["repair"]
-        if not self.whole:
-            del fields["whole"]
+        for name in ("as_is", "whole"):
+            if not fields[name]:
+                del fields[name]
         return fields
 
     @classmethod

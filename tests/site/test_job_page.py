@@ -51,8 +51,15 @@ def prepared(service: Service, job: Job, names: list[str]) -> None:
     """The model is read."""
     turn = take(service.database, job.searches[0].id, Stage.PREPARE)
     with service.database.transaction() as session:
-        told = {"identity": "c" * 64, "tool": "npucc", "version": "7", "universe": universe(service, names)}
-        searches.prepared(session, turn, units=len(names), **told)
+        searches.prepared(
+            session,
+            turn,
+            identity="c" * 64,
+            tool="npucc",
+            version="7",
+            universe=universe(service, names),
+            units=len(names),
+        )
         searches.release(session, turn)
 
 

@@ -18,14 +18,20 @@ from onnxbisect_worker.asking import ask
 from onnxbisect_worker.context import WorkerContext
 from onnxbisect_worker.coordinating import coordinate
 from onnxbisect_worker.preparing import prepare
-from onnxbisect_worker.repairing import repair
+from onnxbisect_worker.repairing import change
 from onnxbisect_worker.reporting import write_report
 from onnxbisect_worker.slots import Work
 
 #: Seconds between two models that are read while probes wait.
 _READ_EVERY = 3.0
 
-_STEPS = {Stage.PREPARE: prepare, Stage.SEARCH: coordinate, Stage.REPORT: write_report, Stage.REPAIR: repair}
+_STEPS = {
+    Stage.PREPARE: prepare,
+    Stage.FILES: change,
+    Stage.SEARCH: coordinate,
+    Stage.REPORT: write_report,
+    Stage.REPAIR: change,
+}
 
 
 class Claiming:

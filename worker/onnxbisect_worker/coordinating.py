@@ -17,6 +17,7 @@ from onnxbisect.search import plan
 from onnxbisect.session import Known, next_step, of_the_whole
 from onnxbisect.unitset import UnitSet
 from onnxbisect.universe import Universe
+from onnxbisect.verdict import Status
 from onnxbisect_db import plans, records, searches, workers
 from onnxbisect_db.database import now
 from onnxbisect_db.demand import demand
@@ -78,14 +79,19 @@ def _plan(
     digests = partial(_digests, context, turn, keeper) if turn.asked_for is None else None
     # a changed model is expected to pass: until it has failed, nothing is asked beside the whole
     width = seen.width if seen.known.records or turn.asked_for is None else 1
-    step = next_step(universe, seen.known, planner, width=width, digests=digests)
-    if order.whole:
-        step = of_the_whole(step, universe)
-    over = step.ending is not None
+    planned = next_step(universe, seen.known, planner, width=width, digests=digests)
+    files_first = turn.asked_for is None and turn.compiles_after is None
+    step = of_the_whole(planned, universe) if order.whole or files_first else planned
+    refused = files_first and step.ending is not None and step.plan.diagnosis.verdict is Status.FAIL
+    if files_first and step.ending is not None and not refused:
+        step = planned
+    over = step.ending is not None and not refused
     culprits = found(universe, step.plan.diagnosis, over=over)
 
     def save(session: Session) -> int:
         new = plans.save(session, turn, step.asks, expected=step.plan.expected, culprits=culprits)
+        if refused:
+            searches.refused(session, turn)
         if over and turn.asked_for is not None:
             searches.answered(session, turn)
             return new

@@ -15,7 +15,8 @@ from onnxbisect_backends.contract import Description
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
     """The target as its compiler described itself, the model's units as this target sees them, and what verdicts are
-    kept under. The same for every job with the same model and target.
+    kept under. The same for every job with the same model and target. `changeable`: whether changed copies of the file
+    are worth asking about.
 
     `established` spares model processes what intake found out (`Established.to_bytes`); empty where that is large, and
     in files of earlier versions.
@@ -25,6 +26,7 @@ class Prepared:
     description: Description
     universe: Universe
     identity: str
+    changeable: bool = False
     established: bytes = b""
 
     def to_bytes(self) -> bytes:
@@ -34,6 +36,7 @@ class Prepared:
             "description": _described(self.description),
             "universe": universe_json.to_json(self.universe),
             "identity": self.identity,
+            "changeable": self.changeable,
         }
         line = json.dumps(fields, sort_keys=True, separators=(",", ":"))
         return b"\n".join([line.encode(), b64encode(self.established)])
@@ -48,6 +51,7 @@ class Prepared:
             description=_description(fields["description"]),
             universe=universe_json.from_json(fields["universe"]),
             identity=fields["identity"],
+            changeable=fields.get("changeable", False),
             established=b64decode(established),
         )
 

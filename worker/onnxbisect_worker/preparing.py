@@ -10,6 +10,7 @@ from onnxbisect_db import plans, searches
 from onnxbisect_db.errors import LostTurnError
 from onnxbisect_db.searches import Turn
 from onnxbisect_db.states import Fault
+from onnxbisect_service.order import Order
 from onnxbisect_worker.context import WorkerContext
 from onnxbisect_worker.lease_keeper import LeaseKeeper
 from onnxbisect_worker.model_processes.protocol import ModelProcess, ProcessLostError, ToolBrokenError
@@ -76,6 +77,7 @@ def _drawn(context: WorkerContext, turn: Turn, process: ModelProcess, keeper: Le
 
 
 def _prepared(session: Session, turn: Turn, prepared: Prepared, sha256: str, graph: str | None) -> None:
+    order = Order.from_json(turn.request)
     searches.prepared(
         session,
         turn,
@@ -85,6 +87,7 @@ def _prepared(session: Session, turn: Turn, prepared: Prepared, sha256: str, gra
         universe=sha256,
         units=len(prepared.universe),
         graph=graph,
+        changeable=prepared.changeable and turn.asked_for is None and not (order.as_is or order.whole),
     )
     # the like search may be of a model with other weights, whose culprits' own files are not this model's
     recalled = plans.recall(session, turn, without=OWN_FILE)

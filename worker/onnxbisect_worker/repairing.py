@@ -1,9 +1,12 @@
-"""A step of a repair: a model process replays it on all answers, and what it asks next becomes a search of its own."""
+"""Steps that ask about changed models: before the search, of changed copies of the whole file, and in a repair.
+
+A model process replays the step on all answers, and what it asks next becomes a search of its own.
+"""
 
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 from uuid import uuid4
 
@@ -17,18 +20,19 @@ from onnxbisect_db.database import now
 from onnxbisect_db.errors import LostTurnError
 from onnxbisect_db.repairs import ChangedModel
 from onnxbisect_db.searches import Turn
+from onnxbisect_db.states import Stage
 from onnxbisect_db.tables import Search
 from onnxbisect_service.order import Order
 from onnxbisect_worker import held_folders
 from onnxbisect_worker.context import WorkerContext
 from onnxbisect_worker.lease_keeper import LeaseKeeper
-from onnxbisect_worker.model_processes.protocol import Begun, Question, Repaired
+from onnxbisect_worker.model_processes.protocol import Begun, Changed, Question, Repaired
 from onnxbisect_worker.model_processes.repair import question_name
 from onnxbisect_worker.outside import DATABASE_AWAY
 from onnxbisect_worker.preparing import give_up
 from onnxbisect_worker.reporting import FOLDERS, stats_of, store_all
 
-#: Changed models that one repair asks about at most: a model that has taken its process over could ask for ever.
+#: Changed models that one target asks about at most: a model that has taken its process over could ask for ever.
 MOST_QUESTIONS = 300
 _LONGEST_REMEDY = 300
 
@@ -47,18 +51,19 @@ class _Left:
         return (self.calls is not None and self.calls <= 0) or (self.seconds is not None and self.seconds <= 0)
 
 
-def repair(context: WorkerContext, turn: Turn) -> None:
-    """Go on with the repair of a claimed search."""
+def change(context: WorkerContext, turn: Turn) -> None:
+    """Go on with the changed files, or with the repair, of a claimed search."""
     cache = context.service.settings.cache
     with LeaseKeeper(context, turn) as keeper:
         try:
             with held_folders.temporary(cache / f"{FOLDERS}{uuid4().hex}") as folder:
                 begun, left = keeper.write(lambda session: _begun(session, turn))
                 with context.pool.acquire(context.case(turn), new=turn.alone) as process, keeper.kills(process):
-                    came = process.repair(begun, folder)
-                files = store_all(context.service.files, came.files)
+                    step = process.change if turn.stage is Stage.FILES else process.repair
+                    came = step(begun, folder)
+                files = {} if isinstance(came, Changed) else store_all(context.service.files, came.files)
                 remedies = _remedies(context, turn, came) if isinstance(came, Repaired) else {}
-            asked = None if isinstance(came, Repaired) else _asked(context, turn, begun, came, files, left)
+            asked = _asked(context, turn, begun, came, files, left) if isinstance(came, Question) else None
         except DATABASE_AWAY:
             raise
         except Exception as error:
@@ -69,7 +74,7 @@ def repair(context: WorkerContext, turn: Turn) -> None:
         except LostTurnError:
             return
     if asked is None:
-        log.info("search %s: repaired", turn.search_id)
+        log.info("search %s: done with changed models", turn.search_id)
 
 
 def _begun(session: Session, turn: Turn) -> tuple[Begun, _Left]:
@@ -82,7 +87,8 @@ def _begun(session: Session, turn: Turn) -> tuple[Begun, _Left]:
         calls=None if order.budget_calls is None else order.budget_calls - calls,
         seconds=None if order.budget_seconds is None else order.budget_seconds - passed,
     )
-    return Begun(answers=answers, stats=stats, replies=replies, ended=left.nothing), left
+    searched = not turn.compiles_after
+    return Begun(answers=answers, stats=stats, replies=replies, ended=left.nothing, searched=searched), left
 
 
 def _asked(
@@ -92,7 +98,7 @@ def _asked(
     onnx = files["model.onnx"]
     name = question_name(onnx, whole=question.whole)
     if name in {it.question for it in begun.replies}:
-        raise OnnxBisectError("The repair asks again what was answered: please report this.")
+        raise OnnxBisectError("It is asked again what was answered: please report this.")
     if len(begun.replies) >= MOST_QUESTIONS:
         raise OnnxBisectError(f"The repair was given up after {MOST_QUESTIONS} changed models.")
     own = {location: sha256 for location, sha256 in files.items() if location != "model.onnx"}
@@ -134,12 +140,14 @@ def remedies_of(report: Report, repair: Mapping[str, Any]) -> dict[str, str]:
 def _written(
     session: Session,
     turn: Turn,
-    came: Question | Repaired,
+    came: Question | Changed | Repaired,
     files: Mapping[str, str],
     asked: ChangedModel | None,
     remedies: Mapping[str, str],
 ) -> None:
     if isinstance(came, Repaired):
         searches.repaired(session, turn, came.outcome, files, remedies)
+    elif isinstance(came, Changed):
+        searches.changed(session, turn, {} if came.compiles_after is None else asdict(came.compiles_after))
     elif asked is not None:
         repairs.ask(session, turn, asked)

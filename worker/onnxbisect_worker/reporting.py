@@ -12,7 +12,8 @@ from uuid import uuid4
 from sqlalchemy.orm import Session
 
 from onnxbisect.diagnosis import Certainty, CulpritKind
-from onnxbisect.job import Stats
+from onnxbisect.exactness import Exactness
+from onnxbisect.job import CompilesAfter, Stats
 from onnxbisect.report.compare import passed_in
 from onnxbisect.report.contents import Report
 from onnxbisect.report.files import FORMS, culprit_dirs
@@ -132,10 +133,19 @@ def _stored(context: WorkerContext, turn: Turn, keeper: LeaseKeeper, folder: Pat
         answers = records.answered(session, turn.search_id)
         stats = stats_of(session, turn, answers)
         logs = _logs(session, turn, answers)
+    compiles_after = _compiles_after(turn)
     with context.pool.acquire(context.case(turn), new=turn.alone) as process, keeper.kills(process):
-        written = process.report(answers, stats, logs, folder)
+        written = process.report(answers, stats, logs, folder, compiles_after)
     files = store_all(context.service.files, written.files)
     return written.document, files
+
+
+def _compiles_after(turn: Turn) -> CompilesAfter | None:
+    if not turn.compiles_after:
+        return None
+    found = turn.compiles_after
+    typed = {"remedies": tuple(found["remedies"]), "exactness": Exactness(found["exactness"])}
+    return CompilesAfter(**{**found, **typed})
 
 
 def store_all(store: FileStore, written: Mapping[str, Path]) -> dict[str, str]:

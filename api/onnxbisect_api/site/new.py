@@ -28,7 +28,7 @@ _forms = APIRouter(route_class=FormRoute)
 
 #: Options of a backend that are shown at once.
 _FEW = 6
-_MORE = ("budget_calls", "budget_seconds", "seconds", "recheck")
+_MORE = ("budget_calls", "budget_seconds", "seconds", "recheck", "as_is")
 
 
 @_forms.post("/new")

@@ -102,6 +102,7 @@ def terms(typed: Typed, options: Mapping[str, Mapping[str, str]], check: Callabl
         "budget": _said({"calls": typed.one("budget_calls"), "seconds": typed.one("budget_seconds")}),
         "labels": _read(typed, "labels", labels.read, complaints),
         "recheck": bool(typed.one("recheck")),
+        "as_is": bool(typed.one("as_is")),
         **({"repair": {"allow": typed.one("repair")}} if typed.one("repair") else {}),
         **_said({"seconds": typed.one("seconds")}),
     }

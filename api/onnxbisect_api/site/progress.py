@@ -20,6 +20,7 @@ _ANSWERS = 10
 _CALLS = 3
 _STEPS = {
     Stage.PREPARE: "Read the model",
+    Stage.FILES: "Try changed files",
     Stage.SEARCH: "Ask the compiler",
     Stage.REPORT: "Write the report",
     Stage.REPAIR: "Repair",
@@ -66,12 +67,13 @@ class Progress:
 
 
 def progress(session: Session, search: Search, *, repairs: bool) -> Progress:
-    """Of a search that is not over, and whose job asks for a repair, or does not. A repair is as far as the changed
-    model that it asks about now.
+    """Of a search that is not over, and whose job asks for a repair, or does not. One that asks about changed models is
+    as far as the one that it asks about now.
     """
-    asked = search if search.stage != Stage.REPAIR else changed_model(session, search)
+    asked = changed_model(session, search) if search.stage in (Stage.FILES, Stage.REPAIR) else search
     lately = questions.lately(session, asked.id, answers=_ANSWERS)
-    steps = [(stage, name) for stage, name in _STEPS.items() if repairs or stage is not Stage.REPAIR]
+    shown = {Stage.REPAIR: repairs, Stage.FILES: search.stage == Stage.FILES}
+    steps = [(stage, name) for stage, name in _STEPS.items() if shown.get(stage, True)]
     return Progress(
         steps=tuple((name, search.started_at is not None and stage == search.stage) for stage, name in steps),
         calls=asked.calls,

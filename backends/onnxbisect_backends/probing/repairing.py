@@ -4,7 +4,7 @@ How the compiler is asked is given (`RepairCompiler.search`): the library search
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -12,7 +12,6 @@ from pathlib import Path
 import onnx
 
 from onnxbisect.errors import OptionError
-from onnxbisect.file_remedies import Candidate, candidates, promising
 from onnxbisect.model import Model
 from onnxbisect.model.binding import resized
 from onnxbisect.model.compute import Sample
@@ -24,9 +23,8 @@ from onnxbisect.remedies.summary import markdown
 from onnxbisect.report.document import document as report_document
 from onnxbisect.report.files import FORMS
 from onnxbisect.rewrites import Exactness, Facts, installed
-from onnxbisect.verdict import Hints
 from onnxbisect_backends.calibration import read_calibration
-from onnxbisect_backends.probing.forked import forked
+from onnxbisect_backends.probing.changed_files import changed_files, may_be_changed
 from onnxbisect_backends.probing.inquiry import Inquiry
 from onnxbisect_backends.probing.repair_compiler import REPAIRED, RepairCompiler
 
@@ -34,7 +32,6 @@ from onnxbisect_backends.probing.repair_compiler import REPAIRED, RepairCompiler
 REPORT = "report.json"
 #: Samples taken from the user's.
 _MOST_SAMPLES = 100
-_ORDER = list(Exactness)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,20 +89,6 @@ def written(found: Repair, told: RepairDocument) -> dict[str, bytes]:
     files["repair.md"] = markdown(told).encode("utf-8", "backslashreplace")
     files["repair.json"] = (json.dumps(told.to_json(), indent=1) + "\n").encode()
     return files
-
-
-def may_be_changed(inquiry: Inquiry) -> bool:
-    """Whether `changed_files` may give any: whether the preflight found what a change of the file would answer."""
-    return promising(inquiry.findings, inquiry.reader)
-
-
-def changed_files(inquiry: Inquiry, allow: Exactness, hints: Hints) -> Iterator[Candidate]:
-    """At most four changed files, the one that changes least first, each made when it is asked for. Each costs a
-    compile of the whole model; `hints` are those of the verdict on the model as it is.
-    """
-    for candidate in candidates(inquiry.intake.model, inquiry.findings, inquiry.reader, forked, hints):
-        if _ORDER.index(candidate.exactness) <= _ORDER.index(allow):
-            yield candidate
 
 
 def _repaired(

@@ -134,9 +134,9 @@ class Label(Base):
 
 
 class Search(Leased, Troubled, Base):
-    """One target of a job: what the coordinator works on. Or a changed model that the repair of such a target asks
-    about: then `asked_for` is the target's search, `onnx` and `data` are the model's files, `request` what is asked of
-    it, and `question` what the repair calls it.
+    """One target of a job: what the coordinator works on. Or a changed model that such a target asks about: then
+    `asked_for` is the target's search, `onnx` and `data` are the model's files, `request` what is asked of it, and
+    `question` what the target calls it.
 
     `identity` names compiler, version, options and dressing, and is what verdicts are kept under; `universe`, `graph`,
     `report` and the values of `files` are SHA-256 of content-addressed files. A worker holds the search
@@ -180,6 +180,9 @@ class Search(Leased, Troubled, Base):
     report: Mapped[str | None] = mapped_column(String(64))
     #: What goes with the report, by path in it: the culprits' models, and what a repair has written.
     files: Mapped[dict[str, Any]] = mapped_column(default=dict)
+    #: The change of the whole file after which it compiles (`CompilesAfter`), {} where none helps or none is to be
+    #: tried; None before that is known.
+    compiles_after: Mapped[dict[str, Any] | None]
     #: What its repair came to, in a few words; None where there is none, or none yet.
     repair: Mapped[dict[str, Any] | None]
     #: Compiler calls done, the highest round of these, and how many calls are probably left.

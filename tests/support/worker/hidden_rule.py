@@ -12,7 +12,7 @@ from typing import cast
 from onnxbisect.answer import Answer
 from onnxbisect.diagnosis import Diagnosis
 from onnxbisect.errors import OnnxBisectError
-from onnxbisect.job import Stats, Target
+from onnxbisect.job import CompilesAfter, Stats, Target
 from onnxbisect.report.contents import Report
 from onnxbisect.search import plan
 from onnxbisect.unitset import UnitSet, members
@@ -24,6 +24,7 @@ from onnxbisect_db.answered import Answered
 from onnxbisect_worker.model_processes.protocol import (
     Begun,
     Case,
+    Changed,
     ProcessKilledError,
     ProcessLostError,
     Question,
@@ -63,6 +64,9 @@ class Compiler:
     changed_models: Sequence[bytes] = (b"one", b"other")
     no_repair: OnnxBisectError | None = None
     repairs: int = 0
+    #: Changed copies of the file to ask about before a search, and what they come to.
+    changed_files: Sequence[bytes] = ()
+    compiles_after: CompilesAfter | None = None
     asked: Counter[UnitSet] = field(default_factory=Counter)
     running: Event = field(default_factory=Event)
     killed: int = 0
@@ -114,6 +118,7 @@ class HiddenRuleProcess:
             description=Description(tool="tool", version="1"),
             universe=self._compiler.universe,
             identity=hashlib.sha256(repr(target).encode()).hexdigest(),
+            changeable=bool(self._compiler.changed_files),
         )
 
     def draw(self) -> bytes:
@@ -149,7 +154,14 @@ class HiddenRuleProcess:
         self._be_shot()
         return list(map(self._compiler.file, pieces))
 
-    def report(self, answers: Sequence[Answered], stats: Stats, logs: Mapping[str, str], folder: Path) -> Written:
+    def report(
+        self,
+        answers: Sequence[Answered],
+        stats: Stats,
+        logs: Mapping[str, str],
+        folder: Path,
+        compiles_after: CompilesAfter | None = None,
+    ) -> Written:
         self._be_shot()
         diagnosis = self._diagnosis(answers)
         files = {}
@@ -163,8 +175,16 @@ class HiddenRuleProcess:
             "culprits": [],  # a model that is a rule has no ops that an entry could name
             "stats": asdict(stats),
             "logs": sorted(logs.values()),
+            "compiles_after": None if compiles_after is None else compiles_after.sentence,
         }
         return Written(document=cast(Report, document), files=files)
+
+    def change(self, begun: Begun, folder: Path) -> Question | Changed:
+        self._be_shot()
+        if self._compiler.no_repair is not None:
+            raise self._compiler.no_repair
+        question = self._next_question(self._compiler.changed_files, begun, folder, whole=True)
+        return question or Changed(compiles_after=self._compiler.compiles_after)
 
     def repair(self, begun: Begun, folder: Path) -> Question | Repaired:
         """Asks about `changed_models`, one after the other, and is content with the last answer."""
@@ -172,18 +192,24 @@ class HiddenRuleProcess:
         self._be_shot()
         if self._compiler.no_repair is not None:
             raise self._compiler.no_repair
-        known = {it.question for it in begun.replies}
-        for content in self._compiler.changed_models:
-            name = question_name(hashlib.sha256(content).hexdigest(), whole=False)
-            if name not in known and not begun.ended:
-                path = folder / "model.onnx"
-                path.write_bytes(content)
-                return Question(files={"model.onnx": path}, piece=False, whole=False)
+        question = self._next_question(self._compiler.changed_models, begun, folder, whole=False)
+        if question is not None:
+            return question
         path = folder / "repair.json"
         path.write_text('{"changes": []}')
         calls = sum(it.calls for it in begun.replies)
         outcome = {"verdict": "pass", "changes": 1, "left": 0, "calls": calls, "problem": ""}
         return Repaired(outcome=outcome, files={"repair/repair.json": path})
+
+    def _next_question(self, models: Sequence[bytes], begun: Begun, folder: Path, *, whole: bool) -> Question | None:
+        known = {it.question for it in begun.replies}
+        for content in models:
+            name = question_name(hashlib.sha256(content).hexdigest(), whole=whole)
+            if name not in known and not begun.ended:
+                path = folder / "model.onnx"
+                path.write_bytes(content)
+                return Question(files={"model.onnx": path}, piece=False, whole=whole)
+        return None
 
     def kill(self) -> None:
         self._killed.set()

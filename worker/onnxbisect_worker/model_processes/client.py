@@ -12,7 +12,7 @@ from typing import Any
 from uuid import uuid4
 
 from onnxbisect.errors import OnnxBisectError
-from onnxbisect.job import Stats
+from onnxbisect.job import CompilesAfter, Stats
 from onnxbisect.unitset import UnitSet
 from onnxbisect.verdict import Status
 from onnxbisect_backends import registry
@@ -26,6 +26,7 @@ from onnxbisect_worker.model_processes.protocol import (
     OWN,
     Begun,
     Case,
+    Changed,
     ProcessKilledError,
     ProcessLostError,
     Question,
@@ -90,15 +91,27 @@ class ModelClient:
         found: list[str] = self._ask("digests", pieces=pieces)
         return found
 
-    def report(self, answers: Sequence[Answered], stats: Stats, logs: Mapping[str, str], folder: Path) -> Written:
-        written = self._ask("report", answers=answers, stats=stats, logs=logs)
+    def report(
+        self,
+        answers: Sequence[Answered],
+        stats: Stats,
+        logs: Mapping[str, str],
+        folder: Path,
+        compiles_after: CompilesAfter | None = None,
+    ) -> Written:
+        written = self._ask("report", answers=answers, stats=stats, logs=logs, compiles_after=compiles_after)
         return Written(document=written["document"], files=self._all_taken(written["files"], folder, _FILE))
+
+    def change(self, begun: Begun, folder: Path) -> Question | Changed:
+        came = self._ask("change", begun=begun)
+        if came["question"] is not None:
+            return self._question(came, folder)
+        return converter.structure(came["outcome"], Changed)
 
     def repair(self, begun: Begun, folder: Path) -> Question | Repaired:
         came = self._ask("repair", begun=begun)
         if came["question"] is not None:
-            files = self._all_taken(came["files"], folder, _MODEL_FILE)
-            return Question(files=files, piece=bool(came["question"]["piece"]), whole=bool(came["question"]["whole"]))
+            return self._question(came, folder)
         return Repaired(outcome=_outcome(came["outcome"]), files=self._all_taken(came["files"], folder, _REPAIR_FILE))
 
     def kill(self) -> None:
@@ -113,6 +126,10 @@ class ModelClient:
         self.kill()
         if self._process is not None:
             self._process.close()
+
+    def _question(self, came: Mapping[str, Any], folder: Path) -> Question:
+        files = self._all_taken(came["files"], folder, _MODEL_FILE)
+        return Question(files=files, piece=bool(came["question"]["piece"]), whole=bool(came["question"]["whole"]))
 
     def _all_taken(self, written: Mapping[str, str], folder: Path, called: re.Pattern[str]) -> dict[str, Path]:
         return {name: self._taken(path, folder, name, called) for name, path in written.items()}

@@ -18,7 +18,7 @@ import cattrs
 
 from onnxbisect import errors
 from onnxbisect.errors import BackendUnusableError, OnnxBisectError
-from onnxbisect.job import Stats
+from onnxbisect.job import CompilesAfter, Stats
 from onnxbisect.report.contents import Report
 from onnxbisect.unitset import UnitSet
 from onnxbisect_backends.contract import Confinement
@@ -117,7 +117,7 @@ class Written:
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """A changed model that a repair asks about: its files by name, `model.onnx` and what it has of its own beside that.
+    """A changed model that is asked about: its files by name, `model.onnx` and what it has of its own beside that.
 
     A `piece` has inputs of its own, other models those of the job's, and its external data. `whole`: whether it passes,
     and nothing more.
@@ -126,6 +126,13 @@ class Question:
     files: Mapping[str, Path]
     piece: bool
     whole: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Changed:
+    """What changed copies of the whole file came to: the one after which the compiler takes the model, if any."""
+
+    compiles_after: CompilesAfter | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,12 +147,15 @@ class Repaired:
 
 @dataclass(frozen=True, kw_only=True)
 class Begun:
-    """How far a repair is: the search of its model, and what was answered since. `ended`: the budget is spent."""
+    """How far a step is that asks about changed models: what was answered about the model as it is, and what about
+    these. `ended`: the budget is spent; `searched`: the parts of the model were asked about, and not only the whole.
+    """
 
     answers: Sequence[Answered]
     stats: Stats
     replies: Sequence[Reply]
     ended: bool
+    searched: bool = True
 
 
 class ModelProcess(Protocol):
@@ -168,9 +178,22 @@ class ModelProcess(Protocol):
     def digests(self, pieces: Sequence[UnitSet]) -> list[str]:
         """SHA-256 of the files of these pieces, as compilers get them; empty for one that cannot be cut."""
 
-    def report(self, answers: Sequence[Answered], stats: Stats, logs: Mapping[str, str], folder: Path) -> Written:
+    def report(
+        self,
+        answers: Sequence[Answered],
+        stats: Stats,
+        logs: Mapping[str, str],
+        folder: Path,
+        compiles_after: CompilesAfter | None = None,
+    ) -> Written:
         """The report that these answers lead to. `logs` are compilers' logs by probe id, at least of the failures that
-        have a `file_sha256`; files are written into the folder.
+        have a `file_sha256`; files are written into the folder. With `compiles_after` the parts of the model were not
+        asked about.
+        """
+
+    def change(self, begun: Begun, folder: Path) -> Question | Changed:
+        """The first changed copy of the whole file that was not asked about, or what these came to. Files are written
+        into the folder.
         """
 
     def repair(self, begun: Begun, folder: Path) -> Question | Repaired:

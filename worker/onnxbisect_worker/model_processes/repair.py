@@ -1,6 +1,7 @@
-"""What a model process does for a repair: runs it from the beginning, on the known answers, until one is missing.
+"""What a model process does about changed models, before a search and in a repair: it begins from the beginning, on the
+known answers, and goes on until one is missing.
 
-All that a repair decides follows from the answers, so the same answers lead to the same question.
+All that is decided follows from the answers, so the same answers lead to the same question.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,13 +16,14 @@ from onnxbisect.remedies import Found
 from onnxbisect.rewrites import Exactness
 from onnxbisect.search import plan
 from onnxbisect.session import Known
+from onnxbisect_backends.probing.changed_files import compiles_after
 from onnxbisect_backends.probing.inquiry import Inquiry
 from onnxbisect_backends.probing.intake import Intake
 from onnxbisect_backends.probing.repair_compiler import RepairCompiler, unanswered
 from onnxbisect_backends.probing.repairing import Terms, repair_model, written
 from onnxbisect_db.answered import Answered, Reply
 from onnxbisect_service.order import RepairOrder
-from onnxbisect_worker.model_processes.protocol import Begun, Question, Repaired
+from onnxbisect_worker.model_processes.protocol import Begun, Changed, Question, Repaired
 
 _OTHER_COMPILER = (
     "This worker has another compiler than the one that answered before, or other files or options of it: let all "
@@ -30,7 +32,7 @@ _OTHER_COMPILER = (
 
 
 class UnansweredError(Exception):
-    """The repair goes no further without an answer about this model."""
+    """It goes no further without an answer about this model."""
 
     def __init__(self, question: Question) -> None:
         super().__init__("not answered yet")
@@ -38,24 +40,49 @@ class UnansweredError(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RepairWork:
-    """A repair of the model of `inquiry`, which was searched; `inquire` puts other models before the same compiler."""
+class ChangedModels:
+    """Changes of the model of `inquiry`; `inquire` puts other models before the same compiler."""
 
     inquiry: Inquiry
     inquire: Callable[[Intake, bool], Inquiry]
-    order: RepairOrder
-    samples: Path | None
     recheck: bool
-    model_name: str
 
-    def run(self, begun: Begun, folder: Path) -> Question | Repaired:
-        """Until an answer is missing, or to its end. Files are written into `folder`."""
-        compiler = RepairCompiler(
+    def compiler(self, begun: Begun, folder: Path) -> RepairCompiler:
+        """Answers from what is known. Models are written into `folder`."""
+        return RepairCompiler(
             intake=self.inquiry.intake,
             search=_Replies(self, begun),
             inquire=lambda intake: self.inquire(intake, False),
             folder=folder,
         )
+
+    def job(self, inquiry: Inquiry, answers: Sequence[Answered], stats: Stats) -> Job:
+        """What these answers say of a model."""
+        verdicts = Known(records=answers).verdicts
+        diagnosis = plan(inquiry.universe, verdicts, recheck=self.recheck).diagnosis
+        return inquiry.job(diagnosis, answers, stats)
+
+
+def changed_files_came_to(models: ChangedModels, begun: Begun, folder: Path) -> Question | Changed:
+    """Until an answer is missing, or to the first changed copy of the file that compiles."""
+    whole = Found(job=models.job(models.inquiry, begun.answers, begun.stats))
+    try:
+        return Changed(compiles_after=compiles_after(whole, models.inquiry, models.compiler(begun, folder)))
+    except UnansweredError as error:
+        return error.question
+
+
+@dataclass(frozen=True, kw_only=True)
+class RepairWork:
+    """A repair of the model of `models`."""
+
+    models: ChangedModels
+    order: RepairOrder
+    samples: Path | None
+    model_name: str
+
+    def run(self, begun: Begun, folder: Path) -> Question | Repaired:
+        """Until an answer is missing, or to its end. Files are written into `folder`."""
         order = self.order
         terms = Terms(
             allow=Exactness(order.allow),
@@ -64,7 +91,7 @@ class RepairWork:
             tolerance=Tolerance(absolute=order.absolute, relative=order.relative),
         )
         try:
-            repair, document = repair_model(compiler, self.inquiry, terms)
+            repair, document = repair_model(self.models.compiler(begun, folder), self.models.inquiry, terms)
         except UnansweredError as error:
             return error.question
         document = replace(document, model=self.model_name)  # the file here has a name of ours
@@ -85,16 +112,17 @@ class RepairWork:
 class _Replies:
     """Searches that were made elsewhere (`repair_compiler.Search`)."""
 
-    def __init__(self, work: RepairWork, begun: Begun) -> None:
-        self._work, self._begun = work, begun
+    def __init__(self, models: ChangedModels, begun: Begun) -> None:
+        self._models, self._begun = models, begun
         self._replies = {it.question: it for it in begun.replies}
         self._paid = begun.stats
 
     def __call__(self, model: Intake, *, piece: bool, whole: bool) -> Found:
-        if model is self._work.inquiry.intake:
+        own = self._models.inquiry
+        if model is own.intake and (whole or self._begun.searched):
             paid, self._paid = self._paid, replace(self._paid, compiler_calls=0)  # asked twice, paid once
-            return Found(job=self._job(self._work.inquiry, self._begun.answers, paid))
-        inquiry = self._work.inquire(model, piece)
+            return Found(job=self._models.job(own, self._begun.answers, paid))
+        inquiry = self._models.inquire(model, piece)
         path = model.model.path
         name = question_name(sha256(path.read_bytes()).hexdigest(), whole=whole)
         reply = self._replies.get(name)
@@ -102,9 +130,9 @@ class _Replies:
             return self._found(inquiry, reply)
         if self._begun.ended:
             return unanswered(inquiry, "the budget is spent", stopped=True)
-        own = [path, *sorted(path.parent.glob("model.data"))] if piece else [path]
-        names = ["model.onnx", *(it.name for it in own[1:])]
-        raise UnansweredError(Question(files=dict(zip(names, own, strict=True)), piece=piece, whole=whole))
+        files = [path, *sorted(path.parent.glob("model.data"))] if piece else [path]
+        names = ["model.onnx", *(it.name for it in files[1:])]
+        raise UnansweredError(Question(files=dict(zip(names, files, strict=True)), piece=piece, whole=whole))
 
     def _found(self, inquiry: Inquiry, reply: Reply) -> Found:
         if reply.problem:
@@ -112,12 +140,7 @@ class _Replies:
         if inquiry.identity != reply.identity:
             raise BackendUnusableError(_OTHER_COMPILER)
         stats = Stats.of(reply.answers, calls=reply.calls, rounds=reply.rounds, engine_seconds=0, wall_seconds=0)
-        return Found(job=self._job(inquiry, reply.answers, stats))
-
-    def _job(self, inquiry: Inquiry, answers: Sequence[Answered], stats: Stats) -> Job:
-        verdicts = Known(records=answers).verdicts
-        diagnosis = plan(inquiry.universe, verdicts, recheck=self._work.recheck).diagnosis
-        return inquiry.job(diagnosis, answers, stats)
+        return Found(job=self._models.job(inquiry, reply.answers, stats))
 
 
 def question_name(onnx: str, *, whole: bool) -> str:

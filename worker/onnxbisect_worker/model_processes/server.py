@@ -32,7 +32,7 @@ import onnxruntime  # noqa: F401 - see above
 from onnx import TensorProto, helper
 
 from onnxbisect.errors import BackendUnusableError, OnnxBisectError
-from onnxbisect.job import Stats
+from onnxbisect.job import CompilesAfter, Stats
 from onnxbisect.model.allowance import directly
 from onnxbisect.shortage import shortage
 from onnxbisect_backends import registry
@@ -48,7 +48,7 @@ from onnxbisect_worker.model_processes.protocol import (
     PROCESS_NAME,
     Begun,
     ProcessLostError,
-    Repaired,
+    Question,
     Setup,
     converter,
     failure,
@@ -218,16 +218,31 @@ def _answer(work: ModelWork, setup: Setup, request: Mapping[str, Any]) -> dict[s
 
 def _report(work: ModelWork, request: Mapping[str, Any]) -> dict[str, Any]:
     answers = converter.structure(request["answers"], list[Answered])
-    written = work.report(answers, converter.structure(request["stats"], Stats), request["logs"])
+    stats = converter.structure(request["stats"], Stats)
+    after = request["compiles_after"]
+    compiles_after = None if after is None else converter.structure(after, CompilesAfter)
+    written = work.report(answers, stats, request["logs"], compiles_after)
     return {"document": written.document, "files": {name: path.name for name, path in written.files.items()}}
+
+
+def _change(work: ModelWork, request: Mapping[str, Any]) -> dict[str, Any]:
+    came = work.change(converter.structure(request["begun"], Begun))
+    if isinstance(came, Question):
+        return _question(came)
+    return {"question": None, "outcome": converter.unstructure(came)}
+
+
+def _question(came: Question) -> dict[str, Any]:
+    files = {name: path.name for name, path in came.files.items()}
+    return {"question": {"piece": came.piece, "whole": came.whole}, "files": files}
 
 
 def _repair(work: ModelWork, request: Mapping[str, Any]) -> dict[str, Any]:
     came = work.repair(converter.structure(request["begun"], Begun))
+    if isinstance(came, Question):
+        return _question(came)
     files = {name: path.name for name, path in came.files.items()}
-    if isinstance(came, Repaired):
-        return {"question": None, "outcome": came.outcome, "files": files}
-    return {"question": {"piece": came.piece, "whole": came.whole}, "files": files}
+    return {"question": None, "outcome": came.outcome, "files": files}
 
 
 _REQUESTS: Mapping[str, Callable[[ModelWork, Mapping[str, Any]], object]] = {
@@ -238,6 +253,7 @@ _REQUESTS: Mapping[str, Callable[[ModelWork, Mapping[str, Any]], object]] = {
     "ask": lambda work, it: converter.unstructure(work.ask(int(it["units"], 16), seconds_left=it["seconds_left"])),
     "digests": lambda work, it: work.digests([int(units, 16) for units in it["pieces"]]),
     "report": _report,
+    "change": _change,
     "repair": _repair,
 }
 

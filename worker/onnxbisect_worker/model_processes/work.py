@@ -10,7 +10,7 @@ from typing import Any
 
 from onnxbisect.answer import Answer
 from onnxbisect.errors import BackendUnusableError, OnnxBisectError, OptionError
-from onnxbisect.job import Stats
+from onnxbisect.job import CompilesAfter, Stats
 from onnxbisect.model import Established
 from onnxbisect.preflight import Finding, inspect, inspection_document
 from onnxbisect.report import network_file
@@ -22,6 +22,7 @@ from onnxbisect.session import Known
 from onnxbisect.unitset import UnitSet
 from onnxbisect_backends import registry
 from onnxbisect_backends.contract import Backend, Limits, input_shapes
+from onnxbisect_backends.probing.changed_files import may_be_changed
 from onnxbisect_backends.probing.inquiry import Inquiry, inquire
 from onnxbisect_backends.probing.intake import Intake
 from onnxbisect_backends.probing.known_target import inspect_for, known_target
@@ -30,8 +31,16 @@ from onnxbisect_backends.probing.sampling import sampling
 from onnxbisect_db.answered import Answered
 from onnxbisect_worker.model_processes.confinement import Layout
 from onnxbisect_worker.model_processes.limits import Bounds, UnboundBackend
-from onnxbisect_worker.model_processes.protocol import Begun, Question, Repaired, Setup, ToolBrokenError, Written
-from onnxbisect_worker.model_processes.repair import RepairWork
+from onnxbisect_worker.model_processes.protocol import (
+    Begun,
+    Changed,
+    Question,
+    Repaired,
+    Setup,
+    ToolBrokenError,
+    Written,
+)
+from onnxbisect_worker.model_processes.repair import ChangedModels, RepairWork, changed_files_came_to
 from onnxbisect_worker.prepared import Prepared
 
 #: Bytes of known values that are stored with a prepared search; processes find out again what has more.
@@ -59,6 +68,7 @@ class ModelWork:
             description=inquiry.description,
             universe=inquiry.universe,
             identity=inquiry.identity,
+            changeable=may_be_changed(inquiry),
             established=established.to_bytes() if known <= _MOST_KNOWN else b"",
         )
 
@@ -88,12 +98,20 @@ class ModelWork:
         with TemporaryDirectory(dir=self._folder) as name:
             return list(map(self._inquiry.culprit_files(Path(name)).digest, pieces))
 
-    def report(self, answers: Sequence[Answered], stats: Stats, logs: Mapping[str, str]) -> Written:
+    def report(
+        self,
+        answers: Sequence[Answered],
+        stats: Stats,
+        logs: Mapping[str, str],
+        compiles_after: CompilesAfter | None,
+    ) -> Written:
         """See `ModelProcess.report`. The files lie in the working folder, side by side under names of ours."""
         verdicts = Known(records=answers).verdicts
         diagnosis = plan(self._inquiry.universe, verdicts, recheck=self._order.recheck).diagnosis
+        if compiles_after is not None:
+            diagnosis = replace(diagnosis, culprits=(), needs_context=())
         job = self._inquiry.job(diagnosis, answers, stats)
-        job = replace(job, preflight=self._advised(job.preflight))
+        job = replace(job, preflight=self._advised(job.preflight), compiles_after=compiles_after)
         latest = {
             it.units: Answer(verdict=it.verdict, file_sha256=it.file_sha256, log=logs.get(it.probe_id, ""))
             for it in sorted(answers, key=lambda it: it.attempt)
@@ -113,25 +131,39 @@ class ModelWork:
                     files[f"{place}/{file}"] = put(self._folder / f"written-{len(files)}", content)
         return Written(document=written, files=files)
 
+    def change(self, begun: Begun) -> Question | Changed:
+        """See `ModelProcess.change`. The files lie in the working folder, side by side under names of ours."""
+        with TemporaryDirectory(dir=self._folder) as name:
+            came = changed_files_came_to(self._changed_models, begun, Path(name))
+            return replace(came, files=self._put(came.files)) if isinstance(came, Question) else came
+
     def repair(self, begun: Begun) -> Question | Repaired:
-        """See `ModelProcess.repair`. The files lie in the working folder, side by side under names of ours."""
+        """See `ModelProcess.repair`. The files lie where those of `change` do."""
         if self._order.repair is None:
             raise OnnxBisectError("No repair was asked for.")
         work = RepairWork(
-            inquiry=self._inquiry,
-            inquire=lambda intake, piece: inquire(intake, self._backend, None if piece else self._calibration),
+            models=self._changed_models,
             order=self._order.repair,
             samples=self._laid_out("samples", self._order.repair.samples, "sample"),
-            recheck=self._order.recheck,
             model_name=self._case.model_name,
         )
         with TemporaryDirectory(dir=self._folder) as name:
             came = work.run(begun, Path(name))
-            files = {
-                place: put(self._folder / f"written-{number}", path)
-                for number, (place, path) in enumerate(came.files.items())
-            }
-        return replace(came, files=files)
+            return replace(came, files=self._put(came.files))
+
+    @property
+    def _changed_models(self) -> ChangedModels:
+        return ChangedModels(
+            inquiry=self._inquiry,
+            inquire=lambda intake, piece: inquire(intake, self._backend, None if piece else self._calibration),
+            recheck=self._order.recheck,
+        )
+
+    def _put(self, files: Mapping[str, Path]) -> dict[str, Path]:
+        """The files under names of ours."""
+        return {
+            place: put(self._folder / f"written-{number}", path) for number, (place, path) in enumerate(files.items())
+        }
 
     def _advised(self, findings: Sequence[Finding]) -> tuple[Finding, ...]:
         """With the name that the model has for its user in the commands of the advice."""

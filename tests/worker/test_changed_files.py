@@ -1,0 +1,109 @@
+"""Changed copies of the whole file are asked about before its parts: as `run` does it, with workers that may die."""
+
+import json
+import random
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import onnx_bisect
+from onnxbisect.errors import ModelError
+from onnxbisect.exactness import Exactness
+from onnxbisect.job import CompilesAfter
+from onnxbisect.unitset import UnitSet
+from onnxbisect_db.database import Database
+from onnxbisect_db.states import JobState
+from onnxbisect_service.order import Order, RepairOrder
+from onnxbisect_worker.embedded import embedded
+from support.db.scenes import Clock
+from support.engine.worlds import chain, monotone
+from support.worker.crank import Crank
+from support.worker.hidden_rule import Compiler
+from support.worker.installation import Installation
+
+EVERYTHING: UnitSet = 0b11111111
+LOWERED = CompilesAfter(
+    sentence="ir_version 12 → 9", remedies=("lower-ir-version",), exactness=Exactness.EXACT, domain="", calls=1
+)
+NewCrank = Callable[..., Crank]
+
+
+@pytest.fixture
+def crank(database: Database, clock: Clock, tmp_path: Path) -> NewCrank:
+    def made(after: CompilesAfter | None) -> Crank:
+        compiler = Compiler(
+            universe=chain(range(8)), rule=monotone([0b100]), changed_files=[b"one", b"other"], compiles_after=after
+        )
+        return Crank(database=database, clock=clock, folder=tmp_path, compiler=compiler)
+
+    return made
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_where_one_compiles_no_part_is_asked_about(crank: NewCrank, seed: int) -> None:
+    it = crank(LOWERED)
+    job = it.job()
+    it.run(job, places=[it.place("one"), it.place("two")], chance=random.Random(seed), dies=0.15)
+    report = it.report(job)
+    assert (report["verdict"], report["compiles_after"]) == ("fail", "ir_version 12 → 9")
+    assert dict(it.compiler.asked) == {EVERYTHING: 1}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_where_none_does_the_search_goes_on(crank: NewCrank, seed: int) -> None:
+    it = crank(None)
+    as_is, job = it.job(order=Order(as_is=True)), it.job()
+    it.run(as_is)
+    it.run(job, places=[it.place("one"), it.place("two")], chance=random.Random(seed), dies=0.15)
+    assert it.report(job)["compiles_after"] is None
+    assert it.report(job)["diagnosis"] == it.report(as_is)["diagnosis"] != []
+
+
+def test_nothing_is_changed_where_the_file_is_to_be_searched_as_it_is(crank: NewCrank) -> None:
+    it = crank(LOWERED)
+    job = it.job(order=Order(as_is=True))
+    it.run(job)
+    assert it.report(job)["compiles_after"] is None
+    assert it.report(job)["diagnosis"]
+
+
+def test_a_failure_costs_the_changed_files_only(crank: NewCrank) -> None:
+    it = crank(LOWERED)
+    it.compiler.no_repair = ModelError("It cannot be changed.")
+    job = it.job()
+    it.run(job)
+    assert it.read(job).state == JobState.DONE
+    assert it.report(job)["diagnosis"]
+
+
+def test_a_job_says_what_run_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONNXBISECT_CACHE_DIR", str(tmp_path / "cache"))
+    ops = ["Relu", "Identity", "Neg"]
+    nodes = [helper.make_node(op, [f"t{at}"], [f"t{at + 1}"], name=f"n{at}") for at, op in enumerate(ops)]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 3]) for name in ("t0", "t3")]
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:])
+    path = tmp_path / "model.onnx"
+    onnx.save(helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)]), path)
+    options = {"deny": "Identity", "report": "none"}
+    local = onnx_bisect.diagnose(path, backend="whitelist", options=options)
+
+    with closing(Installation.at(tmp_path)) as it:
+        running = embedded(it.service)
+        running.start()
+        try:
+            job = it.submit(path, options, order=Order(repair=RepairOrder()))
+            ended = it.ended(job)
+        finally:
+            running.stop()
+        report = it.report(job)
+        repaired = it.service.files.path(ended.searches[0].files["repair/repair.json"]).read_bytes()
+    assert local.compiles_after is not None
+    assert [report[key] for key in ("headline", "compiles_after", "culprits", "certificate")] == [
+        local.report[key] for key in ("headline", "compiles_after", "culprits", "certificate")
+    ]
+    assert report["stats"]["compiler_calls"] == local.stats.compiler_calls == ended.searches[0].calls == 2
+    assert (json.loads(repaired)["verdict"], json.loads(repaired)["repair_calls"]) == ("pass", 0)
