@@ -56,6 +56,18 @@ def _(draw: DrawFn) -> Instance:
     return _gather(draw, integers(draw, shape(draw, 0, 2), 0, 100), x)
 
 
+def _gather_of_a_computed_table(draw: DrawFn) -> Instance:
+    return node("Gather", anything(draw, (3, 2)), np.zeros(draw(st.sampled_from([(), (1,), (3,)])), np.int64), axis=0)
+
+
+@case("gather-one-hot", _gather_of_a_computed_table)
+def _(draw: DrawFn) -> Instance:
+    table = floats(draw, shape(draw), edges=FINITE)
+    places = integers(draw, shape(draw, 0, 2), 0, len(table) - 1)
+    dtype = draw(st.sampled_from([np.int64, np.int32]))
+    return node("Gather", Constant(table), places.astype(dtype), axis=draw(st.sampled_from([0, -table.ndim])))
+
+
 def _gathernd(draw: DrawFn, *, batch: int, beyond: int = 0) -> Instance:
     x = anything(draw, shape(draw, 2))
     deep = draw(st.integers(1, x.ndim - batch))

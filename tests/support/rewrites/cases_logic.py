@@ -37,6 +37,19 @@ def _(draw: DrawFn) -> Instance:
     return node("Where", mask, a, b, opset=opset(draw, 9, 16))
 
 
+def _where_of_two_numbers(draw: DrawFn) -> Instance:
+    mask = _bools(draw, (3,))
+    return node("Where", mask, Constant(np.float32([0])), Constant(np.float32([draw(st.sampled_from([-1e4, 1]))])))
+
+
+@case("where-log", _where_of_two_numbers)
+def _(draw: DrawFn) -> Instance:
+    numbers = draw(st.sampled_from([np.float32([0]), np.float32([2.5, 0, -1e38]), np.float32(-3)]))
+    branches = [Constant(numbers), Constant(np.float32(-np.inf))]
+    mask = _bools(draw, (draw(st.integers(1, 4)), 3))
+    return node("Where", mask, *draw(st.permutations(branches)), opset=opset(draw, 9, 16))
+
+
 def _where_of_both(draw: DrawFn) -> Instance:
     x = anything(draw, (3,))
     return node("Where", Constant(np.array([True, draw(st.just(False)), True])), x, x)

@@ -52,3 +52,13 @@ def _(draw: DrawFn) -> Instance:
 @case("sin-half-turn", _half("Sin"))
 def _(draw: DrawFn) -> Instance:
     return _within(draw, "Sin", float(np.float32(pi)))
+
+
+@case("sin-doubling", _half("Sin"))
+def _(draw: DrawFn) -> Instance:
+    return _within(draw, "Sin", float(np.float32(16 * pi)))
+
+
+@case("cos-doubling", _half("Cos"))
+def _(draw: DrawFn) -> Instance:
+    return _within(draw, "Cos", float(np.float32(16 * pi)))

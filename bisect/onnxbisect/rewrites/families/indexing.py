@@ -4,10 +4,11 @@ from itertools import pairwise
 from math import prod
 
 import numpy as np
+from onnx import TensorProto
 
 from onnxbisect.exactness import Exactness
-from onnxbisect.rewrites.exactness import FINITE, SIGN_OF_ZERO
-from onnxbisect.rewrites.forms import concat, reshape, slice_axis, transpose
+from onnxbisect.rewrites.exactness import FINITE, SIGN_OF_ZERO, Domain, Values
+from onnxbisect.rewrites.forms import cast, concat, reshape, slice_axis, transpose
 from onnxbisect.rewrites.rule import rule
 from onnxbisect.rewrites.site import FLOATS, Site
 from onnxbisect.rewrites.sources import OLIVE, tidl
@@ -109,6 +110,37 @@ def gather_matmul(at: Site) -> str:
     return reshape(at, transpose(at, product, back), at.output_shape())
 
 
+def _are_places(values: Values) -> bool:
+    return values[1] is not None and bool((values[1] >= 0).all())
+
+
+@rule(
+    "gather-one-hot",
+    takes="Gather",
+    gives="Reshape Equal Cast MatMul",
+    exactness=Exactness.DOMAIN,
+    bound=SIGN_OF_ZERO,
+    domain=Domain(text="no negative index", holds=_are_places),
+    rank=9,
+    source=tidl("gather.py"),
+    pytorch="F.one_hot(i, len(table)).float() @ table instead of table[i]",
+)
+def gather_one_hot(at: Site) -> str:
+    """Rows of a constant table at computed places: a product with 1 at each place and 0 elsewhere."""
+    at.demand_dtype(TensorProto.FLOAT)
+    at.demand(not at.is_constant(1), "the indices are constant")
+    table, places = at.value(0), at.shape(1)
+    at.demand(at.axis(table.ndim) == 0, "it is not rows that are gathered")
+    at.demand(0 < table.shape[0] * prod(places) <= _LARGEST_MATRIX, "the selection matrix would be too large")
+    at.demand(bool(np.isfinite(table).all()), "the table has NaN or infinity")
+    numbers = at.constant(np.arange(table.shape[0], dtype=at.value_dtype(1)))
+    chosen = cast(at, at.op("Equal", reshape(at, at.input(1), [*places, 1]), numbers), TensorProto.FLOAT)
+    if table.ndim == 2:
+        return at.op("MatMul", chosen, at.input(0))
+    rows = at.op("MatMul", chosen, at.constant(table.reshape(table.shape[0], -1)))
+    return reshape(at, rows, at.output_shape())
+
+
 @rule(
     "gathernd-gather",
     takes="GatherND",
@@ -155,4 +187,12 @@ def gatherelements_gather(at: Site) -> str:
     return reshape(at, picked, indices.shape)
 
 
-RULES = (gather_slice, gather_vector, gather_slices, gather_matmul, gathernd_gather, gatherelements_gather)
+RULES = (
+    gather_slice,
+    gather_vector,
+    gather_slices,
+    gather_matmul,
+    gather_one_hot,
+    gathernd_gather,
+    gatherelements_gather,
+)

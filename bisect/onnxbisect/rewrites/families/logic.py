@@ -38,6 +38,31 @@ def where_arithmetic(at: Site) -> str:
 
 
 @rule(
+    "where-log",
+    takes="Where",
+    gives="Cast Sub Log Add",
+    exactness=Exactness.EXACT,
+    rank=28,
+    source=AI_HUB + "_shared/sam2/model_patches.py",
+    pytorch="mask.float().log() instead of torch.where(mask, 0.0, -torch.inf)",
+)
+def where_log(at: Site) -> str:
+    """A mask of a number and minus infinity: the number plus the logarithm of the condition as 1 and 0."""
+    at.demand_dtype(TensorProto.FLOAT, slot=1)
+    masked = [slot for slot in (1, 2) if np.isneginf(at.value(slot)).all()]
+    at.demand(len(masked) == 1, "it is not one branch that is minus infinity")
+    number = at.value(3 - masked[0])
+    at.demand(bool(np.isfinite(number).all()), "the other branch is not finite")
+    at.demand(not (np.signbit(number) & (number == 0)).any(), "the other branch has a -0")
+    at.demand(at.shape(0) == at.output_shape(), "the condition has not the shape of the result")
+    kept = cast(at, at.input(0), TensorProto.FLOAT)
+    if masked == [1]:
+        kept = at.op("Sub", at.scalar(1, 1), kept)
+    added = at.op("Log", kept)
+    return at.op("Add", added, at.input(3 - masked[0])) if number.any() else added
+
+
+@rule(
     "where-constant",
     takes="Where",
     gives="Identity Expand",
@@ -190,6 +215,7 @@ def not_sub(at: Site) -> str:
 
 RULES = (
     where_arithmetic,
+    where_log,
     where_constant,
     isnan_false,
     isnan_equal,

@@ -28,6 +28,11 @@ _HALF = (
     -2.4677190662431014e-08,
     1.345219491355465e-10,
 )
+#: cos(r) as a polynomial in r², within 4.8e-11 up to an eighth turn (least squares at Chebyshev's points).
+_COSINE = (1.0, -0.499999996, 0.0416666167, -0.00138866186, 2.43798804e-05)
+#: How often an angle is halved before and doubled after, and up to which magnitude that leaves an eighth turn.
+_DOUBLINGS = 6
+_DOUBLED = float(np.float32(2**_DOUBLINGS * pi / 4))
 #: Pi in three parts, of which the first two have few enough bits that whole numbers up to 8192 times them are exact
 #: (Cody and Waite; the constants are those of Cephes for a quarter of pi, times four).
 _PI = (3.140625, 9.67502593994140625e-4, 1.509957990978376432e-7)
@@ -41,13 +46,35 @@ def _within(limit: float) -> Domain:
     return Domain(text=f"magnitudes up to {limit:.6g}; the sign of zero may differ", holds=holds)
 
 
-def _series(at: Site, r: str, terms: tuple[float, ...]) -> str:
-    """r times a polynomial in r²."""
-    square = at.op("Mul", r, r)
+def _polynomial(at: Site, square: str, terms: tuple[float, ...]) -> str:
     sum_ = at.scalar(terms[-1])
     for term in reversed(terms[:-1]):
         sum_ = at.op("Add", at.op("Mul", sum_, square), at.scalar(term))
-    return at.op("Mul", r, sum_)
+    return sum_
+
+
+def _series(at: Site, r: str, terms: tuple[float, ...]) -> str:
+    """r times a polynomial in r²."""
+    return at.op("Mul", r, _polynomial(at, at.op("Mul", r, r), terms))
+
+
+def _of_part(at: Site, doublings: int) -> tuple[str, str]:
+    """Sine and cosine of x/64 by polynomials, then so many times those of twice the angle."""
+    part = at.op("Mul", at.float32(), at.scalar(0.5**_DOUBLINGS))
+    square = at.op("Mul", part, part)
+    sine = at.op("Mul", part, _polynomial(at, square, _QUARTER))
+    cosine = _polynomial(at, square, _COSINE)
+    for _ in range(doublings):
+        sine, cosine = _sine_of_twice(at, sine, cosine), _cosine_of_twice(at, sine)
+    return sine, cosine
+
+
+def _sine_of_twice(at: Site, sine: str, cosine: str) -> str:
+    return at.op("Mul", at.op("Add", sine, sine), cosine)
+
+
+def _cosine_of_twice(at: Site, sine: str) -> str:
+    return at.op("Sub", at.scalar(1), at.op("Mul", at.op("Add", sine, sine), sine))
 
 
 def _reduced(at: Site, x: str, turns: str) -> str:
@@ -147,4 +174,37 @@ def sin_half_turn(at: Site) -> str:
     return _series(at, at.float32(), _HALF)
 
 
-RULES = (cos_sin, sin_cos, sin_polynomial, cos_polynomial, sin_half_turn)
+@rule(
+    "sin-doubling",
+    takes="Sin",
+    gives="Mul Add Sub",
+    exactness=Exactness.DOMAIN,
+    bound=Bound(absolute=6e-5),
+    domain=_within(_DOUBLED),
+    rank=20,
+    source=executorch("arm/_passes"),
+    pytorch="polynomials of x / 64 and six doublings of the angle instead of x.sin()",
+)
+def sin_doubling(at: Site) -> str:
+    """Sine and cosine of x/64 by polynomials, then six times those of twice the angle."""
+    return _sine_of_twice(at, *_of_part(at, _DOUBLINGS - 1))
+
+
+@rule(
+    "cos-doubling",
+    takes="Cos",
+    gives="Mul Add Sub",
+    exactness=Exactness.DOMAIN,
+    bound=Bound(absolute=6e-5),
+    domain=_within(_DOUBLED),
+    rank=20,
+    source=executorch("arm/_passes"),
+    pytorch="polynomials of x / 64 and six doublings of the angle instead of x.cos()",
+)
+def cos_doubling(at: Site) -> str:
+    """Sine and cosine of x/64 by polynomials, then six times those of twice the angle."""
+    half = _sine_of_twice(at, *_of_part(at, _DOUBLINGS - 2))
+    return _cosine_of_twice(at, half)
+
+
+RULES = (cos_sin, sin_cos, sin_polynomial, cos_polynomial, sin_half_turn, sin_doubling, cos_doubling)
