@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from os import PathLike
 from pathlib import Path
 from threading import Lock
@@ -163,7 +162,7 @@ def _compiles_after(
         compiler = RepairCompiler(
             intake=inquiry.intake,
             search=Searches(searching.quiet, calibration, driver.budget_left),
-            inquire=partial(inquire, backend=searching.backend, calibration=calibration),
+            inquire=lambda intake, piece: inquire(intake, searching.backend, None if piece else calibration),
             folder=folder,
         )
         found = compiles_after(whole, inquiry, compiler, lambda sentence: searching.progress(Note(sentence=sentence)))

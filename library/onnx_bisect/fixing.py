@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from os import PathLike
 from pathlib import Path
 
@@ -135,7 +134,7 @@ def fix(
         compiler = RepairCompiler(
             intake=intake,
             search=Searches(searching, calibration_path, budget),
-            inquire=partial(inquire, backend=chosen, calibration=calibration_path),
+            inquire=lambda intake, piece: inquire(intake, chosen, None if piece else calibration_path),
             folder=work,
         )
         inquiry = inquire(intake, chosen, calibration_path)

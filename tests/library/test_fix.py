@@ -96,3 +96,27 @@ def test_what_replaces_a_culprit_is_not_asked_about_with_scalars_as_inputs() -> 
     result = onnx_bisect.fix(MODELS / "torch_cond__dynamo18.onnx", backend=compiles)
     assert result.compiles
     assert [rule.id for change in result.document.changes for rule in change.rules] == ["if-where"]
+
+
+def test_what_is_refused_inside_of_a_loop_is_replaced_and_told(tmp_path: Path) -> None:
+    path = tmp_path / "loop.onnx"
+    path.write_bytes(
+        onnx.parser.parse_model(
+            """<ir_version: 8, opset_import: ["": 17]>
+            g (int64 n, bool c, float[2,3] x) => (float[2,3] y) {
+                [loop] y = Loop <body = b (int64 i, bool ci, float[2,3] v) => (bool co, float[2,3] w) {
+                    co = Identity(ci) [abs] a = Abs(v) w = Add(a, x)
+                }>(n, c, x)
+            }"""
+        ).SerializeToString()
+    )
+
+    def takes(file: Path) -> bool:
+        return all(it.op_type != "Abs" for it in walk(onnx.load(file).graph))
+
+    result = onnx_bisect.fix(path, backend=takes)
+    assert result.compiles
+    assert takes(result.save(tmp_path / "repaired.onnx"))
+    (change,) = result.document.changes
+    assert [row.name for row in (*change.removed, change.before)] == ["abs", "loop"]
+    assert [row.op for row in change.after] == ["Loop", "Relu", "Mul", "Relu", "Add"]

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
-from onnxbisect.model.scopes import is_constant, qualified
+from onnxbisect.model.scopes import is_constant, qualified, walk
 from onnxbisect.proof import Tolerance, compare, random_feeds
 from onnxbisect.remedies import Prover, TriedFiles, try_files
 from onnxbisect.rewrites import Exactness, Facts, Rule, candidates, installed, rule
@@ -337,6 +337,41 @@ def test_parts_stay_where_the_op_is_refused_or_something_else_reads_them(tmp_pat
     assert {it.candidate.name for it in refused.struck} == {"gelu-fuse"}
     read = repaired(written_out(", float[2,3] e"), compiler(tmp_path, "Erf"))
     assert (read.model, read.struck) == (None, ())
+
+
+#: A Loop that nobody can unroll, around an If, with a constant and a computed tensor from outside.
+LOOP = """<ir_version: 10, opset_import: ["": 18]>
+g (int64 n, bool c, float[2,3] x) => (float[2,3] y) {
+    [neg] outer = Neg(x) two = Constant<value = float {2}>() [go] go = Identity(c)
+    [loop] s = Loop <body = b (int64 i, bool ci, float[2,3] v) => (bool co, float[2,3] w) {
+        [co] co = Identity(ci) [abs] a = Abs(v) [mul] m = Mul(a, two) [add] d = Add(m, outer)
+        [if] w = If <
+            then_branch = t () => (float[2,3] p) { [celu] p = Celu(d) },
+            else_branch = e () => (float[2,3] q) { [exp] q = Exp(outer) }
+        >(ci)
+    }>(n, go, x)
+    [relu] y = Relu(s)
+}"""
+
+
+def test_what_is_refused_in_bodies_is_replaced_there(tmp_path: Path) -> None:
+    model = onnx.parser.parse_model(LOOP)
+    given = {"n": np.array(2), "c": np.array(True), "x": np.linspace(-2, 2, 6, dtype=np.float32).reshape(2, 3)}
+    found = repaired(model, compiler(tmp_path, "Abs", "Celu"), samples=[given])
+    assert found.compiles
+    (place,) = found.places
+    assert place.candidate.node == "loop"
+    assert {it.id for it in place.candidate.rules} == {"abs-relu", "if-where", "celu-exp"}
+    assert found.model is not None
+    before, after = (list(walk(it.graph)) for it in (model, found.model))
+    assert {"Abs", "Celu"}.isdisjoint(it.op_type for it in after)
+    assert all(any(new == old for new in after) for old in before if old.op_type in ("Identity", "Neg", "Mul", "Add"))
+    assert compare(model, found.model, [given]).agrees
+
+
+def test_a_loop_that_is_refused_itself_stays(tmp_path: Path) -> None:
+    found = repaired(onnx.parser.parse_model(LOOP), compiler(tmp_path, "Loop"))
+    assert (found.model, found.compiles) == (None, False)
 
 
 def test_a_model_that_onnxruntime_does_not_run_cannot_be_proven() -> None:

@@ -38,18 +38,19 @@ class Search(Protocol):
 class RepairCompiler:
     """Asks for the repair of one model, that of `intake` (`onnxbisect.remedies.Compiler`).
 
-    Models are written to `folder`, which outlives it. `inquire` looks at a model for the compiler, `input_shapes` bind
-    the dynamic dimensions of whole models. `calls` counts compiler calls.
+    Models are written to `folder`, which outlives it. `inquire` looks at a model for the compiler, given whether it is
+    a piece, as `Search` is. `calls` counts compiler calls.
     """
 
     intake: Intake
     search: Search
-    inquire: Callable[[Intake], Inquiry]
+    inquire: Callable[[Intake, bool], Inquiry]
     folder: Path
     calls: int = 0
 
     def __post_init__(self) -> None:
         self._latest: tuple[bytes, Intake] | None = None
+        self._inside = 0
 
     def original(self) -> Found:
         """Which parts of the model fail, as the user gave it."""
@@ -68,7 +69,7 @@ class RepairCompiler:
     def ask(self, model: onnx.ModelProto, nodes: Collection[str]) -> Found:
         """See `Compiler.ask`. A piece that cannot be asked about is one that was not seen to pass."""
         intake = self._read(model)
-        inquiry = self.inquire(intake)
+        inquiry = self.inquire(intake, False)
         piece = self.folder / "piece" / "model.onnx"
         shutil.rmtree(piece.parent, ignore_errors=True)
         piece.parent.mkdir()
@@ -80,6 +81,20 @@ class RepairCompiler:
         except (CutError, ModelError) as error:
             return unanswered(inquiry, str(error))
         return replace(found, names=names)
+
+    def inside(self, model: onnx.ModelProto) -> "RepairCompiler":
+        """See `Compiler.inside`. Its calls are counted here, too."""
+        self._inside += 1
+        folder = self.folder / f"inside-{self._inside}"
+        folder.mkdir()
+        path = folder / "body.onnx"
+        path.write_bytes(model.SerializeToString(deterministic=True))
+        return RepairCompiler(
+            intake=Intake(path, {}),
+            search=lambda model, *, piece, whole: self._search(model, piece=True, whole=whole),
+            inquire=lambda intake, piece: self.inquire(intake, True),
+            folder=folder,
+        )
 
     def _search(self, intake: Intake, *, piece: bool = False, whole: bool = False) -> Found:
         found = self.search(intake, piece=piece, whole=whole)

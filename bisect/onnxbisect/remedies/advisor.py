@@ -7,6 +7,7 @@ import onnx
 
 from onnxbisect.diagnosis import CulpritKind
 from onnxbisect.model.model import Model
+from onnxbisect.model.scopes import bodies
 from onnxbisect.remedies.advise import Advice, Place, advise
 from onnxbisect.remedies.candidate import Candidate, allowed
 from onnxbisect.remedies.finder import Finder
@@ -42,7 +43,8 @@ class Advisor:
         usable = [rule for rule in rules if allowed(rule, most)]
         facts, taken = Facts.of(self.model), names_in(self.model.proto)
         self._finder, self._everything = Finder(facts, usable, taken), Finder(facts, rules, taken)
-        self._most = most
+        self.rules, self.most = rules, most
+        self._offered: dict[str, Candidate] = {}
         self._nodes = {node.name: node for node in self.model.proto.graph.node}
         self._culprit: dict[Place, Named] = {}
         self.known = Known()
@@ -106,6 +108,16 @@ class Advisor:
         """Never use it again."""
         self.struck.setdefault(candidate.key, Struck(candidate=candidate, reason=reason))
 
+    @property
+    def closed(self) -> list[onnx.NodeProto]:
+        """Refused nodes with bodies that no rule takes."""
+        refused = [self._nodes[place.nodes[0]] for place in self._culprit if len(place.nodes) == 1]
+        return [node for node in refused if bodies(node) and not self._candidates(node.name)]
+
+    def offer(self, candidate: Candidate) -> None:
+        """Take a candidate for its node that no rule by itself leads to."""
+        self._offered[candidate.node] = candidate
+
     def advise(self) -> Advice:
         """What is best with what is known."""
         return advise(list(self._culprit), self._candidates, self.known, struck=self.struck.keys(), asked=self.asked)
@@ -119,7 +131,8 @@ class Advisor:
         )
 
     def _candidates(self, node: str) -> list[Candidate]:
-        return self._finder.candidates(self._nodes[node], self.known)
+        offered = [self._offered[node]] if node in self._offered else []
+        return [*self._finder.candidates(self._nodes[node], self.known), *offered]
 
     def _why(self, place: Place) -> tuple[str, ...]:
         if not all(node in self._nodes for node in place.nodes):
@@ -137,6 +150,6 @@ class Advisor:
                 yield f"{it.name}: {self.struck[it.key].reason}"
             elif not self.asked.get(it.question, True):
                 yield f"{it.name}: refused by the compiler"
-            elif not all(allowed(rule, self._most) for rule in it.rules):
+            elif not all(allowed(rule, self.most) for rule in it.rules):
                 seen = "" if it.unknown(self.known) else "; the compiler takes what it gives"
                 yield f"{it.name} is not as exact as is allowed: --allow {it.exactness}{seen}"

@@ -9,7 +9,7 @@ import onnx
 
 from onnxbisect.job import Target
 from onnxbisect.model.model import Model
-from onnxbisect.model.scopes import is_constant, qualified
+from onnxbisect.model.scopes import is_constant, qualified, walk
 from onnxbisect.proof import Difference, Tolerance
 from onnxbisect.remedies.advisor import Left
 from onnxbisect.remedies.proving import PlaceProof
@@ -45,8 +45,8 @@ class RuleRow:
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """One node that was replaced, and those of its pattern that went with it (`removed`). `compiles` says that the
-    compiler was seen to take all that took its place.
+    """One node that was replaced, and those that went with it (`removed`): the others of its pattern, or what was in
+    its bodies. `compiles` says that the compiler was seen to take all that took its place.
     """
 
     node: str
@@ -175,6 +175,8 @@ def _change(place: PlaceProof, node: onnx.NodeProto, facts: Facts, repair: Repai
     types = {
         tensor.name: onnx.helper.make_tensor_type_proto(tensor.data_type, tensor.dims) for tensor in new.initializers
     }
+    both = [*reversed(new.removes), node], list(new.nodes)
+    before, after = ([it for it in walk(nodes) if not is_constant(it)] for nodes in both)
     inside = facts.extended({**repair.after.model.types, **types}, new.initializers)
     return Change(
         node=candidate.node,
@@ -182,11 +184,11 @@ def _change(place: PlaceProof, node: onnx.NodeProto, facts: Facts, repair: Repai
         rules=tuple(_rule(rule) for rule in candidate.rules),
         exactness=candidate.exactness,
         before=_row(node, facts),
-        after=tuple(_row(it, inside) for it in new.nodes if not is_constant(it)),
+        after=tuple(_row(it, inside) for it in after if it not in before),
         differences=place.differences,
         allowed=place.allowed,
         compiles=repair.compiles or repair.after.passing.issuperset(candidate.new_nodes),
-        removed=tuple(_row(it, facts) for it in reversed(new.removes)),
+        removed=tuple(_row(it, facts) for it in before if it not in after and it != node),
     )
 
 

@@ -21,7 +21,7 @@ from onnxbisect.model.footprint import size_of
 from onnxbisect.model.scopes import bodies
 from onnxbisect.model.session import Clock, Session
 from onnxbisect.model.wording import brief
-from onnxbisect.proof import Difference, Tolerance, difference
+from onnxbisect.proof import Difference, Tolerance, difference, edge_feeds, random_feeds
 from onnxbisect.remedies.candidate import Candidate
 from onnxbisect.rewrites import Exactness, Facts, replaced
 
@@ -104,6 +104,12 @@ class Prover:
         result = copy(self)
         result._original, result._facts = changed, facts
         return result
+
+    def inside(self, model: onnx.ModelProto, facts: Facts) -> "Prover":
+        """For a model with inputs of its own, such as the body of a Loop: with random and edge values for these."""
+        count = max(1, len(self._samples) // 2)
+        feeds = [*random_feeds(model.graph.input, count), *edge_feeds(model.graph.input, count)]
+        return Prover(model, facts, feeds, folder=self._folder, tolerance=self._tolerance)
 
     def prove(self, chosen: Sequence[Candidate]) -> Proof:
         """All replacements together."""
@@ -218,12 +224,14 @@ def promised(candidate: Candidate, dtype: np.dtype) -> Tolerance:
     """How far the outputs of a replacement may be apart from the original's.
 
     A bound that is a share of the output is taken as it is. Others are shares of what is not computed here, and a
-    bound for several rules in a row is none of theirs: then it is the default tolerance.
+    bound for several rules in a row is none of theirs, nor one for what goes through a loop: then it is the default
+    tolerance.
     """
     if candidate.exactness is Exactness.EXACT:
         return _EXACT
     bound = candidate.rules[0].bound
-    if len(candidate.rules) == 1 and (bound.of == _OF_OUTPUT or not bound.epsilons):
+    plain = len(candidate.rules) == 1 and not any(map(bodies, candidate.replacement.nodes))
+    if plain and (bound.of == _OF_OUTPUT or not bound.epsilons):
         share = bound.epsilons * float(np.finfo(dtype).eps) if dtype.kind == "f" else 0.0
         return Tolerance(absolute=bound.absolute, relative=share)
     return _at_least(Tolerance(), dtype)

@@ -11,12 +11,14 @@ from typing import Protocol
 
 import onnx
 
+from onnxbisect.errors import ModelError
 from onnxbisect.remedies.advise import Advice, Place
 from onnxbisect.remedies.advisor import Advisor, Left, Struck
 from onnxbisect.remedies.candidate import Candidate
 from onnxbisect.remedies.found import Found
+from onnxbisect.remedies.inside import repaired_inside
 from onnxbisect.remedies.proving import PlaceProof, Proof
-from onnxbisect.rewrites import Exactness, Rule, replaced
+from onnxbisect.rewrites import Exactness, Facts, Rule, replaced
 
 
 class Compiler(Protocol):
@@ -31,6 +33,9 @@ class Compiler(Protocol):
     def ask(self, model: onnx.ModelProto, nodes: Collection[str]) -> Found:
         """The same of these nodes of a model, cut out; the names in the answer are those of `model`."""
 
+    def inside(self, model: onnx.ModelProto) -> "Compiler":
+        """The same compiler for a model with inputs of its own, such as the body of a Loop."""
+
 
 class Prover(Protocol):
     """Says whether replacements leave the numbers alone (`proving.Prover`)."""
@@ -40,6 +45,9 @@ class Prover(Protocol):
 
     def to_blame(self, chosen: Sequence[Candidate]) -> tuple[Candidate, ...]:
         """Those after which the model's outputs do not agree."""
+
+    def inside(self, model: onnx.ModelProto, facts: Facts) -> "Prover":
+        """The same for a model with inputs of its own."""
 
     def compared(self, repaired: onnx.ModelProto) -> Proof:
         """A model that was changed in another way than by replacing nodes."""
@@ -170,6 +178,7 @@ class _Repairer:
         advice = Advice(chosen=(), questions=(), left=())
         model: onnx.ModelProto | None = None
         advisor.add_places(self._before)
+        self._look_inside()
         while True:
             found = self._settled()
             if found is None:
@@ -200,6 +209,25 @@ class _Repairer:
             struck=tuple(advisor.struck.values()),
             left=() if after.compiles else advisor.left(after),
         )
+
+    def _look_inside(self) -> None:
+        """Repair the bodies of refused nodes that no rule takes."""
+        for holder in self._advisor.closed:
+            self._tell(f"asking the compiler about what is inside of {holder.op_type} {holder.name}")
+            made = repaired_inside(holder, self._before.model, self._repaired_body)
+            if made is not None:
+                self._advisor.offer(made)
+
+    def _repaired_body(self, model: onnx.ModelProto) -> tuple[Sequence[Candidate], onnx.ModelProto] | None:
+        try:
+            compiler = self._compiler.inside(model)
+            before = compiler.diagnose(model)
+            prover = self._prover.inside(model, Facts.of(before.model))
+        except ModelError:  # it is no model without what is around it
+            return None
+        rules = [it for it in self._advisor.rules if it.domain is None]  # nobody sees which values occur in there
+        made = repair(before, model, compiler, prover, rules, most=self._advisor.most, tell=self._tell)
+        return ([it.candidate for it in made.places], made.model or model) if made.compiles else None
 
     def _stopped(self) -> Repair:
         """The user, or the budget, ended it: what was chosen last is not known to compile."""

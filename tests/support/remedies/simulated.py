@@ -14,7 +14,7 @@ from onnxbisect.job import Job, ProbeRecord, Stats, Target
 from onnxbisect.key import Keyer
 from onnxbisect.model import Model, load
 from onnxbisect.model.compute import Sample
-from onnxbisect.model.scopes import qualified
+from onnxbisect.model.scopes import qualified, walk
 from onnxbisect.proof import edge_feeds, random_feeds
 from onnxbisect.remedies import Found, Prover, Repair, repair
 from onnxbisect.rewrites import Exactness, Facts, Rule, installed
@@ -28,7 +28,8 @@ Refuses = Callable[[str, int], bool]
 
 @dataclass(kw_only=True)
 class SimulatedCompiler:
-    """Refuses a model for any node that `refuses`, and for any two neighbours whose ops are in `chains`. Silent.
+    """Refuses a model for any node that `refuses`, in bodies as well, and for two neighbours whose ops are in `chains`.
+    Silent.
 
     `calls` are the compiles of `base`, which keeps verdicts by the structure of a probe, for all models together.
     `asked` are the ops of pieces that were asked before a whole repaired model was.
@@ -57,6 +58,9 @@ class SimulatedCompiler:
         found = self.search(load(path))
         return replace(found, names=piece.renamed)
 
+    def inside(self, model: onnx.ModelProto) -> "SimulatedCompiler":
+        return self
+
     def read(self, model: onnx.ModelProto) -> Model:
         path = self._path()
         onnx.save(model, path)
@@ -82,7 +86,7 @@ class SimulatedCompiler:
     def _compile(self, model: Model, units: UnitSet) -> Verdict:
         facts = Facts.of(model)
         nodes = {unit: model.proto.graph.node[model.units[unit].node] for unit in members(units)}
-        failed = any(is_refused(self.refuses, node, facts) for node in nodes.values())
+        failed = any(is_refused(self.refuses, node, facts) for node in walk(list(nodes.values())))
         failed |= any(
             (node.op_type, nodes[after].op_type) in self.chains
             for unit, node in nodes.items()

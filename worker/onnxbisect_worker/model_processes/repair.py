@@ -52,7 +52,7 @@ class ChangedModels:
         return RepairCompiler(
             intake=self.inquiry.intake,
             search=_Replies(self, begun),
-            inquire=lambda intake: self.inquire(intake, False),
+            inquire=self.inquire,
             folder=folder,
         )
 
