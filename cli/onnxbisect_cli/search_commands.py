@@ -227,6 +227,31 @@ def regress_command(
     raise typer.Exit(regression.run(search, regression.Range.of(versions), form))
 
 
+@app.command("share")
+def share_command(
+    culprit: Annotated[Path, typer.Argument(metavar="CULPRIT.onnx", help="The file of a culprit, as reports have it.")],
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="SHARED.onnx", help="Where to write the file.")],
+    backend: BackendName,
+    option: BackendOptions = None,
+    timeout: Timeout = None,
+) -> None:
+    """Make a file that fails as CULPRIT does, with random weights, plain names and the smallest shapes.
+
+    The compiler is asked about every step, and was seen to fail on the file that is written. Ops, attributes, small
+    integers and scalars stay. Exit status: 0, 1 where only CULPRIT's own weights or names fail, 2 usage or bad input.
+    """
+    from onnxbisect_cli import sharing
+
+    request = sharing.Request(
+        culprit=culprit,
+        output=output,
+        backend=backend,
+        options=arguments.key_values(option or (), "--option"),
+        seconds=timeout,
+    )
+    raise typer.Exit(sharing.run(request))
+
+
 @app.command("split", cls=TakesCommand, epilog=EPILOG)
 def split_command(
     context: typer.Context,

@@ -1,0 +1,168 @@
+"""A culprit's file as others may have it: the same failure with random weights, plain names and small shapes.
+
+A compiler says whether it is the same failure: every step is kept only where the file still fails. What stays are ops,
+attributes, the graph's structure and strings, and small integers and scalars, which are part of what an op is asked.
+"""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+from onnx.inliner import inline_local_functions
+
+from onnxbisect.content import is_telling
+from onnxbisect.cut.rename import rename_tensors, tensor_names
+from onnxbisect.model.scopes import bodies, domain_of, is_constant, walk
+
+#: Whether a compiler refuses the model as it refused the culprit.
+Fails = Callable[[onnx.ModelProto], bool]
+
+#: Sizes that are tried in place of larger ones, the smallest first.
+_SIZES = (1, 2, 3, 4, 8, 16, 32, 64)
+
+
+def shareable(model: onnx.ModelProto, fails: Fails) -> onnx.ModelProto | None:
+    """The model in the smallest form that `fails`; None where it fails only with its own weights or names.
+
+    All of its weights must be in it: external data is loaded.
+    """
+    made = _with_plain_names(model)
+    rng = np.random.default_rng(0)
+    for tensor in _weights(made.graph):
+        _fill(tensor, rng)
+    return _shrunk(made, fails) if fails(made) else None
+
+
+def _with_plain_names(model: onnx.ModelProto) -> onnx.ModelProto:
+    made = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import, graph=model.graph)
+    if model.functions:
+        made.functions.extend(model.functions)
+        made = inline_local_functions(made)
+    graph = made.graph
+    used = {domain_of(node) for node in walk(graph)}
+    opsets = [it for it in made.opset_import if it.domain in ("", "ai.onnx") or it.domain in used]
+    del made.opset_import[:]
+    made.opset_import.extend(opsets)
+    _strip(graph)
+    names: dict[str, str] = {}
+    for letter, group in (
+        ("x", [value.name for value in graph.input]),
+        ("y", [value.name for value in graph.output]),
+        ("w", [tensor.name for tensor in graph.initializer]),
+        ("t", sorted(tensor_names(graph))),
+    ):
+        for name in group:
+            if name:
+                names.setdefault(name, f"{letter}{len(names)}")
+    rename_tensors(graph, names)
+    for number, node in enumerate(walk(graph)):
+        node.name = f"n{number}"
+    return made
+
+
+def _strip(graph: onnx.GraphProto) -> None:
+    """Take out all words that say nothing to a compiler."""
+    graph.name = "g"
+    del graph.value_info[:], graph.metadata_props[:]
+    graph.doc_string = ""
+    for value in (*graph.input, *graph.output):
+        value.doc_string = ""
+        del value.metadata_props[:]
+        for dim in value.type.tensor_type.shape.dim:
+            dim.denotation = ""
+            dim.ClearField("dim_param")
+    for tensor in graph.initializer:
+        tensor.doc_string = ""
+        del tensor.metadata_props[:]
+    for node in graph.node:
+        node.doc_string = ""
+        del node.metadata_props[:]
+        for attribute in node.attribute:
+            attribute.doc_string = ""
+            if attribute.HasField("t"):
+                attribute.t.name = attribute.t.doc_string = ""
+        for body in bodies(node):
+            _strip(body)
+
+
+def _weights(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    yield from graph.initializer
+    yield from (sparse.values for sparse in graph.sparse_initializer)
+    for node in graph.node:
+        if is_constant(node):
+            yield from (attribute.t for attribute in node.attribute if attribute.name == "value")
+        for body in bodies(node):
+            yield from _weights(body)
+
+
+def _fill(tensor: onnx.TensorProto, rng: np.random.Generator) -> None:
+    """With random values of the same dtype and shape, none below zero where none was."""
+    array = numpy_helper.to_array(tensor)
+    if is_telling(array) or array.dtype.kind in "OSUb" or not array.size:
+        return
+    if array.dtype.kind in "iu":
+        values = rng.integers(array.min(), array.max(), array.shape, endpoint=True, dtype=array.dtype)
+    else:
+        values = rng.standard_normal(array.shape)
+        values = (np.abs(values) if (array >= array.dtype.type(0)).all() else values).astype(array.dtype)
+    tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
+
+
+def _shrunk(model: onnx.ModelProto, fails: Fails) -> onnx.ModelProto:
+    """With every size of its inputs and weights as small as it can be, the largest first."""
+    for old in sorted(_sizes(model), reverse=True):
+        smaller = (each for new in _SIZES if new < old for each in _resized(model, old, new))
+        model = next((each for each in smaller if fails(each)), model)
+    return model
+
+
+def _sizes(model: onnx.ModelProto) -> set[int]:
+    inputs = (dim.dim_value for value in model.graph.input for dim in value.type.tensor_type.shape.dim)
+    weights = (dim for tensor in model.graph.initializer for dim in tensor.dims)
+    return {size for size in (*inputs, *weights) if size > 1}
+
+
+def _resized(model: onnx.ModelProto, old: int, new: int) -> Iterator[onnx.ModelProto]:
+    """Valid models in which a size is another one wherever it stands: also among the small integers of which shapes are
+    made, or but for these.
+    """
+    for among_integers in (True, False):
+        made = onnx.ModelProto()
+        made.CopyFrom(model)
+        for value in made.graph.input:
+            for dim in value.type.tensor_type.shape.dim:
+                if dim.dim_value == old:
+                    dim.dim_value = new
+        changed = [_resize(tensor, old, new, among_integers) for tensor in made.graph.initializer]
+        for value in made.graph.output:
+            value.type.tensor_type.ClearField("shape")
+        if (among_integers and not any(changed)) or (inferred := _inferred(made)) is None:
+            continue
+        yield inferred
+
+
+def _resize(tensor: onnx.TensorProto, old: int, new: int, among_integers: bool) -> bool:
+    """Whether integers in it were changed."""
+    array = numpy_helper.to_array(tensor)
+    integers = among_integers and array.dtype == np.int64 and is_telling(array) and bool((array == old).any())
+    if integers:
+        array = np.where(array == old, new, array)
+    for axis, size in enumerate(array.shape):
+        if size == old:
+            array = array.take(range(new), axis)
+    tensor.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), tensor.name))
+    return integers
+
+
+def _inferred(model: onnx.ModelProto) -> onnx.ModelProto | None:
+    """With the shapes of its outputs; None where it is no valid model."""
+    try:
+        made = onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True)
+        del made.graph.value_info[:]
+        onnx.checker.check_model(made, full_check=True)
+    except Exception:  # inference of a wrong model may raise anything
+        return None
+    shapes = (value.type.tensor_type for value in made.graph.output)
+    known = all(it.HasField("shape") and all(dim.HasField("dim_value") for dim in it.shape.dim) for it in shapes)
+    return made if known else None

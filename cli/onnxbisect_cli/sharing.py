@@ -1,0 +1,98 @@
+"""`onnx-bisect share`: a culprit's file with nothing of the model in it but what the compiler refuses."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import onnx
+
+from onnx_bisect.backend_choice import chosen_backend
+from onnxbisect.errors import BackendUnusableError, ModelError, OptionError
+from onnxbisect.report.text import clean, clip, plural
+from onnxbisect.shareable import shareable
+from onnxbisect.verdict import Kind, Verdict
+from onnxbisect_backends.contract import Backend, Limits
+from onnxbisect_backends.probing.inquiry import Inquiry, inquire
+from onnxbisect_backends.probing.intake import Intake
+from onnxbisect_backends.sandbox.working_folder import working_folder
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What the user asks for."""
+
+    culprit: Path
+    output: Path
+    backend: str
+    options: Mapping[str, str] = field(default_factory=dict)
+    seconds: float | None = None
+
+
+def run(request: Request) -> int:
+    """Write the file; exit status, 1 where there is none that fails alike."""
+    backend = chosen_backend(request.backend, request.options)
+    if complaint := backend.check():
+        raise BackendUnusableError(complaint)
+    if not request.output.parent.is_dir():
+        raise OptionError(f"{request.output.parent} is no folder; create it first.")
+    limits = Limits() if request.seconds is None else Limits(seconds=request.seconds)
+    with working_folder() as scratch:
+        compiler = _Compiler(backend=backend, limits=limits, folder=scratch)
+        own = compiler.verdict(compiler.inquiry(request.culprit))
+        if own is None or not own.failed:
+            said = f", but {own.status.value}: {clip(own.message, 200)}" if own is not None and own.message else ""
+            raise OptionError(f"{request.culprit} is not refused{said}. Give a file that is, and its target.")
+        calls = 0
+
+        def fails(model: onnx.ModelProto) -> bool:
+            nonlocal calls
+            calls += 1
+            verdict = compiler.verdict_on(model)
+            return verdict is not None and verdict.failed and _complaint(verdict) == _complaint(own)
+
+        found = shareable(onnx.load(request.culprit), fails)
+        if found is None:
+            print("It fails only with its own weights or names: no other file shows the same failure.")
+            return 1
+        compiler.write(found, request.output)
+    size, before = (path.stat().st_size for path in (request.output, request.culprit))
+    print(clean(f"{request.output}: {plural(len(found.graph.node), 'node')}, {size} bytes ({before} before)"))
+    print(clean(f"  fails alike, in {plural(calls, 'compiler call')}: {clip(own.message, 200)}"))
+    return 0
+
+
+def _complaint(verdict: Verdict) -> tuple[Kind | None, str]:
+    return verdict.kind, verdict.fingerprint
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Compiler:
+    """Asks about files as a whole, cut and dressed as any probe."""
+
+    backend: Backend
+    limits: Limits
+    folder: Path
+
+    def inquiry(self, file: Path) -> Inquiry:
+        return inquire(Intake(file, {}), self.backend, None)
+
+    def verdict(self, inquiry: Inquiry) -> Verdict | None:
+        asked = inquiry.prober(self.backend, self.folder, self.limits).ask(inquiry.universe.everything, None)
+        return None if asked.answer is None else asked.answer.verdict
+
+    def verdict_on(self, model: onnx.ModelProto) -> Verdict | None:
+        """None for one that is no valid model."""
+        try:
+            return self.verdict(self._inquiry_on(model))
+        except ModelError:
+            return None
+
+    def write(self, model: onnx.ModelProto, path: Path) -> None:
+        """The file that the compiler was asked about."""
+        inquiry = self._inquiry_on(model)
+        inquiry.write(inquiry.universe.everything, path)
+
+    def _inquiry_on(self, model: onnx.ModelProto) -> Inquiry:
+        file = self.folder / "model.onnx"
+        onnx.save(model, file)
+        return self.inquiry(file)
