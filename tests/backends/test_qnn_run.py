@@ -123,9 +123,48 @@ def test_the_prompt_encoder_of_segment_anything_in_bfloat16(shell: Shell) -> Non
     nodes = onnx.load(model).graph.node
     refused = {op: sorted([node.name] for node in nodes if node.op_type == op) for op in ("Abs", "Cos", "Sin")}
 
-    report = shell.report(str(model), "--backend", "qnn", "--option", "soc_model=88", "--option", "precision=bf16")
+    target = ("--backend", "qnn", "--option", "soc_model=88", "--option", "precision=bf16")
+    report = shell.report(str(model), *target)
 
     found = {culprit["ops"][0]: sorted(culprit["occurrences"]) for culprit in report["culprits"]}
     assert found == refused
     assert report["certificate"]["status"] == "proven"
     assert report["stats"]["compiler_calls"] <= 9
+
+    done = shell.call("fix", str(model), *target, "--allow", "domain")
+    assert done.code == 0, done.out
+    assert "0 compiler calls for the diagnosis, 2 for the repair" in done.out
+
+
+def test_rows_of_a_table_and_a_mask_are_repaired_for_an_older_chip(shell: Shell) -> None:
+    """As in BERT: Gather of rows at computed places, and Where of 0 and minus infinity before Softmax."""
+    table = numpy_helper.from_array(np.random.default_rng(0).standard_normal((10, 16), np.float32), "table")
+    constants = [
+        table,
+        numpy_helper.from_array(np.float32(0), "zero"),
+        numpy_helper.from_array(np.float32(-np.inf), "no"),
+    ]
+    nodes = [
+        helper.make_node("Gather", ["table", "ids"], ["rows"], name="rows"),
+        helper.make_node("Cast", ["kept"], ["is_kept"], to=TensorProto.BOOL, name="cast"),
+        helper.make_node("Where", ["is_kept", "zero", "no"], ["mask"], name="mask"),
+        helper.make_node("Transpose", ["rows"], ["columns"], perm=[0, 2, 1], name="transpose"),
+        helper.make_node("MatMul", ["rows", "columns"], ["likeness"], name="likeness"),
+        helper.make_node("Add", ["likeness", "mask"], ["masked"], name="add"),
+        helper.make_node("Softmax", ["masked"], ["weights"], name="softmax"),
+        helper.make_node("MatMul", ["weights", "rows"], ["y"], name="mix"),
+    ]
+    inputs = [
+        helper.make_tensor_value_info("ids", TensorProto.INT64, [1, 8]),
+        helper.make_tensor_value_info("kept", TensorProto.INT64, [1, 1, 8]),
+    ]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 8, 16])]
+    graph = helper.make_graph(nodes, "net", inputs, outputs, constants)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, shell.folder / "net.onnx")
+
+    done = shell.call("fix", "net.onnx", "--backend", "qnn", "--option", "soc_model=SM8350", "--allow", "domain")
+
+    assert done.code == 0, done.out
+    repaired = onnx.load(shell.folder / "repair" / "repaired.onnx").graph.node
+    assert not {"Gather", "Where"} & {node.op_type for node in repaired}

@@ -107,6 +107,10 @@ def test_the_same_file_in_an_older_format_compiles(shell: Shell) -> None:
     (numbers,) = report["tables"]
     assert {row[2] for row in numbers["rows"]} <= {"EQUAL", "CLOSE", "SIMILAR"}
 
+    newer = shell.report(str(save(WINDOWS, shell.folder / "newer.onnx", ir_version=10)), *TARGET)
+    assert newer["compiles_after"]["sentence"] == "ir_version 10 → 9"
+    assert newer["stats"]["compiler_calls"] <= 2
+
 
 @pytest.mark.timeout(1200)
 def test_without_folding_what_computes_a_shape_is_asked_with_who_takes_it(shell: Shell) -> None:
