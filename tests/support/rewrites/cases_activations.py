@@ -155,6 +155,11 @@ def _(draw: DrawFn) -> Instance:
     return node("Erf", floats(draw, shape(draw, 0), spread=2, edges=EDGES), opset=opset(draw, 9, 13, 17))
 
 
+@case("erf-tanh-closer", _half("Erf"))
+def _(draw: DrawFn) -> Instance:
+    return node("Erf", floats(draw, shape(draw, 0), spread=2, edges=EDGES), opset=opset(draw, 9, 13, 17))
+
+
 def _tanh_gelu(draw: DrawFn) -> Instance:
     return node("Gelu", _drawn(draw), opset=20, approximate="tanh")
 
