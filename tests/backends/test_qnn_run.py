@@ -141,8 +141,8 @@ def test_rows_of_a_table_and_a_mask_are_repaired_for_an_older_chip(shell: Shell)
     table = numpy_helper.from_array(np.random.default_rng(0).standard_normal((10, 16), np.float32), "table")
     constants = [
         table,
-        numpy_helper.from_array(np.float32(0), "zero"),
-        numpy_helper.from_array(np.float32(-np.inf), "no"),
+        numpy_helper.from_array(np.array(0, np.float32), "zero"),
+        numpy_helper.from_array(np.array(-np.inf, np.float32), "no"),
     ]
     nodes = [
         helper.make_node("Gather", ["table", "ids"], ["rows"], name="rows"),
