@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from sqlalchemy import and_, select
+from sqlalchemy import Select, and_, select
 from sqlalchemy.orm import Session, aliased
 
 from onnxbisect_db import jobs, models, workers
@@ -12,19 +12,20 @@ from onnxbisect_db.culprits import MODEL_FILE
 from onnxbisect_db.database import Database
 from onnxbisect_db.files import FileStore
 from onnxbisect_db.jobs import NewJob, NewTarget
-from onnxbisect_db.tables import Culprit, CulpritVerdict, Job, Worker
+from onnxbisect_db.states import JobState
+from onnxbisect_db.tables import Culprit, CulpritVerdict, Job, Search, Worker
 
 #: Below what a client can ask for.
 _PRIORITY = -1000
 _AT_A_TIME = 100
+#: Jobs that are made at most for one culprit and one version, where they come to nothing or to another version.
+_TRIES = 5
 _CHUNK = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Check:
-    """A culprit that a version has said nothing of. The key is that of the job: a version is asked once, whatever comes
-    of it.
-    """
+    """A culprit that a version has said nothing of, and the idempotency key of the job that is to ask."""
 
     culprit: Culprit
     known: CulpritVerdict
@@ -72,15 +73,36 @@ def _unasked(session: Session, backend: str, tool: str, version: str) -> Iterato
         .order_by(CulpritVerdict.at)
     )
     newest = {(culprit.id, known.options): (culprit, known) for culprit, known in session.execute(found)}
-    checks = [
-        _Check(culprit=culprit, known=known, key=_key(culprit, known, version)) for culprit, known in newest.values()
-    ]
-    made = set(session.scalars(select(Job.idempotency_key).where(Job.culprit_id.in_([it.culprit.id for it in checks]))))
-    return (check for check in checks if check.key not in made)
+    tries = _tries(session, found.with_only_columns(Culprit.id).order_by(None))
+    for culprit, known in newest.values():
+        key = _key(culprit, known, version)
+        before = tries.get(key, [])
+        if len(before) < _TRIES and all(it.ended and it.version != version for it in before):
+            yield _Check(culprit=culprit, known=known, key=f"{key} {len(before)}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Try:
+    """A job that asked before. Its version is another one where a worker with that version has claimed it, as while
+    workers are updated one after the other.
+    """
+
+    ended: bool
+    version: str
+
+
+def _tries(session: Session, culprit_ids: Select[str]) -> dict[str, list[_Try]]:
+    """By what was asked of which version."""
+    made = select(Job.idempotency_key, Job.state, Search.version).join(Search, Search.job_id == Job.id)
+    found: dict[str, list[_Try]] = {}
+    for key, state, version in session.execute(made.where(Job.culprit_id.in_(culprit_ids))):
+        asked = (key or "").rpartition(" ")[0]
+        found.setdefault(asked, []).append(_Try(ended=JobState(state).ended, version=version))
+    return found
 
 
 def _key(culprit: Culprit, known: CulpritVerdict, version: str) -> str:
-    """No client can give a key with a space."""
+    """What is asked of which version. No client can give a key with a space."""
     target = hashlib.sha256(f"{known.backend} {known.options} {known.tool} {version}".encode()).hexdigest()
     return f"culprit {culprit.id} {target}"
 

@@ -250,6 +250,18 @@ def test_a_new_version_is_asked_once_about_each_culprit_after_all_other_work(dat
     assert identities(database, state=CulpritState.OPEN) == ["Cos-1", "Sin-1"]
 
 
+def test_a_version_is_asked_again_where_another_one_has_answered(database: Database, files: Files) -> None:
+    """As while workers are updated one after the other; but not for ever."""
+    finished(database, found(files=small(files)))
+    announce(database)
+    for asked in range(1, 6):
+        assert ask_again(database, files) == 1
+        assert ask_again(database, files) == 0, "it is being asked"
+        finish(database, checks(database)[-1].searches[0].id, [], "1")
+        assert len(checks(database)) == asked
+    assert ask_again(database, files) == 0
+
+
 def test_a_culprit_closes_when_its_file_passes_and_opens_when_it_comes_back(
     database: Database, clock: Clock, files: Files
 ) -> None:
