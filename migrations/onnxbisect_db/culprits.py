@@ -80,15 +80,16 @@ def record(session: Session, job: Job, search: Search, found: Sequence[FoundCulp
             verdict.files = dict(each.files)
         session.add(verdict)
         if each.passed_in is not None:
-            _add_pass(session, entry, each.passed_in, known[entry.id])
+            _add_pass(session, entry, job, each.passed_in, known[entry.id])
     _settle(session, job, search, list(entries.values()), at)
 
 
-def _add_pass(session: Session, entry: Culprit, search_id: str, known: Sequence[TargetVersion]) -> None:
-    earlier = session.get(Search, search_id, options=[joinedload(Search.job)])
+def _add_pass(session: Session, entry: Culprit, job: Job, search_id: str, known: Sequence[TargetVersion]) -> None:
+    earlier = session.get(Search, search_id)
     if earlier is None or earlier.ended_at is None:  # deleted since it was read
         return
-    verdict = _verdict(entry, earlier.job, earlier, Status.PASS, earlier.ended_at)
+    verdict = _verdict(entry, job, earlier, Status.PASS, earlier.ended_at)
+    verdict.job_id = None  # naming the earlier job would lock its row, too
     if not any(it.is_of(verdict) for it in known):
         session.add(verdict)
 

@@ -49,9 +49,9 @@ class CulpritVerdict(Base):
 
     id: Mapped[str] = mapped_column(String(36), primary_key=True, default=new_id)
     culprit_id: Mapped[str] = mapped_column(ForeignKey("culprit.id", ondelete="CASCADE"))
-    #: None once the job was deleted by its age.
+    #: None once the job was deleted by its age, and where it passed within a model.
     job_id: Mapped[str | None] = mapped_column(ForeignKey("job.id", ondelete="SET NULL"))
-    #: Whether a job of a client found it, in this model. Else its own file was asked about.
+    #: Whether a job of a client found it in this model. Else its own file was asked about, or it passed within a model.
     found: Mapped[bool]
     backend: Mapped[str] = mapped_column(String(128))
     #: The options as JSON with sorted keys: equal where they are the same.
