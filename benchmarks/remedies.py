@@ -93,10 +93,10 @@ _CASES = (
     Case("sam_part1_prompt__ts11", "qnn", _BF16_QNN),
     Case("sam_part3_maskhead__ts11", "qnn", _OLD_QNN),
     Case("sam_decoder__dynamo18", "tpu-mlir", _TPU),
-    Case("sam_part1_prompt__ts11", "qnn", _OLD_QNN, calls=150),
-    Case("sam_decoder__ts11", "qnn", _OLD_QNN),
     Case("quant_qdq_timm_resnet18__ts17", "tpu-mlir", _TPU),
     Case("sam2_hiera_tiny_encoder__ts17", "tpu-mlir", {**_TPU, "verify": "false"}, calls=130, ir_version=10),
+    Case("sam_part1_prompt__ts11", "qnn", _OLD_QNN, calls=150),
+    Case("sam_decoder__ts11", "qnn", _OLD_QNN),
 )
 
 
@@ -107,7 +107,7 @@ _ENDED = "the time for the repair ended"
 
 
 def main() -> None:
-    """Print a row as soon as it is known: the table takes an hour."""
+    """Print a row as soon as it is known, and write those of each case: the table takes an hour."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", type=Path, metavar="FOLDER")
     parser.add_argument("--only", default="", metavar="TEXT", help="the cases whose 'model compiler' has this in it")
@@ -124,9 +124,9 @@ def main() -> None:
                 print(f"| {' | '.join(row)} |", flush=True)
         except Exception:
             print(f"{case.model} {case.target} failed:\n{traceback.format_exc()}", flush=True)
+        if given.write:
+            put(given.write, rows)
     print(_summary(rows))
-    if given.write:
-        put(given.write, rows)
 
 
 def put(path: Path, rows: list[Row]) -> None:
