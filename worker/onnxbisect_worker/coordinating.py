@@ -79,14 +79,15 @@ def _plan(
     digests = partial(_digests, context, turn, keeper) if turn.asked_for is None else None
     # a changed model is expected to pass: until it has failed, nothing is asked beside the whole
     width = seen.width if seen.known.records or turn.asked_for is None else 1
-    planned = next_step(universe, seen.known, planner, width=width, digests=digests)
+    step = next_step(universe, seen.known, planner, width=width, digests=digests)
+    whole = of_the_whole(step, universe)
+    # nothing but the whole is asked about before changed copies of the file, and these only where it was refused
     files_first = turn.asked_for is None and turn.compiles_after is None
-    step = of_the_whole(planned, universe) if order.whole or files_first else planned
-    refused = files_first and step.ending is not None and step.plan.diagnosis.verdict is Status.FAIL
-    if files_first and step.ending is not None and not refused:
-        step = planned
+    refused = files_first and whole.ending is not None and step.plan.diagnosis.verdict is Status.FAIL
+    if order.whole or refused or (files_first and whole.ending is None):
+        step = whole
     over = step.ending is not None and not refused
-    culprits = found(universe, step.plan.diagnosis, over=over)
+    culprits = {} if refused else found(universe, step.plan.diagnosis, over=over)
 
     def save(session: Session) -> int:
         new = plans.save(session, turn, step.asks, expected=step.plan.expected, culprits=culprits)
