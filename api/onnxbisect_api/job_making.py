@@ -2,14 +2,14 @@
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 from sqlalchemy.orm import Session
 
 from onnxbisect_api import targets
 from onnxbisect_api.access import Caller
 from onnxbisect_api.addresses import Addresses
-from onnxbisect_api.job_request import JobTerms, PartRequest, RepairRequest
+from onnxbisect_api.job_request import JobTerms, PartRequest
 from onnxbisect_api.job_view import Circumstances, PartsSubmitted, SubmittedView, job_view
 from onnxbisect_api.parts import PART, PARTS
 from onnxbisect_api.problems import Problem
@@ -18,7 +18,7 @@ from onnxbisect_db.columns import new_id
 from onnxbisect_db.jobs import Created, NewJob, NewTarget
 from onnxbisect_db.states import Scope
 from onnxbisect_service import outbound
-from onnxbisect_service.order import Order, RepairOrder
+from onnxbisect_service.order import Order
 from onnxbisect_service.service import Service
 
 _LATER = {"Retry-After": "60"}
@@ -44,16 +44,9 @@ class Accepted:
     def of(self, model_sha256: str) -> NewJob:
         """The job on this model."""
         terms = self.terms
-        order = Order(
-            input_shapes=terms.input_shapes,
-            seconds=terms.seconds,
-            budget_calls=terms.budget.calls,
-            budget_seconds=terms.budget.seconds,
-            recheck=terms.recheck,
-            as_is=terms.as_is,
-            calibration=terms.calibration,
-            repair=None if terms.repair is None else _repair(terms.repair),
-        )
+        same = {field.name for field in fields(Order)} & JobTerms.model_fields.keys()
+        asked = terms.model_dump(mode="json", include=same)
+        order = Order.from_json({**asked, "budget_calls": terms.budget.calls, "budget_seconds": terms.budget.seconds})
         return NewJob(
             model_sha256=model_sha256,
             targets=self.targets,
@@ -64,16 +57,6 @@ class Accepted:
             webhook=None if terms.webhook is None else terms.webhook.url,
             webhook_events=() if terms.webhook is None else terms.webhook.types,
         )
-
-
-def _repair(wanted: RepairRequest) -> RepairOrder:
-    return RepairOrder(
-        allow=wanted.allow.value,
-        samples=wanted.samples,
-        count=wanted.count,
-        absolute=wanted.absolute,
-        relative=wanted.relative,
-    )
 
 
 def accepted(terms: JobTerms, service: Service, caller: Caller) -> Accepted:

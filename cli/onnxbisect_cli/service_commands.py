@@ -133,33 +133,32 @@ def submit_command(
     form: ReportForm = Format.TEXT,
 ) -> None:
     """Diagnose MODEL on a server. Output and exit status are those of run; with --fix the status is that of fix."""
-    from onnx_bisect import Exactness, RepairTerms, Tolerance
+    from onnx_bisect import Exactness, RemoteTarget, RepairTerms, Tolerance
     from onnxbisect_cli import parts, submit_job, submit_parts, targets
 
     found = parts.parts_of(models, arguments.shapes(input_shape or ()), calibration)
+    asked = targets.chosen(backend, option or ())
+    tolerance = Tolerance(absolute=absolute, relative=relative)
+    exactness = arguments.choices(Exactness, [allow], "--allow")[0]
     request = submit_job.Request(
         model=found[0].model,
         server=server,
         token=token,
-        targets=targets.chosen(backend, option or ()),
+        targets=asked,
         input_shapes=found[0].input_shapes,
-        budget_calls=budget_calls,
-        budget_seconds=budget_seconds,
-        seconds=timeout,
-        recheck=recheck,
-        as_is=as_is,
         calibration=found[0].calibration,
-        labels=arguments.key_values(label or (), "--label"),
-        webhook=webhook,
-        priority=priority,
-        repair=RepairTerms(
-            allow=arguments.choices(Exactness, [allow], "--allow")[0],
-            samples=samples,
-            count=count,
-            tolerance=Tolerance(absolute=absolute, relative=relative),
-        )
-        if fix
-        else None,
+        terms={
+            "targets": [RemoteTarget(backend=target.backend, options=target.options) for target in asked],
+            "budget_calls": budget_calls,
+            "budget_seconds": budget_seconds,
+            "timeout": timeout,
+            "recheck": recheck,
+            "as_is": as_is,
+            "labels": arguments.key_values(label or (), "--label"),
+            "webhook": webhook,
+            "priority": priority,
+            "repair": RepairTerms(allow=exactness, samples=samples, count=count, tolerance=tolerance) if fix else None,
+        },
     )
     if not fix and (allow, samples, count, absolute, relative) != ("rounding", None, 4, 1e-6, 1e-4):
         raise OptionError("--allow, --samples, --count, --absolute and --relative are about a repair: add --fix.")

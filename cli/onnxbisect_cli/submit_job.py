@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from onnx_bisect import Client, RemoteJob, RemoteTarget, RepairTerms
+from onnx_bisect import Client, JobTerms, RemoteJob
 from onnx_bisect.client import failure
 from onnxbisect.errors import OnnxBisectError
 from onnxbisect.report.text import clean, plural
@@ -20,23 +20,15 @@ from onnxbisect_cli.targets import Chosen
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What the user asks for. `calibration` is a sample, or a folder of them."""
+    """What the user asks for. `calibration` is a sample, or a folder of them; `terms` are those for `targets`."""
 
     model: Path
     server: str
     token: str = field(repr=False)
     targets: Sequence[Chosen]
     input_shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    budget_calls: int | None = None
-    budget_seconds: float | None = None
-    seconds: float | None = None
-    recheck: bool = False
-    as_is: bool = False
     calibration: Path | None = None
-    labels: Mapping[str, str] = field(default_factory=dict)
-    webhook: str | None = None
-    priority: int = 0
-    repair: RepairTerms | None = None
+    terms: JobTerms
 
 
 def submit(request: Request, *, wait: bool, out: Path | None, form: Format) -> int:
@@ -49,18 +41,9 @@ def submit(request: Request, *, wait: bool, out: Path | None, form: Format) -> i
     with Client(request.server, request.token) as client:
         job = client.submit(
             request.model,
-            targets=[RemoteTarget(backend=target.backend, options=target.options) for target in request.targets],
             input_shapes=request.input_shapes,
-            budget_calls=request.budget_calls,
-            budget_seconds=request.budget_seconds,
-            timeout=request.seconds,
-            recheck=request.recheck,
-            as_is=request.as_is,
             calibration=request.calibration,
-            labels=request.labels,
-            webhook=request.webhook,
-            priority=request.priority,
-            repair=request.repair,
+            **request.terms,
         )
         if not wait:
             print(job.url)
@@ -76,7 +59,7 @@ def submit(request: Request, *, wait: bool, out: Path | None, form: Format) -> i
         if ended["state"] != "done":
             raise failure(ended)
         codes = _show(job, ended["targets"], labels, out, form)
-        if request.repair is not None:
+        if request.terms.get("repair") is not None:
             folders = {label: out if out is None or len(labels) == 1 else out / label for label in labels}
             repairs = submit_fix.show(request.model, job, ended["targets"], folders, told=form is Format.TEXT)
             codes = {label: repairs.get(label, code) for label, code in codes.items()}

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from onnx_bisect import Client, Part, RemoteJob, RemoteTarget
+from onnx_bisect import Client, Part, RemoteJob
 from onnx_bisect.client import failure
 from onnxbisect.errors import OnnxBisectError
 from onnxbisect.report import parts as table
@@ -26,18 +26,7 @@ def submit(request: Request, parts: Sequence[Part], *, wait: bool, out: Path | N
     if out is not None:
         demand_folder(out)
     with Client(request.server, request.token) as client:
-        jobs = client.submit_parts(
-            parts,
-            targets=[RemoteTarget(backend=target.backend, options=target.options) for target in request.targets],
-            budget_calls=request.budget_calls,
-            budget_seconds=request.budget_seconds,
-            timeout=request.seconds,
-            recheck=request.recheck,
-            as_is=request.as_is,
-            labels=request.labels,
-            webhook=request.webhook,
-            priority=request.priority,
-        )
+        jobs = client.submit_parts(parts, **request.terms)
         if not wait:
             print("\n".join(job.url for job in jobs))
             return 0

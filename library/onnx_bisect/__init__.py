@@ -7,7 +7,7 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 from onnx_bisect.callable_backend import CompileFunction
 from onnx_bisect.cancellation import Cancellation
-from onnx_bisect.client import Client, RemoteJob, RemoteTarget
+from onnx_bisect.client import Client, JobTerms, RemoteJob, RemoteTarget
 from onnx_bisect.diagnosing import diagnose
 from onnx_bisect.events import (
     Event,
@@ -70,6 +70,7 @@ __all__ = [
     "Found",
     "Hints",
     "Inspection",
+    "JobTerms",
     "Kind",
     "ModelError",
     "NeedsContext",

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, Self, TypedDict, Unpack, cast
 from urllib.parse import urljoin
 from uuid import uuid4
 
@@ -44,6 +44,27 @@ class RemoteTarget:
     options: Mapping[str, str] = field(default_factory=dict)
 
 
+class JobTerms(TypedDict, total=False):
+    """What is asked of models: for the `backend` with its `options`, or for several `targets`.
+
+    The bounds, `recheck` and `as_is` are those of `diagnose`; docs/api.md says what `labels`, `webhook` and `priority`
+    are. With `repair`, what is refused is repaired, as `fix` does.
+    """
+
+    backend: str | None
+    options: Mapping[str, str] | None
+    targets: Sequence[RemoteTarget]
+    budget_calls: int | None
+    budget_seconds: float | None
+    timeout: float | None
+    recheck: bool
+    as_is: bool
+    labels: Mapping[str, str] | None
+    webhook: str | None
+    priority: int
+    repair: RepairTerms | None
+
+
 class Client:
     """Talks to one server; a context manager, which closes its connections.
 
@@ -74,26 +95,13 @@ class Client:
         self,
         model: str | PathLike[str],
         *,
-        backend: str | None = None,
-        options: Mapping[str, str] | None = None,
-        targets: Sequence[RemoteTarget] = (),
         input_shapes: Mapping[str, Sequence[int]] | None = None,
-        budget_calls: int | None = None,
-        budget_seconds: float | None = None,
-        timeout: float | None = None,
-        recheck: bool = False,
-        as_is: bool = False,
         calibration: str | PathLike[str] | None = None,
-        labels: Mapping[str, str] | None = None,
-        webhook: str | None = None,
-        priority: int = 0,
-        repair: RepairTerms | None = None,
+        **terms: Unpack[JobTerms],
     ) -> "RemoteJob":
-        """Have a model diagnosed: for the backend with its options, or for several `targets`.
+        """Have a model diagnosed.
 
-        The arguments are those of `diagnose`; docs/api.md says what labels, webhook and priority are. `calibration` is
-        a `.npz` or `.npy`, or a folder of them. With `repair`, what is refused is repaired, as `fix` does. Raises
-        ModelError for what is no model.
+        `calibration` is a `.npz` or `.npy`, or a folder of them. Raises ModelError for what is no model.
         """
         part = Part(
             label="",
@@ -101,47 +109,19 @@ class Client:
             input_shapes=input_shapes or {},
             calibration=None if calibration is None else Path(calibration),
         )
-        (job,) = self.submit_parts(
-            [part],
-            backend=backend,
-            options=options,
-            targets=targets,
-            budget_calls=budget_calls,
-            budget_seconds=budget_seconds,
-            timeout=timeout,
-            recheck=recheck,
-            as_is=as_is,
-            labels=labels,
-            webhook=webhook,
-            priority=priority,
-            repair=repair,
-        )
+        (job,) = self.submit_parts([part], **terms)
         return job
 
-    def submit_parts(
-        self,
-        parts: Sequence[Part],
-        *,
-        backend: str | None = None,
-        options: Mapping[str, str] | None = None,
-        targets: Sequence[RemoteTarget] = (),
-        budget_calls: int | None = None,
-        budget_seconds: float | None = None,
-        timeout: float | None = None,
-        recheck: bool = False,
-        as_is: bool = False,
-        labels: Mapping[str, str] | None = None,
-        webhook: str | None = None,
-        priority: int = 0,
-        repair: RepairTerms | None = None,
-    ) -> tuple["RemoteJob", ...]:
+    def submit_parts(self, parts: Sequence[Part], **terms: Unpack[JobTerms]) -> tuple["RemoteJob", ...]:
         """Have several models diagnosed, all on the same targets: a job for each, in their order.
 
-        The arguments are those of `submit`. `parts_table` makes one table of the results, and the server has it at
-        `GET /v1/parts`.
+        `parts_table` makes one table of the results, and the server has it at `GET /v1/parts`.
         """
-        if backend is not None:
-            targets = (RemoteTarget(backend=backend, options=options or {}), *targets)
+        if unknown := sorted(terms.keys() - JobTerms.__annotations__.keys()):
+            raise TypeError(f"There is no argument {unknown[0]!r}: JobTerms has those that there are.")
+        targets = list(terms.get("targets", ()))
+        if (backend := terms.get("backend")) is not None:
+            targets.insert(0, RemoteTarget(backend=backend, options=terms.get("options") or {}))
         for target in targets:
             if "/" in target.backend or target.backend.endswith(".toml"):
                 raise OptionError(
@@ -149,17 +129,18 @@ class Client:
                     "'onnx-bisect run' takes files."
                 )
         sent = [self._sent(part) for part in parts]
-        budget = {"calls": budget_calls, "seconds": budget_seconds}
+        budget = {"calls": terms.get("budget_calls"), "seconds": terms.get("budget_seconds")}
+        repair = terms.get("repair")
         wanted = {
             **(sent[0] if len(sent) == 1 else {"models": sent}),
             "targets": [{"backend": target.backend, "options": dict(target.options)} for target in targets],
             "budget": {key: it for key, it in budget.items() if it is not None},
-            "seconds": timeout,
-            "recheck": recheck,
-            "as_is": as_is,
-            "labels": dict(labels or {}),
-            "webhook": webhook,
-            "priority": priority,
+            "seconds": terms.get("timeout"),
+            "recheck": terms.get("recheck"),
+            "as_is": terms.get("as_is"),
+            "labels": dict(terms.get("labels") or {}),
+            "webhook": terms.get("webhook"),
+            "priority": terms.get("priority"),
             "repair": None if repair is None else self._repair(repair),
         }
         made = self.create({key: it for key, it in wanted.items() if it not in (None, {}, False, 0)}, key=str(uuid4()))

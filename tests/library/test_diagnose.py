@@ -7,6 +7,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -363,6 +364,12 @@ def test_a_model_that_is_none_is_said_to_be_none(tmp_path: Path) -> None:
     with pytest.raises(onnx_bisect.ModelError):
         onnx_bisect.diagnose(tmp_path / "no.onnx", backend=compiles)
     assert issubclass(onnx_bisect.ModelError, OnnxBisectError)
+
+
+def test_an_argument_that_submit_does_not_have_is_a_mistake() -> None:
+    mistyped: Any = {"budget_call": 3}
+    with onnx_bisect.Client("http://127.0.0.1:9", "") as client, pytest.raises(TypeError, match="'budget_call'"):
+        client.submit_parts([], **mistyped)
 
 
 def test_every_name_of_the_library_is_there() -> None:
