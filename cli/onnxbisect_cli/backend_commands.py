@@ -52,6 +52,6 @@ def check_command(
 @app.command("options")
 def options_command(name: Name) -> None:
     """Show what `--option` takes for a backend."""
-    from onnxbisect_cli import backend_options
+    from onnxbisect_cli import backend_list
 
-    backend_options.show(name)
+    backend_list.show_options(name)

@@ -1,4 +1,4 @@
-"""`onnx-bisect backends`: which compilers can be asked here."""
+"""`onnx-bisect backends`: which compilers can be asked here, and what options they take."""
 
 import shutil
 import textwrap
@@ -6,6 +6,7 @@ import textwrap
 import onnx_bisect
 from onnx_bisect import BackendInfo, BackendState
 from onnxbisect.report.text import clean, clip, plural
+from onnxbisect_backends import registry
 from onnxbisect_backends.options import OptionHelp
 from onnxbisect_backends.sandbox import isolation
 from onnxbisect_backends.sandbox.isolation import Isolation
@@ -34,6 +35,20 @@ def show() -> int:
     print("Any command:             onnx-bisect run MODEL -- my_compile {model}")
     print("Your own as a TOML file: onnx-bisect run MODEL --backend ./mychip.toml")
     return 0
+
+
+def show_options(name: str) -> None:
+    """One paragraph for each option; raises OptionError and BackendUnusableError for what is no backend."""
+    options = registry.find(name).options
+    if not options:
+        print(f"{clean(name)} has no options that it tells.")
+    for option in options:
+        default = f"  (default: {option.default})" if option.default else ""
+        print(clean(f"{option.name}={'|'.join(option.choices) or 'VALUE'}{default}"))
+        if option.help:
+            print(f"    {clean(option.help)}")
+        if option.alternatives:
+            print(f"    worth trying: {clean(', '.join(option.alternatives))}")
 
 
 def _said(backend: BackendInfo) -> str:

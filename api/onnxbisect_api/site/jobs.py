@@ -33,6 +33,12 @@ _Text = Annotated[Annotated[str, StringConstraints(pattern=ONE_LINE, max_length=
 _Label = Annotated[str, Query(max_length=400)]
 
 
+@router.get("/")
+def home() -> RedirectResponse:
+    """The root leads to the list of jobs."""
+    return RedirectResponse("/jobs", 303)
+
+
 @router.get("/jobs")
 def listed(
     request: Request,

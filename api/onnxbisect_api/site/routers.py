@@ -4,7 +4,6 @@ from onnxbisect_api.site import (
     backends,
     compare,
     culprits,
-    home,
     inspection,
     job,
     job_actions,
@@ -24,7 +23,6 @@ ROUTERS = tuple(
     for module in (
         static,
         session,
-        home,
         jobs,
         new,
         job,

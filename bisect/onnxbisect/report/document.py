@@ -11,7 +11,6 @@ from onnxbisect.report.contents import (
     CertificateEntry,
     CompilesAfterEntry,
     ModelEntry,
-    PieceEntry,
     ProbeEntry,
     Report,
     UnitsEntry,
@@ -20,13 +19,13 @@ from onnxbisect.report.culprits import Entries
 from onnxbisect.report.module_entries import module_entries
 from onnxbisect.report.names import op_name
 from onnxbisect.report.optable import op_table
-from onnxbisect.report.partition import pieces
+from onnxbisect.report.partition import partition_entries
 from onnxbisect.report.ranges import LISTED, spell
 from onnxbisect.report.records import Records
 from onnxbisect.report.states import States, states
 from onnxbisect.report.tables import tables
 from onnxbisect.report.uses import use_entries
-from onnxbisect.unitset import UnitSet, is_subset, members, size
+from onnxbisect.unitset import UnitSet, size
 from onnxbisect.verdict import Status
 
 #: The value of `format`; a change that breaks readers counts the number up.
@@ -36,8 +35,8 @@ FORMAT: Final = "onnx-bisect/report@1"
 def document(job: Job) -> Report:
     """The report of a job, JSON-able. Names and messages are left as they are.
 
-    `culprits[].repro` names the file below the report's folder that reproduces the culprit; whoever writes the
-    report puts it there, or sets it to None.
+    `culprits[].repro` names the file below the report's folder that reproduces the culprit; the writer of
+    the report puts it there, or sets it to None.
     """
     records = Records(job.probes)
     entries = Entries(job, records)
@@ -68,7 +67,7 @@ def document(job: Job) -> Report:
         "modules": module_entries(job.model, known),
         "op_table": op_table(job, known, records, identities),
         "uses": use_entries(job, known),
-        "partition": _partition(job, records, entries),
+        "partition": partition_entries(job, records, entries),
         "tables": tables(job, records),
         "preflight": [
             {
@@ -174,45 +173,6 @@ def _certificate(job: Job, records: Records) -> CertificateEntry:
         "assumes": list(certificate.assumes),
         "unknown": list(certificate.unknown),
     }
-
-
-def _partition(job: Job, records: Records, entries: Entries) -> list[PieceEntry]:
-    """Pieces of the remainder, as far as it is known to pass."""
-    remainder = job.diagnosis.remainder
-    fits = [(name, units) for name, units in records.passing if is_subset(remainder, units)]
-    fits = fits or sorted(records.passing, key=lambda item: -size(item[1] & remainder))
-    if not fits:
-        return []
-    proof, proven = fits[0]
-    return [
-        {
-            "size": size(piece),
-            "nodes": entries.names(piece),
-            "units": spell(piece),
-            "proof": records.named(piece, Status.PASS) or proof,
-            "compiled": records.named(piece, Status.PASS) is not None,
-            "needs_context": entries.names(_torn(job, piece)),
-        }
-        for piece in pieces(job.model.universe, remainder & proven)
-    ]
-
-
-def _torn(job: Job, piece: UnitSet) -> UnitSet:
-    """Units that pass only in context and have lost part of it: of the group seen to pass, else of the neighbours."""
-    universe = job.model.universe
-    torn = 0
-    for group in job.diagnosis.needs_context:
-        for occurrence in group.occurrences:
-            if not occurrence & piece:
-                continue
-            around = group.passes_with if occurrence == group.units else None
-            if around is None:
-                around = occurrence
-                for unit in members(occurrence):
-                    around |= universe.predecessors[unit] | universe.successors[unit]
-            if not is_subset(around, piece):
-                torn |= occurrence & piece
-    return torn
 
 
 def _units(job: Job, entries: Entries, known: States) -> UnitsEntry:
