@@ -21,11 +21,11 @@ if TYPE_CHECKING:  # the API knows backends, and loads no ONNX
 
 @dataclass(frozen=True, kw_only=True)
 class Confinement:
-    """That a compile sees only a part of the machine (`onnxbisect_backends.sandbox.isolation`).
+    """The part of the machine that a compile sees (`onnxbisect_backends.sandbox.isolation`).
 
-    `hidden` are folders of which it sees nothing, besides those that are nobody's business anyway. `probe` and
-    `workdir` are what it reads and writes; whoever calls `Backend.compile` fills them in. `required`: what cannot be
-    confined is not to be run at all.
+    `hidden` are folders that it does not see, besides those that every compile does not see. `probe` and `workdir` are
+    what it reads and writes; the caller of `Backend.compile` sets them. With `required`, a compile that cannot be
+    confined does not run.
     """
 
     hidden: tuple[Path, ...] = ()
@@ -85,8 +85,8 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True)
 class Description:
-    """Who the compiler is. `version` is part of the key under which verdicts are kept, and so is `environment`: a
-    digest of what the compiler is installed with, where it is known.
+    """The compiler and what it takes. `version` is part of the key under which verdicts are kept, and so is
+    `environment`: a digest of what the compiler is installed with, where it is known.
 
     `ops` are the op types that the target advertises as supported (the default domain's by bare name, others as
     `domain::Op`), None where it advertises nothing. `weights_matter`: verdicts depend on weight values (the target

@@ -21,7 +21,7 @@ class _Local:
 
 
 #: Marks an option that names something of the machine where the compiler runs, such as a folder, a program or an
-#: image: `home: Annotated[str, LOCAL]`. Whoever asks over the network chooses among its `examples` (`remote`).
+#: image: `home: Annotated[str, LOCAL]`. A client of the service chooses among its `examples` (`remote`).
 LOCAL = _Local()
 
 

@@ -28,8 +28,8 @@ class Ask:
 class Answer:
     """A verdict and the compiler's log, cut to `LOG_BYTES`.
 
-    For a failure `file_sha256` is that of the bytes that were compiled: whoever cuts the same bytes again knows how
-    the compiler answers them.
+    For a failure `file_sha256` is that of the bytes that were compiled: a piece that is cut to the same bytes again
+    has the same answer.
     """
 
     verdict: Verdict

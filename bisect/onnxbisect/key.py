@@ -1,7 +1,7 @@
 """The canonical structure of a probe: what a verdict is kept under, in any model and for any compiler.
 
 Two probes have one key when they are the same graph: operators, attributes, shapes, dtypes, small constants and
-wiring agree, which tensors come from outside and which leave, and who shares them. Names and order do not count,
+wiring agree, which tensors come from outside and which leave, and which units share them. Names and order do not count,
 and weight values do not unless the target quantises with them. The IR version counts: compilers refuse files for it.
 
 The key is a digest of an exact description of the graph, so that different graphs never share one. It lists the units

@@ -1,6 +1,6 @@
 """How a search is carried on: from all that is known to the questions to ask next, or to the reason why it is over.
 
-`next_step` is a pure function of values, so it does not matter who calls it: `onnx_bisect` compiles in threads of the
+`next_step` is a pure function of values, so its caller does not matter: `onnx_bisect` compiles in threads of the
 user's process, the service has a queue and workers. Both call it again whenever an answer has come, and keep answers
 where they please.
 """

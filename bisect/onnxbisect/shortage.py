@@ -1,4 +1,4 @@
-"""Whether an error means that this machine is short of something, whoever met it and whatever it was called since."""
+"""Whether an error, or one that it came from, means that this machine is short of disk space, memory or processes."""
 
 import errno
 from collections.abc import Iterator, Mapping

@@ -51,7 +51,7 @@ def _told(error: BackendUnusableError) -> int:
 
 
 def _defined(name: str, version: str) -> Toolchain:
-    """A version that nobody has pinned."""
+    """A version that has no pins here."""
     with series.opened(name, _say) as index:
         return index.define(version)
 

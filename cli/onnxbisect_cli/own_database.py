@@ -1,4 +1,4 @@
-"""The service's database, for the operator's commands: whoever can read its settings may do everything there."""
+"""The service's database, for the operator's commands, which need no token: they read the settings themselves."""
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager

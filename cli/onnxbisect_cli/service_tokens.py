@@ -1,4 +1,4 @@
-"""`onnx-bisect token …`: who may use the service. It works on the database, so whoever can run it is the operator."""
+"""`onnx-bisect token …`: makes, lists and revokes tokens of the service, in its database; needs no token itself."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta

@@ -50,13 +50,13 @@ def serve(settings: Settings) -> None:
             app, token = create_app(service, inspect_model=inspection), None
         config = server_config(app, settings)
         for number in (signal.SIGINT, signal.SIGTERM):
-            # uvicorn ends at these, and then raises them again for whoever was there before: nobody
+            # uvicorn ends at these, and then raises them again for the handler that was there before: none
             signal.signal(number, lambda _number, _frame: None)
         _Server(config, _url(listening), token, app.state.watch).run(sockets=[listening])
 
 
 class _Server(uvicorn.Server):
-    """Says where it is as soon as it answers, and lets go of those who wait or listen before it ends."""
+    """Prints its address as soon as it answers, and ends waiting and streaming requests before it ends."""
 
     def __init__(self, config: uvicorn.Config, url: str, token: Path | None, watch: Watch) -> None:
         super().__init__(config)
@@ -121,7 +121,7 @@ def _told_of_token(path: Path, url: str, *, terminal: bool) -> list[str]:
 
 
 def _own_token(database: Database, path: Path) -> Path:
-    """The file with the token of whoever started the service: that of last time while it is good."""
+    """The file with the token of the user that started the service: that of last time while it is valid."""
     with database.session() as session:
         if path.is_file() and tokens.check(session, path.read_text().strip()) is not None:
             return path

@@ -26,7 +26,7 @@ from onnxbisect_backends.sandbox.working_folder import working_folder
 
 
 def _silent(event: object) -> None:
-    """Tell nobody."""
+    """The progress callback of a caller that gave none."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -114,7 +114,7 @@ class Option(_Table):
     default: Text
     choices: tuple[Text, ...] = ()
     help: str = ""
-    #: It names something of the machine where the compiler runs; over the network nobody chooses that freely.
+    #: It names something of the machine where the compiler runs; clients of the service cannot set it freely.
     local: bool = False
     #: Values with which the compiler may take what it refuses with another one.
     worth_trying: tuple[Text, ...] = ()
@@ -138,7 +138,7 @@ class Definition(_Table):
     #: Variables of the user's environment that the compiler gets too.
     inherit_env: tuple[str, ...] = ()
     cwd: Literal["work", "here"] = "work"
-    #: The compiler asks somebody, such as a licence server. Without it, where compiles are isolated, it reaches nobody.
+    #: The compiler needs the network, such as for a licence server. Without it an isolated compile has none.
     network: bool = False
     #: False for one that does not work in isolation, such as the client of a daemon.
     isolated: bool = True

@@ -208,7 +208,7 @@ class TomlBackend:
         places = {"model": str(probe), "workdir": str(workdir), "out": str(workdir / "out")}
         cwd = workdir if self._definition.cwd == "work" else self._path.parent
         it, env = self._definition, self._env(workdir, places)
-        # the user's own compiler may ask a licence server; one that was installed here has nobody to talk to
+        # the user's own compiler may ask a licence server; one that was installed here needs no network
         network = True if it.network else None if self._toolchain is None else False
         argv, reads = self._filled([self._program(words[0]), *words[1:]], places), self.access.reads
         return run(argv, cwd=cwd, env=env, limits=limits, network=network, reads=reads, isolated=it.isolated)

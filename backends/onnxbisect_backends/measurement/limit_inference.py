@@ -1,4 +1,4 @@
-"""What a compiler minds about an op, learnt from which uses of it compile: limits that the measurement shows.
+"""Limits of a compiler for an op, inferred from the uses of it that compile and those that do not.
 
 A limit must be the outcome of an experiment: of two uses that differ in nothing else that is looked at, one compiles
 and the other, which is beyond the limit, does not; and nothing beyond it was ever seen to compile. What is refused

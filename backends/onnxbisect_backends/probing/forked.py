@@ -114,7 +114,7 @@ def _settle(allowance: Allowance) -> None:
     soft = resource.getrlimit(resource.RLIMIT_DATA)[0]
     bound(resource.RLIMIT_DATA, allowance.memory if soft == resource.RLIM_INFINITY else min(soft, allowance.memory))
     nothing = os.open(os.devnull, os.O_RDWR)
-    for descriptor in (0, 1, 2):  # what C++ code says of itself when it aborts helps nobody
+    for descriptor in (0, 1, 2):  # what C++ code prints when it aborts helps no user
         os.dup2(nothing, descriptor)
     faulthandler.disable()
     with suppress(OSError):

@@ -29,7 +29,7 @@ class KnownTarget:
 
 
 def inspect_for(model: Model, target: KnownTarget) -> Inspection:
-    """The model as this target minds it; calls no compiler."""
+    """What this target refuses or narrows in the model; calls no compiler."""
     if target.rules is None:
         note = f"Nothing here records which ops {target.reader.tool} takes; onnx-bisect run asks it."
         return inspect(model, target.reader, notes=(*target.notes, note))

@@ -209,7 +209,7 @@ def _unresolved(kind: Kind, message: str) -> Answer:
 
 
 def _in_model_names(hints: Hints, renamed: Mapping[str, str]) -> Hints:
-    """The compiler speaks of the probe's names; the search knows the model's."""
+    """Hints in the names of the model: the log has those of the probe."""
     if not renamed:
         return hints
     nodes, tensors, right = (

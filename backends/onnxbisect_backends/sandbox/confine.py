@@ -67,7 +67,7 @@ def fork_confined(view: dict[str, Any], *, network: bool) -> int | None:
     """Fork this process, which must have one thread. Returns None in the child, which is confined, has the folder `own`
     as its working directory, and whose descriptors must not lead to folders.
 
-    This process waits for it, and returns its wait status once all processes of its namespaces are gone. Whoever kills
+    This process waits for it, and returns its wait status once all processes of its namespaces are gone. Killing
     this process kills those, too. OSError where the kernel refuses the namespaces; where it refuses the mounts, the
     child says so on standard error and ends with 1.
     """
@@ -107,7 +107,7 @@ def leave_network() -> None:
     """
     user, group = os.geteuid(), os.getegid()
     if _libc.unshare(CLONE_NEWNET) != 0:
-        # a root that may not do this may not be root in a new namespace either, and would become nobody
+        # a root that may not do this may not be root in a new namespace either: it would become the user `nobody`
         if user == 0 or _libc.unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0:
             return
         with contextlib.suppress(OSError):
@@ -116,8 +116,8 @@ def leave_network() -> None:
 
 
 def stay(user: int, group: int) -> None:
-    """In a new user namespace, have the numbers that one had; root is nobody there, since a root without capabilities
-    may not be given a number in a namespace inside of it. OSError where not even this is allowed.
+    """Keep user and group ids in a new user namespace. Root becomes the user `nobody`, since a root without
+    capabilities may not be mapped in a nested namespace. OSError where the kernel does not allow even this.
     """
     users, groups = f"{user or NOBODY} {user} 1", f"{group or NOBODY} {group} 1"
     for name, text in (("setgroups", "deny"), ("uid_map", users), ("gid_map", groups)):

@@ -13,7 +13,7 @@ from typing import Any
 from onnxbisect_backends.cache import cache_folder
 from onnxbisect_backends.contract import Confinement
 
-#: Where people keep what is theirs, and sockets of whoever runs here: docker, databases, agents.
+#: Folders of users, and sockets of services that run here: docker, databases, agents.
 _HIDDEN = ("/home", "/root", "/run", "/mnt", "/media", "/srv")
 #: In a home: programs may be there, beside what is not theirs.
 _LOCAL = ".local/share"

@@ -77,7 +77,7 @@ def kill_all(compiler: int) -> int:
 
 
 def reap(compiler: int) -> tuple[int | None, bool]:
-    """Collect who has ended: the compiler's wait status if it is among them, and whether children are left."""
+    """Reap ended processes: the compiler's wait status if it is one of them, and whether children are left."""
     status = None
     while True:
         try:

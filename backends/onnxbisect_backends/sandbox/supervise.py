@@ -71,7 +71,7 @@ class Log:
 
 
 def prctl(option: int, value: int) -> None:
-    """Ask the Linux kernel; elsewhere there is nobody to ask, and process groups must do."""
+    """Set a process option on Linux; elsewhere process groups have to do."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 

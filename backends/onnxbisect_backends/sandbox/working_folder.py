@@ -34,7 +34,7 @@ def working_folder() -> Iterator[Path]:
 
 
 def _clear_abandoned() -> None:
-    """Remove folders of this user whose lock nobody holds. One without a lock is not ours, or only now being made."""
+    """Remove folders of this user whose lock is free. One without a lock is not ours, or is being made just now."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         with suppress(OSError):  # it is gone, or not ours to look into
             status = folder.lstat()

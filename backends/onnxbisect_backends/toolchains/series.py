@@ -26,7 +26,7 @@ _AVAILABLE = "Available versions:"
 
 @dataclass(frozen=True, kw_only=True)
 class Series:
-    """How a version of a compiler is installed that nobody has pinned.
+    """How to install a version of a compiler that has no pins here.
 
     `package` is what is asked for, with its extras. `also` are requirements that the package does not state, and
     `without` patterns for names of packages that it does not need. `pinned`: nothing is resolved, and the pins of the

@@ -56,8 +56,8 @@ class Cutter:
         """The units as a stand-alone model.
 
         Its graph inputs are the tensors that enter the set, except for those of known value, which become
-        initializers; its outputs are those that leave the set, and the first result of a unit whose results nobody
-        uses. All units together give the model's own inputs and outputs. `wishes` is for people who name tensors
+        initializers; its outputs are those that leave the set, and the first result of a unit whose results are not
+        used. All units together give the model's own inputs and outputs. `wishes` is for people who name tensors
         (`cut_between`). Raises CutError for an empty set.
         """
         chosen = indices(units)

@@ -1,4 +1,4 @@
-"""Preparing a piece for a target that minds how a file is packaged."""
+"""Preparing a piece for a target that takes only files of a certain form."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,7 +12,7 @@ from onnxbisect.cut.weights import IR_WITH_INITIALIZERS_AS_INPUTS, list_as_input
 from onnxbisect.dressing import Dressing
 from onnxbisect.model.scopes import bodies, domain_of, is_constant
 
-#: Ops whose `kernel_shape` is their weight's where nobody writes it.
+#: Ops whose `kernel_shape` is their weight's where the attribute is missing.
 _CONVOLUTIONS = ("Conv", "ConvTranspose")
 
 
@@ -138,7 +138,7 @@ def _write_kernel_shapes(graph: onnx.GraphProto, outer: Mapping[str, Sequence[in
 
 @cache
 def _schema_defaults(op_type: str, domain: str, version: int) -> tuple[onnx.AttributeProto, ...]:
-    """The attributes that an operator has when nobody writes them; none for ops that onnx does not know."""
+    """The defaults of an operator's attributes; none for ops that onnx does not know."""
     if not version or not defs.has(op_type, version, domain):
         return ()
     schema = defs.get_schema(op_type, version, domain)

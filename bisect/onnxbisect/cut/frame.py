@@ -50,7 +50,7 @@ class Framer:
         kept = {value.name for value in model.proto.graph.output}
         #: By how many a tensor is taken, the model's user for one: it leaves a set that has fewer of them.
         self._wanted = np.array([len(wiring.takers.get(name, ())) + (name in kept) for name in wiring.names], np.intp)
-        #: One result of each unit whose results nobody uses at all.
+        #: One result of each unit whose results are not used at all.
         self._dangling = Rows(
             [number[names[0]]] if names and not any(name in wiring.takers or name in kept for name in names) else []
             for names in made

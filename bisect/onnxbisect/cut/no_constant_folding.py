@@ -1,7 +1,7 @@
 """For targets that compute nothing before they look at the ops (`Dressing.folds`).
 
 To them a constant that is computed is not what an initializer is: some ops take only the one, some only the other.
-So what makes a known value comes along with whoever takes it, and units of one variant ask different questions where
+So the nodes that make a known value are cut with its consumer, and units of one variant ask different questions where
 different ops make what they take.
 """
 

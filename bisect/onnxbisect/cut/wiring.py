@@ -11,7 +11,7 @@ from onnxbisect.model.scopes import bodies, captures
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Wiring:
-    """Who makes and who takes each tensor, captures of branches included.
+    """The producer and the consumers of each tensor, captures of branches included.
 
     `taken` and `made` are indexed by node: the tensors it consumes (omitted inputs left out, its branches'
     captures behind its own inputs, each once) and produces. `constants` gives the Constant node behind a tensor,

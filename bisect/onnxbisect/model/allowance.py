@@ -1,4 +1,4 @@
-"""What it may cost to find out a model's shapes and known values, and who keeps to it.
+"""Limits on what it may cost to find out a model's shapes and known values.
 
 onnx and onnxruntime compute whatever a model says: a Loop without end, a tensor that doubles. The engine starts no
 process, so a caller that reads models of strangers passes a `Bounded` that does.

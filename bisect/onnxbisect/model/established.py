@@ -1,4 +1,4 @@
-"""What intake established of a model, as bytes: who reads the same file again need not run it or infer anything."""
+"""What intake established of a model, as bytes: reading the same file again then runs and infers nothing."""
 
 import json
 from collections.abc import Mapping

@@ -141,7 +141,7 @@ def _size(dims: Sequence[int]) -> str:
 
 
 def _demand_few(path: Path, proto: onnx.ModelProto, most: int) -> None:
-    # the outermost first: they are counted in no time, whatever somebody has made up
+    # the outermost first: counting them takes no time, however large the file is
     if len(proto.functions) > most:
         raise ModelError(f"{path} has more than {most:,} functions, which is the most that is taken here.")
     if len(proto.graph.node) <= most:

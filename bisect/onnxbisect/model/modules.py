@@ -12,7 +12,7 @@ import onnx
 from onnxbisect.unitset import UnitSet, of
 
 _LIST_ITEM = re.compile(r"'([^'\n]*)'|\"([^\"\n]*)\"")
-#: Names of more are no modules of a network that somebody wrote.
+#: More names than this are no modules of a network.
 _MOST = 1000
 
 #: The modules around a node, outermost first: `("decoder", "layers.0", "self_attn")`.

@@ -46,7 +46,7 @@ def _is_opaque(
 @cache
 def _ort_operators() -> frozenset[tuple[str, str]]:
     """Operators that onnxruntime has beyond the standard."""
-    # here, since whoever only writes of models, as the API does, needs no runtime in memory
+    # here, since processes that only write about models, such as the API, need no runtime in memory
     from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema
 
     return frozenset((op.domain, op.name) for op in get_all_operator_schema() if op.domain.startswith("com.microsoft"))

@@ -39,7 +39,7 @@ class Session:
     """
 
     def __init__(self, model: onnx.ModelProto, folder: Path) -> None:
-        import onnxruntime as ort  # here, for whoever reads models and runs none
+        import onnxruntime as ort  # here, since processes that run no models do without it
 
         options = ort.SessionOptions()
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL

@@ -52,7 +52,7 @@ def groups_of(count: int, edges: Sequence[Edge]) -> list[int]:
 
 def holds_of(rows: Sequence[int], groups: Sequence[int], edges: Sequence[Edge]) -> list[Edge]:
     """Edges to be added, all from one row to the next, so that the longest path to each node is as long as its row is
-    deep: whoever makes rows of longest paths then makes these. They come from what is near in the model.
+    deep: a layout by longest paths then has these rows. They come from what is near in the model.
     """
     held = [row == 0 for row in rows]
     near = list(range(len(rows)))

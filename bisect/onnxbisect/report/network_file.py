@@ -1,6 +1,6 @@
 """What is stored of a model for its pictures: the drawing of all of it, and what else is known of its units.
 
-Two lines of JSON. The first is what a page is sent, as it is; who wants a part of the model, or a unit, reads both.
+Two lines of JSON. The first is what a page is sent, as it is; a part of the model, or a unit, needs both.
 """
 
 import json

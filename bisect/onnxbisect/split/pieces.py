@@ -53,7 +53,7 @@ def cut_parts(
     def cut(part: Part) -> CutPart:
         seen = part.kind is Kind.NPU and part.units in passed
         made = (name for unit in members(part.units) for name in wiring.made[model.units[unit].node])
-        # what was seen to compile had all its ends; elsewhere an end that nobody takes is a transfer for nothing
+        # what was seen to compile had all its ends; elsewhere an output without a consumer is a transfer for nothing
         wishes = None if seen else Wishes(inputs=(), outputs=tuple(name for name in made if name in crossing))
         piece = cutter.cut(part.units, dressings[part.kind], wishes)
         if part.kind is Kind.HOST:

@@ -17,7 +17,7 @@ def prove(model: Model, folder: Path) -> Proof:
 
     Both in onnxruntime, optimisation off, for as long as it takes. What cannot be run is not proven.
     """
-    import onnxruntime  # here, for whoever reads manifests and runs nothing
+    import onnxruntime  # here, since reading a manifest does without it
 
     from onnxbisect.split import runner
 

@@ -23,7 +23,7 @@ PATTERNS = (
 )
 
 
-#: What stands before every refusal and tells nobody anything.
+#: What stands before every refusal and says nothing about it.
 PREAMBLE = re.compile(
     r"^\w+: \[ONNXRuntimeError\] : \d+ : [A-Z_]+ : (?:Load model from \S+ failed:)?"
     r"(?:Fatal error: |This is an invalid model\. )?"

@@ -32,7 +32,7 @@ NO_ANSWER = (
     _pattern(r"Failed to (?:open|write) context cache file\.", Kind.ERROR),
 )
 
-#: What stands before the words of QNN or of onnxruntime and tells nobody anything.
+#: What stands before the words of QNN or of onnxruntime and says nothing about the refusal.
 PREAMBLE = re.compile(
     r"^\w+: \[ONNXRuntimeError\] : \d+ : [A-Z_]+ : (?:Load model from \S+ failed:)?(?:Fatal error: )?"
     r"|^\[[EW]:[^\]]*\] "

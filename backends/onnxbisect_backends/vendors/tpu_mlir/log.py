@@ -88,7 +88,7 @@ def broke_comparing(log: str) -> bool:
 
 
 def compared(log: str) -> tuple[Table, ...]:
-    """How near the numbers of each tensor came to those of onnxruntime, or why nobody knows."""
+    """How near the numbers of each tensor came to those of onnxruntime, or why they were not compared."""
     rows = [(match["tensor"], match["op"], match[3]) for match in _COMPARED.finditer(log)]
     rows += [("", "", match[1]) for match in _NOT_COMPARED.finditer(log)]
     columns = ("tensor", "op", "numbers")

@@ -181,7 +181,7 @@ def write_samples(graph: "onnx.GraphProto", given: "list[str]", count: int, fold
     for number in range(count):
         values = {name: _random(numpy, dtypes[name], shapes[name], number) for name in types}
         if number < len(given):
-            # a tensor whose value nobody knows has none there
+            # a tensor whose value is not known has none there
             with numpy.load(given[number]) as stored:
                 values.update({name: stored[name] for name in types if name in stored.files})
         files.append(f"{SAMPLES}/{number}.npz")
