@@ -85,6 +85,7 @@ def test_what_sees_to_a_model_process_may_be_shot(hosts: ModelPool, case: Case) 
     assert nodes(hosts, case) == OPS
 
 
+@pytest.mark.long
 def test_a_worker_imports_once(tmp_path: Path) -> None:
     with redis_server.running() as redis, closing(Installation.at(tmp_path, redis_url=redis.url, slots="2")) as it:
         with it.worker() as worker:

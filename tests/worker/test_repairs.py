@@ -225,7 +225,7 @@ def saved(folder: Path, *ops: str) -> Path:
     return path
 
 
-@pytest.fixture(params=["serve", "workers on PostgreSQL"])
+@pytest.fixture(params=["serve", pytest.param("workers on PostgreSQL", marks=pytest.mark.long)])
 def installed(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Installation]:
     """An installation that works, in one process or as a worker that compiles and one that coordinates."""
     kind, _, database = request.param.partition(" on ")
@@ -280,6 +280,7 @@ def test_a_job_is_repaired_as_fix_repairs_it(
     }
 
 
+@pytest.mark.long
 def test_a_repair_goes_on_in_another_process(tmp_path: Path) -> None:
     with closing(Installation.at(tmp_path)) as it:
         running = embedded(it.service)
