@@ -14,12 +14,13 @@ from tempfile import TemporaryDirectory, gettempdir
 import onnx
 import pytest
 
+from onnxbisect.verdict import Status
 from onnxbisect_backends.contract import Backend, Confinement, Limits, Outcome
 from onnxbisect_backends.registry import make
 from onnxbisect_backends.sandbox import process
 from onnxbisect_backends.sandbox.confined_view import confined_view
 from onnxbisect_backends.sandbox.process import clean_env, run
-from onnxbisect_backends.testing import BackendConformance, processes_in, with_op
+from onnxbisect_backends.testing import BackendConformance, conv_net, processes_in, with_op
 from support.backends.confined import confined, demand_namespaces
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -406,29 +407,14 @@ class TestToml(BackendConformance):
 
 
 @pytest.mark.compiler
-class _Installed(BackendConformance):
-    """Vendors' compilers, where they are."""
-
-    name: str
-    op = "Det"
-
-    def backend(self) -> Backend:
-        backend = make(self.name, {})
-        if complaint := backend.check():
-            pytest.skip(complaint)
-        return confined(backend)
-
-    def refused(self) -> onnx.ModelProto:
-        return with_op(self.op)
-
-
-class TestOpenVino(_Installed):
-    name = "openvino"
-
-
-class TestMnn(_Installed):
-    name, op = "mnn", "Multinomial"
-
-
-class TestIree(_Installed):
-    name = "iree"
+@pytest.mark.parametrize(("name", "op"), [("openvino", "Det"), ("mnn", "Multinomial"), ("iree", "Det")])
+def test_a_vendor_s_compiler_answers_where_it_is_isolated(tmp_path: Path, name: str, op: str) -> None:
+    backend = make(name, {})
+    if complaint := backend.check():
+        pytest.skip(complaint)
+    for model, expected in ((conv_net(), Status.PASS), (with_op(op), Status.FAIL)):
+        probe, work = tmp_path / f"{expected}.onnx", tmp_path / expected
+        work.mkdir()
+        onnx.save(model, probe)
+        outcome = confined(backend).compile(probe, work, Limits(seconds=120))
+        assert backend.judge(outcome).status is expected, outcome.log

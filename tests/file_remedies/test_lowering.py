@@ -60,6 +60,7 @@ def with_stored_settings(case: TestCase) -> tuple[onnx.ModelProto, dict[str, np.
     return proto, feeds
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore")  # numpy's, where onnx computes what its tests expect
 @pytest.mark.timeout(900)
 def test_the_node_tests_of_onnx_compute_the_same_in_an_older_operator_set() -> None:
