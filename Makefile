@@ -7,9 +7,9 @@ RUN := .venv/bin
 COMPILERS ?= --all
 # tests without a marker, and a share of the examples of each property; pyproject.toml says what the markers are for
 QUICK := -m "not (browser or chaos or compiler or long)" --hypothesis-profile quick
-# Much of a test's time is spent waiting for processes: three at a time keep two cores busy. Tests that share a server
-# stand beside each other, and each worker begins with a third of them.
-PARALLEL := -n 3 --dist worksteal
+# Much of a test's time is spent waiting for processes: four at a time keep two cores busy. Tests that share a server
+# stand beside each other, and each worker begins with a quarter of them.
+PARALLEL := -n 4 --dist worksteal
 
 MODELS ?= models
 
