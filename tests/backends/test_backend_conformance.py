@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import onnx
+import pytest
 
 from onnxbisect_backends.commands.any_command import CommandBackend
 from onnxbisect_backends.contract import Backend
@@ -29,6 +30,7 @@ class TestToml(BackendConformance):
         return with_op("Sin")
 
 
+@pytest.mark.long
 class TestCommand(BackendConformance):
     def backend(self) -> Backend:
         script = str(EXAMPLES / "mychip.py")

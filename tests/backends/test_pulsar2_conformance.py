@@ -11,6 +11,8 @@ from onnxbisect_backends.registry import make
 from onnxbisect_backends.testing import BackendConformance, with_op
 from support.backends import pulsar2_tools
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(autouse=True)
 def tools(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
@@ -28,7 +30,6 @@ class TestOnPath(BackendConformance):
         return with_op("Sinh")
 
 
-@pytest.mark.long
 class TestInContainer(BackendConformance):
     def backend(self) -> Backend:
         return make("pulsar2", {"image": "pulsar2:5.1", "target_hardware": "AX620E"})

@@ -253,6 +253,7 @@ def call(case: Case) -> list[str]:
     return ["run", "model.onnx", "--backend", "pulsar2", "--option", "config=config.json", *flags]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", CASES, ids=[f"{case.config}, {case.says}" for case in CASES])
 def test_what_the_guide_shows_works(guide: Shell, case: Case) -> None:
     laid_out(case, guide.folder)

@@ -105,6 +105,7 @@ def test_a_simulated_compiler(tmp_path: Path) -> None:
     compared(tmp_path, MODELS / "sam_part1_prompt__ts11.onnx", "whitelist", {"deny": "Sin,Abs"}, Order())
 
 
+@pytest.mark.long
 def test_onnxruntime(tmp_path: Path) -> None:
     compared(tmp_path, MODELS / "custom_domain_unknown.onnx", "onnxruntime", {}, Order())
 
