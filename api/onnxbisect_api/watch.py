@@ -16,6 +16,7 @@ from starlette.concurrency import run_in_threadpool
 
 from onnxbisect_db import events
 from onnxbisect_db.database import Database
+from onnxbisect_db.events import Progress
 
 _LOG = logging.getLogger(__name__)
 _EVERY_SECONDS = 0.1
@@ -26,7 +27,8 @@ _AT_A_TIME = 500
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Waiter:
     job_id: str
-    number: int
+    #: None waits for the end of the job.
+    number: int | None
     happened: asyncio.Future[bool]
 
 
@@ -39,9 +41,9 @@ class Watch:
         self._reader: asyncio.Task[None] | None = None
         self.ended = False
 
-    async def past(self, job_id: str, number: int, *, seconds: float) -> bool:
-        """Wait until the job has had more than `number` events, or is deleted. False where nothing happened for so
-        many seconds, or the service ends.
+    async def past(self, job_id: str, number: int | None, *, seconds: float) -> bool:
+        """Wait until the job has had more than `number` events, None: until it has ended; or until it is deleted. False
+        where that took more seconds, or the service ends.
         """
         if self.ended:
             return False
@@ -71,24 +73,26 @@ class Watch:
     async def _read(self) -> None:
         while self._waiting:
             try:
-                counts = await run_in_threadpool(self._counts, sorted({waiter.job_id for waiter in self._waiting}))
+                known = await run_in_threadpool(self._progress, sorted({waiter.job_id for waiter in self._waiting}))
             except SQLAlchemyError as error:
                 _LOG.warning("listeners wait on, the database did not answer: %s", error)
             else:
-                self._tell(counts)
+                self._tell(known)
             await asyncio.sleep(_EVERY_SECONDS)
 
-    def _tell(self, counts: Mapping[str, int]) -> None:
+    def _tell(self, known: Mapping[str, Progress]) -> None:
         for waiter in self._waiting:
-            count = counts.get(waiter.job_id)
-            if not waiter.happened.done() and (count is None or count > waiter.number):
+            job = known.get(waiter.job_id)
+            if waiter.happened.done():
+                continue
+            if job is None or (job.ended if waiter.number is None else job.events > waiter.number):
                 waiter.happened.set_result(True)
 
-    def _counts(self, job_ids: list[str]) -> dict[str, int]:
-        found: dict[str, int] = {}
+    def _progress(self, job_ids: list[str]) -> dict[str, Progress]:
+        found: dict[str, Progress] = {}
         with self._database.session() as session:
             for first in range(0, len(job_ids), _AT_A_TIME):
-                found |= events.counts(session, job_ids[first : first + _AT_A_TIME])
+                found |= events.progress(session, job_ids[first : first + _AT_A_TIME])
         return found
 
 

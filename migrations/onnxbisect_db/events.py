@@ -1,6 +1,7 @@
 """What happened to a job, for those who watch it: the page, `/events`, webhooks."""
 
 from collections.abc import Collection
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -8,7 +9,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from onnxbisect_db import deliveries
-from onnxbisect_db.states import ANNOUNCED, EventType
+from onnxbisect_db.states import ANNOUNCED, EventType, JobState
 from onnxbisect_db.tables import Event, Job
 
 #: What is announced of a job that asks about a culprit again.
@@ -28,10 +29,20 @@ def tell(session: Session, job: Job, kind: EventType, at: datetime, **data: Any)
         deliveries.announce(session, kind, {**facts, **data}, at, tenant=job.tenant, job_id=job.id)
 
 
-def counts(session: Session, job_ids: Collection[str]) -> dict[str, int]:
-    """How many events these jobs have; jobs that are not there any more are left out."""
-    known = select(Job.id, Job.events).where(Job.id.in_(job_ids))
-    return {job_id: count for job_id, count in session.execute(known)}  # noqa: C416 - dict() of rows has no types
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """How many events a job has, and whether it has ended."""
+
+    events: int
+    ended: bool
+
+
+def progress(session: Session, job_ids: Collection[str]) -> dict[str, Progress]:
+    """That of these jobs; those that are not there any more are left out."""
+    known = select(Job.id, Job.events, Job.state).where(Job.id.in_(job_ids))
+    return {
+        job_id: Progress(events=count, ended=JobState(state).ended) for job_id, count, state in session.execute(known)
+    }
 
 
 def after(session: Session, job_id: str, number: int, limit: int = 1000) -> list[Event]:

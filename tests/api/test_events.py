@@ -195,4 +195,4 @@ def test_a_token_has_so_many_streams_at_a_time(callers: Callers, service: Servic
 
 def job_events(service: Service, job_id: str) -> int:
     with service.database.session() as session:
-        return events.counts(session, [job_id])[job_id]
+        return events.progress(session, [job_id])[job_id].events

@@ -105,14 +105,14 @@ async def shown(
     """With `wait`, the answer comes when the job has ended, or after so many seconds."""
     until = time.monotonic() + wait
     while True:
-        job, view = await run_in_threadpool(_read, service, caller, addresses, job_id)
+        view = await run_in_threadpool(_read, service, caller, addresses, job_id)
         left = until - time.monotonic()
         if view.state.ended or left <= 0 or watch.ended:
             return view
-        while not await watch.past(job_id, job.events, seconds=min(left, _LISTENS_SECONDS)):
+        while not await watch.past(job_id, None, seconds=min(left, _LISTENS_SECONDS)):
             left = until - time.monotonic()
             if left <= 0 or watch.ended or await request.is_disconnected():
-                return view
+                break
 
 
 @router.post("/jobs/{job_id}/cancel", summary="End a job now")
@@ -147,13 +147,13 @@ def delete(job_id: RowId, service: TheService, caller: Submitter) -> None:
     retention.discard(service.files, unneeded)
 
 
-def _read(service: Service, caller: Caller, addresses: TheAddresses, job_id: str) -> tuple[Job, JobView]:
+def _read(service: Service, caller: Caller, addresses: TheAddresses, job_id: str) -> JobView:
     with service.database.session() as session:
         demand_good(session, caller)
         job = jobs.get(session, job_id, caller.tenant)
         if job is None:
             raise missing("job")
-        return job, job_view(job, addresses, Circumstances.of(session, [job]))
+        return job_view(job, addresses, Circumstances.of(session, [job]))
 
 
 def _changed(
@@ -166,4 +166,4 @@ def _changed(
 ) -> JobView:
     if run(lambda session: change(session, job_id, caller.tenant)) is None:
         raise missing("job")
-    return _read(service, caller, addresses, job_id)[1]
+    return _read(service, caller, addresses, job_id)
