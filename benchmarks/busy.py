@@ -22,10 +22,10 @@ from onnxbisect_db.tables import Event, Job, Probe, Search
 from onnxbisect_db.workers import slots
 from reading import Reads, fastest, request, watching
 
-_DELAY = 0.05
+_DELAY = 1.0
 _ALONE_SECONDS = 5.0
 #: Within which the first jobs must ask questions.
-_START_SECONDS = 60.0
+_START_SECONDS = 90.0
 #: Sixty variants in a chain of so many nodes. What each job's compiler refuses differs, so none has another's answers.
 _NODES = 120
 _OPS = ("Relu", "Sigmoid", "Tanh", "Neg", "Abs", "Exp", "Floor", "Ceil", "Round", "Sign", "HardSwish", "Softplus")
@@ -67,9 +67,10 @@ def measure(here: Installed, jobs: int, hands: int, seconds: float) -> Busy:
                 assert until(_START_SECONDS, lambda: _asking(here, ids)), "the models were not read"
                 pids = (compiling.pid, control.pid)
                 first, before = _now(here), _cpu(here, api, pids)
-                with watching(api, ids) as reads:
-                    time.sleep(seconds)
+                time.sleep(seconds)
                 last, after = _now(here), _cpu(here, api, pids)
+                with watching(api, ids) as reads:
+                    time.sleep(seconds / 2)
             found = _found(here, first, last)
         alone = fastest(api, ids, _ALONE_SECONDS)
     slots = hands * (last - first).total_seconds()

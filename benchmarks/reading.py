@@ -1,4 +1,4 @@
-"""Clients that ask how their jobs are."""
+"""Browsers that show how jobs are."""
 
 import http.client
 import json
@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Event, Thread
 from typing import Any
+from urllib.parse import urlencode
 
 from installed import Api
 
@@ -17,7 +18,7 @@ _TIMEOUT = 60.0
 
 @dataclass(frozen=True, kw_only=True)
 class Reads:
-    """Seconds that each read took, and how many there were in a second."""
+    """Seconds until the first byte of each page, and how many there were in a second."""
 
     seconds: Sequence[float]
     per_second: float
@@ -28,26 +29,33 @@ class Reads:
         return 1000 * ordered[min(int(share * len(ordered)), len(ordered) - 1)]
 
 
-def request(api: Api, method: str, path: str, body: bytes | None = None) -> Any:
+def request(api: Api, method: str, path: str, body: bytes) -> Any:
     """What is answered; AssertionError where it is a mistake."""
     connection = http.client.HTTPConnection("127.0.0.1", api.port, timeout=_TIMEOUT)
     try:
-        return _asked(connection, api, method, path, body)
+        connection.request(method, path, body, {**api.headers, "Content-Type": "application/json"})
+        response = connection.getresponse()
+        said = response.read()
+        assert response.status < 300, said
+        return json.loads(said)
     finally:
         connection.close()
 
 
-def _asked(connection: http.client.HTTPConnection, api: Api, method: str, path: str, body: bytes | None = None) -> Any:
-    connection.request(method, path, body, {**api.headers, "Content-Type": "application/json"})
-    response = connection.getresponse()
-    said = response.read()
-    assert response.status < 300, said
-    return json.loads(said)
+def _cookie(api: Api) -> str:
+    """That of a browser that has logged in."""
+    connection = http.client.HTTPConnection("127.0.0.1", api.port, timeout=_TIMEOUT)
+    form = {"Content-Type": "application/x-www-form-urlencoded", "Origin": f"http://127.0.0.1:{api.port}"}
+    try:
+        connection.request("POST", "/login", urlencode({"token": api.token}), form)
+        return (connection.getresponse().getheader("Set-Cookie") or "").partition(";")[0]
+    finally:
+        connection.close()
 
 
 @dataclass
 class Watcher:
-    """One connection that reads one job after the other: as fast as it is answered, or so often in a second."""
+    """One connection that gets pages of jobs, one after the other: as fast as they come, or so often in a second."""
 
     api: Api
     ids: Sequence[str]
@@ -60,12 +68,16 @@ class Watcher:
     def run(self) -> None:
         """Until it is told to stop."""
         connection = http.client.HTTPConnection("127.0.0.1", self.api.port, timeout=_TIMEOUT)
+        cookie = {"Cookie": _cookie(self.api)}
         self.began = time.monotonic()
         number = 0
         while not self.stopping.is_set():
             at = time.monotonic()
-            _asked(connection, self.api, "GET", f"/v1/jobs/{self.ids[number % len(self.ids)]}")
+            connection.request("GET", f"/jobs/{self.ids[number % len(self.ids)]}", headers=cookie)
+            response = connection.getresponse()
             self.took.append(time.monotonic() - at)
+            assert response.status == 200, response.read()
+            response.read()
             number += 1
             if self.rate is not None:
                 self.stopping.wait(max(self.began + number / self.rate - time.monotonic(), 0.0))
