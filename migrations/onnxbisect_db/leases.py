@@ -8,15 +8,17 @@ A lease lasts until a moment by the clock. A clock that is set back would make i
 its holder is gone. So a lease that ends further ahead than any lease can has run out, too.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 from sqlalchemy import ColumnElement, and_, or_, select, update
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from onnxbisect_db.database import now
 from onnxbisect_db.insertion import insert
-from onnxbisect_db.tables import Delivery, Lease, Probe, Search
+from onnxbisect_db.tables import Delivery, Job, Lease, Model, Probe, Search
 
 #: No lease of a row, and no pause before work is tried again, ends further ahead (`Settings.lease_seconds`).
 LONGEST = timedelta(minutes=10)
@@ -36,6 +38,39 @@ class RowLease:
         """The row, as long as this holder has it."""
         table = self.table
         return and_(table.id == self.row_id, table.epoch == self.epoch, table.lease_until.is_not(None))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claimed:
+    """Work that a worker has claimed: what it needs to know of it, as it was then."""
+
+    lease: RowLease
+    job: Job
+    model: Model
+    search: Search
+    #: Whether it is tried once more since a process died of it: in a new process.
+    alone: bool
+
+    @property
+    def onnx(self) -> str:
+        """SHA-256 of the ONNX file."""
+        return self.search.onnx or self.model.onnx_file
+
+    @property
+    def data(self) -> Mapping[str, str]:
+        """By location the files of its external data."""
+        return self.model.files if self.search.data is None else self.search.data
+
+    @property
+    def request(self) -> Mapping[str, Any]:
+        """What is asked besides the target."""
+        return self.job.request if self.search.request is None else self.search.request
+
+    @property
+    def started_at(self) -> datetime:
+        """Where the budget of the search is counted from."""
+        assert self.search.started_at is not None  # noqa: S101 - whoever claims it begins with it
+        return self.search.started_at
 
 
 def claim(row: _Row, at: datetime, *, seconds: float) -> RowLease:

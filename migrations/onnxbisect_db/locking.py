@@ -56,6 +56,11 @@ def holds_any(session: Session) -> bool:
     return bool(_held(session).jobs)
 
 
+def may_wait(session: Session) -> bool:
+    """Whether this transaction may wait for jobs that others have locked: there are such, and it has locked none."""
+    return session.get_bind().dialect.name == "postgresql" and not holds_any(session)
+
+
 def _held(session: Session) -> _Held:
     held: _Held = session.info.setdefault(_HELD, _Held())
     return held

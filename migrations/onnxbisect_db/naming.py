@@ -1,6 +1,6 @@
 """A probe gets its name: once it is cut its key is known, and by the key whether anybody has asked the same before."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from sqlalchemy import Select, and_, bindparam, select, update
 from sqlalchemy.orm import Session, aliased
@@ -30,16 +30,16 @@ def named(session: Session, claim: Claim, key: str) -> Named:
     """
     question = claim.question(key)
     one_at_a_time(session, question)  # of two that come at once only one asks
-    given = {"probe": claim.probe_id, "my_epoch": claim.lease.epoch, "attempt": claim.attempt, "key": key}
-    found = session.execute(_KNOWN, {**given, "tenant": claim.tenant, "identity": claim.identity}).one_or_none()
+    claimed = {"probe": claim.probe.id, "my_epoch": claim.lease.epoch}
+    found = session.execute(_KNOWN, {**claimed, **asdict(question)}).one_or_none()
     if found is None:
         return Named(mine=False)
     known, twin = found
     waits = known is None and twin is not None
     if waits:
-        locking.locked(session, claim.job_id)  # before the probe's row, as everybody does
+        locking.locked(session, claim.job.id)  # before the probe's row, as everybody does
     # else without: of a job's probes nobody reads the key but who comes here with the same one
-    mine = session.execute(_NAME, given).one_or_none() is not None
+    mine = session.execute(_NAME, {**claimed, "key": key}).one_or_none() is not None
     if waits:
         probes.give_back(session, claim, behind=twin)
         return Named(mine=False)

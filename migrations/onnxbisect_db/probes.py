@@ -109,10 +109,10 @@ def expire(session: Session, probe_id: str) -> bool:
 
 def _held(session: Session, claim: Claim) -> tuple[Job, Search, Probe] | None:
     """The job, locked, with search and probe as they are; None where the claim is lost."""
-    job = locking.locked(session, claim.job_id)
+    job = locking.locked(session, claim.job.id)
     if job is None:
         return None
-    found = session.execute(_WITH_SEARCH, {"probe": claim.probe_id}, execution_options=_AFRESH).one_or_none()
+    found = session.execute(_WITH_SEARCH, {"probe": claim.probe.id}, execution_options=_AFRESH).one_or_none()
     if found is None or not leases.is_held(found[0], claim.lease):
         return None
     probe, search = found

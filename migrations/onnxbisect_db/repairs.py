@@ -34,7 +34,7 @@ class ChangedModel:
 
 def replies(session: Session, turn: Turn) -> tuple[Reply, ...]:
     """All that is known, in the order in which it was asked."""
-    mine = select(Search).where(Search.asked_for == turn.search_id, Search.stage == Stage.OVER)
+    mine = select(Search).where(Search.asked_for == turn.search.id, Search.stage == Stage.OVER)
     return tuple(_reply(session, search) for search in session.scalars(mine.order_by(Search.ordinal)))
 
 

@@ -18,37 +18,21 @@ from onnxbisect_db import culprits, events, leases, lifecycle, locking, notices,
 from onnxbisect_db.culprits import FoundCulprit
 from onnxbisect_db.database import now
 from onnxbisect_db.errors import LostTurnError
-from onnxbisect_db.leases import RowLease
+from onnxbisect_db.leases import Claimed
 from onnxbisect_db.states import EventType, Fault, JobState, ProbeState, Stage
-from onnxbisect_db.tables import Job, Probe, Search
+from onnxbisect_db.tables import Job, Model, Probe, Search
 
 _Moment = datetime | ColumnElement[datetime]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Turn:
-    """A claimed search, with what is needed to work on it."""
+class Turn(Claimed):
+    """A claimed search."""
 
-    search_id: str
-    lease: RowLease
-    stage: Stage
-    job_id: str
-    tenant: str
-    model_sha256: str
-    model_name: str
-    request: Mapping[str, Any]
-    backend: str
-    options: Mapping[str, Any]
-    identity: str | None
-    universe: str | None
-    compiles_after: Mapping[str, Any] | None
-    #: Of a changed model that a target asks about: the search of the target, the ONNX file and its external data.
-    asked_for: str | None
-    onnx: str | None
-    data: Mapping[str, str] | None
-    started_at: datetime
-    #: Whether it is tried once more since a process died of it: in a new process.
-    alone: bool
+    @property
+    def stage(self) -> Stage:
+        """What is to be done."""
+        return Stage(self.search.stage)
 
 
 def claim(session: Session, search_id: str, stage: Stage, *, seconds: float, worker: str = "") -> Turn | None:
@@ -72,23 +56,10 @@ def claim(session: Session, search_id: str, stage: Stage, *, seconds: float, wor
     search.worker, search.claimed_at = worker, at
     search.dirty = False
     return Turn(
-        search_id=search.id,
         lease=leases.claim(search, at, seconds=seconds),
-        stage=stage,
-        job_id=job.id,
-        tenant=job.tenant,
-        model_sha256=job.model_sha256,
-        model_name=job.model_name,
-        request=job.request if search.request is None else search.request,
-        backend=search.backend,
-        options=search.options,
-        identity=search.identity,
-        universe=search.universe,
-        compiles_after=search.compiles_after,
-        asked_for=search.asked_for,
-        onnx=search.onnx,
-        data=search.data,
-        started_at=search.started_at,
+        job=job,
+        model=session.get_one(Model, (job.tenant, job.model_sha256)),
+        search=search,
         alone=search.crashes > 0,
     )
 
@@ -255,9 +226,9 @@ def fail(session: Session, turn: Turn, problem: str, fault: Fault = Fault.SERVIC
 
 def held(session: Session, turn: Turn) -> tuple[Job, Search]:
     """The job, locked, and the search as its holder has it; LostTurnError where it does not hold it any more."""
-    found = locking.locked_with(session, turn.search_id)
+    found = locking.locked_with(session, turn.search.id)
     if found is None or not leases.is_held(found[1], turn.lease):
-        raise LostTurnError(f"Another worker has search {turn.search_id} now, or its job has ended.")
+        raise LostTurnError(f"Another worker has search {turn.search.id} now, or its job has ended.")
     return found
 
 

@@ -55,7 +55,7 @@ def take(session: Session, taker: Taker) -> Turn | None:
     without: list[str] = []  # gone by the time that their jobs were locked
     while len(without) < _TRIES:
         chosen = _best(session, taker, without, wait=False)
-        if chosen is None and not locking.holds_any(session):
+        if chosen is None and locking.may_wait(session):
             chosen = _best(session, taker, without, wait=True)
         if chosen is None:
             return None

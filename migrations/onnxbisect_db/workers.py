@@ -74,17 +74,20 @@ def steps_aside(session: Session, worker_id: str, backend: str) -> bool:
     """Whether the worker leaves what waits for the backend to another one: its tool does not work there, and does
     elsewhere. Where it works nowhere, somebody must say so.
     """
-    alive = select(Worker.id, Worker.backends, Worker.unusable).where(Worker.seen_at > alive_since(session))
-    able = {
-        worker: backend not in (unusable or ()) for worker, mine, unusable in session.execute(alive) if backend in mine
-    }
-    return not able.get(worker_id, True) and any(able.values())
+    return not able(session, worker_id, [backend])
 
 
 def able(session: Session, worker_id: str, backends: Collection[str]) -> list[str]:
     """Those of its backends for which the worker takes work: not those that it leaves to others (`steps_aside`)."""
-    unusable = session.scalars(select(Worker.unusable).where(Worker.id == worker_id)).one_or_none() or ()
-    return [name for name in backends if name not in unusable or not steps_aside(session, worker_id, name)]
+    alive = select(Worker.id, Worker.backends, Worker.unusable).where(Worker.seen_at > alive_since(session))
+    broken: set[str] = set()
+    elsewhere: set[str] = set()
+    for worker, mine, unusable in session.execute(alive):
+        if worker == worker_id:
+            broken = set(unusable or ())
+        else:
+            elsewhere.update({*mine} - {*(unusable or ())})
+    return [name for name in backends if name not in broken & elsewhere]
 
 
 def left(session: Session, worker_id: str) -> None:

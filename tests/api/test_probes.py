@@ -64,8 +64,8 @@ def test_a_log_is_text_and_nothing_else(callers: Callers, service: Service) -> N
     unanswered = claimed(service.database)
     other = running(service, [1])
     client = callers.reader()
-    assert log(client, job.id, probe.probe_id) == "error: <b>no</b>\nSin\n"
-    assert log(client, job.id, unanswered.probe_id) == ""
-    assert log(client, other.id, probe.probe_id) is None
+    assert log(client, job.id, probe.probe.id) == "error: <b>no</b>\nSin\n"
+    assert log(client, job.id, unanswered.probe.id) == ""
+    assert log(client, other.id, probe.probe.id) is None
     assert log(client, job.id, new_id()) is None
-    assert log(callers.reader("other"), job.id, probe.probe_id) is None
+    assert log(callers.reader("other"), job.id, probe.probe.id) is None

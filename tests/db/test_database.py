@@ -113,8 +113,8 @@ def test_hostile_text_is_kept_without_what_no_database_takes(database: Database)
     verdict = PASS.verdict.__class__(status=PASS.verdict.status, message=nasty)
     assert answer(database, claim, Answer(verdict=verdict, log=nasty))
     with database.session() as session:
-        assert records.log(session, claim.probe_id, "") == nasty.replace("\0", "\ufffd").replace("\ud800", "\ufffd")
-        kept = session.get_one(Probe, claim.probe_id).verdict
+        assert records.log(session, claim.probe.id, "") == nasty.replace("\0", "\ufffd").replace("\ud800", "\ufffd")
+        kept = session.get_one(Probe, claim.probe.id).verdict
     assert kept is not None
     assert kept["message"] == nasty  # JSON escapes what text cannot hold
     assert read(database, job).labels == {"branch": "☃'\""}

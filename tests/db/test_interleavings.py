@@ -40,7 +40,7 @@ class Workers(RuleBasedStateMachine):
         self.answers: dict[str, str] = {}
 
     def rightful(self, mine: Claim) -> bool:
-        return self.owner.get(mine.probe_id, (0, None))[0] == mine.lease.epoch
+        return self.owner.get(mine.probe.id, (0, None))[0] == mine.lease.epoch
 
     @rule(target=claims, worker=st.sampled_from(["a", "b"]))
     def take(self, worker: str) -> Claim | None:
@@ -49,10 +49,10 @@ class Workers(RuleBasedStateMachine):
         free = len(UNITS) - len(self.owner) - len(self.answers) - waiting
         assert (mine is not None) == (free > 0)
         if mine is not None:
-            assert mine.probe_id not in self.owner
-            assert mine.probe_id not in self.answers
-            self.retry_at.pop(mine.probe_id, None)
-            self.owner[mine.probe_id] = (mine.lease.epoch, self.clock.at)
+            assert mine.probe.id not in self.owner
+            assert mine.probe.id not in self.answers
+            self.retry_at.pop(mine.probe.id, None)
+            self.owner[mine.probe.id] = (mine.lease.epoch, self.clock.at)
         return mine
 
     @rule(mine=claims)
@@ -62,7 +62,7 @@ class Workers(RuleBasedStateMachine):
         alive = self.database.run(lambda session: leases.renew(session, mine.lease, seconds=LEASE))
         assert alive == self.rightful(mine)
         if alive:
-            self.owner[mine.probe_id] = (mine.lease.epoch, self.clock.at)
+            self.owner[mine.probe.id] = (mine.lease.epoch, self.clock.at)
 
     @rule(mine=claims, said=st.sampled_from(sorted(ANSWERS)))
     def say(self, mine: Claim | None, said: str) -> None:
@@ -72,8 +72,8 @@ class Workers(RuleBasedStateMachine):
         counted = answer(self.database, mine, ANSWERS[said])
         assert counted == self.rightful(mine)
         if counted:
-            del self.owner[mine.probe_id]
-            self.answers[mine.probe_id] = said
+            del self.owner[mine.probe.id]
+            self.answers[mine.probe.id] = said
 
     @rule(mine=consumes(claims))
     def give_back(self, mine: Claim | None) -> None:
@@ -82,7 +82,7 @@ class Workers(RuleBasedStateMachine):
         given = self.database.run(lambda session: probes.give_back(session, mine))
         assert given == self.rightful(mine)
         if given:
-            del self.owner[mine.probe_id]
+            del self.owner[mine.probe.id]
 
     @rule(seconds=st.sampled_from([1.0, LEASE / 2, LEASE + 1]))
     def time_goes_by(self, seconds: float) -> None:
@@ -112,9 +112,9 @@ class Workers(RuleBasedStateMachine):
         self.expire()
         self.clock.forward(300)
         while (mine := claim(self.database)) is not None:
-            assert mine.probe_id not in self.answers
+            assert mine.probe.id not in self.answers
             assert answer(self.database, mine)
-            self.answers[mine.probe_id] = "pass"
+            self.answers[mine.probe.id] = "pass"
         assert len(self.answers) == len(UNITS)
 
 

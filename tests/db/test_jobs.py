@@ -10,6 +10,7 @@ from onnxbisect.verdict import Status
 from onnxbisect_db import deliveries, endpoints, events, jobs, leases, lifecycle, probes, searches
 from onnxbisect_db.database import Database
 from onnxbisect_db.errors import IdempotencyError, JobStateError, LostTurnError, UnknownModelError
+from onnxbisect_db.events import Progress
 from onnxbisect_db.jobs import Filter, NewJob, NewTarget
 from onnxbisect_db.states import Fault, JobState, Stage
 from onnxbisect_db.tables import Job, Label
@@ -313,8 +314,8 @@ def test_jobs_that_are_going_are_counted_by_tenant(database: Database) -> None:
 def test_a_watcher_sees_that_something_happened(database: Database) -> None:
     job, other = asking(database), new_job(database)
     with database.session() as session:
-        before = events.counts(session, [job.id, other.id, "gone"])
+        before = {job_id: it.events for job_id, it in events.progress(session, [job.id, other.id, "gone"]).items()}
     assert before == {job.id: len(told(database, job)), other.id: 1}
     claimed(database)
     with database.session() as session:
-        assert events.counts(session, [job.id]) == {job.id: before[job.id] + 1}
+        assert events.progress(session, [job.id]) == {job.id: Progress(events=before[job.id] + 1, ended=False)}

@@ -35,7 +35,7 @@ KEY = "1" * 64
 
 
 def expire(database: Database, mine: Claim) -> bool:
-    return database.run(lambda session: probes.expire(session, mine.probe_id))
+    return database.run(lambda session: probes.expire(session, mine.probe.id))
 
 
 def beat(database: Database, mine: Claim) -> bool:
@@ -52,7 +52,7 @@ def give_back(database: Database, mine: Claim) -> bool:
 
 def state(database: Database, mine: Claim) -> Probe:
     with database.session() as session:
-        return session.get_one(Probe, mine.probe_id)
+        return session.get_one(Probe, mine.probe.id)
 
 
 def said(database: Database, mine: Claim) -> Verdict:
@@ -66,9 +66,9 @@ def test_a_claim_has_all_that_is_needed_to_ask(database: Database) -> None:
     prepare(database, job.searches[0].id)
     plan(database, job.searches[0].id, asks([0b101]))
     mine = claimed(database, worker="host-1")
-    assert (mine.units, mine.attempt, mine.why) == (0b101, 0, "units 5")
-    assert (mine.model_sha256, mine.universe, mine.identity) == (MODEL, UNIVERSE, IDENTITY)
-    assert (mine.backend, mine.options, mine.request, mine.key) == (NPU, {}, {"seconds": 60}, None)
+    assert (mine.units, mine.probe.attempt, mine.probe.why) == (0b101, 0, "units 5")
+    assert (mine.job.model_sha256, mine.search.universe, mine.search.identity) == (MODEL, UNIVERSE, IDENTITY)
+    assert (mine.search.backend, mine.search.options, mine.request, mine.probe.key) == (NPU, {}, {"seconds": 60}, None)
     assert state(database, mine).worker == "host-1"
 
 
@@ -167,7 +167,7 @@ def test_a_question_whose_process_crashes_twice_is_unresolved_and_its_job_goes_o
     assert claim(database) is None
     with database.session() as session:
         [record] = records.answered(session, job.searches[0].id)
-        assert records.log(session, again.probe_id, "") == "half a l"
+        assert records.log(session, again.probe.id, "") == "half a l"
     assert (record.verdict.status, record.verdict.kind) == (Status.UNRESOLVED, Kind.CRASH)
     assert record.verdict.message.endswith("it ate all memory.")
     assert take(database, job.searches[0].id, Stage.SEARCH)
@@ -189,11 +189,11 @@ def test_what_crashed_is_asked_with_nothing_beside_it(database: Database) -> Non
     crashing, beside = claimed(database), claimed(database)
     assert not crashed(database, crashing)
     alone = claimed(database)
-    assert alone.probe_id == crashing.probe_id
+    assert alone.probe.id == crashing.probe.id
 
     def waits() -> bool:
         with database.session() as session:
-            return queues.others_run(session, "w", alone.probe_id)
+            return queues.others_run(session, "w", alone.probe.id)
 
     assert waits()
     assert claim(database) is None  # its worker takes nothing while it is asked
@@ -254,7 +254,7 @@ def test_for_want_of_time_a_probe_is_not_taken_again_and_again(database: Databas
         probes.give_back(session, mine, spent=True)
     assert claim(database) is None
     assert plan(database, search, asks([1])) == 1  # there was time after all
-    assert claimed(database).probe_id == mine.probe_id
+    assert claimed(database).probe.id == mine.probe.id
 
 
 def test_the_first_answer_since_a_search_was_claimed_notifies_coordinators(database: Database) -> None:
@@ -296,8 +296,8 @@ def test_what_was_answered_before_is_known(database: Database) -> None:
     found = read(database, job).searches[0]
     assert (found.calls, found.round) == (0, 0)
     with database.session() as session:
-        assert records.log(session, mine.probe_id, "") == FAIL.log
-        assert records.log(session, mine.probe_id, "stranger") is None
+        assert records.log(session, mine.probe.id, "") == FAIL.log
+        assert records.log(session, mine.probe.id, "stranger") is None
 
 
 def test_what_another_tenant_asked_is_not_known(database: Database) -> None:
@@ -322,7 +322,7 @@ def test_the_first_answer_to_an_attempt_stands(database: Database) -> None:
     first, second = claimed(database), claimed(database)
     answer(database, first, PASS, key=KEY)
     with database.transaction() as session:
-        verdicts.put(session, second.question(KEY), FAIL, session.get_one(Probe, first.probe_id).created_at)
+        verdicts.put(session, second.question(KEY), FAIL, session.get_one(Probe, first.probe.id).created_at)
     with database.session() as session:
         assert verdicts.get(session, first.question(KEY)) == PASS
 
@@ -332,14 +332,14 @@ def test_two_alike_are_compiled_once(database: Database) -> None:
     asking(database, [1])
     asking(database, [1, 2])
     first, second, third = claimed(database), claimed(database), claimed(database)
-    assert first.job_id != second.job_id
+    assert first.job.id != second.job.id
     assert name(database, first).mine
     assert not name(database, second).mine
     assert name(database, third, "3" * 64).mine
     assert claim(database) is None  # it would only wait again
     assert answer(database, first, FAIL)
     again = claimed(database)
-    assert (again.probe_id, again.key) == (second.probe_id, KEY)
+    assert (again.probe.id, again.probe.key) == (second.probe.id, KEY)
     assert name(database, again).known == FAIL
 
 
@@ -351,7 +351,7 @@ def test_who_waits_for_a_probe_that_nobody_wants_any_more_asks_itself(database: 
     assert not name(database, second).mine
     with database.transaction() as session:
         lifecycle.cancel(session, job.id, "")
-    assert claimed(database).probe_id == second.probe_id
+    assert claimed(database).probe.id == second.probe.id
 
 
 def test_who_waits_for_a_probe_without_an_answer_asks_itself(database: Database) -> None:
@@ -361,7 +361,7 @@ def test_who_waits_for_a_probe_without_an_answer_asks_itself(database: Database)
     assert not name(database, second).mine
     assert answer(database, first, UNSURE)
     again = claimed(database)
-    assert again.probe_id == second.probe_id
+    assert again.probe.id == second.probe.id
     assert name(database, again) == Named(mine=True, known=None)
 
 
@@ -372,4 +372,4 @@ def test_the_log_of_a_probe_is_not_read_with_its_row(database: Database) -> None
     assert "log" not in state(database, mine).__dict__
     end(database, job.searches[0].id)
     with database.session() as session:
-        assert records.log(session, mine.probe_id, "") == FAIL.log
+        assert records.log(session, mine.probe.id, "") == FAIL.log

@@ -40,15 +40,15 @@ def test_a_small_job_is_not_stuck_behind_a_large_one(database: Database, clock: 
     large = asking(database, range(1, 101))
     running = [claimed(database) for _ in range(4)]
     small = asking(database, [1, 2])
-    assert [claimed(database).job_id for _ in range(2)] == [small.id, small.id]  # it has fewer running than four
-    assert claimed(database).job_id == large.id
+    assert [claimed(database).job.id for _ in range(2)] == [small.id, small.id]  # it has fewer running than four
+    assert claimed(database).job.id == large.id
     assert all(answer(database, each) for each in running)
 
 
 def test_a_tenant_with_many_jobs_gets_no_more_hands_than_one_with_a_single_job(database: Database) -> None:
     many = [asking(database, range(1, 9), tenant="many") for _ in range(6)]
     few = asking(database, range(1, 9), tenant="few")
-    served = [claimed(database).job_id for _ in range(8)]
+    served = [claimed(database).job.id for _ in range(8)]
     assert served.count(few.id) == 4
     assert {served.count(job.id) for job in many} == {0, 1}
 
@@ -60,7 +60,7 @@ def test_one_worker_serves_jobs_in_turn(database: Database, clock: Clock) -> Non
     for _ in range(6):
         clock.forward(1)
         mine = claimed(database)
-        served.append(mine.job_id)
+        served.append(mine.job.id)
         answer(database, mine)
     assert served == made * 2
 
@@ -72,7 +72,7 @@ def test_fairness_is_between_jobs_not_targets(database: Database, clock: Clock) 
     served = []
     for _ in range(6):
         clock.forward(1)
-        served.append(claimed(database).job_id)
+        served.append(claimed(database).job.id)
     assert (served.count(twice), served.count(once)) == (3, 3)
 
 
@@ -136,8 +136,8 @@ def test_what_other_searches_want_is_counted_as_far_as_it_matters(database: Data
     plan(database, new, [])
     assert wanted(100) == 3
     taken = [claimed(database) for _ in range(3)]
-    assert any(claim.job_id == others.id for claim in taken)
-    assert wanted(100) == 3 - sum(claim.job_id == others.id for claim in taken)
+    assert any(claim.job.id == others.id for claim in taken)
+    assert wanted(100) == 3 - sum(claim.job.id == others.id for claim in taken)
 
 
 def test_a_worker_takes_what_it_has_in_memory_unless_another_job_has_waited_for_too_long(
@@ -152,7 +152,7 @@ def test_a_worker_takes_what_it_has_in_memory_unless_another_job_has_waited_for_
         clock.forward(1)
         mine = database.run(lambda session: claims.claim(session, KNOWING))
         assert mine is not None
-        served.append([job.id for job in made].index(mine.job_id))
+        served.append([job.id for job in made].index(mine.job.id))
         answer(database, mine)
     assert served[:8] == [1] * 8  # then it has no more
     assert sorted(set(served[8:])) == [0, 2]
@@ -168,7 +168,7 @@ def test_who_has_waited_for_too_long_is_served_whatever_is_in_memory(database: D
         clock.forward(queues.PATIENCE.total_seconds() / 10)
         mine = database.run(lambda session: claims.claim(session, KNOWING))
         assert mine is not None
-        served.append(mine.job_id)
+        served.append(mine.job.id)
         answer(database, mine)
     turns = [number for number, job_id in enumerate(served) if job_id == cold.id]
     assert 3 <= len(turns) <= 5
@@ -185,6 +185,6 @@ def test_memory_is_no_excuse_for_a_job_with_more_probes_running_or_less_priority
     def taken() -> str:
         mine = database.run(lambda session: claims.claim(session, KNOWING))
         assert mine is not None
-        return mine.job_id
+        return mine.job.id
 
     assert [taken() for _ in range(5)] == [first.id, warm.id, cold.id, warm.id, cold.id]

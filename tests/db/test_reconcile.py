@@ -40,7 +40,7 @@ def test_a_probe_of_a_dead_worker_is_asked_again(database: Database, clock: Cloc
     clock.forward(LEASE + 1)
     assert reconcile(database, "me")
     again = claimed(database)
-    assert (again.probe_id, again.lease.epoch) == (lost.probe_id, lost.lease.epoch + 1)
+    assert (again.probe.id, again.lease.epoch) == (lost.probe.id, lost.lease.epoch + 1)
 
 
 def test_a_probe_that_is_to_wait_waits_until_it_is_due(database: Database, clock: Clock) -> None:
@@ -71,12 +71,12 @@ def test_nothing_stands_still_when_the_clock_is_set_back(database: Database, clo
     clock.forward(-24 * 3600)
     seen(database, "living")
     assert reconcile(database, "living")
-    again = {claimed(database, worker="living").probe_id for _ in range(2)}
-    assert probe.probe_id in again
+    again = {claimed(database, worker="living").probe.id for _ in range(2)}
+    assert probe.probe.id in again
     control = Taker(worker="living", seconds=LEASE, stages=(Stage.SEARCH,))
     found = database.run(lambda session: turns.take(session, control))
     assert found is not None
-    assert (found.search_id, found.lease.epoch) == (held, turn.lease.epoch + 1)
+    assert (found.search.id, found.lease.epoch) == (held, turn.lease.epoch + 1)
     with database.session() as session:
         assert [worker.id for worker in workers.listed(session)] == ["living"]
     assert read(database, running).state == "running"

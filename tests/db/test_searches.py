@@ -190,7 +190,7 @@ def test_asking_again_is_a_question_of_its_own(database: Database) -> None:
     answer(database, claimed(database), FAIL, key="1" * 64)
     assert plan(database, search, [Ask(units=1, attempt=1, why="once more")]) == 1
     again = claimed(database)
-    assert (again.units, again.attempt) == (1, 1)
+    assert (again.units, again.probe.attempt) == (1, 1)
     answer(database, again, PASS, key="1" * 64)
     assert verdicts_of(database, search) == {(1, 0): "fail", (1, 1): "pass"}
 

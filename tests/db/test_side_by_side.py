@@ -36,7 +36,7 @@ def test_every_probe_goes_to_one_worker(database: Database) -> None:
 
     def work(number: int) -> None:
         while (mine := claim(database, worker=f"w{number}")) is not None:
-            taken.append(mine.probe_id)
+            taken.append(mine.probe.id)
             assert answer(database, mine)
 
     at_once(4, work)
@@ -65,7 +65,7 @@ def test_who_takes_a_probe_passes_over_jobs_that_others_work_on(database: Databa
     with database.transaction() as session:
         assert locking.locked(session, first.id)
         mine = claimed(database)
-        assert mine.job_id == second.id
+        assert mine.job.id == second.id
         late: list[Claim | None] = []
         waiting = threading.Thread(target=lambda: late.append(claim(database)))
         waiting.start()
@@ -73,7 +73,7 @@ def test_who_takes_a_probe_passes_over_jobs_that_others_work_on(database: Databa
         assert waiting.is_alive()
     waiting.join()
     assert late[0] is not None
-    assert late[0].job_id == first.id
+    assert late[0].job.id == first.id
 
 
 def test_of_two_who_answer_one_counts(database: Database) -> None:
@@ -169,7 +169,7 @@ answer = Answer(verdict=Verdict(status=Status.PASS))
 request = ClaimRequest(backend="npu", worker=sys.argv[2], seconds=30)
 while claim := database.run(lambda session: claims.claim(session, request)):
     assert database.run(lambda session: probes.answer(session, claim, answer))
-    print(claim.probe_id)
+    print(claim.probe.id)
 """
 
 

@@ -43,7 +43,7 @@ def test_a_tenant_with_many_jobs_is_served_in_turn_with_one_that_has_two(databas
     for _ in waiting:
         turn = taken(database, ONE)
         assert turn is not None
-        served.append(turn.tenant)
+        served.append(turn.job.tenant)
         clock.forward(20)
         done(database, turn)
     assert served == ["many", "few", "many", "few", *["many"] * 4]
@@ -57,9 +57,9 @@ def test_the_tenant_that_holds_the_fewest_is_next(database: Database, clock: Clo
     clock.forward(1)
     other, *_ = many(database, 3, "other")
     served = [taken(database) for _ in range(4)]
-    assert [turn.tenant for turn in served if turn] == ["other", "other", "other", "many"]
+    assert [turn.job.tenant for turn in served if turn] == ["other", "other", "other", "many"]
     assert served[0] is not None
-    assert served[0].job_id == other.id
+    assert served[0].job.id == other.id
 
 
 def test_jobs_of_a_tenant_are_served_in_turn_whatever_targets_they_have(database: Database, clock: Clock) -> None:
@@ -70,7 +70,7 @@ def test_jobs_of_a_tenant_are_served_in_turn_whatever_targets_they_have(database
         clock.forward(1)
         turn = taken(database)
         assert turn is not None
-        served.append(turn.job_id)
+        served.append(turn.job.id)
     assert served == [large.id, small.id, large.id, large.id]
 
 
@@ -86,7 +86,7 @@ def test_searches_that_ask_are_coordinated_in_turn(database: Database, clock: Cl
         clock.forward(1)
         turn = taken(database, CONTROL)
         assert turn is not None
-        served.append(turn.job_id)
+        served.append(turn.job.id)
         with database.transaction() as session:
             searches.release(session, turn)
     assert sorted(served) == sorted(job.id for job in made)
@@ -99,7 +99,7 @@ def test_priority_comes_first(database: Database) -> None:
     low = new_job(database, tenant="a", priority=-1)
     normal = many(database, 2, "b")
     served = [taken(database) for _ in range(3)]
-    assert [turn.job_id for turn in served if turn] == [*(job.id for job in normal), low.id]
+    assert [turn.job.id for turn in served if turn] == [*(job.id for job in normal), low.id]
 
 
 def test_a_worker_prepares_for_its_own_backends(database: Database) -> None:
@@ -107,7 +107,7 @@ def test_a_worker_prepares_for_its_own_backends(database: Database) -> None:
     new_job(database)
     mine = taken(database)
     assert mine is not None
-    assert mine.backend == NPU
+    assert mine.search.backend == NPU
     assert taken(database) is None
     assert taken(database, replace(FOUR, backends=("other", "third"))) is not None
 
@@ -117,7 +117,7 @@ def test_reports_are_written_and_searches_coordinated_in_turn(database: Database
     clock.forward(1)
     turn = taken(database, CONTROL)
     assert turn is not None
-    assert turn.job_id == reporting.id
+    assert turn.job.id == reporting.id
     with database.transaction() as session:
         searches.searched(session, turn)
         searches.release(session, turn)
@@ -127,7 +127,7 @@ def test_reports_are_written_and_searches_coordinated_in_turn(database: Database
         clock.forward(1)
         turn = taken(database, CONTROL)
         assert turn is not None
-        found.append((turn.job_id, turn.stage))
+        found.append((turn.job.id, turn.stage))
     assert found == [(dirty.id, Stage.SEARCH), (reporting.id, Stage.REPORT)]
 
 
@@ -141,7 +141,7 @@ def test_one_of_several_tenants_holds_half_of_the_slots(database: Database, cloc
     many(database, 1, "few")
     turn = taken(database)
     assert turn is not None
-    assert turn.tenant == "few"
+    assert turn.job.tenant == "few"
 
 
 def test_a_slot_that_is_free_again_takes_what_had_to_wait(database: Database, clock: Clock) -> None:
@@ -199,7 +199,7 @@ def test_a_search_whose_holder_died_is_claimed_again(database: Database, clock: 
     clock.forward(1)
     again = taken(database)
     assert again is not None
-    assert (again.job_id, again.lease.epoch) == (job.id, lost.lease.epoch + 1)
+    assert (again.job.id, again.lease.epoch) == (job.id, lost.lease.epoch + 1)
 
 
 def test_a_search_without_anything_to_wait_for_is_claimed(database: Database) -> None:

@@ -52,7 +52,7 @@ def test_11_a_log_does_not_tell_where_the_worker_works(callers: Callers, service
     probe = claimed(service.database)
     answer(service.database, probe, Answer(verdict=verdict, log=outcome.log))
     client = callers.reader()
-    said = client.get(f"/v1/jobs/{job.id}/probes/{probe.probe_id}/log").text
+    said = client.get(f"/v1/jobs/{job.id}/probes/{probe.probe.id}/log").text
     assert "model.onnx" in said, "onnxruntime says which file it was"
     assert str(tmp_path) not in said
     assert str(tmp_path) not in client.get(f"/v1/jobs/{job.id}/probes").text

@@ -170,7 +170,7 @@ def test_logs_and_messages_are_text(callers: Callers, service: Service) -> None:
     refused = Verdict(status=Status.FAIL, kind=Kind.UNSUPPORTED, message=HOSTILE, fingerprint=HOSTILE)
     probe = claimed(service.database, worker=HOSTILE.replace("\0", "")[:100])
     answer(service.database, probe, Answer(verdict=refused, log=f"one\n\x1b[31m{HOSTILE}\nthree</pre><script>"))
-    for path in ("", f"/{probe.probe_id}"):
+    for path in ("", f"/{probe.probe.id}"):
         html = callers.reader().get(f"/jobs/{job.id}/probes{path}").text
         assert "&lt;img src=x onerror=alert(1)&gt;" in html
         assert "<img" not in html

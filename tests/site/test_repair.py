@@ -103,7 +103,7 @@ def test_a_repair_on_its_way_shows_the_report_and_what_is_asked(callers: Callers
     changed = ChangedModel(question="q", onnx=uploaded(service, b"changed"), data={}, request={})
     service.database.run(lambda session: repairs.ask(session, turn, changed))
     with service.database.session() as session:
-        asked = session.scalars(select(Search.id).where(Search.asked_for == turn.search_id)).one()
+        asked = session.scalars(select(Search.id).where(Search.asked_for == turn.search.id)).one()
     prepare(service.database, asked, universe="e" * 64)
     plan(service.database, asked, asks([1, 3]))
     answer(service.database, claimed(service.database, job.searches[0].backend), PASS)

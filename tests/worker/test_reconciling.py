@@ -25,7 +25,7 @@ def test_a_database_that_is_not_there_yet_is_waited_for(tmp_path: Path) -> None:
 
     def state() -> str:
         with service.database.session() as session:
-            return session.get_one(Probe, probe.probe_id).state
+            return session.get_one(Probe, probe.probe.id).state
 
     try:
         time.sleep(0.3)  # some rounds that must fail: there are no tables

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 from sqlalchemy.orm import Session
 
-from onnxbisect.answer import Answer, answer_about
+from onnxbisect.answer import answer_about
 from onnxbisect.errors import OnnxBisectError
 from onnxbisect.session import OWN_FILE
 from onnxbisect.verdict import Kind, Status
@@ -46,23 +46,23 @@ def ask(context: WorkerContext, claim: Claim) -> None:
 def _failed(claim: Claim, keeper: LeaseKeeper, error: Exception) -> None:
     """There is no answer."""
     if keeper.lost:
-        log.info("probe %s: not wanted any more", claim.probe_id)
+        log.info("probe %s: not wanted any more", claim.probe.id)
         return
     problem, was_outside = sentence(error), outside(error)
     if keeper.ended:
         _give_back(keeper, claim)
     elif keeper.leaves_to_others(error):
-        log.warning("probe %s: left to another worker: %s", claim.probe_id, problem)
+        log.warning("probe %s: left to another worker: %s", claim.probe.id, problem)
         _give_back(keeper, claim)
     elif was_outside is not None:
         _lose(keeper, claim, was_outside)
     else:
-        log.warning("probe %s: %s", claim.probe_id, problem, exc_info=not isinstance(error, OnnxBisectError))
+        log.warning("probe %s: %s", claim.probe.id, problem, exc_info=not isinstance(error, OnnxBisectError))
         keeper.write(lambda session: probes.crashed(session, claim, problem))
 
 
 def _lose(keeper: LeaseKeeper, claim: Claim, what: str) -> None:
-    log.warning("probe %s: %s", claim.probe_id, what)
+    log.warning("probe %s: %s", claim.probe.id, what)
     keeper.write(lambda session: probes.lost(session, claim, what))
 
 
@@ -70,7 +70,7 @@ def _wait_for_others(context: WorkerContext, claim: Claim, keeper: LeaseKeeper) 
     """Until this worker asks no other probe; it claims none meanwhile (`queues.best`)."""
     while not keeper.ended:
         with context.service.database.session() as session:
-            if not queues.others_run(session, context.worker, claim.probe_id):
+            if not queues.others_run(session, context.worker, claim.probe.id):
                 return
         context.stopping.wait(_LOOK_EVERY)
     raise ProcessKilledError("This process is to stop.")
@@ -85,12 +85,13 @@ def _answer(context: WorkerContext, claim: Claim, keeper: LeaseKeeper, process: 
     if left is not None and left <= 0:
         keeper.write(lambda session: probes.give_back(session, claim, spent=True))
         return
-    key = claim.key or _key(process, claim)
+    key = claim.probe.key or _key(process, claim)
     named = keeper.write(lambda session: naming.named(session, claim, key))
     if not named.mine:
         return
     if named.known is not None:
-        own = _own(context, claim, named.known)
+        assert claim.search.universe is not None  # noqa: S101 - searches that ask are prepared
+        own = answer_about(named.known, context.universe(claim.search.universe), claim.units)
         keeper.write(lambda session: probes.answer(session, claim, own, cached=True))
         return
     asked = process.ask(claim.units, seconds_left=left)
@@ -104,7 +105,7 @@ def _answer(context: WorkerContext, claim: Claim, keeper: LeaseKeeper, process: 
 
 def _key(process: ModelProcess, claim: Claim) -> str:
     """Of its structure; for a culprit's own file of that file, which no other answers for (see `culprit_files`)."""
-    own = process.digests([claim.units])[0] if claim.why == OWN_FILE else ""
+    own = process.digests([claim.units])[0] if claim.probe.why == OWN_FILE else ""
     return own or process.key(claim.units)
 
 
@@ -119,13 +120,6 @@ def _said(session: Session, claim: Claim, asked: Asked) -> bool:
     return probes.answer(session, claim, asked.answer, compiled=asked.compiled, engine_seconds=seconds)
 
 
-def _own(context: WorkerContext, claim: Claim, known: Answer) -> Answer:
-    hints = known.verdict.hints
-    if not (hints.nodes or hints.tensors):
-        return known
-    return answer_about(known, context.universe(claim.universe), claim.units)
-
-
 def _seconds_left(context: WorkerContext, claim: Claim) -> float | None:
     budget = Order.from_json(claim.request).budget_seconds
     if budget is None:
@@ -135,4 +129,4 @@ def _seconds_left(context: WorkerContext, claim: Claim) -> float | None:
 
 
 def _facts(claim: Claim) -> tuple[str, str, int, int]:
-    return claim.probe_id, claim.search_id, claim.units.bit_count(), claim.attempt
+    return claim.probe.id, claim.search.id, claim.units.bit_count(), claim.probe.attempt

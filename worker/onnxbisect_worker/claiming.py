@@ -8,7 +8,7 @@ from threading import Lock
 
 from sqlalchemy.orm import Session
 
-from onnxbisect_db import claims, notices, queues, turns, workers
+from onnxbisect_db import claims, locking, notices, queues, turns, workers
 from onnxbisect_db.claims import Claim
 from onnxbisect_db.queues import ClaimRequest
 from onnxbisect_db.searches import Turn
@@ -33,6 +33,10 @@ _STEPS = {
     Stage.REPAIR: change,
 }
 
+_Claimed = Turn | Claim
+#: Claims one kind of work; it is told the backends whose compilers work here.
+_Kind = Callable[[Session, Collection[str]], _Claimed | None]
+
 
 class Claiming:
     """Claims for one worker, one at a time. The kinds of work are served in turn, and so are its backends. But while
@@ -47,63 +51,65 @@ class Claiming:
         self._free = probes
         self._lock = Lock()
         self._backends = deque(context.backends)
-        self._kinds: deque[Callable[[], Work | None]] = deque()
-        if control:
-            self._kinds.append(partial(self._search, Stage.SEARCH, Stage.REPORT))
-        self._read = partial(self._search, *AT_BACKEND)
+        self._read: _Kind = partial(self._search, AT_BACKEND)
         self._read_at = 0.0
-        if context.backends:
-            self._kinds += [self._read, self._probe]
+        coordinated: _Kind = partial(self._search, (Stage.SEARCH, Stage.REPORT))
+        self._kinds = [coordinated] * control + [self._read, self._probe] * bool(context.backends)
 
     def __call__(self) -> Work | None:
         """Work of the kind that was served longest ago; None where there is none."""
-        kinds = list(self._kinds)
+        if self._context.stopping.is_set():
+            return None
+        kinds = self._kinds
         if self._read in kinds and time.monotonic() < self._read_at:
-            kinds.remove(self._read)
-            kinds.append(self._read)
-        for kind in kinds:
-            work = None if self._context.stopping.is_set() else kind()
-            if work is not None:
-                self._kinds.remove(kind)
-                self._kinds.append(kind)
-                if kind is self._read:
-                    self._read_at = time.monotonic() + _READ_EVERY
-                return work
-        return None
+            kinds = [*(kind for kind in kinds if kind is not self._read), self._read]
+        found = self._context.service.database.run(partial(self._first, kinds))
+        if found is None:
+            return None
+        kind, claimed = found
+        self._kinds = [*(it for it in self._kinds if it is not kind), kind]
+        if isinstance(claimed, Turn):
+            if kind is self._read:
+                self._read_at = time.monotonic() + _READ_EVERY
+            return partial(_STEPS[claimed.stage], self._context, claimed)
+        with self._lock:
+            self._free -= 1
+        self._backends.remove(claimed.search.backend)
+        self._backends.append(claimed.search.backend)
+        return partial(self._ask, claimed)
 
     def concerns(self, topics: Collection[str]) -> bool:
         """Whether this worker has to look at something when these were notified of."""
         mine = {notices.CONTROL, *map(notices.backend, self._context.backends)}
         return not mine.isdisjoint(topics)
 
-    def _search(self, *stages: Stage) -> Work | None:
-        context, seconds = self._context, self._context.service.settings.lease_seconds
+    def _first(self, kinds: Collection[_Kind], session: Session) -> tuple[_Kind, _Claimed] | None:
+        able = workers.able(session, self._context.worker, self._backends)
+        for kind in kinds:
+            claimed = kind(session, able)
+            if claimed is not None:
+                return kind, claimed
+        return None
 
-        def take(session: Session) -> Turn | None:
-            at_backend = stages[0].at_backend
-            backends = workers.able(session, context.worker, context.backends) if at_backend else None
-            taker = Taker(worker=context.worker, seconds=seconds, stages=stages, backends=backends, slots=context.slots)
-            return turns.take(session, taker)
+    def _search(self, stages: Collection[Stage], session: Session, able: Collection[str]) -> Turn | None:
+        context = self._context
+        taker = Taker(
+            worker=context.worker,
+            seconds=context.service.settings.lease_seconds,
+            stages=stages,
+            backends=able if stages is AT_BACKEND else None,
+            slots=context.slots,
+        )
+        return turns.take(session, taker)
 
-        turn = context.service.database.run(take)
-        return None if turn is None else partial(_STEPS[turn.stage], context, turn)
-
-    def _probe(self) -> Work | None:
+    def _probe(self, session: Session, able: Collection[str]) -> Claim | None:
         with self._lock:
             if not self._free:
                 return None
-        claim = self._context.service.database.run(self._next_probe)
-        if claim is None:
+        if locking.holds_any(session):  # queues are locked before jobs
             return None
-        with self._lock:
-            self._free -= 1
-        self._backends.remove(claim.backend)
-        self._backends.append(claim.backend)
-        return partial(self._ask, claim)
-
-    def _next_probe(self, session: Session) -> Claim | None:
         context = self._context
-        due = queues.due(session, workers.able(session, context.worker, self._backends))
+        due = queues.due(session, able)
         for backend in due and [name for name in self._backends if name in due]:
             request = ClaimRequest(
                 backend=backend,

@@ -57,14 +57,15 @@ class _Seen:
 def coordinate(context: WorkerContext, turn: Turn) -> None:
     """Plan on for a claimed search."""
     order = Order.from_json(turn.request)
-    assert turn.universe is not None  # noqa: S101 - searches that ask are prepared
+    assert turn.search.universe is not None  # noqa: S101 - searches that ask are prepared
     with LeaseKeeper(context, turn) as keeper:
         try:
-            universe = context.universe(turn.universe)
-            seen = keeper.write(lambda session: _seen(session, turn, order))
+            universe = context.universe(turn.search.universe)
+            with context.service.database.session() as session:
+                seen = _seen(session, turn, order)
             _plan(context, turn, order, seen, keeper, universe)
         except LostTurnError:
-            log.info("search %s: another worker has it", turn.search_id)
+            log.info("search %s: another worker has it", turn.search.id)
         except DATABASE_AWAY:
             raise
         except Exception as error:
@@ -76,13 +77,13 @@ def _plan(
 ) -> None:
     planner = partial(plan, recheck=order.recheck)
     # of a changed model nobody is handed a culprit's file
-    digests = partial(_digests, context, turn, keeper) if turn.asked_for is None else None
+    digests = partial(_digests, context, turn, keeper) if turn.search.asked_for is None else None
     # a changed model is expected to pass: until it has failed, nothing is asked beside the whole
-    width = seen.width if seen.known.records or turn.asked_for is None else 1
+    width = seen.width if seen.known.records or turn.search.asked_for is None else 1
     step = next_step(universe, seen.known, planner, width=width, digests=digests)
     whole = of_the_whole(step, universe)
     # nothing but the whole is asked about before changed copies of the file, and these only where it was refused
-    files_first = turn.asked_for is None and turn.compiles_after is None
+    files_first = turn.search.asked_for is None and turn.search.compiles_after is None
     refused = files_first and whole.ending is not None and step.plan.diagnosis.verdict is Status.FAIL
     if order.whole or refused or (files_first and whole.ending is None):
         step = whole
@@ -93,7 +94,7 @@ def _plan(
         new = plans.save(session, turn, step.asks, expected=step.plan.expected, culprits=culprits)
         if refused:
             searches.refused(session, turn)
-        if over and turn.asked_for is not None:
+        if over and turn.search.asked_for is not None:
             searches.answered(session, turn)
             return new
         if over:
@@ -104,21 +105,20 @@ def _plan(
     new = keeper.write(save)
     log.info(
         "search %s: turn %d, %d answers, %d questions, %d of them new%s",
-        *(turn.search_id, turn.lease.epoch, len(seen.known.records), len(step.asks), new),
+        *(turn.search.id, turn.lease.epoch, len(seen.known.records), len(step.asks), new),
         f"; over: {step.ending}" if over else "",
     )
 
 
 def _seen(session: Session, turn: Turn, order: Order) -> _Seen:
-    searches.held(session, turn)  # no answer comes while this reads
-    here = records.standing(session, turn.search_id)
-    slots = workers.slots(session).get(turn.backend)
-    wanted = demand(session, turn.backend, turn.search_id, most=_WIDEST)
+    here = records.standing(session, turn.search.id)
+    slots = workers.slots(session).get(turn.search.backend)
+    wanted = demand(session, turn.search.backend, turn.search.id, most=_WIDEST)
     if slots is not None and wanted.at_most is not None:
         slots = min(slots, wanted.at_most)
     calls_left = None
     if order.budget_calls is not None:
-        calls_left = order.budget_calls - session.get_one(Search, turn.search_id).calls - len(here.in_hand)
+        calls_left = order.budget_calls - session.get_one(Search, turn.search.id).calls - len(here.in_hand)
     lasts = None if order.budget_seconds is None else timedelta(seconds=order.budget_seconds)
     known = Known(
         records=here.answers,
@@ -139,5 +139,5 @@ def _digests(context: WorkerContext, turn: Turn, keeper: LeaseKeeper, pieces: Se
     except OnnxBisectError as error:
         if keeper.ended or outside(error) is not None:
             raise
-        log.warning("search %s: its culprits' own files are not asked about: %s", turn.search_id, error)
+        log.warning("search %s: its culprits' own files are not asked about: %s", turn.search.id, error)
         return {}

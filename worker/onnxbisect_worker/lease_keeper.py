@@ -91,7 +91,7 @@ class LeaseKeeper:
         """Whether the work is for another worker, since here the compiler is broken; notes that (`workers.doubt`)."""
         if not isinstance(error, ToolBrokenError):
             return False
-        worker, backend, what = self._context.worker, self._held.backend, str(error)
+        worker, backend, what = self._context.worker, self._held.search.backend, str(error)
         return self.write(lambda session: workers.doubt(session, worker, backend, what))
 
     def _watch(self) -> None:
@@ -130,4 +130,4 @@ class LeaseKeeper:
 
 
 def _name(held: Turn | Claim) -> str:
-    return f"search {held.search_id}" if isinstance(held, Turn) else f"probe {held.probe_id}"
+    return f"search {held.search.id}" if isinstance(held, Turn) else f"probe {held.probe.id}"

@@ -22,12 +22,12 @@ log = logging.getLogger(__name__)
 
 def prepare(context: WorkerContext, turn: Turn) -> None:
     """Bring a claimed search to where it asks."""
-    log.info("search %s: preparing for %s", turn.search_id, turn.backend)
+    log.info("search %s: preparing for %s", turn.search.id, turn.search.backend)
     with LeaseKeeper(context, turn) as keeper:
         try:
             with context.pool.acquire(context.case(turn), new=turn.alone) as process, keeper.kills(process):
                 prepared = process.prepare()
-                graph = None if turn.asked_for is not None else _drawn(context, turn, process, keeper)
+                graph = None if turn.search.asked_for is not None else _drawn(context, turn, process, keeper)
             stored = context.service.files.put([prepared.to_bytes()])
         except DATABASE_AWAY:
             raise
@@ -45,24 +45,24 @@ def give_up(turn: Turn, keeper: LeaseKeeper, error: Exception) -> None:
     what, was_outside = sentence(error), outside(error)
     try:
         if keeper.lost:
-            log.info("search %s: not wanted any more", turn.search_id)
+            log.info("search %s: not wanted any more", turn.search.id)
         elif keeper.ended:
             keeper.write(lambda session: searches.release(session, turn))
         elif was_outside is not None and not isinstance(error, ToolBrokenError):
-            log.warning("search %s: %s", turn.search_id, was_outside)
+            log.warning("search %s: %s", turn.search.id, was_outside)
             keeper.write(lambda session: searches.lost(session, turn, was_outside))
         elif isinstance(error, ProcessLostError) or not isinstance(error, OnnxBisectError):
-            log.warning("search %s: %s", turn.search_id, what, exc_info=not isinstance(error, OnnxBisectError))
+            log.warning("search %s: %s", turn.search.id, what, exc_info=not isinstance(error, OnnxBisectError))
             keeper.write(lambda session: searches.crashed(session, turn, what))
         elif keeper.leaves_to_others(error):
-            log.warning("search %s: left to another worker: %s", turn.search_id, error)
+            log.warning("search %s: left to another worker: %s", turn.search.id, error)
             keeper.write(lambda session: searches.release(session, turn))
         else:
             fault = Fault.REQUEST if isinstance(error, ModelError | OptionError) else Fault.SERVICE
-            log.warning("search %s: %s", turn.search_id, what)
+            log.warning("search %s: %s", turn.search.id, what)
             keeper.write(lambda session: searches.fail(session, turn, what, fault))
     except LostTurnError:
-        log.info("search %s: somebody else has it", turn.search_id)
+        log.info("search %s: somebody else has it", turn.search.id)
 
 
 def _drawn(context: WorkerContext, turn: Turn, process: ModelProcess, keeper: LeaseKeeper) -> str | None:
@@ -72,7 +72,7 @@ def _drawn(context: WorkerContext, turn: Turn, process: ModelProcess, keeper: Le
     except OnnxBisectError as error:
         if keeper.ended or outside(error) is not None:
             raise
-        log.warning("search %s: there will be no picture of the model: %s", turn.search_id, error)
+        log.warning("search %s: there will be no picture of the model: %s", turn.search.id, error)
         return None
 
 
@@ -87,10 +87,10 @@ def _prepared(session: Session, turn: Turn, prepared: Prepared, sha256: str, gra
         universe=sha256,
         units=len(prepared.universe),
         graph=graph,
-        changeable=prepared.changeable and turn.asked_for is None and not (order.as_is or order.whole),
+        changeable=prepared.changeable and turn.search.asked_for is None and not (order.as_is or order.whole),
     )
     # the like search may be of a model with other weights, whose culprits' own files are not this model's
     recalled = plans.recall(session, turn, without=OWN_FILE)
     if recalled:
-        log.info("search %s: %d answers of an earlier search", turn.search_id, recalled)
+        log.info("search %s: %d answers of an earlier search", turn.search.id, recalled)
     searches.release(session, turn)

@@ -74,11 +74,11 @@ def change(context: WorkerContext, turn: Turn) -> None:
         except LostTurnError:
             return
     if asked is None:
-        log.info("search %s: done with changed models", turn.search_id)
+        log.info("search %s: done with changed models", turn.search.id)
 
 
 def _begun(session: Session, turn: Turn) -> tuple[Begun, _Left]:
-    answers = records.answered(session, turn.search_id)
+    answers = records.answered(session, turn.search.id)
     stats, replies = stats_of(session, turn, answers), repairs.replies(session, turn)
     order = Order.from_json(turn.request)
     calls = stats.compiler_calls + sum(it.calls for it in replies)
@@ -87,7 +87,7 @@ def _begun(session: Session, turn: Turn) -> tuple[Begun, _Left]:
         calls=None if order.budget_calls is None else order.budget_calls - calls,
         seconds=None if order.budget_seconds is None else order.budget_seconds - passed,
     )
-    searched = not turn.compiles_after
+    searched = not turn.search.compiles_after
     return Begun(answers=answers, stats=stats, replies=replies, ended=left.nothing, searched=searched), left
 
 
@@ -117,7 +117,7 @@ def _asked(
 
 def _remedies(context: WorkerContext, turn: Turn, repaired: Repaired) -> Mapping[str, str]:
     with context.service.database.session() as session:
-        report = session.get_one(Search, turn.search_id).report
+        report = session.get_one(Search, turn.search.id).report
     assert report is not None  # noqa: S101 - what is repaired has a report
     with context.service.files.open(report) as file:
         return remedies_of(json.load(file), json.loads(repaired.files["repair/repair.json"].read_bytes()))

@@ -65,7 +65,7 @@ def write_report(context: WorkerContext, turn: Turn) -> None:
             )
         except LostTurnError:
             return
-    log.info("search %s: over, %s", turn.search_id, verdict)
+    log.info("search %s: over, %s", turn.search.id, verdict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +111,7 @@ def culprits_of(
 
 def _earlier(context: WorkerContext, turn: Turn) -> EarlierReport | None:
     with context.service.database.session() as session:
-        search = culprits.other_version(session, turn.search_id)
+        search = culprits.other_version(session, turn.search.id)
     if search is None or search.report is None:
         return None
     try:
@@ -130,7 +130,7 @@ def clear_reports(settings: Settings) -> None:
 def _stored(context: WorkerContext, turn: Turn, keeper: LeaseKeeper, folder: Path) -> tuple[Report, Mapping[str, str]]:
     """The report, and the files that go with it."""
     with context.service.database.session() as session:
-        answers = records.answered(session, turn.search_id)
+        answers = records.answered(session, turn.search.id)
         stats = stats_of(session, turn, answers)
         logs = _logs(session, turn, answers)
     compiles_after = _compiles_after(turn)
@@ -141,9 +141,9 @@ def _stored(context: WorkerContext, turn: Turn, keeper: LeaseKeeper, folder: Pat
 
 
 def _compiles_after(turn: Turn) -> CompilesAfter | None:
-    if not turn.compiles_after:
+    if not turn.search.compiles_after:
         return None
-    found = turn.compiles_after
+    found = turn.search.compiles_after
     typed = {"remedies": tuple(found["remedies"]), "exactness": Exactness(found["exactness"])}
     return CompilesAfter(**{**found, **typed})
 
@@ -155,7 +155,7 @@ def store_all(store: FileStore, written: Mapping[str, Path]) -> dict[str, str]:
 
 def stats_of(session: Session, turn: Turn, answers: Sequence[Answered]) -> Stats:
     """What a search has cost so far."""
-    search = session.get_one(Search, turn.search_id)
+    search = session.get_one(Search, turn.search.id)
     return Stats.of(
         answers,
         calls=search.calls,
@@ -170,7 +170,7 @@ def _logs(session: Session, turn: Turn, answers: Sequence[Answered]) -> dict[str
     found = {}
     for answer in answers:
         if answer.verdict.failed and answer.file_sha256:
-            found[answer.probe_id] = records.log(session, answer.probe_id, turn.tenant) or ""
+            found[answer.probe_id] = records.log(session, answer.probe_id, turn.job.tenant) or ""
     return found
 
 
