@@ -15,7 +15,7 @@ from onnxbisect_api.repair_files import FOLDER
 from onnxbisect_db import endpoints, queues, workers
 from onnxbisect_db.states import Fault, JobState, Stage
 from onnxbisect_db.tables import Job, Search
-from onnxbisect_db.waits import waits
+from onnxbisect_db.trouble import waits
 
 
 class JobModel(BaseModel):

@@ -1,16 +1,17 @@
 """A probe gets its name: once it is cut its key is known, and by the key whether anybody has asked the same before."""
 
+import hashlib
 from dataclasses import asdict, dataclass
 
-from sqlalchemy import Select, and_, bindparam, select, update
+from sqlalchemy import Select, and_, bindparam, func, select, update
 from sqlalchemy.orm import Session, aliased
 
 from onnxbisect.answer import Answer
 from onnxbisect_db import locking, probes, verdicts
 from onnxbisect_db.claims import Claim
-from onnxbisect_db.one_at_a_time import one_at_a_time
 from onnxbisect_db.states import ProbeState
 from onnxbisect_db.tables import Job, KeptVerdict, Probe, Search
+from onnxbisect_db.verdicts import Question
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +30,7 @@ def named(session: Session, claim: Claim, key: str) -> Named:
     In that case it goes back to the queue, where nobody takes it until the other one is done.
     """
     question = claim.question(key)
-    one_at_a_time(session, question)  # of two that come at once only one asks
+    _wait_for_alike(session, question)
     claimed = {"probe": claim.probe.id, "my_epoch": claim.lease.epoch}
     found = session.execute(_KNOWN, {**claimed, **asdict(question)}).one_or_none()
     if found is None:
@@ -44,6 +45,15 @@ def named(session: Session, claim: Claim, key: str) -> Named:
         probes.give_back(session, claim, behind=twin)
         return Named(mine=False)
     return Named(mine=mine, known=None if known is None else verdicts.answer_of(known))
+
+
+def _wait_for_alike(session: Session, question: Question) -> None:
+    """Of two probes that come at once with the same question only one goes on, and the other waits here until that
+    transaction has ended. It comes before all other locks. SQLite has one writer at a time anyway.
+    """
+    if session.get_bind().dialect.name == "postgresql":
+        digest = hashlib.sha256(repr(question).encode()).digest()
+        session.execute(select(func.pg_advisory_xact_lock(int.from_bytes(digest[:8], "big", signed=True))))
 
 
 def _known() -> Select[KeptVerdict, str]:

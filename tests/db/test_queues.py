@@ -4,8 +4,7 @@ from itertools import pairwise
 
 from onnxbisect_db import claims, queues
 from onnxbisect_db.database import Database
-from onnxbisect_db.demand import demand
-from onnxbisect_db.queues import ClaimRequest
+from onnxbisect_db.queues import ClaimRequest, demand
 from support.db.scenes import NPU, Clock, answer, asking, asks, claim, claimed, new_job, plan, prepare
 
 #: Has a model in memory.

@@ -4,33 +4,39 @@ The coordinator holds no state. Two of them never have one search at a time, and
 all of its turn or nothing.
 """
 
+import hashlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
+from typing import Any
 
 from sqlalchemy.orm import Session
 
+from onnxbisect.diagnosis import Certainty, Culprit, CulpritKind, Diagnosis
 from onnxbisect.errors import OnnxBisectError
+from onnxbisect.report.ranges import spell
+from onnxbisect.report.text import clip
 from onnxbisect.search import plan
 from onnxbisect.session import Known, next_step, of_the_whole
-from onnxbisect.unitset import UnitSet
+from onnxbisect.unitset import UnitSet, members, size
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Status
 from onnxbisect_db import plans, records, searches, workers
 from onnxbisect_db.database import now
-from onnxbisect_db.demand import demand
 from onnxbisect_db.errors import LostTurnError
+from onnxbisect_db.queues import demand
 from onnxbisect_db.searches import Turn
 from onnxbisect_db.tables import Search
 from onnxbisect_service.order import Order
 from onnxbisect_worker.context import WorkerContext
-from onnxbisect_worker.findings import found
 from onnxbisect_worker.lease_keeper import LeaseKeeper
 from onnxbisect_worker.outside import DATABASE_AWAY, outside
 from onnxbisect_worker.preparing import give_up
 
+#: Units of a culprit that are told of while the search goes on.
+_SHOWN = 8
 #: Speculation costs a replay of the planner for every question or two.
 _WIDEST = 32
 
@@ -88,7 +94,7 @@ def _plan(
     if order.whole or refused or (files_first and whole.ending is None):
         step = whole
     over = step.ending is not None and not refused
-    culprits = {} if refused else found(universe, step.plan.diagnosis, over=over)
+    culprits = {} if refused else _found(universe, step.plan.diagnosis, over=over)
 
     def save(session: Session) -> int:
         new = plans.save(session, turn, step.asks, expected=step.plan.expected, culprits=culprits)
@@ -141,3 +147,38 @@ def _digests(context: WorkerContext, turn: Turn, keeper: LeaseKeeper, pieces: Se
             raise
         log.warning("search %s: its culprits' own files are not asked about: %s", turn.search.id, error)
         return {}
+
+
+def _found(universe: Universe, diagnosis: Diagnosis, *, over: bool) -> Mapping[str, Mapping[str, Any]]:
+    """By a name that stays the same while the culprit does. What is only suspected may prove innocent, so nobody is
+    told of it before the search is `over`.
+    """
+    return {
+        _name(culprit): _words(universe, culprit)
+        for culprit in diagnosis.culprits
+        if over or culprit.certainty is not Certainty.SUSPECTED
+    }
+
+
+def _name(culprit: Culprit) -> str:
+    return hashlib.sha256(f"{culprit.units:x}".encode()).hexdigest()[:16]
+
+
+def _words(universe: Universe, culprit: Culprit) -> dict[str, Any]:
+    units = list(members(culprit.units))[:_SHOWN]
+    places = 0
+    if culprit.kind is not CulpritKind.CAPACITY:  # of which no unit is to blame
+        for place in culprit.places:
+            places |= place
+    return {
+        "ops": [clip(universe.op[unit], 80) for unit in units],
+        "nodes": [clip(name, 200) for unit in units for name in universe.names[unit][:1]],
+        "size": size(culprit.units),
+        "units": spell(culprit.units),
+        "places": spell(places),
+        "occurrences": len(culprit.places),
+        "kind": culprit.kind.value,
+        "certainty": culprit.certainty.value,
+        "failure": culprit.failure.value,
+        "message": clip(culprit.message, 300),
+    }

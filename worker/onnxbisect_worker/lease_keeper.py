@@ -1,7 +1,7 @@
 """Having something for as long as one works on it: the lease is renewed, and whoever lost it is stopped.
 
-What is held is a turn of a search, or a probe. A thread renews its lease and looks, every half second, whether anybody
-still wants it; where nobody does, or where the worker is to stop, the model process is killed. A database
+What is held is a turn of a search, or a probe. A thread renews its lease and looks, every second, whether anybody still
+wants it; where nobody does, or where the worker is to stop, the model process is killed. A database
 that cannot be reached is asked again until the lease has run out; then somebody else may have the work.
 """
 
@@ -22,7 +22,7 @@ from onnxbisect_db.searches import Turn
 from onnxbisect_worker.context import WorkerContext
 from onnxbisect_worker.model_processes.protocol import ModelProcess, ToolBrokenError
 
-_LOOK_EVERY = 0.5
+_LOOK_EVERY = 1.0
 #: A process may only now be starting its compiler.
 _KILL_EVERY = 0.1
 

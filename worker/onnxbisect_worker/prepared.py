@@ -2,14 +2,17 @@
 
 import json
 from base64 import b64decode, b64encode
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+
+import cattrs
 
 from onnxbisect import universe_json
-from onnxbisect.dressing import Dressing
 from onnxbisect.job import Target
 from onnxbisect.universe import Universe
 from onnxbisect_backends.contract import Description
+
+_converter = cattrs.Converter(detailed_validation=False, unstruct_collection_overrides={AbstractSet: sorted})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,8 +35,8 @@ class Prepared:
     def to_bytes(self) -> bytes:
         """The same bytes for the same content."""
         fields = {
-            "target": asdict(self.target),
-            "description": _described(self.description),
+            "target": _converter.unstructure(self.target),
+            "description": _converter.unstructure(self.description),
             "universe": universe_json.to_json(self.universe),
             "identity": self.identity,
             "changeable": self.changeable,
@@ -47,28 +50,10 @@ class Prepared:
         line, _, established = raw.partition(b"\n")
         fields = json.loads(line)
         return cls(
-            target=Target(**fields["target"]),
-            description=_description(fields["description"]),
+            target=_converter.structure(fields["target"], Target),
+            description=_converter.structure(fields["description"], Description),
             universe=universe_json.from_json(fields["universe"]),
             identity=fields["identity"],
             changeable=fields.get("changeable", False),
             established=b64decode(established),
         )
-
-
-def _described(description: Description) -> dict[str, Any]:
-    fields = asdict(description)
-    fields["ops"] = None if description.ops is None else sorted(description.ops)
-    fields["named"] = sorted(description.named)
-    dtypes = description.dressing.input_dtypes
-    fields["dressing"]["input_dtypes"] = None if dtypes is None else sorted(dtypes)
-    return fields
-
-
-def _description(fields: dict[str, Any]) -> Description:
-    ops, dressing = fields["ops"], fields["dressing"]
-    dtypes = dressing["input_dtypes"]
-    sequences = {name: tuple(dressing[name]) for name in ("unwritten_defaults", "covered")}
-    dressed = Dressing(**{**dressing, **sequences, "input_dtypes": None if dtypes is None else frozenset(dtypes)})
-    sets = {"ops": None if ops is None else frozenset(ops), "named": frozenset(fields.get("named", ()))}
-    return Description(**{**fields, **sets, "dressing": dressed})
