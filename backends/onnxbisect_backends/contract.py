@@ -10,7 +10,7 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from onnxbisect.dressing import Dressing
+from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.verdict import Verdict
 
 if TYPE_CHECKING:  # the API knows backends, and loads no ONNX
@@ -94,7 +94,7 @@ class Description:
     whose inputs have unbound dimensions are a fair question; without it the user is asked to bind them.
     `newest_ir` and `newest_opset` are the newest versions of the format that the tool reads in full, None where it
     is not known; `newer_unfolded` says that newer files are taken, too, but constants in them are not computed
-    beforehand (`Dressing.folds`). `samples` is how many samples of input values the target wants beside each probe
+    beforehand (`ProbeFormat.folds`). `samples` is how many samples of input values the target wants beside each probe
     (`onnxbisect_backends.samples`): what its inputs are when the whole model runs on the user's data. `named` are nodes
     and tensors of the model about which the target was told something: pieces with them are questions of their own,
     whatever else is of their structure.
@@ -104,7 +104,7 @@ class Description:
     version: str
     environment: str = ""
     ops: frozenset[str] | None = None
-    dressing: Dressing = field(default_factory=Dressing)
+    probe_format: ProbeFormat = field(default_factory=ProbeFormat)
     weights_matter: bool = False
     dynamic_shapes: bool = False
     newest_ir: int | None = None

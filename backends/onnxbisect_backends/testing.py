@@ -38,7 +38,8 @@ _LATE = 15.0
 class BackendConformance:
     """The tests. `backend` and `refused` must be given; the rest may be overridden where a compiler needs it.
 
-    Models become probes as the drivers make them: dressed as the backend's description asks, with input samples.
+    Models become probes as the drivers make them: in the form that the backend's description wants, with
+    input samples.
     """
 
     #: Bounds of each compile here; enough for the slowest compiler under test.

@@ -120,7 +120,7 @@ def _base(request: Request, backend: Backend, description: Description) -> Verdi
         options=backend.options,
         calibration="random" if description.samples else "",
     )
-    identity = target_identity(target, description.dressing, description.environment)
+    identity = target_identity(target, description.probe_format, description.environment)
     return open_base(default_path(), target=identity, search=identity)
 
 

@@ -92,13 +92,13 @@ def _split(
             limits=Limits() if request.seconds is None else Limits(seconds=request.seconds),
             samples=None if inquiry.samples is None else inquiry.samples.write,
         )
-        dressing = inquiry.description.dressing
+        probe_format = inquiry.description.probe_format
         return split(
             intake.model,
             passed,
             folder,
             share=share,
-            dressing=dressing,
+            probe_format=probe_format,
             target=report["target"],
             compile_piece=compiler,
         )

@@ -114,7 +114,7 @@ class Sweep:
     def _take_in(self, model: onnx.ModelProto) -> Intake | None:
         covered = onnx.ModelProto()
         covered.CopyFrom(model)
-        guard_outputs(covered.graph, self.description.dressing.covered, own=())
+        guard_outputs(covered.graph, self.description.probe_format.covered, own=())
         with tempfile.TemporaryDirectory(prefix="question-", dir=self.folder) as folder:
             path = Path(folder) / "model.onnx"
             onnx.save(covered, path)
@@ -128,13 +128,13 @@ class Sweep:
         """Whether the compiler takes the inputs, so that what it says is about the op."""
         if model.unbound and not self.description.dynamic_shapes:
             return False
-        dtypes = self.description.dressing.input_dtypes
+        dtypes = self.description.probe_format.input_dtypes
         return dtypes is None or all(runtime_dtype(value.type) in dtypes for value in model.proto.graph.input)
 
     def _prober(self, intake: Intake) -> Prober:
         samples = sampling(intake.model, None, self.description.samples)
         return Prober(
-            write=probe_writer(intake, self.description.dressing),
+            write=probe_writer(intake, self.description.probe_format),
             backend=self.backend,
             limits=self.limits,
             objection=lambda units, probe: None,  # onnx's own model, whole: there is nothing to doubt

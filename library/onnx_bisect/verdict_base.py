@@ -1,7 +1,7 @@
 """What compilers have answered before, so that no question is paid for twice.
 
-An answer belongs to a target (tool, version, options, dressing), a probe key (`onnxbisect.key`: the structure of the
-probe, not its names) and an attempt: attempt 0 is the first compile of a question, and each time it is asked again
+An answer belongs to a target (tool, version, options, probe format), a probe key (`onnxbisect.key`: the structure of
+the probe, not its names) and an attempt: attempt 0 is the first compile of a question, and each time it is asked again
 in a fresh process is an attempt of its own. An attempt is answered from here only by the compile that was that same
 attempt, so a search that is started again reads the very sequence of answers that it once saw, a flaky one included.
 Unresolved verdicts are not kept, since their cause may be gone tomorrow, but for those of a profile that does not know.

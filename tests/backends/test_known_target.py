@@ -5,10 +5,10 @@ from pathlib import Path
 import onnx
 import pytest
 
-from onnxbisect.dressing import Dressing
 from onnxbisect.errors import BackendUnusableError
 from onnxbisect.model import Model, load
 from onnxbisect.preflight import Severity
+from onnxbisect.probe_format import ProbeFormat
 from onnxbisect_backends import registry
 from onnxbisect_backends.commands.toml_backend import TomlBackend
 from onnxbisect_backends.contract import profile
@@ -52,7 +52,7 @@ def test_of_a_tool_that_is_not_here_and_not_recorded_nothing_is_known(tmp_path: 
 
 def test_of_a_tool_without_a_list_the_findings_stay_general(tmp_path: Path, net: Model) -> None:
     target = known_target(chip(tmp_path, "true"))
-    assert (target.rules, target.reader.dressing) == (None, Dressing())
+    assert (target.rules, target.reader.probe_format) == (None, ProbeFormat())
     seen = inspect_for(net, target)
     assert "Nothing here records which ops" in seen.notes[0]
     assert "op-refused" not in {it.id for it in seen.findings}

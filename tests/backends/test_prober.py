@@ -14,10 +14,10 @@ import pytest
 from onnx import TensorProto, helper
 
 from onnxbisect.cut import Cutter, write
-from onnxbisect.dressing import Dressing
 from onnxbisect.errors import BackendUnusableError, CutError, ShortageError
 from onnxbisect.model import Model, load
 from onnxbisect.model.values import TensorValues
+from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.unitset import UnitSet
 from onnxbisect.verdict import Hints, Kind, Status, Verdict
 from onnxbisect_backends.commands.any_command import CommandBackend
@@ -54,14 +54,14 @@ def prober(
     *,
     objection: Objection = fair,
     seconds: float = 60.0,
-    dressing: Dressing | None = None,
+    probe_format: ProbeFormat | None = None,
     samples: WriteSamples | None = None,
 ) -> Prober:
     cutter = Cutter(model)
     folder.mkdir()
 
     def cut(units: UnitSet, path: Path) -> Mapping[str, str]:
-        piece = cutter.cut(units, dressing or Dressing())
+        piece = cutter.cut(units, probe_format or ProbeFormat())
         write(piece, model, path)
         return piece.renamed
 
@@ -237,7 +237,7 @@ def test_the_limit_of_a_compiler_holds_within_any_budget(
     cutter = Cutter(model)
 
     def cut(units: UnitSet, path: Path) -> Mapping[str, str]:
-        write(cutter.cut(units, Dressing()), model, path)
+        write(cutter.cut(units, ProbeFormat()), model, path)
         return {}
 
     slow = make(str(tmp_path / "slow.toml"), {})

@@ -99,7 +99,7 @@ def test_a_silent_death_tells_the_pass_in_which_it_came(tmp_path: Path) -> None:
 @pytest.mark.compiler
 def test_inputs_of_dtypes_that_it_dies_of_are_not_asked() -> None:
     taken = frozenset({"float", "float16", "double", "int32", "int64", "bool"})
-    assert usable().describe().dressing.input_dtypes == taken
+    assert usable().describe().probe_format.input_dtypes == taken
 
 
 @pytest.mark.compiler

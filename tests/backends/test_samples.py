@@ -9,9 +9,9 @@ import onnxruntime as ort
 from onnx import TensorProto, helper
 
 from onnxbisect.cut import Cutter, write
-from onnxbisect.dressing import Dressing
 from onnxbisect.model import load
 from onnxbisect.model.values import TensorValues
+from onnxbisect.probe_format import ProbeFormat
 from onnxbisect_backends.samples import samples_folder, samples_of, write_samples
 
 #: Names that numpy.savez takes for its own arguments, that leave a folder, and that are not plain.
@@ -29,7 +29,7 @@ def test_every_sample_runs_through_the_probe_and_gives_the_models_values(tmp_pat
     path = tmp_path / "whole.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), path)
     model = load(path)
-    piece = Cutter(model).cut(1 << model.unit_of_node["all"], Dressing(safe_names=True))
+    piece = Cutter(model).cut(1 << model.unit_of_node["all"], ProbeFormat(safe_names=True))
     probe = tmp_path / "model.onnx"
     write(piece, model, probe)
 

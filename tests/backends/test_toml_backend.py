@@ -199,7 +199,7 @@ def test_it_can_run_beside_its_file(tmp_path: Path) -> None:
 
 
 def test_a_compiler_that_rewrites_its_input_gets_a_copy(tmp_path: Path) -> None:
-    it = backend(tmp_path, shell('echo gone > "$1"; echo x > "$1.aux"', "[dressing]\nself_contained = true"))
+    it = backend(tmp_path, shell('echo gone > "$1"; echo x > "$1.aux"', "[probe_format]\nself_contained = true"))
 
     outcome, verdict = ask(it, tmp_path)
 
@@ -290,16 +290,16 @@ def test_the_description_is_what_the_file_says(tmp_path: Path) -> None:
         'version = "1.2"\ntool = "T"\nops = ["Conv", "v::X"]\nweights_matter = true\ndynamic_shapes = true\n'
         "newest_opset = 15\nnewer_unfolded = true\n",
     )
-    text += '[dressing]\nsafe_names = true\nfolds = false\ninput_dtypes = ["float"]\n'
+    text += '[probe_format]\nsafe_names = true\nfolds = false\ninput_dtypes = ["float"]\n'
 
     it = backend(tmp_path, text).describe()
 
     assert (it.tool, it.version, it.weights_matter, it.dynamic_shapes) == ("T", "1.2", True, True)
     assert (it.newest_ir, it.newest_opset, it.newer_unfolded) == (None, 15, True)
     assert it.ops == frozenset({"Conv", "v::X"})
-    assert (it.dressing.safe_names, it.dressing.folds) == (True, False)
-    assert it.dressing.input_dtypes == frozenset({"float"})
-    assert not it.dressing.self_contained
+    assert (it.probe_format.safe_names, it.probe_format.folds) == (True, False)
+    assert it.probe_format.input_dtypes == frozenset({"float"})
+    assert not it.probe_format.self_contained
 
 
 @pytest.mark.parametrize(

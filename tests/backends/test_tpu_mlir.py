@@ -196,7 +196,7 @@ def test_probes_say_what_it_takes_for_granted(tmp_path: Path) -> None:
     onnx.save(model, tmp_path / "file.onnx")
     whole = load(tmp_path / "file.onnx")
 
-    piece = Cutter(whole).cut(full(len(whole.units)), backend.describe().dressing)
+    piece = Cutter(whole).cut(full(len(whole.units)), backend.describe().probe_format)
 
     assert not ask(backend, model, tmp_path / "bare").passed
     assert ask(backend, piece.proto, tmp_path / "dressed").passed

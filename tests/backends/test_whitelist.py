@@ -136,8 +136,8 @@ def test_input_dtypes_are_declared_and_enforced(ask):
     proto = model("g (int64[2] x) => (int64[2] y) { y = Neg(x) }")
     assert ask(proto, deny="Sinh", input_dtypes="float").hints.tensors == ("x",)
     assert ask(proto, deny="Sinh", input_dtypes="float,int64").passed
-    dressing = WhitelistBackend({"deny": "Sinh", "input_dtypes": "float"}).describe().dressing
-    assert dressing.input_dtypes == frozenset({"float"})
+    probe_format = WhitelistBackend({"deny": "Sinh", "input_dtypes": "float"}).describe().probe_format
+    assert probe_format.input_dtypes == frozenset({"float"})
 
 
 BODY = """g (float[2] x, bool c) => (float[2] y) {

@@ -8,8 +8,8 @@ import pytest
 from onnx import TensorProto, helper
 
 from onnx_bisect.verdict_base import InMemoryVerdictBase
-from onnxbisect.dressing import Dressing
 from onnxbisect.errors import BackendUnusableError
+from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect_backends.contract import Description, Limits, Outcome
 from onnxbisect_backends.sandbox.process import clean_env, run
@@ -28,7 +28,7 @@ class Removed:
         self._started = threading.Event()
 
     def describe(self) -> Description:
-        return Description(tool="cc", version="1", dressing=Dressing(input_dtypes=frozenset({"float", "int32"})))
+        return Description(tool="cc", version="1", probe_format=ProbeFormat(input_dtypes=frozenset({"float", "int32"})))
 
     def check(self) -> str | None:
         return None
@@ -82,7 +82,7 @@ class Edgy(Removed):
     """A compiler that trips over an Identity at the edge of a model."""
 
     def describe(self) -> Description:
-        return Description(tool="cc", version="1", dressing=Dressing(covered=("Identity",)))
+        return Description(tool="cc", version="1", probe_format=ProbeFormat(covered=("Identity",)))
 
     def compile(self, probe: Path, workdir: Path, limits: Limits) -> Outcome:
         return Outcome(exit_code=0, log=" ".join(node.op_type for node in onnx.load(probe).graph.node))

@@ -11,8 +11,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 
 from onnxbisect.cut import Cutter
-from onnxbisect.dressing import Dressing
 from onnxbisect.errors import CutError
+from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.unitset import full, of
 from support.engine.cut_models import (
     BRANCHES,
@@ -206,9 +206,11 @@ def test_ir_3_lists_initializers_as_inputs(tmp_path: Path) -> None:
     piece = cut_names(replace(model, proto=old), "make_y")
     assert input_names(piece) == ["r", "shape"]
     onnx.checker.check_model(piece)
-    dressed = cut_names(replace(model, proto=old), "make_first", dressing=Dressing(constants_as_initializers=True))
-    assert input_names(dressed) == ["whole", "zero"]
-    onnx.checker.check_model(dressed)
+    prepared = cut_names(
+        replace(model, proto=old), "make_first", probe_format=ProbeFormat(constants_as_initializers=True)
+    )
+    assert input_names(prepared) == ["whole", "zero"]
+    onnx.checker.check_model(prepared)
 
 
 def test_an_initializer_that_the_model_lists_as_an_input_stays_one(tmp_path: Path) -> None:
@@ -259,7 +261,7 @@ def test_threads_share_a_cutter(tmp_path: Path) -> None:
     wanted = [*range(1, full(len(model.units)) + 1)] * 5
 
     def content(units: int) -> bytes:
-        return bytes(cutter.cut(units, Dressing(safe_names=True)).proto.SerializeToString(deterministic=True))
+        return bytes(cutter.cut(units, ProbeFormat(safe_names=True)).proto.SerializeToString(deterministic=True))
 
     alone = [content(units) for units in wanted]
     with ThreadPoolExecutor(8) as pool:

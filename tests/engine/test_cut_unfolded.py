@@ -6,12 +6,12 @@ from pathlib import Path
 import onnx
 
 from onnxbisect.cut import Cutter, producers_of_constants, split_variants_by_producers
-from onnxbisect.dressing import Dressing
 from onnxbisect.model import Model
+from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.unitset import full, members
 from support.engine.cut_models import input_names, output_names, read
 
-UNFOLDED = Dressing(folds=False)
+UNFOLDED = ProbeFormat(folds=False)
 
 #: As exporters write shapes: `h` and `w` are the same question, `one` and `two` come from different ops.
 SHAPES = """<ir_version: 10, opset_import: ["": 17]>

@@ -12,9 +12,9 @@ import pytest
 from onnx import helper, numpy_helper
 
 from onnxbisect.cut import Cutter, write
-from onnxbisect.dressing import Dressing
 from onnxbisect.errors import CutError, ModelError
 from onnxbisect.model import Model, load
+from onnxbisect.probe_format import ProbeFormat
 from support import TESTS
 from support.engine.cut_models import (
     HUGE_WEIGHT,
@@ -72,7 +72,7 @@ def test_constant_nodes_may_keep_their_data_beside_the_file(tmp_path: Path) -> N
     target = tmp_path / "piece.onnx"
     write(Cutter(model).cut(0b01), model, target)
     assert target.with_name("piece.data").read_bytes() == value.tobytes()
-    write(Cutter(model).cut(0b01, Dressing(self_contained=True)), model, target)
+    write(Cutter(model).cut(0b01, ProbeFormat(self_contained=True)), model, target)
     constant = onnx.load(target, load_external_data=False).graph.node[0]
     assert numpy_helper.to_array(constant.attribute[0].t).tolist() == value.tolist()
 
@@ -104,7 +104,7 @@ def test_bytes_are_copied_where_the_kernel_cannot(
 
 def test_a_self_contained_piece_has_everything_inside(model: Model, tmp_path: Path) -> None:
     target = tmp_path / "piece.onnx"
-    write(Cutter(model).cut(0b110, Dressing(self_contained=True)), model, target)
+    write(Cutter(model).cut(0b110, ProbeFormat(self_contained=True)), model, target)
     assert [file.name for file in tmp_path.iterdir() if file.is_file()] == ["piece.onnx"]
     assert_same_results(onnx.load(target, load_external_data=False), in_memory(model))
 
@@ -129,7 +129,7 @@ def test_more_than_2_gb_do_not_go_into_one_file(tmp_path: Path) -> None:
     model = huge(tmp_path)
     target = tmp_path / "elsewhere.onnx"
     with pytest.raises(CutError, match="larger than the 2 GB"):
-        write(Cutter(model).cut(model.universe.everything, Dressing(self_contained=True)), model, target)
+        write(Cutter(model).cut(model.universe.everything, ProbeFormat(self_contained=True)), model, target)
     assert not target.exists()
 
 

@@ -11,9 +11,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from onnxbisect.dressing import Dressing
 from onnxbisect.model import load
 from onnxbisect.preflight import Finding, Reader, Severity, after_pass, checks, preflight
+from onnxbisect.probe_format import ProbeFormat
 
 PLAIN = "g (float[2,3] x) => (float[2,3] y) { y = Relu(x) }"
 
@@ -370,19 +370,20 @@ def test_a_file_that_the_tool_reads_gives_no_alarm(tmp_path: Path) -> None:
     assert {"ir-version-too-new", "opset-too-new"} <= ids
 
 
-def test_what_the_dressing_of_probes_hides_is_said_of_the_file(tmp_path: Path) -> None:
+def test_what_the_format_of_probes_hides_is_said_of_the_file(tmp_path: Path) -> None:
     proto = parse("g (float[2,3] x) => (float[2,3] y) { y = LeakyRelu(x) }")
     plain = {f.id: f for f in concerning(Reader(tool="Chipper"), proto, tmp_path)}
-    dressed = {
-        f.id: f for f in concerning(Reader(tool="Chipper", dressing=Dressing(explicit_defaults=True)), proto, tmp_path)
+    prepared = {
+        f.id: f
+        for f in concerning(Reader(tool="Chipper", probe_format=ProbeFormat(explicit_defaults=True)), proto, tmp_path)
     }
     assert plain["missing-default-attr"].severity is Severity.WARNING
-    assert dressed["missing-default-attr"].severity is Severity.ERROR
-    assert "Probes are written without it" in dressed["missing-default-attr"].why
+    assert prepared["missing-default-attr"].severity is Severity.ERROR
+    assert "Probes are written without it" in prepared["missing-default-attr"].why
 
 
 def test_an_error_is_none_to_a_tool_that_takes_the_model(tmp_path: Path) -> None:
-    reader = Reader(tool="Chipper", newest_ir=9, dressing=Dressing(explicit_defaults=True))
+    reader = Reader(tool="Chipper", newest_ir=9, probe_format=ProbeFormat(explicit_defaults=True))
     proto = parse("g (float[2,3] x) => (float[2,3] y) { y = LeakyRelu(x) }", ir_version=10)
     found = {finding.id: finding for finding in after_pass(reader, concerning(reader, proto, tmp_path))}
     assert found["ir-newer-than-tool"].severity is Severity.WARNING

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from onnxbisect.cut import Cutter
 from onnxbisect.cut.wiring import read_wiring
-from onnxbisect.dressing import Dressing
 from onnxbisect.errors import CutError, OptionError
 from onnxbisect.model import Model, load
+from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.proof import random_feeds
 from onnxbisect.split import Manifest, split
 from onnxbisect.split import write as writing
@@ -341,8 +341,8 @@ def test_names_as_the_target_wants_them_and_the_models_beside(tmp_path: Path) ->
         for names in (node.input, node.output):
             names[:] = [f"/net:{name}" if name in "abcd" else name for name in names]
     model = read(tmp_path, proto)
-    dressing = Dressing(safe_names=True, covered=("Exp",), folds=False, explicit_defaults=True)
-    manifest = split(model, without(model, "Sin"), tmp_path / "split", dressing=dressing)
+    probe_format = ProbeFormat(safe_names=True, covered=("Exp",), folds=False, explicit_defaults=True)
+    manifest = split(model, without(model, "Sin"), tmp_path / "split", probe_format=probe_format)
     npu, host, _ = manifest.pieces
     assert [(it.name, it.tensor) for it in npu.outputs] == [("_net_a", "/net:a"), ("_net_b", "/net:b")]
     assert [(it.name, it.tensor) for it in host.inputs] == [("/net:b", "/net:b")]
@@ -352,10 +352,10 @@ def test_names_as_the_target_wants_them_and_the_models_beside(tmp_path: Path) ->
 
 def test_the_npu_gets_no_dtypes_that_it_does_not_take(tmp_path: Path) -> None:
     model = read(tmp_path, MASK)
-    floats = Dressing(input_dtypes=frozenset({"float"}))
-    for dressing, host in ((Dressing(), ["make_m"]), (floats, ["make_m", "make_n", "make_w"])):
+    floats = ProbeFormat(input_dtypes=frozenset({"float"}))
+    for probe_format, host in ((ProbeFormat(), ["make_m"]), (floats, ["make_m", "make_n", "make_w"])):
         folder = tmp_path / f"{len(host)}"
-        manifest = split(model, without(model, "Greater"), folder, share=0, dressing=dressing)
+        manifest = split(model, without(model, "Greater"), folder, share=0, probe_format=probe_format)
         assert [list(piece.nodes) for piece in manifest.pieces if piece.kind == "host"] == [host]
         demand_same(model, folder)
 

@@ -6,12 +6,12 @@ import onnx
 import pytest
 from onnx import helper
 
-from onnxbisect.dressing import Dressing
 from onnxbisect.errors import ModelError
 from onnxbisect.file_remedies import MOST_CANDIDATES, REMEDIES, Candidate, File, candidates, repaired
 from onnxbisect.model import load
 from onnxbisect.model.structure import complaint
 from onnxbisect.preflight import NEWER_THAN_TOOL, Reader, checks, preflight
+from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.proof import compare, random_feeds
 from onnxbisect.rewrites import Exactness
 from support.file_remedies import Same, Save
@@ -81,7 +81,7 @@ def test_there_are_never_more_than_four(save: Save) -> None:
 
 def test_what_probes_hide_is_done_to_every_candidate_and_is_none_by_itself(save: Save) -> None:
     body = "g (float[2,3] x) => (float[2,3] y) { y = LeakyRelu(x) }"
-    reader = Reader(tool="Chipper", newest_ir=9, dressing=Dressing(explicit_defaults=True))
+    reader = Reader(tool="Chipper", newest_ir=9, probe_format=ProbeFormat(explicit_defaults=True))
     assert applied(of(save(body, ir_version=10), reader)) == [["write-defaults", "lower-ir-version"]]
     assert of(save(body, ir_version=9), reader) == []
 

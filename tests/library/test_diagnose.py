@@ -32,7 +32,7 @@ from onnx_bisect import (
     Status,
     Verdict,
 )
-from onnxbisect.dressing import Dressing
+from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.session import OWN_FILE
 from onnxbisect_backends.commands.any_command import CommandBackend
 from onnxbisect_backends.contract import Description, Limits, Outcome
@@ -322,7 +322,7 @@ class RefusesSinhAtTheEnd:
     options: dict[str, object] = {}  # noqa: RUF012
 
     def describe(self) -> Description:
-        return Description(tool="ends", version="1", dressing=Dressing(covered=("Sinh",)))
+        return Description(tool="ends", version="1", probe_format=ProbeFormat(covered=("Sinh",)))
 
     def check(self) -> str | None:
         return None

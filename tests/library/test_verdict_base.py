@@ -11,8 +11,8 @@ from onnx_bisect.sqlite_base import default_path, open_base
 from onnx_bisect.verdict_base import InMemoryVerdictBase, JournalEntry, VerdictBase
 from onnxbisect import verdict_json
 from onnxbisect.answer import LOG_BYTES, Answer, shorten_log
-from onnxbisect.dressing import Dressing
 from onnxbisect.job import Target
+from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Hints, Kind, Status, Table, Verdict
 from onnxbisect_backends.probing.identity import search_identity, target_identity
@@ -163,15 +163,15 @@ def test_the_cache_directory_can_be_chosen(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_any_change_of_the_target_is_another_target() -> None:
-    dressing = Dressing(input_dtypes=frozenset({"float", "int32", "uint8"}))
-    same = target_identity(TARGET, Dressing(input_dtypes=frozenset({"uint8", "float", "int32"})))
-    assert target_identity(TARGET, dressing) == same
+    probe_format = ProbeFormat(input_dtypes=frozenset({"float", "int32", "uint8"}))
+    same = target_identity(TARGET, ProbeFormat(input_dtypes=frozenset({"uint8", "float", "int32"})))
+    assert target_identity(TARGET, probe_format) == same
     others = {
-        target_identity(Target(backend="command", tool="sh", version="2", options=TARGET.options), dressing),
-        target_identity(Target(backend="command", tool="sh", version="1", options={"command": ["a"]}), dressing),
-        target_identity(TARGET, Dressing()),
-        target_identity(TARGET, dressing, "other libraries"),
-        target_identity(TARGET, Dressing(input_dtypes=frozenset())),
+        target_identity(Target(backend="command", tool="sh", version="2", options=TARGET.options), probe_format),
+        target_identity(Target(backend="command", tool="sh", version="1", options={"command": ["a"]}), probe_format),
+        target_identity(TARGET, ProbeFormat()),
+        target_identity(TARGET, probe_format, "other libraries"),
+        target_identity(TARGET, ProbeFormat(input_dtypes=frozenset())),
     }
     assert len(others | {same}) == 6
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from onnxbisect.dressing import Dressing
+from onnxbisect.probe_format import ProbeFormat
 from onnxbisect_backends import registry
 from onnxbisect_backends.contract import Description
 from onnxbisect_backends.probing.inquiry import inquire
@@ -18,7 +18,7 @@ DEMANDING = Description(
     tool="a tool",
     version="1",
     environment="0123",
-    dressing=Dressing(
+    probe_format=ProbeFormat(
         input_dtypes=frozenset({"float", "int64"}),
         self_contained=True,
         unwritten_defaults=("Softmax.axis", "Cast.saturate"),

@@ -49,6 +49,8 @@ class Prepared:
         """What `to_bytes` wrote."""
         line, _, established = raw.partition(b"\n")
         fields = json.loads(line)
+        if "dressing" in fields["description"]:  # files of earlier versions
+            fields["description"]["probe_format"] = fields["description"].pop("dressing")
         return cls(
             target=_converter.structure(fields["target"], Target),
             description=_converter.structure(fields["description"], Description),

@@ -88,8 +88,8 @@ class LimitsTable(_Table):
     log_kb: int | None = Field(default=None, gt=0)
 
 
-class DressingTable(_Table):
-    """How probes are prepared; the fields of `onnxbisect.dressing.Dressing`."""
+class ProbeFormatTable(_Table):
+    """How probes are prepared; the fields of `onnxbisect.probe_format.ProbeFormat`."""
 
     input_dtypes: frozenset[str] | None = None
     self_contained: bool = False
@@ -160,7 +160,7 @@ class Definition(_Table):
     unresolved: Unresolved = Unresolved()
     patterns: tuple[LogPattern, ...] = ()
     limits: LimitsTable = LimitsTable()
-    dressing: DressingTable = DressingTable()
+    probe_format: ProbeFormatTable = ProbeFormatTable()
     options: dict[str, Option] = {}
 
     @model_validator(mode="after")

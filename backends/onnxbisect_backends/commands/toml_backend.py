@@ -10,9 +10,9 @@ from pathlib import Path
 from textwrap import shorten
 from typing import Any
 
-from onnxbisect.dressing import Dressing
 from onnxbisect.errors import BackendUnusableError, OptionError
 from onnxbisect.fingerprint import plain
+from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.verdict import Verdict
 from onnxbisect_backends.commands.definition import UNKNOWN, Definition, VersionCommand, fill, placeholders
 from onnxbisect_backends.commands.named_files import files_named, short_hash
@@ -121,7 +121,7 @@ class TomlBackend:
             version=version,
             environment=self._toolchain.digest if self._toolchain else "",
             ops=it.ops,
-            dressing=Dressing(**it.dressing.model_dump()),
+            probe_format=ProbeFormat(**it.probe_format.model_dump()),
             weights_matter=it.weights_matter,
             dynamic_shapes=it.dynamic_shapes,
             newest_ir=it.newest_ir,
@@ -150,7 +150,7 @@ class TomlBackend:
     def compile(self, probe: Path, workdir: Path, limits: Limits) -> Outcome:
         """Run the commands on one probe."""
         workdir, probe = workdir.absolute(), probe.absolute()
-        if self._definition.dressing.self_contained:
+        if self._definition.probe_format.self_contained:
             probe = Path(shutil.copyfile(probe, workdir / "model.onnx"))
         outcome = self._run_all(workdir, self._bounded(limits), probe)
         return brought_home(outcome, probe, workdir, self._toolchain.folder if self._toolchain else None)

@@ -76,12 +76,12 @@ def oddly_named(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def write_whole(model: Path, description: Description, probe: Path) -> Mapping[str, str]:
-    """Write a model as the probe of all its nodes: dressed for the target, with the samples that it wants beside it.
+    """Write a model as the probe of all its nodes, in the form and with the samples that the target wants.
 
     Returns the names in the probe that differ from the model's: probe name to model name.
     """
     read = load(model)
-    piece = Cutter(read).cut(read.universe.everything, description.dressing)
+    piece = Cutter(read).cut(read.universe.everything, description.probe_format)
     write(piece, read, probe)
     if description.samples:
         write_samples(probe, piece.renamed, TensorValues(read, count=description.samples))

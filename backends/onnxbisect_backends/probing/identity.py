@@ -6,21 +6,22 @@ from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 
-from onnxbisect.dressing import Dressing
 from onnxbisect.job import Target
+from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.universe import Universe
 
 #: Raised whenever the same key begins to stand for another probe file: old answers are then to other questions.
 REVISION = 3
 
 
-def target_identity(target: Target, dressing: Dressing, environment: str = "") -> str:
+def target_identity(target: Target, probe_format: ProbeFormat, environment: str = "") -> str:
     """Names the target under which verdicts are kept: the same compiler, version, options and way of cutting, in the
     same environment (`Description.environment`), judged by the same release of this program.
     """
-    dtypes = None if dressing.input_dtypes is None else sorted(dressing.input_dtypes)
-    cutting = {**asdict(dressing), "input_dtypes": dtypes}
+    dtypes = None if probe_format.input_dtypes is None else sorted(probe_format.input_dtypes)
+    cutting = {**asdict(probe_format), "input_dtypes": dtypes}
     ours = {"revision": REVISION, "release": version("onnx-bisect")}
+    # `dressing` is what the probe format was called when the first answers were kept
     return _digest({**ours, **asdict(target), "dressing": cutting, "environment": environment})
 
 

@@ -51,7 +51,7 @@ class Inquiry:
     @cached_property
     def identity(self) -> str:
         """What this target's verdicts are kept under."""
-        return target_identity(self.target, self.description.dressing, self.description.environment)
+        return target_identity(self.target, self.description.probe_format, self.description.environment)
 
     @property
     def reader(self) -> Reader:
@@ -60,7 +60,7 @@ class Inquiry:
             tool=self.description.tool,
             newest_ir=self.description.newest_ir,
             newest_opset=self.description.newest_opset,
-            dressing=self.description.dressing,
+            probe_format=self.description.probe_format,
         )
 
     @cached_property
@@ -129,7 +129,7 @@ class Inquiry:
 
     @cached_property
     def _write(self) -> WriteProbe:
-        return probe_writer(self.intake, self.description.dressing)
+        return probe_writer(self.intake, self.description.probe_format)
 
 
 def inquire(intake: Intake, backend: Backend, calibration: Path | None = None) -> Inquiry:
@@ -151,9 +151,9 @@ def inquire(intake: Intake, backend: Backend, calibration: Path | None = None) -
         calibration="" if samples is None else samples.digest,
     )
     known = split_variants(model.universe, _apart(model, description))
-    required = producers_required_by_dtype(model, description.dressing)
+    required = producers_required_by_dtype(model, description.probe_format)
     universe = replace(known, required_producers=required, advertised=description.ops)
-    if not description.dressing.folds:
+    if not description.probe_format.folds:
         required = _joined(required, producers_of_constants(model))
         universe = split_variants_by_producers(replace(universe, required_producers=required))
     return Inquiry(intake=intake, description=description, target=target, universe=universe, samples=samples)
@@ -173,7 +173,7 @@ def _demand_shapes(model: Model, backend: Backend) -> None:
 
 def _apart(model: Model, description: Description) -> frozenset[int]:
     """The units that are other questions for the target than their like elsewhere in the model."""
-    return unguarded_outputs(model, description.dressing.covered) | touching(model, description.named)
+    return unguarded_outputs(model, description.probe_format.covered) | touching(model, description.named)
 
 
 def _as_it_takes(model: Model, description: Description) -> Description:
@@ -186,7 +186,7 @@ def _as_it_takes(model: Model, description: Description) -> Description:
     ]
     if not description.newer_unfolded or not any(newer):
         return description
-    return replace(description, dressing=replace(description.dressing, folds=False))
+    return replace(description, probe_format=replace(description.probe_format, folds=False))
 
 
 def _joined(one: Mapping[int, UnitSet], other: Mapping[int, UnitSet]) -> Mapping[int, UnitSet]:

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from onnxbisect.cut import Cutter, write
-from onnxbisect.dressing import Dressing
 from onnxbisect.errors import ModelError
 from onnxbisect.model import Established, Model, load
 from onnxbisect.model.allowance import Bounded
+from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.unitset import UnitSet
 from onnxbisect_backends.contract import Backend, Description
 from onnxbisect_backends.probing.forked import forked
@@ -51,11 +51,11 @@ def demand_static(model: Model, backend: Backend, description: Description) -> N
     )
 
 
-def probe_writer(intake: Intake, dressing: Dressing) -> WriteProbe:
+def probe_writer(intake: Intake, probe_format: ProbeFormat) -> WriteProbe:
     """Writes pieces of the model as a target wants them."""
 
     def write_probe(units: UnitSet, path: Path) -> Mapping[str, str]:
-        piece = intake.cutter.cut(units, dressing)
+        piece = intake.cutter.cut(units, probe_format)
         write(piece, intake.model, path)
         return piece.renamed
 

@@ -61,7 +61,7 @@ def known_target(backend: Backend) -> KnownTarget:
         tool=described.tool,
         newest_ir=described.newest_ir,
         newest_opset=described.newest_opset,
-        dressing=described.dressing,
+        probe_format=described.probe_format,
     )
     return KnownTarget(reader=reader, rules=_rules(backend, described, profile), notes=())
 
@@ -103,7 +103,7 @@ def _rules(backend: Backend, described: Description, profile: Profile | None) ->
         tool=described.tool,
         version=described.version,
         source="the ops that the tool lists",
-        folds=described.dressing.folds,
+        folds=described.probe_format.folds,
         folds_max_opset=described.newest_opset if described.newer_unfolded else None,
         folds_max_ir_version=described.newest_ir if described.newer_unfolded else None,
         ops={op: OpSupport() for op in (*described.ops, "Constant")},

@@ -15,9 +15,9 @@ import onnx
 from google.protobuf.message import DecodeError
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from onnxbisect.dressing import Dressing
 from onnxbisect.errors import OptionError
 from onnxbisect.fingerprint import fingerprint
+from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect_backends.contract import Description, Limits, Outcome
 from onnxbisect_backends.judging import signal_name, unfinished
@@ -99,7 +99,7 @@ class WhitelistBackend:
             tool=f"a simulation of {self._profile.tool}",
             version=self._version,
             ops=frozenset(self._profile.ops) - self._rules.denied if advertise else None,
-            dressing=Dressing(input_dtypes=dtypes),
+            probe_format=ProbeFormat(input_dtypes=dtypes),
         )
 
     def check(self) -> str | None:

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 import onnx
 
+from onnxbisect.cut.apply_format import apply_format
 from onnxbisect.cut.boundary import Declarations
-from onnxbisect.cut.dress import dress
 from onnxbisect.cut.encoded import EncodedNodes
 from onnxbisect.cut.frame import Frame, Framer, Wishes
 from onnxbisect.cut.functions import Call, Functions, call_of
@@ -20,13 +20,13 @@ from onnxbisect.cut.piece import Piece
 from onnxbisect.cut.skeleton import SkeletonExtractor
 from onnxbisect.cut.weights import Weights
 from onnxbisect.cut.wiring import Wiring, read_wiring
-from onnxbisect.dressing import Dressing
 from onnxbisect.errors import CutError
 from onnxbisect.model.external import external_tensors
 from onnxbisect.model.model import Model
+from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.unitset import UnitSet, full, indices
 
-_AS_IT_IS = Dressing()
+_AS_IT_IS = ProbeFormat()
 
 
 class Cutter:
@@ -52,7 +52,7 @@ class Cutter:
         graph = model.proto.graph
         self._own_ends = frozenset(value.name for value in (*graph.input, *graph.output))
 
-    def cut(self, units: UnitSet, dressing: Dressing = _AS_IT_IS, wishes: Wishes | None = None) -> Piece:
+    def cut(self, units: UnitSet, probe_format: ProbeFormat = _AS_IT_IS, wishes: Wishes | None = None) -> Piece:
         """The units as a stand-alone model.
 
         Its graph inputs are the tensors that enter the set, except for those of known value, which become
@@ -78,15 +78,15 @@ class Cutter:
         everything = units == self._everything and wishes is None
         self._weights.add(graph, nodes, known, everything=everything)
         self._add_scopes(proto, nodes, everything=everything)
-        covered = guard_outputs(graph, dressing.covered, self._own_ends) if dressing.covered else {}
-        if not dressing.folds and not everything:
+        covered = guard_outputs(graph, probe_format.covered, self._own_ends) if probe_format.covered else {}
+        if not probe_format.folds and not everything:
             covered |= join_outputs(graph, self._own_ends)
-        renamed = {new: covered.get(old, old) for new, old in dress(proto, dressing).items()}
+        renamed = {new: covered.get(old, old) for new, old in apply_format(proto, probe_format).items()}
         return Piece(
             units=units,
             proto=proto,
             renamed={**covered, **renamed},
-            dressing=dressing,
+            probe_format=probe_format,
             external_nodes=self._external_nodes,
         )
 

@@ -7,11 +7,11 @@ from onnxbisect.cut.cutter import Cutter
 from onnxbisect.cut.frame import Wishes
 from onnxbisect.cut.piece import Piece
 from onnxbisect.cut.wiring import Wiring, read_wiring
-from onnxbisect.dressing import Dressing
 from onnxbisect.errors import CutError
 from onnxbisect.model.model import Model
 from onnxbisect.model.modules import below, path_of, path_of_node, spelled
 from onnxbisect.model.scopes import reads
+from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.unitset import UnitSet, members, of
 
 #: Bytes of a constant that is stored instead of computed, and of all of them.
@@ -102,7 +102,9 @@ def _constant(model: Model, kept: Collection[str]) -> UnitSet:
     return found
 
 
-def cut_between(model: Model, inputs: Sequence[str], outputs: Sequence[str], dressing: Dressing | None = None) -> Piece:
+def cut_between(
+    model: Model, inputs: Sequence[str], outputs: Sequence[str], probe_format: ProbeFormat | None = None
+) -> Piece:
     """`units_between` as a piece with exactly these outputs, whose `inputs` stay inputs even of known value.
 
     What no input changes becomes constants, unless one of `inputs` is itself such a value.
@@ -112,7 +114,7 @@ def cut_between(model: Model, inputs: Sequence[str], outputs: Sequence[str], dre
     if model.known.keys().isdisjoint(inputs):
         units = settled(model, units, outputs)
     wishes = Wishes(inputs=tuple(dict.fromkeys(inputs)), outputs=tuple(dict.fromkeys(outputs)))
-    return Cutter(model).cut(units, dressing or Dressing(), wishes)
+    return Cutter(model).cut(units, probe_format or ProbeFormat(), wishes)
 
 
 def cut_modules(model: Model, scopes: Sequence[str]) -> Piece:

@@ -1,4 +1,4 @@
-"""For targets that compute nothing before they look at the ops (`Dressing.folds`).
+"""For targets that compute nothing before they look at the ops (`ProbeFormat.folds`).
 
 To them a constant that is computed is not what an initializer is: some ops take only the one, some only the other.
 So the nodes that make a known value are cut with its consumer, and units of one variant ask different questions where

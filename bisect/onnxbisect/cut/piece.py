@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import onnx
 
-from onnxbisect.dressing import Dressing
+from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.unitset import UnitSet
 
 
@@ -22,7 +22,7 @@ class Piece:
     units: UnitSet
     proto: onnx.ModelProto
     renamed: Mapping[str, str]
-    dressing: Dressing
+    probe_format: ProbeFormat
     external_nodes: bool
 
     def original(self, name: str) -> str:

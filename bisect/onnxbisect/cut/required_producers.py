@@ -5,19 +5,19 @@ from collections.abc import Mapping
 import onnx
 
 from onnxbisect.cut.wiring import read_wiring
-from onnxbisect.dressing import Dressing
 from onnxbisect.model.model import Model
+from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.unitset import UnitSet
 
 
-def producers_required_by_dtype(model: Model, dressing: Dressing) -> Mapping[int, UnitSet]:
+def producers_required_by_dtype(model: Model, probe_format: ProbeFormat) -> Mapping[int, UnitSet]:
     """For each unit that cannot stand alone, the units before it that must come along (`Universe.required_producers`).
 
-    A unit needs the maker of each tensor it takes whose dtype is not in `dressing.input_dtypes`, and all that this
+    A unit needs the maker of each tensor it takes whose dtype is not in `probe_format.input_dtypes`, and all that this
     maker needs in turn. Tensors of known value become initializers and need nobody; a graph input has no maker to
     bring along; a tensor of unknown type is given the benefit of the doubt.
     """
-    if dressing.input_dtypes is None:
+    if probe_format.input_dtypes is None:
         return {}
     wiring = read_wiring(model)
     refused = {
@@ -26,7 +26,7 @@ def producers_required_by_dtype(model: Model, dressing: Dressing) -> Mapping[int
         if name in wiring.maker
         and name not in model.known
         and name in model.types
-        and runtime_dtype(model.types[name]) not in dressing.input_dtypes
+        and runtime_dtype(model.types[name]) not in probe_format.input_dtypes
     }
     needs: dict[int, UnitSet] = {}
     for unit, taken in enumerate(wiring.boundary):

@@ -39,11 +39,11 @@ def write(piece: Piece | onnx.ModelProto, model: Model, path: Path, *, self_cont
     """Write a piece of `model` as the ONNX file `path`.
 
     In the model's own folder, references to external data stay as they are; elsewhere the bytes they refer to are
-    copied to `<stem>.data` beside `path`. A piece whose dressing asks for it, or any with `self_contained`, has them
+    copied to `<stem>.data` beside `path`. A piece whose format asks for it, or any with `self_contained`, has them
     inside the file. Raises CutError where that exceeds the 2 GB of a protobuf, ModelError where data is missing.
     """
     if isinstance(piece, Piece):
-        proto, inside, in_nodes = piece.proto, self_contained or piece.dressing.self_contained, piece.external_nodes
+        proto, inside, in_nodes = piece.proto, self_contained or piece.probe_format.self_contained, piece.external_nodes
     else:
         proto, inside, in_nodes = piece, self_contained, True
     folder = model.path.parent

@@ -76,7 +76,7 @@ class Candidate:
 
 def promising(findings: Iterable[Finding], reader: Reader) -> bool:
     """Whether there may be a file to try: whether a remedy answers a finding that probes do not settle."""
-    settled = settled_by(reader.dressing)
+    settled = settled_by(reader.probe_format)
     return not _ids(_answering(it.id for it in findings if it.id not in settled)) <= set(_BASE)
 
 
@@ -96,7 +96,7 @@ def candidates(
     """
     file, found = File.of(model), list(findings)
     named = _named(file.proto, hints)
-    settled = settled_by(reader.dressing)
+    settled = settled_by(reader.probe_format)
     errors = [it.id for it in found if it.severity is Severity.ERROR and it.id not in settled]
     every = _with_following(_answering(finding.id for finding in found))
     exact = [remedy for remedy in every if remedy.exactness is Exactness.EXACT]

@@ -5,14 +5,14 @@ from math import prod
 import onnx
 from onnx import numpy_helper
 
-from onnxbisect.cut.dress import dress
-from onnxbisect.dressing import Dressing
+from onnxbisect.cut.apply_format import apply_format
 from onnxbisect.file_remedies.editing import copied
 from onnxbisect.file_remedies.file import File
 from onnxbisect.file_remedies.remedy import Change, file_remedy
 from onnxbisect.model.scopes import is_constant, walk
 from onnxbisect.preflight import Reader
 from onnxbisect.preflight.subject import count
+from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.rewrites import NotApplicable
 
 _REDUCTIONS = ("ScatterElements.reduction", "ScatterND.reduction")
@@ -24,8 +24,8 @@ _LARGEST_DENSE = 64 << 20
 def write_defaults(file: File, reader: Reader) -> Change:
     """Attributes that are left to their default, and kernel shapes, written out."""
     result = copied(file.proto)
-    left_out = reader.dressing.unwritten_defaults or _REDUCTIONS
-    dress(result, Dressing(explicit_defaults=True, unwritten_defaults=left_out))
+    left_out = reader.probe_format.unwritten_defaults or _REDUCTIONS
+    apply_format(result, ProbeFormat(explicit_defaults=True, unwritten_defaults=left_out))
     changed = _changed_nodes(file.proto, result)
     if not changed:
         raise NotApplicable("every attribute is written out")
@@ -36,7 +36,7 @@ def write_defaults(file: File, reader: Reader) -> Change:
 def omit_reduction(file: File, reader: Reader) -> Change:
     """The attribute `reduction` of ScatterND and ScatterElements left out where it is 'none'."""
     result = copied(file.proto)
-    dress(result, Dressing(unwritten_defaults=_REDUCTIONS))
+    apply_format(result, ProbeFormat(unwritten_defaults=_REDUCTIONS))
     changed = _changed_nodes(file.proto, result)
     if not changed:
         raise NotApplicable("no reduction is written that is none")
@@ -50,7 +50,7 @@ def constants_to_initializers(file: File, reader: Reader) -> Change:
     if not constants:
         raise NotApplicable("the graph has no Constant nodes")
     result = copied(file.proto)
-    dress(result, Dressing(constants_as_initializers=True))
+    apply_format(result, ProbeFormat(constants_as_initializers=True))
     return Change(proto=result, sentence=f"{count(constants, 'Constant node')} turned into initializers")
 
 

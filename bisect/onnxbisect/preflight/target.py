@@ -5,9 +5,9 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from onnxbisect.dressing import Dressing
 from onnxbisect.finding import Finding, Severity
 from onnxbisect.preflight.subject import Subject
+from onnxbisect.probe_format import ProbeFormat
 
 #: Ids of the findings that a file is newer than what the tool reads.
 NEWER_THAN_TOOL = ("opset-newer-than-tool", "ir-newer-than-tool")
@@ -20,25 +20,25 @@ _WHY = (
     "ops that folding would remove may then be among the culprits."
 )
 
-#: What is true of a finding where the dressing of probes removes its cause.
+#: What is true of a finding where the format of probes removes its cause.
 _HIDDEN = "Probes are written without it, so no culprit names it; the tool may still refuse the file itself."
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reader:
-    """The tool that reads the model: its name, the newest versions that it reads in full, and how its probes are
-    dressed. None stands for a version that is not known.
+    """The tool that reads the model: its name, the newest versions that it reads in full, and the form of its
+    probes. None stands for a version that is not known.
     """
 
     tool: str
     newest_ir: int | None = None
     newest_opset: int | None = None
-    dressing: Dressing = field(default_factory=Dressing)
+    probe_format: ProbeFormat = field(default_factory=ProbeFormat)
 
 
 def told_of(reader: Reader, found: Sequence[Finding], subject: Subject) -> list[Finding]:
     """The findings as they concern this tool: what it reads, and what its probes hide, stands first."""
-    settled = settled_by(reader.dressing)
+    settled = settled_by(reader.probe_format)
     others = [
         replace(finding, severity=Severity.ERROR, why=f"{finding.why} {_HIDDEN}") if finding.id in settled else finding
         for finding in found
@@ -49,7 +49,7 @@ def told_of(reader: Reader, found: Sequence[Finding], subject: Subject) -> list[
 
 def after_pass(reader: Reader, found: Sequence[Finding]) -> tuple[Finding, ...]:
     """The findings once this tool has taken the model: an error is none to it, unless probes do without its cause."""
-    settled = settled_by(reader.dressing)
+    settled = settled_by(reader.probe_format)
     return tuple(
         replace(finding, severity=Severity.WARNING)
         if finding.severity is Severity.ERROR and finding.id not in settled
@@ -58,14 +58,14 @@ def after_pass(reader: Reader, found: Sequence[Finding]) -> tuple[Finding, ...]:
     )
 
 
-def settled_by(dressing: Dressing) -> set[str]:
-    """Ids of the findings whose cause is gone from every probe that is dressed so."""
-    reduction = {"ScatterND.reduction", "ScatterElements.reduction"} <= set(dressing.unwritten_defaults)
+def settled_by(probe_format: ProbeFormat) -> set[str]:
+    """Ids of the findings whose cause is gone from every probe of this format."""
+    reduction = {"ScatterND.reduction", "ScatterElements.reduction"} <= set(probe_format.unwritten_defaults)
     return {
         id_
         for id_, gone in (
-            ("missing-default-attr", dressing.explicit_defaults),
-            ("constant-node-not-tensor-value", dressing.constants_as_initializers),
+            ("missing-default-attr", probe_format.explicit_defaults),
+            ("constant-node-not-tensor-value", probe_format.constants_as_initializers),
             ("explicit-reduction-none", reduction),
         )
         if gone

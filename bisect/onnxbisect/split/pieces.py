@@ -10,8 +10,8 @@ from onnxbisect.cut.frame import Wishes
 from onnxbisect.cut.piece import Piece
 from onnxbisect.cut.required_producers import producers_required_by_dtype
 from onnxbisect.cut.wiring import read_wiring
-from onnxbisect.dressing import Dressing
 from onnxbisect.model.model import Model
+from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.split.choose import choose
 from onnxbisect.split.crossing import Crossing, crossings
 from onnxbisect.split.flow import flow, needed
@@ -20,7 +20,7 @@ from onnxbisect.split.work import total, work_of
 from onnxbisect.unitset import UnitSet, members, sort_key, union
 from onnxbisect.universe import Universe
 
-_PLAIN = Dressing()
+_PLAIN = ProbeFormat()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,28 +34,28 @@ class CutPart:
 
 
 def cut_parts(
-    model: Model, passed: Sequence[UnitSet], share: float, dressing: Dressing
+    model: Model, passed: Sequence[UnitSet], share: float, probe_format: ProbeFormat
 ) -> tuple[tuple[CutPart, ...], Mapping[str, Crossing]]:
     """The parts in an order in which they run, and the tensors that cross between them; see `choose`.
 
-    Pieces for the NPU are as `dressing` says, less what changes outputs. From other pieces they take tensors of the
+    Pieces for the NPU are as `probe_format` says, less what changes outputs. From other pieces they take tensors of the
     dtypes that it allows, and others only where they were seen to compile with them.
     """
     wiring = read_wiring(model)
-    universe = replace(flow(model, wiring), required_producers=producers_required_by_dtype(model, dressing))
+    universe = replace(flow(model, wiring), required_producers=producers_required_by_dtype(model, probe_format))
     wanted = needed(model, wiring, universe)
     work = work_of(model)
     parts = tuple(_as_seen(universe, wanted, passed, choose(universe, wanted, passed, work, share)))
     crossing = crossings(model, wiring, parts)
     cutter = Cutter(model)
-    dressings = {Kind.HOST: _PLAIN, Kind.NPU: replace(dressing, covered=(), folds=True)}
+    probe_formats = {Kind.HOST: _PLAIN, Kind.NPU: replace(probe_format, covered=(), folds=True)}
 
     def cut(part: Part) -> CutPart:
         seen = part.kind is Kind.NPU and part.units in passed
         made = (name for unit in members(part.units) for name in wiring.made[model.units[unit].node])
         # what was seen to compile had all its ends; elsewhere an output without a consumer is a transfer for nothing
         wishes = None if seen else Wishes(inputs=(), outputs=tuple(name for name in made if name in crossing))
-        piece = cutter.cut(part.units, dressings[part.kind], wishes)
+        piece = cutter.cut(part.units, probe_formats[part.kind], wishes)
         if part.kind is Kind.HOST:
             _loosen(piece.proto.graph, model.data_dependent)
         return CutPart(kind=part.kind, piece=piece, seen=seen, share=total(work, part.units) / float(work.sum()))

@@ -13,9 +13,9 @@ from onnx import TensorProto, helper
 
 from onnxbisect.cut.required_producers import runtime_dtype
 from onnxbisect.cut.write import write
-from onnxbisect.dressing import Dressing
 from onnxbisect.errors import OptionError
 from onnxbisect.model.model import Model
+from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.report.contents import TargetEntry
 from onnxbisect.split.choose import SHARE
 from onnxbisect.split.crossing import Crossing
@@ -38,21 +38,21 @@ def split(
     folder: Path,
     *,
     share: float = SHARE,
-    dressing: Dressing | None = None,
+    probe_format: ProbeFormat | None = None,
     target: TargetEntry | None = None,
     compile_piece: Compile | None = None,
 ) -> Manifest:
     """Write the model to `folder` as pieces, a manifest and a script that runs them; prove that they are the model.
 
     `passed` are the sets of units that were seen to compile. `share` is the part of the NPU's work that may move to the
-    host so that fewer pieces remain. `dressing` is how the target wants its files; what changes numbers is left out.
-    `target` is named in the manifest. `compile_piece` is asked about every piece for the NPU.
+    host so that fewer pieces remain. `probe_format` is that of the target, without what changes
+    numbers. `target` is named in the manifest. `compile_piece` is asked about every piece for the NPU.
     The folder appears whole or not at all. Raises OptionError where it is there and not empty, and CutError where
     nothing was seen to compile.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise OptionError(f"{folder} is there already. Remove it, or name another folder.")
-    parts, crossing = cut_parts(model, passed, share, dressing or Dressing())
+    parts, crossing = cut_parts(model, passed, share, probe_format or ProbeFormat())
     unfinished = folder.with_name(f".{folder.name}.{os.getpid()}.part")
     unfinished.mkdir(parents=True)
     try:

@@ -138,8 +138,8 @@ class Search(Leased, Troubled, Base):
     `asked_for` is the target's search, `onnx` and `data` are the model's files, `request` what is asked of it, and
     `question` what the target calls it.
 
-    `identity` names compiler, version, options and dressing, and is what verdicts are kept under; `universe`, `graph`,
-    `report` and the values of `files` are SHA-256 of content-addressed files. A worker holds the search
+    `identity` names compiler, version, options and probe format, and is what verdicts are kept under; `universe`,
+    `graph`, `report` and the values of `files` are SHA-256 of content-addressed files. A worker holds the search
     while `lease_until` lies ahead; every claim has the next `epoch`, so that what an earlier holder writes changes
     nothing.
     """

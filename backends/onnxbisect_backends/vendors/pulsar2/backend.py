@@ -14,9 +14,9 @@ from typing import Any
 import onnx
 from google.protobuf.message import DecodeError
 
-from onnxbisect.dressing import Dressing
 from onnxbisect.errors import BackendUnusableError
 from onnxbisect.model.values import Sample
+from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.verdict import Hints, Kind, Status, Table, Verdict
 from onnxbisect_backends.contract import Description, Limits, Outcome
 from onnxbisect_backends.judging import crashed, unfinished
@@ -46,7 +46,7 @@ _VERSION = re.compile(r"^version:\s*(?P<version>\S+)(?:\s+commit:\s*(?P<commit>\
 
 #: What graph inputs may be: of bool, double and 4-bit inputs the documents say nothing.
 _INPUT_DTYPES = frozenset({"float", "float16", "int64", "int32", "int16", "int8", "uint32", "uint16", "uint8"})
-_DRESSING = Dressing(
+_PROBE_FORMAT = ProbeFormat(
     input_dtypes=_INPUT_DTYPES,
     self_contained=True,
     safe_names=True,
@@ -115,7 +115,7 @@ class Pulsar2Backend:
             tool="pulsar2",
             version=self._version(),
             ops=_advertised(self._settings.build.target_hardware),
-            dressing=_DRESSING,
+            probe_format=_PROBE_FORMAT,
             weights_matter=True,
             samples=self._settings.own.calibration_size,
             named=self._named,

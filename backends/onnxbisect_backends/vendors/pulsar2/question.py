@@ -1,7 +1,7 @@
 """The configuration of pulsar2 for one probe: the user's, as far as it concerns the probe, and its calibration data.
 
 Entries about layers, tensors and constants that the probe does not have are left out, because pulsar2 may refuse the
-names. Tensors at the boundary may have been renamed (`Dressing.safe_names`); entries follow them.
+names. Tensors at the boundary may have been renamed (`ProbeFormat.safe_names`); entries follow them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ import onnx
 import onnx.defs
 from onnx import TensorProto
 
-from onnxbisect.cut.dress import safe_name
+from onnxbisect.cut.apply_format import safe_name
 from onnxbisect_backends.vendors.pulsar2.schema import BuildOptions, CompilerConfig, LayerConfig
 from onnxbisect_backends.vendors.pulsar2.settings import OURS
 from onnxbisect_backends.vendors.pulsar2.whole_model import EVERY, Ends

@@ -12,9 +12,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from onnxbisect.dressing import Dressing
 from onnxbisect.errors import OptionError
 from onnxbisect.fingerprint import headline
+from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.verdict import Hints, Kind, Status, Verdict
 from onnxbisect_backends.contract import Access, Description, Limits, Outcome
 from onnxbisect_backends.judging import crashed, unfinished
@@ -149,7 +149,7 @@ class RknnBackend:
             tool="RKNN-Toolkit2",
             version=self._toolchain.version,
             environment=self._toolchain.digest,
-            dressing=Dressing(input_dtypes=_INPUT_DTYPES, self_contained=True),
+            probe_format=ProbeFormat(input_dtypes=_INPUT_DTYPES, self_contained=True),
             weights_matter=self._options.quantize,
             newest_opset=_NEWEST_OPSET.get(self._toolchain.version),
             samples=self._options.calibration_size if self._options.quantize else 0,

@@ -13,8 +13,8 @@ from typing import Annotated, Any, Literal
 import onnx
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from onnxbisect.dressing import Dressing
 from onnxbisect.errors import BackendUnusableError, OptionError
+from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.verdict import Hints, Kind, Status, Verdict
 from onnxbisect_backends.contract import Access, Description, Limits, Outcome
 from onnxbisect_backends.judging import crashed, unfinished
@@ -53,7 +53,7 @@ _CVITEK = ("cv180x", "cv181x", "cv182x", "cv183x")
 
 _IN_INTEGERS = ("INT8", "INT4")
 
-_DRESSING = Dressing(
+_PROBE_FORMAT = ProbeFormat(
     explicit_defaults=True,
     # it refuses these attributes for being there, whatever they say
     unwritten_defaults=("ScatterND.reduction", "ScatterElements.reduction"),
@@ -179,7 +179,7 @@ class TpuMlirBackend:
             version=facts["version"],
             environment=self._toolchain.digest if self._toolchain else "",
             ops=frozenset(facts["ops"]),
-            dressing=_DRESSING,
+            probe_format=_PROBE_FORMAT,
             weights_matter=self._quantize not in ("", "F32", "F16", "BF16"),
             newest_ir=facts["ir"],
             newest_opset=facts["opset"],

@@ -7,9 +7,9 @@ import onnx
 from onnx import TensorProto, helper
 
 from onnxbisect.cut import Cutter, producers_required_by_dtype, split_variants, unguarded_outputs
-from onnxbisect.dressing import Dressing
 from onnxbisect.key import Keyer
 from onnxbisect.model import Model
+from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.unitset import full, members
 from support.engine.cut_models import (
     BRANCHES,
@@ -61,12 +61,12 @@ def test_boundary_names_are_made_safe_and_can_be_mapped_back(tmp_path: Path) -> 
     values = all_tensors(model)
     cutter = Cutter(model)
     for units in range(1, full(3) + 1):
-        piece = cutter.cut(units, Dressing(safe_names=True))
+        piece = cutter.cut(units, ProbeFormat(safe_names=True))
         names = [piece.proto.graph.name, *input_names(piece.proto), *output_names(piece.proto)]
         assert all(name.isascii() and name.isidentifier() for name in names)
         onnx.checker.check_model(piece.proto)
         assert_same_results(piece.proto, values, piece.original)
-    branches_alone = cutter.cut(0b100, Dressing(safe_names=True))
+    branches_alone = cutter.cut(0b100, ProbeFormat(safe_names=True))
     renamed = input_names(branches_alone.proto)
     assert sorted(renamed) == ["_in_0", "a_b", "a_b_2", "flag"]
     assert {branches_alone.original(name) for name in renamed} == {"/in:0", "a.b", "a/b", "flag"}
@@ -92,7 +92,7 @@ def test_explicit_defaults_change_no_result(tmp_path: Path) -> None:
         [kernel],
     )
     model = read(tmp_path, helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
-    piece = Cutter(model).cut(full(3), Dressing(explicit_defaults=True)).proto
+    piece = Cutter(model).cut(full(3), ProbeFormat(explicit_defaults=True)).proto
     written = [
         {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
         for node in piece.graph.node
@@ -105,7 +105,7 @@ def test_explicit_defaults_change_no_result(tmp_path: Path) -> None:
 
 def test_explicit_defaults_follow_the_opset_of_the_model(tmp_path: Path) -> None:
     text = '<ir_version: 6, opset_import: ["": 11]> g (float[2,3] x) => (float[2,3] y) { y = Softmax(x) }'
-    piece = cut_names(read(tmp_path, text), "make_y", dressing=Dressing(explicit_defaults=True))
+    piece = cut_names(read(tmp_path, text), "make_y", probe_format=ProbeFormat(explicit_defaults=True))
     assert piece.graph.node[0].attribute[0].i == 1
 
 
@@ -117,7 +117,7 @@ def test_the_kernel_shape_is_found_in_a_weight_of_the_enclosing_graph(tmp_path: 
             else_branch = e () => (float[1,1,2,2] b) { b = MaxPool <kernel_shape = [3, 3]> (x) }
         >
     }"""
-    piece = cut_names(read(tmp_path, text), "make_y", dressing=Dressing(explicit_defaults=True))
+    piece = cut_names(read(tmp_path, text), "make_y", probe_format=ProbeFormat(explicit_defaults=True))
     branches = {attribute.name: attribute.g for attribute in piece.graph.node[0].attribute}
     conv = {a.name: helper.get_attribute_value(a) for a in branches["then_branch"].node[0].attribute}
     assert conv["kernel_shape"] == [3, 3]
@@ -130,8 +130,8 @@ def test_an_attribute_that_a_target_wants_unsaid_is_neither_written_nor_left(tmp
         c = ScatterND <reduction = "add"> (b, i, u)
     }"""
     model = read(tmp_path, text)
-    dressing = Dressing(explicit_defaults=True, unwritten_defaults=("ScatterND.reduction",))
-    piece = Cutter(model).cut(full(3), dressing).proto
+    probe_format = ProbeFormat(explicit_defaults=True, unwritten_defaults=("ScatterND.reduction",))
+    piece = Cutter(model).cut(full(3), probe_format).proto
     written = [[helper.get_attribute_value(attribute) for attribute in node.attribute] for node in piece.graph.node]
     assert written == [[], [], [b"add"]]
 
@@ -139,7 +139,7 @@ def test_an_attribute_that_a_target_wants_unsaid_is_neither_written_nor_left(tmp
 def test_constants_as_initializers(tmp_path: Path) -> None:
     for text in (RESHAPE, BRANCHES):
         model = read(tmp_path, text)
-        piece = Cutter(model).cut(full(len(model.units)), Dressing(constants_as_initializers=True)).proto
+        piece = Cutter(model).cut(full(len(model.units)), ProbeFormat(constants_as_initializers=True)).proto
         assert "Constant" not in {node.op_type for node in piece.graph.node}
         onnx.checker.check_model(piece, full_check=True)
         assert_same_results(piece, all_tensors(model))
@@ -153,7 +153,7 @@ def test_constants_inside_branches_become_initializers_there(tmp_path: Path) -> 
       >
     }"""
     model = read(tmp_path, text)
-    piece = Cutter(model).cut(1, Dressing(constants_as_initializers=True)).proto
+    piece = Cutter(model).cut(1, ProbeFormat(constants_as_initializers=True)).proto
     branch = next(a.g for a in piece.graph.node[0].attribute if a.name == "then_branch")
     assert [tensor.name for tensor in branch.initializer] == ["k"]
     assert_same_results(piece, all_tensors(model))
@@ -171,18 +171,18 @@ def test_units_bring_along_the_makers_of_what_the_target_does_not_take(tmp_path:
       r = Reshape(a, known)
     }"""
     model = read(tmp_path, text)
-    needs = producers_required_by_dtype(model, Dressing(input_dtypes=frozenset({"float"})))
+    needs = producers_required_by_dtype(model, ProbeFormat(input_dtypes=frozenset({"float"})))
     named = {
         model.universe.names[unit][0]: {model.universe.names[other][0] for other in members(along)}
         for unit, along in needs.items()
     }
     assert named == {"make_inverse": {"make_big"}, "make_y": {"make_big", "make_inverse"}}
-    assert producers_required_by_dtype(model, Dressing()) == {}
-    assert producers_required_by_dtype(model, Dressing(input_dtypes=frozenset({"float", "bool"}))) == {}
+    assert producers_required_by_dtype(model, ProbeFormat()) == {}
+    assert producers_required_by_dtype(model, ProbeFormat(input_dtypes=frozenset({"float", "bool"}))) == {}
 
 
 def test_known_values_and_constants_are_initializers_side_by_side(tmp_path: Path) -> None:
-    piece = cut_names(read(tmp_path, RESHAPE), "make_first", dressing=Dressing(constants_as_initializers=True))
+    piece = cut_names(read(tmp_path, RESHAPE), "make_first", probe_format=ProbeFormat(constants_as_initializers=True))
     assert sorted(weight_names(piece)) == ["whole", "zero"]
     assert input_names(piece) == []
 
@@ -204,7 +204,7 @@ def test_ops_that_must_not_end_a_cut_are_followed_by_a_relu(tmp_path: Path) -> N
 
     def ends(*names: str) -> dict[str, str]:
         units = sum(1 << model.unit_of_node[f"make_{name}"] for name in names)
-        piece = cutter.cut(units, Dressing(covered=("Reshape",), safe_names=True))
+        piece = cutter.cut(units, ProbeFormat(covered=("Reshape",), safe_names=True))
         onnx.checker.check_model(piece.proto, full_check=True)
         makers = {name: node.op_type for node in piece.proto.graph.node for name in node.output}
         return {piece.original(name): makers[name] for name in output_names(piece.proto)}
@@ -225,7 +225,7 @@ def test_an_op_that_only_passes_on_what_the_cut_made_an_input_is_covered_at_the_
 
     def last(*names: str) -> list[str]:
         units = sum(1 << model.unit_of_node[f"make_{name}"] for name in names)
-        piece = Cutter(model).cut(units, Dressing(covered=("Dropout", "Identity"))).proto
+        piece = Cutter(model).cut(units, ProbeFormat(covered=("Dropout", "Identity"))).proto
         makers = {name: node.op_type for node in piece.graph.node for name in node.output}
         return [makers[name] for name in output_names(piece)]
 

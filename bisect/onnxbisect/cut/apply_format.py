@@ -1,4 +1,4 @@
-"""Preparing a piece for a target that takes only files of a certain form."""
+"""Brings a piece into the form that a target takes."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,26 +9,26 @@ from onnx import defs, helper
 
 from onnxbisect.cut.rename import rename_tensors, tensor_names
 from onnxbisect.cut.weights import IR_WITH_INITIALIZERS_AS_INPUTS, list_as_inputs
-from onnxbisect.dressing import Dressing
 from onnxbisect.model.scopes import bodies, domain_of, is_constant
+from onnxbisect.probe_format import ProbeFormat
 
 #: Ops whose `kernel_shape` is their weight's where the attribute is missing.
 _CONVOLUTIONS = ("Conv", "ConvTranspose")
 
 
-def dress(piece: onnx.ModelProto, dressing: Dressing) -> dict[str, str]:
-    """Change `piece` in place as `dressing` says; returns the new name and the old one of each renamed tensor."""
-    if dressing.constants_as_initializers:
+def apply_format(piece: onnx.ModelProto, probe_format: ProbeFormat) -> dict[str, str]:
+    """Change `piece` in place as `probe_format` says; returns the new name and the old one of each renamed tensor."""
+    if probe_format.constants_as_initializers:
         _constants_to_initializers(piece.graph)
         if piece.ir_version <= IR_WITH_INITIALIZERS_AS_INPUTS:
             list_as_inputs(piece.graph, piece.graph.initializer)
-    if dressing.explicit_defaults or dressing.unwritten_defaults:
-        _settle_defaults(piece.graph.node, _opsets(piece.opset_import), dressing)
+    if probe_format.explicit_defaults or probe_format.unwritten_defaults:
+        _settle_defaults(piece.graph.node, _opsets(piece.opset_import), probe_format)
         for function in piece.functions:
-            _settle_defaults(function.node, _opsets(function.opset_import), dressing)
-    if dressing.explicit_defaults:
+            _settle_defaults(function.node, _opsets(function.opset_import), probe_format)
+    if probe_format.explicit_defaults:
         _write_kernel_shapes(piece.graph, {})
-    return _make_names_safe(piece.graph) if dressing.safe_names else {}
+    return _make_names_safe(piece.graph) if probe_format.safe_names else {}
 
 
 def _make_names_safe(graph: onnx.GraphProto) -> dict[str, str]:
@@ -52,7 +52,7 @@ def _make_names_safe(graph: onnx.GraphProto) -> dict[str, str]:
 
 
 def safe_name(name: str) -> str:
-    """What `Dressing.safe_names` makes of a name at the boundary, unless the piece has that name already."""
+    """What `ProbeFormat.safe_names` makes of a name at the boundary, unless the piece has that name already."""
     return re.sub(r"[^A-Za-z0-9_]", "_", name) or "_"
 
 
@@ -111,17 +111,17 @@ def _opsets(imports: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
     return {"" if opset.domain == "ai.onnx" else opset.domain: opset.version for opset in imports}
 
 
-def _settle_defaults(nodes: Iterable[onnx.NodeProto], opsets: Mapping[str, int], dressing: Dressing) -> None:
+def _settle_defaults(nodes: Iterable[onnx.NodeProto], opsets: Mapping[str, int], probe_format: ProbeFormat) -> None:
     for node in nodes:
         for body in bodies(node):
-            _settle_defaults(body.node, opsets, dressing)
+            _settle_defaults(body.node, opsets, probe_format)
         domain = domain_of(node)
         written = {attribute.name for attribute in node.attribute}
         for default in _schema_defaults(node.op_type, domain, opsets.get(domain, 0)):
-            if f"{node.op_type}.{default.name}" in dressing.unwritten_defaults:
+            if f"{node.op_type}.{default.name}" in probe_format.unwritten_defaults:
                 if default in node.attribute:
                     node.attribute.remove(default)
-            elif dressing.explicit_defaults and default.name not in written:
+            elif probe_format.explicit_defaults and default.name not in written:
                 node.attribute.append(default)
 
 

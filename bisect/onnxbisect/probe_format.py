@@ -1,10 +1,10 @@
-"""How a target wants its probes prepared. Backends declare it, `onnxbisect.cut` obeys it."""
+"""The form in which a target takes probes. Backends declare it, `onnxbisect.cut` applies it."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)
-class Dressing:
+class ProbeFormat:
     """What must hold of every probe file so that the compiler judges the ops and not the packaging.
 
     `input_dtypes`: the dtypes that graph inputs may have, as onnxruntime spells them without `tensor()`
