@@ -21,7 +21,7 @@ from onnxbisect.model.allowance import directly
 from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect_backends.contract import Backend, Description, Limits
 from onnxbisect_backends.probing.intake import Intake, probe_writer
-from onnxbisect_backends.probing.prober import Asked, Prober
+from onnxbisect_backends.probing.prober import Prober, ProbeResult
 from onnxbisect_backends.probing.sampling import sampling
 from onnxbisect_backends.sandbox.process import kill_running
 
@@ -62,7 +62,7 @@ class Sweep:
     def ask(self, models: Iterable[onnx.ModelProto], told: Told) -> list[Verdict | None]:
         """The verdicts in order; None for models that the end came before."""
         verdicts: list[Verdict | None] = []
-        running: dict[Future[Asked], str] = {}
+        running: dict[Future[ProbeResult], str] = {}
         waiting: dict[str, list[int]] = {}
 
         def collect(room: int) -> None:

@@ -29,7 +29,7 @@ from onnxbisect.job import ProbeRecord, Stats
 from onnxbisect.session import OWN_FILE, Digests, Ending, Known, Planner, Step, next_step
 from onnxbisect.unitset import UnitSet
 from onnxbisect.universe import Universe
-from onnxbisect_backends.probing.prober import Asked, Probes
+from onnxbisect_backends.probing.prober import ProbeResult, Probes
 from onnxbisect_backends.sandbox.process import CompileGroup
 
 #: Seconds after `stop` in which compiles must have died; a backend that cannot be killed is left to the process's end.
@@ -75,7 +75,7 @@ class _Done:
     """What a thread sends back; `error` is what ended it."""
 
     question: tuple[str, int]
-    asked: Asked | None
+    asked: ProbeResult | None
     error: BaseException | None = None
 
 

@@ -27,7 +27,7 @@ from onnxbisect.session import OWN_FILE, Ending
 from onnxbisect.unitset import UnitSet
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Hints, Kind, Status, Verdict
-from onnxbisect_backends.probing.prober import Asked
+from onnxbisect_backends.probing.prober import ProbeResult
 from onnxbisect_backends.sandbox.process import CompileGroup
 
 PASS = Verdict(status=Status.PASS, seconds=1.0)
@@ -83,7 +83,7 @@ class Table:
         self._lock = threading.Lock()
         self._now = 0
 
-    def ask(self, units: UnitSet, seconds_left: float | None) -> Asked:
+    def ask(self, units: UnitSet, seconds_left: float | None) -> ProbeResult:
         with self._lock:
             before = self.asked.count(units)
             self.asked.append(units)
@@ -94,7 +94,7 @@ class Table:
         with self._lock:
             self._now -= 1
         answer = Answer(verdict=self.verdict(units, before), log=f"log of {units}")
-        return Asked(answer=answer if limit == self.seconds else None, compiled=True, engine_seconds=0.0)
+        return ProbeResult(answer=answer if limit == self.seconds else None, compiled=True, engine_seconds=0.0)
 
 
 def silent(event: Event) -> None: ...
@@ -167,7 +167,7 @@ def test_a_new_plan_is_made_as_soon_as_one_verdict_arrives() -> None:
         return Plan(asks=tuple(asks), diagnosis=diagnosis(universe, verdicts), expected=0)
 
     class Slow(Table):
-        def ask(self, units: UnitSet, seconds_left: float | None) -> Asked:
+        def ask(self, units: UnitSet, seconds_left: float | None) -> ProbeResult:
             if units == 1:
                 assert release.wait(5), "the driver waited for a slow compile while it had other questions"
             return super().ask(units, seconds_left)
@@ -275,11 +275,11 @@ def test_stop_keeps_verdicts_and_forgets_killed_compiles() -> None:
     killed = Killed()
 
     class Deaf(Table):
-        def ask(self, units: UnitSet, seconds_left: float | None) -> Asked:
+        def ask(self, units: UnitSet, seconds_left: float | None) -> ProbeResult:
             if units == 2:
                 driver.stop()
                 assert killed.event.wait(5)
-                return Asked(answer=Answer(verdict=FAIL), compiled=True, engine_seconds=0.0)
+                return ProbeResult(answer=Answer(verdict=FAIL), compiled=True, engine_seconds=0.0)
             return super().ask(units, seconds_left)
 
     driver = Driver(
@@ -303,7 +303,7 @@ def test_a_backend_that_cannot_be_used_ends_the_run_and_kills_the_other_compiles
     killed = Killed()
 
     class Gone(Table):
-        def ask(self, units: UnitSet, seconds_left: float | None) -> Asked:
+        def ask(self, units: UnitSet, seconds_left: float | None) -> ProbeResult:
             if units == 1:
                 raise BackendUnusableError("The compiler is gone.")
             if units == 2:
@@ -317,9 +317,9 @@ def test_a_backend_that_cannot_be_used_ends_the_run_and_kills_the_other_compiles
 
 def test_a_piece_that_was_not_compiled_is_no_call() -> None:
     class Uncut(Table):
-        def ask(self, units: UnitSet, seconds_left: float | None) -> Asked:
+        def ask(self, units: UnitSet, seconds_left: float | None) -> ProbeResult:
             asked = super().ask(units, seconds_left)
-            return Asked(answer=asked.answer, compiled=units != 4, engine_seconds=0.0)
+            return ProbeResult(answer=asked.answer, compiled=units != 4, engine_seconds=0.0)
 
     assert drive(Uncut()).stats.compiler_calls == 4
 
@@ -358,7 +358,7 @@ class Files(Table):
     def digests(self, pieces: Sequence[UnitSet]) -> dict[UnitSet, str]:
         return {units: self.file(units) for units in pieces}
 
-    def ask(self, units: UnitSet, seconds_left: float | None) -> Asked:
+    def ask(self, units: UnitSet, seconds_left: float | None) -> ProbeResult:
         asked = super().ask(units, seconds_left)
         assert asked.answer is not None
         return replace(asked, answer=replace(asked.answer, file_sha256=self.file(units), log=self.file(units)))

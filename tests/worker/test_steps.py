@@ -26,7 +26,7 @@ from onnxbisect.search import plan
 from onnxbisect.session import OWN_FILE
 from onnxbisect.unitset import UnitSet
 from onnxbisect.verdict import Status
-from onnxbisect_backends.probing.prober import Asked
+from onnxbisect_backends.probing.prober import ProbeResult
 from onnxbisect_db import lifecycle, probes, reconcile, records, workers
 from onnxbisect_db.database import Database
 from onnxbisect_db.states import Fault, JobState, ProbeState, Stage
@@ -77,8 +77,8 @@ def found_locally(compiler: Compiler) -> list[list[str]]:
     """What `onnx-bisect run` comes to."""
 
     class Probes:
-        def ask(self, units: UnitSet, seconds_left: float | None) -> Asked:
-            return Asked(answer=compiler.answer(units), compiled=True, engine_seconds=0.0)
+        def ask(self, units: UnitSet, seconds_left: float | None) -> ProbeResult:
+            return ProbeResult(answer=compiler.answer(units), compiled=True, engine_seconds=0.0)
 
     driver = Driver(
         universe=compiler.universe,

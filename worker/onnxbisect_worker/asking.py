@@ -9,7 +9,7 @@ from onnxbisect.answer import answer_about
 from onnxbisect.errors import OnnxBisectError
 from onnxbisect.session import OWN_FILE
 from onnxbisect.verdict import Kind, Status
-from onnxbisect_backends.probing.prober import Asked
+from onnxbisect_backends.probing.prober import ProbeResult
 from onnxbisect_db import naming, probes, queues
 from onnxbisect_db.claims import Claim
 from onnxbisect_db.database import now
@@ -109,7 +109,7 @@ def _key(process: ModelProcess, claim: Claim) -> str:
     return own or process.key(claim.units)
 
 
-def _said(session: Session, claim: Claim, asked: Asked) -> bool:
+def _said(session: Session, claim: Claim, asked: ProbeResult) -> bool:
     if asked.answer is None:  # the search's time is up, not the compiler's
         return probes.give_back(session, claim, spent=True)
     verdict = asked.answer.verdict

@@ -37,11 +37,11 @@ Objection = Callable[[UnitSet, Path], str | None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class ProbeResult:
     """What became of one question. `answer` is None where the budget's end, not the compiler's limit, stopped it.
 
     `compiled` tells whether a compiler ran; `engine_seconds` are those of cutting, writing and checking. `interrupted`
-    says that somebody ended the compile, and not the kernel for want of memory: the answer says nothing.
+    says that a process ended the compile, and not the kernel for want of memory: the answer says nothing.
     """
 
     answer: Answer | None
@@ -61,7 +61,7 @@ class Keep:
 class Probes(Protocol):
     """What the driver asks questions of."""
 
-    def ask(self, units: UnitSet, seconds_left: float | None) -> Asked:
+    def ask(self, units: UnitSet, seconds_left: float | None) -> ProbeResult:
         """Ask once, in a fresh process. Called by several threads at a time."""
 
 
@@ -93,7 +93,7 @@ class Prober:
         self._cutting = Lock()
         self._compiled: list[Compiled] = []
 
-    def ask(self, units: UnitSet, seconds_left: float | None = None) -> Asked:
+    def ask(self, units: UnitSet, seconds_left: float | None = None) -> ProbeResult:
         """Cut, compile and judge; what is wrong with a piece is an unresolved answer, so one probe never ends a search.
 
         `seconds_left` bounds the compile whatever its own limit. OnnxBisectError of the backend passes through: it
@@ -106,7 +106,7 @@ class Prober:
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def _ask(self, units: UnitSet, folder: Path, seconds_left: float | None) -> Asked:
+    def _ask(self, units: UnitSet, folder: Path, seconds_left: float | None) -> ProbeResult:
         probe, workdir = folder / "probe" / PROBE_NAME, folder / "work"
         probe.parent.mkdir()
         workdir.mkdir()
@@ -118,7 +118,7 @@ class Prober:
                 raise
             except Exception as error:  # a piece that cannot be cut is one unanswered question
                 demand_plenty(folder, error)
-                return Asked(
+                return ProbeResult(
                     answer=_unresolved(Kind.INVALID, f"could not be cut: {error}"),
                     compiled=False,
                     engine_seconds=perf_counter() - entered,
@@ -130,7 +130,7 @@ class Prober:
                     raise
                 except Exception as error:
                     demand_plenty(folder, error)
-                    return Asked(
+                    return ProbeResult(
                         answer=_unresolved(Kind.ERROR, f"its input samples could not be written: {error}"),
                         compiled=False,
                         engine_seconds=perf_counter() - entered,
@@ -147,7 +147,7 @@ class Prober:
         try:
             outcome = self._backend.compile(probe, workdir, limits)
             if outcome.timed_out and outcome.seconds >= left:
-                return Asked(answer=None, compiled=True, engine_seconds=engine_seconds)
+                return ProbeResult(answer=None, compiled=True, engine_seconds=engine_seconds)
             if outcome.broken and not outcome.short:
                 demand_plenty(folder)
             verdict = _given_up(outcome, usual) or self._backend.judge(outcome)
@@ -156,7 +156,7 @@ class Prober:
         except Exception as error:  # a third party's backend; its bug is not the model's
             demand_plenty(folder, error)
             what = f"the backend raised {type(error).__name__}: {error}"
-            return Asked(answer=_unresolved(Kind.ERROR, what), compiled=True, engine_seconds=engine_seconds)
+            return ProbeResult(answer=_unresolved(Kind.ERROR, what), compiled=True, engine_seconds=engine_seconds)
         if verdict.passed and self._keep is not None and units == self._keep.units:
             keep_products(self._backend, outcome, workdir, self._keep.folder)
         if verdict.status is not Status.UNRESOLVED:
@@ -173,7 +173,7 @@ class Prober:
                 verdict = replace(verdict, status=Status.UNRESOLVED, kind=Kind.INVALID, message=objection)
         answer = Answer(verdict=verdict, file_sha256=file_sha256, log=shorten_log(outcome.log))
         interrupted = verdict.status is Status.UNRESOLVED and killed_from_outside(outcome) and oom_kills() == kills
-        return Asked(answer=answer, compiled=True, engine_seconds=engine_seconds, interrupted=interrupted)
+        return ProbeResult(answer=answer, compiled=True, engine_seconds=engine_seconds, interrupted=interrupted)
 
 
 def keep_products(backend: Backend, outcome: Outcome, workdir: Path, folder: Path) -> None:

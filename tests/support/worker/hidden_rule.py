@@ -19,7 +19,7 @@ from onnxbisect.unitset import UnitSet, members
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Hints, Kind, Status, Verdict
 from onnxbisect_backends.contract import Description
-from onnxbisect_backends.probing.prober import Asked
+from onnxbisect_backends.probing.prober import ProbeResult
 from onnxbisect_db.answered import Answered
 from onnxbisect_worker.model_processes.protocol import (
     Begun,
@@ -129,20 +129,20 @@ class HiddenRuleProcess:
     def key(self, units: UnitSet) -> str:
         return self._compiler.key(units)
 
-    def ask(self, units: UnitSet, *, seconds_left: float | None) -> Asked:
+    def ask(self, units: UnitSet, *, seconds_left: float | None) -> ProbeResult:
         with self._compiler.lock:
             self._compiler.asked[units] += 1
         self._wait()
         if self._compiler.deadly(units):
             raise ProcessLostError("The process that had the model was killed by signal 9.")
         if self._compiler.too_slow:
-            return Asked(answer=None, compiled=True, engine_seconds=0.0)
+            return ProbeResult(answer=None, compiled=True, engine_seconds=0.0)
         with self._compiler.lock:
             self._compiler.shot -= 1
             if self._compiler.shot >= 0:
                 verdict = Verdict(status=Status.UNRESOLVED, kind=Kind.RESOURCE, message="Killed from outside.")
-                return Asked(answer=Answer(verdict=verdict), compiled=True, engine_seconds=0.01, interrupted=True)
-        return Asked(answer=self._compiler.answer(units), compiled=True, engine_seconds=0.01)
+                return ProbeResult(answer=Answer(verdict=verdict), compiled=True, engine_seconds=0.01, interrupted=True)
+        return ProbeResult(answer=self._compiler.answer(units), compiled=True, engine_seconds=0.01)
 
     def _be_shot(self) -> None:
         with self._compiler.lock:

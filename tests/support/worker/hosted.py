@@ -15,7 +15,7 @@ from onnxbisect.job import ProbeRecord, Stats
 from onnxbisect.model.external import locations
 from onnxbisect.search import plan
 from onnxbisect.unitset import UnitSet
-from onnxbisect_backends.probing.prober import Asked
+from onnxbisect_backends.probing.prober import ProbeResult
 from onnxbisect_db.answered import Answered
 from onnxbisect_db.files import Files
 from onnxbisect_service.order import Order
@@ -82,7 +82,7 @@ class _Probes:
     def __init__(self, host: ModelProcess) -> None:
         self._host = host
 
-    def ask(self, units: UnitSet, seconds_left: float | None) -> Asked:
+    def ask(self, units: UnitSet, seconds_left: float | None) -> ProbeResult:
         return self._host.ask(units, seconds_left=seconds_left)
 
 

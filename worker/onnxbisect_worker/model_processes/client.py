@@ -16,7 +16,7 @@ from onnxbisect.job import CompilesAfter, Stats
 from onnxbisect.unitset import UnitSet
 from onnxbisect.verdict import Status
 from onnxbisect_backends import registry
-from onnxbisect_backends.probing.prober import Asked
+from onnxbisect_backends.probing.prober import ProbeResult
 from onnxbisect_db.answered import Answered
 from onnxbisect_db.files import FileStore
 from onnxbisect_service.settings import Settings
@@ -84,8 +84,8 @@ class ModelClient:
         key: str = self._ask("key", units=units)
         return key
 
-    def ask(self, units: UnitSet, *, seconds_left: float | None) -> Asked:
-        return converter.structure(self._ask("ask", units=units, seconds_left=seconds_left), Asked)
+    def ask(self, units: UnitSet, *, seconds_left: float | None) -> ProbeResult:
+        return converter.structure(self._ask("ask", units=units, seconds_left=seconds_left), ProbeResult)
 
     def digests(self, pieces: Sequence[UnitSet]) -> list[str]:
         found: list[str] = self._ask("digests", pieces=pieces)

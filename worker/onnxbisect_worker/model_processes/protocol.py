@@ -22,7 +22,7 @@ from onnxbisect.job import CompilesAfter, Stats
 from onnxbisect.report.contents import Report
 from onnxbisect.unitset import UnitSet
 from onnxbisect_backends.contract import Confinement
-from onnxbisect_backends.probing.prober import Asked
+from onnxbisect_backends.probing.prober import ProbeResult
 from onnxbisect_db.answered import Answered, Reply
 from onnxbisect_service.order import Order
 from onnxbisect_worker.prepared import Prepared
@@ -172,7 +172,7 @@ class ModelProcess(Protocol):
     def key(self, units: UnitSet) -> str:
         """The probe's canonical structure."""
 
-    def ask(self, units: UnitSet, *, seconds_left: float | None) -> Asked:
+    def ask(self, units: UnitSet, *, seconds_left: float | None) -> ProbeResult:
         """Cut, compile and judge; the compiler must be here. `seconds_left` are those of the search's budget."""
 
     def digests(self, pieces: Sequence[UnitSet]) -> list[str]:

@@ -26,7 +26,7 @@ from onnxbisect_backends.probing.changed_files import may_be_changed
 from onnxbisect_backends.probing.inquiry import Inquiry, inquire
 from onnxbisect_backends.probing.intake import Intake
 from onnxbisect_backends.probing.known_target import inspect_for, known_target
-from onnxbisect_backends.probing.prober import Asked, Prober
+from onnxbisect_backends.probing.prober import Prober, ProbeResult
 from onnxbisect_backends.probing.sampling import sampling
 from onnxbisect_db.answered import Answered
 from onnxbisect_worker.model_processes.confinement import Layout
@@ -91,7 +91,7 @@ class ModelWork:
     def key(self, units: UnitSet) -> str:
         return self._inquiry.key(units)
 
-    def ask(self, units: UnitSet, *, seconds_left: float | None) -> Asked:
+    def ask(self, units: UnitSet, *, seconds_left: float | None) -> ProbeResult:
         return self._prober.ask(units, seconds_left)
 
     def digests(self, pieces: Sequence[UnitSet]) -> list[str]:
