@@ -4,11 +4,11 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import onnx
 
 from onnx_bisect import OnnxBisectError, RemoteJob, RemoteRepair, Status
+from onnx_bisect.client import TargetStatus
 from onnxbisect.remedies.summary import lines
 from onnxbisect.report.text import clean
 from onnxbisect_backends.probing.repair_compiler import REPAIRED, copy_data
@@ -18,7 +18,7 @@ _CODES = {Status.PASS: 0, Status.FAIL: 1, Status.UNRESOLVED: 3}
 
 
 def show(
-    model: Path, job: RemoteJob, targets: Sequence[Mapping[str, Any]], folders: Mapping[str, Path | None], *, told: bool
+    model: Path, job: RemoteJob, targets: Sequence[TargetStatus], folders: Mapping[str, Path | None], *, told: bool
 ) -> dict[str, int]:
     """Show, and write below the folder of each target where there is one. Returns the exit statuses of the targets that
     have a repair; what keeps a target from it is `told` on standard error, and the diagnosis stands.

@@ -4,10 +4,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from onnx_bisect import Client, JobTerms, RemoteJob
-from onnx_bisect.client import failure
+from onnx_bisect.client import JobStatus, TargetStatus, failure
 from onnxbisect.errors import OnnxBisectError
 from onnxbisect.report.text import clean, plural
 from onnxbisect_cli import submit_fix
@@ -73,7 +72,7 @@ class Told:
         self._labels = labels
         self._said: set[str] = set()
 
-    def __call__(self, job: dict[str, Any]) -> None:
+    def __call__(self, job: JobStatus) -> None:
         """Say what the job is at."""
         for label, target in zip(self._labels, job["targets"], strict=True):
             left = f" of about {target['calls'] + round(target['expected'])}" if target["expected"] else ""
@@ -87,7 +86,7 @@ class Told:
 
 
 def _show(
-    job: RemoteJob, targets: Sequence[dict[str, Any]], labels: Sequence[str], out: Path | None, form: Format
+    job: RemoteJob, targets: Sequence[TargetStatus], labels: Sequence[str], out: Path | None, form: Format
 ) -> dict[str, int]:
     """Of each target the exit status."""
     ended = dict(zip(labels, targets, strict=True))

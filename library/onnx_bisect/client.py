@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypedDict, Unpack, cast
+from typing import Any, NotRequired, Self, TypedDict, Unpack, cast
 from urllib.parse import urljoin
 from uuid import uuid4
 
@@ -63,6 +63,43 @@ class JobTerms(TypedDict, total=False):
     webhook: str | None
     priority: int
     repair: RepairTerms | None
+
+
+class RepairStatus(TypedDict):
+    """What became of a repair that was asked for; `url` is where it is, None where there is none."""
+
+    state: str
+    url: str | None
+    problem: str
+
+
+class TargetStatus(TypedDict):
+    """One target of a job, as far as this client reads it; `fault` says whose it is that it failed."""
+
+    number: int
+    backend: str
+    state: str
+    verdict: str | None
+    problem: str
+    fault: NotRequired[str | None]
+    calls: int
+    expected: float
+    culprits: list[object]
+    repair: NotRequired[RepairStatus | None]
+
+
+class JobStatus(TypedDict):
+    """A job as the server describes it (docs/api.md), as far as this client reads it. Servers of earlier versions have
+    no `page`.
+    """
+
+    id: str
+    url: str
+    page: NotRequired[str]
+    state: str
+    problem: str
+    fault: NotRequired[str | None]
+    targets: list[TargetStatus]
 
 
 class Client:
@@ -143,10 +180,8 @@ class Client:
             "priority": terms.get("priority"),
             "repair": None if repair is None else self._repair(repair),
         }
-        made = self.create({key: it for key, it in wanted.items() if it not in (None, {}, False, 0)}, key=str(uuid4()))
-        return tuple(
-            RemoteJob(client=self, id=job["id"], url=job["url"], page=job["page"]) for job in made.get("jobs", [made])
-        )
+        asked = {key: it for key, it in wanted.items() if it not in (None, {}, False, 0)}
+        return tuple(map(self._job, self.create(asked, key=str(uuid4()))))
 
     def _sent(self, part: Part) -> dict[str, Any]:
         """One model, uploaded with what is for it alone."""
@@ -192,22 +227,21 @@ class Client:
         """The SHA-256 under which the server has a file that a job speaks of."""
         return str(self._send("PUT", "/v1/files", content=lambda: _chunks(content)).json()["sha256"])
 
-    def create(self, job: Mapping[str, Any], key: str) -> dict[str, Any]:
-        """A new job, or the one that was made under the same key when the answer got lost; of several models all."""
-        made = self._json("POST", "/v1/jobs", json=dict(job), headers={"Idempotency-Key": key})
-        if "jobs" in made:
-            return {**made, "jobs": [self._addressed(each) for each in made["jobs"]]}
-        return self._addressed(made)
+    def create(self, job: Mapping[str, object], key: str) -> list[JobStatus]:
+        """New jobs, one for each model, or those that were made under the same key when the answer got lost."""
+        made = self._send("POST", "/v1/jobs", json=dict(job), headers={"Idempotency-Key": key}).json()
+        jobs: list[JobStatus] = made.get("jobs", [made])
+        return jobs
 
-    def _addressed(self, made: dict[str, Any]) -> dict[str, Any]:
+    def _job(self, made: JobStatus) -> "RemoteJob":
         # a server of before it had pages for people has the job's own address only
-        here = {"url": made["url"], "page": made.get("page", made["url"])}
-        return {**made, **{what: urljoin(f"{self._url}/", address) for what, address in here.items()}}
+        url, page = (urljoin(f"{self._url}/", it) for it in (made["url"], made.get("page", made["url"])))
+        return RemoteJob(client=self, id=made["id"], url=url, page=page)
 
-    def ended(self, job_id: str, told: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+    def ended(self, job_id: str, told: Callable[[JobStatus], None]) -> JobStatus:
         """Waits until the job has ended; `told` sees it every few seconds."""
         while True:
-            job = self._json("GET", f"/v1/jobs/{job_id}", params={"wait": _WAIT})
+            job = cast(JobStatus, self._json("GET", f"/v1/jobs/{job_id}", params={"wait": _WAIT}))
             told(job)
             if job["state"] not in ("queued", "running"):
                 return job
@@ -231,7 +265,7 @@ class Client:
 
         def fetch(path: str, to: Path) -> bool:
             path, _, form = path.partition("?format=")
-            params: dict[str, Any] = {"target": target} | ({"format": form} if form else {})
+            params = {"target": str(target)} | ({"format": form} if form else {})
             address = f"/v1/jobs/{job_id}/repair{path}"
             return self._send("GET", address, fine=(404,), to=to, params=params).is_success
 
@@ -303,7 +337,7 @@ class RemoteJob:
     page: str
     client: Client = field(repr=False, compare=False)
 
-    def wait(self, told: Callable[[dict[str, Any]], None] = lambda job: None) -> dict[str, Any]:
+    def wait(self, told: Callable[[JobStatus], None] = lambda job: None) -> JobStatus:
         """The job as the server describes it (docs/api.md) once it has ended; `told` sees it every few seconds."""
         return self.client.ended(self.id, told)
 
@@ -365,7 +399,7 @@ class _RemoteFiles:
         return {place: content for place, content in found.items() if content is not None}
 
 
-def failure(ended: Mapping[str, Any]) -> OnnxBisectError:
+def failure(ended: JobStatus | TargetStatus) -> OnnxBisectError:
     """What keeps a job, or a target of it, from having a report: the user's mistake, or no answer."""
     problem = ended["problem"] or f"The job is {ended['state']}."
     return OptionError(problem) if ended.get("fault") == "request" else BackendUnusableError(problem)

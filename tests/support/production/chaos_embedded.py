@@ -116,7 +116,8 @@ class EmbeddedRun:
                 body: dict[str, Any] = {"targets": [goal.target for goal in want.goals]}
                 while True:
                     try:
-                        job = server.create({**body, "model": server.upload(model, sha256, ())}, uuid4().hex)["id"]
+                        (created,) = server.create({**body, "model": server.upload(model, sha256, ())}, uuid4().hex)
+                        job = created["id"]
                         break
                     except OnnxBisectError:
                         assert time.monotonic() < patience, serve.log.read_text()

@@ -128,7 +128,8 @@ class Run:
                 key, patience = uuid4().hex, time.monotonic() + 120
                 while True:
                     try:
-                        job: str = server.create({**body, "model": server.upload(model, sha256, ())}, key)["id"]
+                        (created,) = server.create({**body, "model": server.upload(model, sha256, ())}, key)
+                        job = created["id"]
                         break
                     except OnnxBisectError:  # `submit` gives up where a server was never reached
                         if time.monotonic() > patience:
