@@ -32,7 +32,7 @@ def jobs(database: Database, files: Files, wanted: Mapping[str, Wanted], known: 
     with database.session() as session:
         rows = {job.id: job for job in session.scalars(select(Job))}
         searches = defaultdict(list)
-        for search in session.scalars(select(Search).order_by(Search.ordinal)):
+        for search in session.scalars(select(Search).where(Search.asked_for.is_(None)).order_by(Search.ordinal)):
             searches[search.job_id].append(search)
     if rows.keys() != wanted.keys():
         yield f"{len(rows)} jobs were made of {len(wanted)}."
