@@ -119,7 +119,9 @@ def _ask(database: Database, files: FileStore, check: _Check) -> None:
                 whole.update(chunk)
                 size += len(chunk)
     target = NewTarget(backend=known.backend, options=known.given)
-    wanted = NewJob(model_sha256=whole.hexdigest(), targets=(target,), request={"whole": True}, priority=_PRIORITY)
+    wanted = NewJob(
+        model_sha256=whole.hexdigest(), targets=(target,), request={"whole": True, "as_is": True}, priority=_PRIORITY
+    )
 
     def make(session: Session) -> None:
         models.keep(

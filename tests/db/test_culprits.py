@@ -239,7 +239,7 @@ def test_a_new_version_is_asked_once_about_each_culprit_after_all_other_work(dat
     announce(database)
     assert [ask_again(database, files), ask_again(database, files)] == [1, 0]
     (job,) = checks(database)
-    assert (job.request, job.priority < -100) == ({"whole": True}, True)
+    assert (job.request, job.priority < -100) == ({"whole": True, "as_is": True}, True)
     assert files.path(job.model_sha256).read_bytes() == b"a culprit's model"
     assert [(search.backend, search.options) for search in job.searches] == [(NPU, {})]
     with database.session() as session:
