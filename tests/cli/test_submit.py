@@ -1,4 +1,4 @@
-"""`serve` and `submit` as people use them: two programs, real sockets, the answers of `run`."""
+"""`serve` as a program and `submit` as its client, over real sockets: the answers of `run`."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from onnx import TensorProto, external_data_helper, helper, numpy_helper
 
 import onnx_bisect
 from onnxbisect_db.database import Database
-from support.cli.command_line import PROGRAM
+from support.cli.command_line import PROGRAM, Done, Shell
 from support.cli.gateway import gateway
 
 MODELS = Path(__file__).parents[1] / "models"
@@ -31,19 +31,31 @@ SEVERAL = ("--backend", "whitelist", "--backend", "onnxruntime", "--option", "wh
 
 
 @dataclass(frozen=True)
-class Server:
+class Serving:
     url: str
     token: str
     process: subprocess.Popen[str]
     data: Path
 
-    def submit(self, *arguments: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
-        environment = {**os.environ, "ONNXBISECT_SERVER": self.url, "ONNXBISECT_TOKEN": self.token, "COLUMNS": "100"}
-        command = [PROGRAM, "submit", *map(str, arguments)]
-        return subprocess.run(command, env=environment, text=True, capture_output=True, check=False, **options)
+
+@dataclass(frozen=True)
+class Server(Serving):
+    """With a shell in which it is spoken to."""
+
+    shell: Shell
+
+    def submit(self, *arguments: str | Path) -> Done:
+        with self.shell.monkeypatch.context() as patch:
+            patch.setenv("ONNXBISECT_SERVER", self.url)
+            patch.setenv("ONNXBISECT_TOKEN", self.token)
+            return self.shell.call("submit", *map(str, arguments))
+
+    def run(self, *arguments: str | Path) -> Done:
+        """What it is held against: the same in this process."""
+        return self.shell.call("run", "--no-cache", *map(str, arguments))
 
 
-def serve(data: Path) -> Server:
+def serve(data: Path) -> Serving:
     with (data.parent / "serve.log").open("w") as log:
         process = subprocess.Popen(
             [PROGRAM, "serve", "--data", str(data), "--port", "0"],
@@ -55,10 +67,10 @@ def serve(data: Path) -> Server:
         )
     assert process.stdout is not None
     address = process.stdout.readline()
-    return Server(address.split()[-1], (data / "token").read_text().strip(), process, data)
+    return Serving(address.split()[-1], (data / "token").read_text().strip(), process, data)
 
 
-def ended(server: Server) -> int:
+def ended(server: Serving) -> int:
     server.process.send_signal(signal.SIGINT)
     code = server.process.wait(timeout=60)
     assert server.process.stdout is not None
@@ -67,15 +79,15 @@ def ended(server: Server) -> int:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     found = serve(tmp_path_factory.mktemp("serve") / "data")
     yield found
     assert ended(found) == 0
 
 
-def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [PROGRAM, "run", "--no-cache", *map(str, arguments)]
-    return subprocess.run(command, text=True, capture_output=True, check=False, env={**os.environ, "COLUMNS": "100"})
+@pytest.fixture
+def server(serving: Serving, shell: Shell) -> Server:
+    return Server(**vars(serving), shell=shell)
 
 
 def culprits(folder: Path) -> bytes:
@@ -107,49 +119,49 @@ def overview(folder: Path) -> dict[str, Any]:
 
 
 def test_what_a_server_finds_is_what_run_finds_byte_for_byte(server: Server, tmp_path: Path) -> None:
-    here = run(SAM, *EDGESAM, "--out", tmp_path / "here")
+    here = server.run(SAM, *EDGESAM, "--out", tmp_path / "here")
     there = server.submit(SAM, *EDGESAM, "--wait", "--out", tmp_path / "there")
-    assert (there.returncode, here.returncode) == (1, 1), there.stderr
+    assert (there.code, here.code) == (1, 1), there.err
     assert culprits(tmp_path / "there") == culprits(tmp_path / "here")
     models = {path.relative_to(tmp_path / "here") for path in (tmp_path / "here").rglob("*.onnx")}
     assert models
     files = models | {Path("model-explorer/graph.json"), Path("model-explorer/verdicts.json")}
     for file in files:
         assert (tmp_path / "there" / file).read_bytes() == (tmp_path / "here" / file).read_bytes()
-    assert there.stdout.splitlines()[0] == here.stdout.splitlines()[0]
-    assert there.stdout.count("culprit") == here.stdout.count("culprit")
+    assert there.out.splitlines()[0] == here.out.splitlines()[0]
+    assert there.out.count("culprit") == here.out.count("culprit")
 
 
 def test_a_model_that_compiles_ends_with_0(server: Server) -> None:
     done = server.submit(SAM, "--backend", "onnxruntime")
-    assert done.returncode == 0, done.stderr
-    assert "compiles for onnxruntime" in done.stdout
+    assert done.code == 0, done.err
+    assert "compiles for onnxruntime" in done.out
 
 
 def test_a_budget_that_ends_before_anything_is_found_is_no_answer(server: Server) -> None:
     unasked = ("--backend", "whitelist", "--option", "deny=Sin,Cos,Abs")
-    there, here = (ask(SAM, *unasked, "--budget-calls", "1") for ask in (server.submit, run))
-    assert (there.returncode, here.returncode) == (3, 3), there.stderr
+    there, here = (ask(SAM, *unasked, "--budget-calls", "1") for ask in (server.submit, server.run))
+    assert (there.code, here.code) == (3, 3), there.err
 
 
 def test_external_data_goes_along(server: Server, tmp_path: Path) -> None:
     model = next((MODELS / "external").glob("*.onnx"))
     done = server.submit(model, *EDGESAM, "--format", "json", "--out", tmp_path)
-    assert done.returncode in (0, 1), done.stderr
-    here = run(model, *EDGESAM, "--format", "json")
-    assert json.loads(done.stdout)["culprits"] == json.loads(here.stdout)["culprits"]
-    assert json.loads(done.stdout)["model"]["sha256"] == json.loads(here.stdout)["model"]["sha256"]
+    assert done.code in (0, 1), done.err
+    here = server.run(model, *EDGESAM, "--format", "json")
+    assert json.loads(done.out)["culprits"] == json.loads(here.out)["culprits"]
+    assert json.loads(done.out)["model"]["sha256"] == json.loads(here.out)["model"]["sha256"]
 
 
 def test_a_model_is_sent_once_and_with_other_weights_is_another_one(server: Server, tmp_path: Path) -> None:
     model = with_weights(tmp_path, b"1")
-    assert server.submit(model, *EDGESAM, "--no-wait").returncode == 0
+    assert server.submit(model, *EDGESAM, "--no-wait").code == 0
     with gateway(server.url) as between:
         there = replace(server, url=between.url)
-        assert there.submit(model, *EDGESAM, "--no-wait").returncode == 0
+        assert there.submit(model, *EDGESAM, "--no-wait").code == 0
         assert "/v1/models" not in between.troubles
         with_weights(tmp_path, b"2")
-        assert there.submit(model, *EDGESAM, "--no-wait").returncode == 0
+        assert there.submit(model, *EDGESAM, "--no-wait").code == 0
         assert "/v1/models" in between.troubles
 
 
@@ -158,8 +170,8 @@ def test_what_fails_on_the_way_is_tried_again(server: Server, tmp_path: Path) ->
     deny = ("--backend", "whitelist", "--option", "deny=Relu")
     with gateway(server.url) as between:
         there = replace(server, url=between.url).submit(model, *deny, "--out", tmp_path / "there")
-    here = run(model, *deny, "--out", tmp_path / "here")
-    assert (there.returncode, here.returncode) == (1, 1), there.stderr
+    here = server.run(model, *deny, "--out", tmp_path / "here")
+    assert (there.code, here.code) == (1, 1), there.err
     assert set(between.troubles.values()) == {"busy", "cut"}
     assert files(tmp_path / "there") == files(tmp_path / "here")
     for file in ("culprits/01-Relu/model.onnx", "model-explorer/graph.json"):
@@ -171,15 +183,15 @@ def test_a_file_that_cannot_be_had_does_not_cost_the_report(server: Server, tmp_
     with gateway(server.url) as between:
         between.forbidden = "/culprits/"
         done = replace(server, url=between.url).submit(SAM, *EDGESAM, "--out", tmp_path)
-    assert done.returncode == 2
-    assert "403" in done.stderr.splitlines()[-1]
-    assert "does not compile for whitelist" in done.stdout
+    assert done.code == 2
+    assert "403" in done.err.splitlines()[-1]
+    assert "does not compile for whitelist" in done.out
 
 
 def test_several_targets_make_an_overview_and_a_report_each(server: Server, tmp_path: Path) -> None:
     done = server.submit(SAM, *SEVERAL, "--out", tmp_path)
-    assert done.returncode == 1, done.stderr
-    assert "compiles for 1 of 2 targets" in done.stdout
+    assert done.code == 1, done.err
+    assert "compiles for 1 of 2 targets" in done.out
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["onnxruntime", "whitelist"]
     assert (tmp_path / "overview.html").is_file()
     assert json.loads((tmp_path / "whitelist" / "report.json").read_text())["culprits"]
@@ -188,15 +200,8 @@ def test_several_targets_make_an_overview_and_a_report_each(server: Server, tmp_
 def test_several_models_end_in_the_table_that_run_makes(server: Server, tmp_path: Path) -> None:
     models = [SAM, MODELS.parent / "cases" / "c1_chain100_1bad.onnx", MODELS / "interleaved.onnx"]
     done = server.submit(*models, *SEVERAL, "--out", tmp_path / "there")
-    here = subprocess.run(
-        [PROGRAM, "run", *map(str, models), *SEVERAL, "--out", "here"],
-        cwd=tmp_path,
-        env={**os.environ, "ONNXBISECT_CACHE_DIR": str(tmp_path / "cache")},
-        text=True,
-        capture_output=True,
-        check=False,
-    )
-    assert (done.returncode, here.returncode) == (1, 1), done.stderr
+    here = server.run(*models, *SEVERAL, "--out", tmp_path / "here")
+    assert (done.code, here.code) == (1, 1), done.err
     tables = [json.loads((tmp_path / where / "parts.json").read_text()) for where in ("here", "there")]
     for table in tables:
         for row in table["models"]:
@@ -220,11 +225,12 @@ def test_the_client_has_several_models_diagnosed(server: Server) -> None:
 
 def test_targets_are_called_as_in_run(server: Server, tmp_path: Path) -> None:
     asked = ("-b", "bf=whitelist", "-b", "fp=whitelist", "--option", "bf.deny=Sin", "--option", "fp.deny=Cos")
-    there, here = server.submit(SAM, *asked, "--out", tmp_path / "there"), run(SAM, *asked, "--out", tmp_path / "here")
-    assert (there.returncode, here.returncode) == (1, 1), there.stderr
+    there = server.submit(SAM, *asked, "--out", tmp_path / "there")
+    here = server.run(SAM, *asked, "--out", tmp_path / "here")
+    assert (there.code, here.code) == (1, 1), there.err
     assert overview(tmp_path / "there") == overview(tmp_path / "here")
-    assert without_costs(there.stdout).replace("there", "here") == without_costs(here.stdout)
-    assert "bf: done" in there.stderr
+    assert without_costs(there.out).replace("there", "here") == without_costs(here.out)
+    assert "bf: done" in there.err
     for label in ("bf", "fp"):
         assert culprits(tmp_path / "there" / label) == culprits(tmp_path / "here" / label)
         assert f"{label}/report.html" in (tmp_path / "there" / "overview.html").read_text()
@@ -232,7 +238,7 @@ def test_targets_are_called_as_in_run(server: Server, tmp_path: Path) -> None:
 
 def test_who_waits_is_told_of_a_page_to_look_at_meanwhile(server: Server) -> None:
     done = server.submit(SAM, *EDGESAM)
-    page = re.search(r"http\S+", done.stderr.splitlines()[0])
+    page = re.search(r"http\S+", done.err.splitlines()[0])
     assert page is not None
     answer = httpx2.get(page[0], headers={"accept": "text/html", "authorization": f"Bearer {server.token}"})
     assert (answer.status_code, answer.headers["content-type"]) == (200, "text/html; charset=utf-8")
@@ -243,15 +249,15 @@ def test_several_targets_have_no_report_in_the_form_of_one(server: Server) -> No
     with httpx2.Client(base_url=server.url, headers={"Authorization": f"Bearer {server.token}"}) as client:
         before = client.get("/v1/jobs").json()
         done = server.submit(SAM, *SEVERAL, "--format", "sarif")
-        assert done.returncode == 2
-        assert "--format sarif is for one model and one target" in done.stderr
+        assert done.code == 2
+        assert "--format sarif is for one model and one target" in done.err
         assert client.get("/v1/jobs").json() == before
 
 
 def test_without_waiting_the_job_is_named(server: Server) -> None:
     done = server.submit(SAM, *EDGESAM, "--no-wait", "--label", "repo=a/b")
-    assert done.returncode == 0
-    job = httpx2.get(done.stdout.strip(), headers={"Authorization": f"Bearer {server.token}"}).json()
+    assert done.code == 0
+    job = httpx2.get(done.out.strip(), headers={"Authorization": f"Bearer {server.token}"}).json()
     assert job["labels"] == {"repo": "a/b"}
 
 
@@ -269,11 +275,11 @@ def test_without_waiting_the_job_is_named(server: Server) -> None:
 )
 def test_a_mistake_is_one_sentence(server: Server, arguments: tuple[str | Path, ...], code: int, said: str) -> None:
     done = server.submit(*arguments)
-    assert done.returncode == code, done.stderr
-    assert done.stderr.startswith("onnx-bisect: ")
-    assert said in done.stderr
-    assert done.stderr.count("\n") == 1
-    assert done.stdout == ""
+    assert done.code == code, done.err
+    assert done.err.startswith("onnx-bisect: ")
+    assert said in done.err
+    assert done.err.count("\n") == 1
+    assert done.out == ""
 
 
 @pytest.mark.long
@@ -285,12 +291,12 @@ def test_what_is_wrong_with_the_model_is_a_mistake_as_in_run(
     graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", value[:1], value[1:])
     model = tmp_path / "dynamic.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), model)
-    there, here = server.submit(model, *targets), run(model, *targets)
-    assert (there.returncode, here.returncode) == (2, 2), there.stderr
-    sentence = here.stderr.splitlines()[-1].removeprefix("onnx-bisect: ")
+    there, here = server.submit(model, *targets), server.run(model, *targets)
+    assert (there.code, here.code) == (2, 2), there.err
+    sentence = here.err.splitlines()[-1].removeprefix("onnx-bisect: ")
     assert "--input-shape x=1,3" in sentence
-    assert there.stderr.splitlines()[-1].endswith(sentence)
-    assert server.submit(model, *targets, "--input-shape", "x=1,3").returncode in (0, 1)
+    assert there.err.splitlines()[-1].endswith(sentence)
+    assert server.submit(model, *targets, "--input-shape", "x=1,3").code in (0, 1)
 
 
 def test_ctrl_c_cancels_the_job(server: Server, tmp_path: Path) -> None:
@@ -311,10 +317,10 @@ def test_ctrl_c_cancels_the_job(server: Server, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_it_goes_on_where_it_was_killed(tmp_path: Path) -> None:
-    first = serve(tmp_path / "data")
+def test_it_goes_on_where_it_was_killed(tmp_path: Path, shell: Shell) -> None:
+    first = Server(**vars(serve(tmp_path / "data")), shell=shell)
     slow = (*EDGESAM, "--option", "delay=0.3", "--no-wait")
-    url = first.submit(SAM, *slow).stdout.strip()
+    url = first.submit(SAM, *slow).out.strip()
     time.sleep(2)
     first.process.kill()
     first.process.communicate()
@@ -346,9 +352,9 @@ def test_the_token_is_for_its_owner_only(server: Server) -> None:
 
 
 @pytest.mark.long
-def test_who_listens_is_let_go_when_the_server_ends(tmp_path: Path) -> None:
-    server = serve(tmp_path / "data")
-    url = server.submit(SAM, *EDGESAM, "--option", "delay=100", "--no-wait").stdout.strip()
+def test_who_listens_is_let_go_when_the_server_ends(tmp_path: Path, shell: Shell) -> None:
+    server = Server(**vars(serve(tmp_path / "data")), shell=shell)
+    url = server.submit(SAM, *EDGESAM, "--option", "delay=100", "--no-wait").out.strip()
     with (
         httpx2.Client(headers={"Authorization": f"Bearer {server.token}"}, timeout=30) as client,
         client.stream("GET", f"{url}/events") as events,
@@ -420,12 +426,10 @@ def refused(folder: Path, *ops: str) -> Path:
 def test_a_server_repairs_what_fix_repairs(server: Server, tmp_path: Path) -> None:
     model, denied = refused(tmp_path, "Neg", "Abs", "Relu"), ("--backend", "whitelist", "--option", "deny=Abs")
     there = server.submit(model, *denied, "--fix", "--allow", "exact", "--out", tmp_path / "there")
-    command = [PROGRAM, "fix", model, *denied, "--allow", "exact", "--out", tmp_path / "here"]
-    environment = {**os.environ, "ONNXBISECT_CACHE_DIR": str(tmp_path / "cache")}
-    here = subprocess.run(list(map(str, command)), text=True, capture_output=True, check=False, env=environment)
-    assert (there.returncode, here.returncode) == (0, 0), there.stderr + here.stderr
-    assert here.stdout.splitlines()[0] in there.stdout
-    assert "net.onnx compiles with a simulation of whitelist after 1 replaced node." in there.stdout
+    here = server.shell.call("fix", str(model), *denied, "--allow", "exact", "--out", str(tmp_path / "here"))
+    assert (there.code, here.code) == (0, 0), there.err + here.err
+    assert here.out.splitlines()[0] in there.out
+    assert "net.onnx compiles with a simulation of whitelist after 1 replaced node." in there.out
     assert files(tmp_path / "there" / "repair") == files(tmp_path / "here" / "repair")
     for name in ("repaired.onnx", "w.bin"):
         made = [(tmp_path / place / "repair" / name).read_bytes() for place in ("here", "there")]
@@ -437,11 +441,11 @@ def test_a_server_says_what_no_repair_takes_away(server: Server, tmp_path: Path)
     model = refused(tmp_path, "Abs", "Erf")
     denied = ("--backend", "whitelist", "--option", "deny=Abs,Erf,Exp,Tanh")
     run = server.submit(model, *denied, "--fix", "--out", tmp_path / "out")
-    assert run.returncode == 1
-    assert "Erf  no remedy" in run.stdout
+    assert run.code == 1
+    assert "Erf  no remedy" in run.out
     assert Path("report.json") in files(tmp_path / "out" / "repair")
     alone = server.submit(model, *denied, "--samples", tmp_path)
-    assert (alone.returncode, "add --fix" in alone.stderr) == (2, True)
+    assert (alone.code, "add --fix" in alone.err) == (2, True)
 
 
 def test_a_repair_is_fetched_from_python(server: Server, tmp_path: Path) -> None:
