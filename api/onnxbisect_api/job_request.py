@@ -112,6 +112,9 @@ class JobTerms(_Request):
     as_is: bool = Field(
         default=False, description="search the file as it is, where a changed copy of it might compile, too"
     )
+    confirm_causes: int = Field(
+        default=0, ge=0, le=100, description="compiler calls to find out why culprits are refused, after the search"
+    )
     repair: RepairRequest | None = Field(default=None, description="repair each target's culprits after the search")
     priority: int = Field(default=0, ge=-100, le=100, description="who is next; more than 0 needs the scope admin")
     labels: dict[LabelName, LabelValue] = Field(

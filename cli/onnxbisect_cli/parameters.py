@@ -42,6 +42,15 @@ Recheck = Annotated[
 AsIs = Annotated[
     bool, typer.Option("--as-is", help="Search the file as it is, without trying changes of the whole file first.")
 ]
+ConfirmCauses = Annotated[
+    int,
+    typer.Option(
+        "--confirm-causes",
+        min=0,
+        metavar="N",
+        help="Then ask, with N more calls at most, about culprits with one thing changed: what compiles is said.",
+    ),
+]
 CalibrationPath = Annotated[
     Path | None,
     typer.Option(

@@ -14,6 +14,7 @@ from onnxbisect_cli.parameters import (
     AsIs,
     BudgetCalls,
     BudgetSeconds,
+    ConfirmCauses,
     InputShapes,
     Recheck,
     Relative,
@@ -111,6 +112,7 @@ def submit_command(
     timeout: Timeout = None,
     recheck: Recheck = False,
     as_is: AsIs = False,
+    confirm_causes: ConfirmCauses = 0,
     calibration: Annotated[
         Path | None, typer.Option("--calibration", metavar="PATH", help="A .npz of input samples, or a folder.")
     ] = None,
@@ -154,6 +156,7 @@ def submit_command(
             "timeout": timeout,
             "recheck": recheck,
             "as_is": as_is,
+            "confirm_causes": confirm_causes,
             "labels": arguments.key_values(label or (), "--label"),
             "webhook": webhook,
             "priority": priority,

@@ -47,8 +47,8 @@ class RemoteTarget:
 class JobTerms(TypedDict, total=False):
     """What is asked of models: for the `backend` with its `options`, or for several `targets`.
 
-    The bounds, `recheck` and `as_is` are those of `diagnose`; docs/api.md says what `labels`, `webhook` and `priority`
-    are. With `repair`, what is refused is repaired, as `fix` does.
+    The bounds, `recheck`, `as_is` and `confirm_causes` are those of `diagnose`; docs/api.md says what `labels`,
+    `webhook` and `priority` are. With `repair`, what is refused is repaired, as `fix` does.
     """
 
     backend: str | None
@@ -59,6 +59,7 @@ class JobTerms(TypedDict, total=False):
     timeout: float | None
     recheck: bool
     as_is: bool
+    confirm_causes: int
     labels: Mapping[str, str] | None
     webhook: str | None
     priority: int
@@ -175,6 +176,7 @@ class Client:
             "seconds": terms.get("timeout"),
             "recheck": terms.get("recheck"),
             "as_is": terms.get("as_is"),
+            "confirm_causes": terms.get("confirm_causes"),
             "labels": dict(terms.get("labels") or {}),
             "webhook": terms.get("webhook"),
             "priority": terms.get("priority"),

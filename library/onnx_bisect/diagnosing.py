@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from threading import Lock
@@ -16,7 +17,7 @@ from onnx_bisect.reproducing import started_from
 from onnx_bisect.result import Result, with_repro
 from onnx_bisect.searching import Searches, Searching
 from onnxbisect.alternatives import Alternative
-from onnxbisect.errors import BackendUnusableError, OptionError
+from onnxbisect.errors import BackendUnusableError, ModelError, OptionError
 from onnxbisect.job import CompilesAfter
 from onnxbisect.preflight import NEWER_THAN_TOOL
 from onnxbisect.remedies import Found
@@ -29,8 +30,9 @@ from onnxbisect.verdict import Status
 from onnxbisect_backends import contract
 from onnxbisect_backends.contract import Backend
 from onnxbisect_backends.probing.changed_files import compiles_after, may_be_changed
-from onnxbisect_backends.probing.confirming import confirmed
+from onnxbisect_backends.probing.confirming import Told, confirmed
 from onnxbisect_backends.probing.inquiry import Inquiry, inquire
+from onnxbisect_backends.probing.intake import Intake
 from onnxbisect_backends.probing.repair_compiler import RepairCompiler
 from onnxbisect_backends.sandbox.working_folder import working_folder
 
@@ -131,7 +133,7 @@ def diagnose(
             job = confirmed(
                 job,
                 inquiry.intake,
-                Searches(searching.quiet, samples, left),
+                partial(_told, Searches(searching.quiet, None, left)),
                 folder,
                 most=confirm_causes,
                 tell=lambda sentence: tell(Note(sentence=sentence)),
@@ -168,6 +170,14 @@ def _compiles_after(
         found = compiles_after(whole, inquiry, compiler, lambda sentence: searching.progress(Note(sentence=sentence)))
     driver.spend(compiler.calls)
     return found
+
+
+def _told(searches: Searches, neighbour: Path) -> Told:
+    try:
+        found = searches(Intake(neighbour, {}), piece=True, whole=True)
+    except ModelError:  # the target takes no such model
+        return Told(status=Status.UNRESOLVED)
+    return Told(status=found.diagnosis.verdict, calls=found.job.stats.compiler_calls, stopped=found.stopped)
 
 
 def _compiled_again(driver: Driver, ended: Ended, tell: Progress) -> Ended:

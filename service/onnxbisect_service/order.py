@@ -37,6 +37,8 @@ class Order:
     repair: RepairOrder | None = None
     #: Whether no changed copies of the file are asked about before its parts are searched.
     as_is: bool = False
+    #: How many calls may be made for neighbours of culprits, before the report.
+    confirm_causes: int = 0
     #: Whether only the model as a whole is asked about, and not which parts of it fail.
     whole: bool = False
 
@@ -51,7 +53,7 @@ class Order:
         fields = asdict(self)
         if self.repair is None:
             del fields["repair"]
-        for name in ("as_is", "whole"):
+        for name in ("as_is", "confirm_causes", "whole"):
             if not fields[name]:
                 del fields[name]
         return fields

@@ -25,6 +25,7 @@ from onnxbisect_worker.model_processes.protocol import (
     ProcessKilledError,
     ProcessLostError,
     ToolBrokenError,
+    Written,
 )
 from support import TESTS
 from support.worker.hosted import MODELS, Place
@@ -141,7 +142,9 @@ def test_a_bomb_ends_in_an_answer(tmp_path: Path) -> None:
                     assert host.draw()
                     assert host.key(everything)
                     assert host.ask(everything, seconds_left=None).answer
-                    assert host.report([], STATS, {}, tmp_path).document["units"]
+                    written = host.report([], STATS, {}, tmp_path)
+                    assert isinstance(written, Written)
+                    assert written.document["units"]
                 except OnnxBisectError as error:
                     assert str(error)[-1] in ".!?"  # noqa: PT017 - either is an answer
         with hosts.acquire(place.case(relus(2))) as host:
@@ -521,6 +524,7 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
         asked = host.ask(0b1, seconds_left=None)
         assert asked.answer is not None
         written = host.report([], STATS, {}, tmp_path / "written")
+        assert isinstance(written, Written)
     assert written.document["units"]["names"] == [name]
     assert written.document["model"]["name"] == "\x1b.onnx"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["compiler.toml", "data"]

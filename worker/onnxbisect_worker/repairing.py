@@ -6,49 +6,32 @@ A model process replays the step on all answers, and what it asks next becomes a
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict
 from typing import Any
 from uuid import uuid4
 
 from sqlalchemy.orm import Session
 
-from onnxbisect.errors import OnnxBisectError
 from onnxbisect.report.contents import Report
 from onnxbisect.report.text import clip
-from onnxbisect_db import records, repairs, searches
-from onnxbisect_db.database import now
+from onnxbisect_db import repairs, searches
 from onnxbisect_db.errors import LostTurnError
 from onnxbisect_db.repairs import ChangedModel
 from onnxbisect_db.searches import Turn
 from onnxbisect_db.states import Stage
 from onnxbisect_db.tables import Search
-from onnxbisect_service.order import Order
 from onnxbisect_worker import held_folders
+from onnxbisect_worker.changed_models import asked_model, begun_of
 from onnxbisect_worker.context import WorkerContext
 from onnxbisect_worker.lease_keeper import LeaseKeeper
-from onnxbisect_worker.model_processes.protocol import Begun, Changed, Question, Repaired
-from onnxbisect_worker.model_processes.repair import question_name
+from onnxbisect_worker.model_processes.protocol import Changed, Question, Repaired
 from onnxbisect_worker.outside import DATABASE_AWAY
 from onnxbisect_worker.preparing import give_up
-from onnxbisect_worker.reporting import FOLDERS, stats_of, store_all
+from onnxbisect_worker.reporting import FOLDERS, store_all
 
-#: Changed models that one target asks about at most: a model that has taken its process over could ask for ever.
-MOST_QUESTIONS = 300
 _LONGEST_REMEDY = 300
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Left:
-    """What the budget leaves; None sets no bound."""
-
-    calls: int | None
-    seconds: float | None
-
-    @property
-    def nothing(self) -> bool:
-        return (self.calls is not None and self.calls <= 0) or (self.seconds is not None and self.seconds <= 0)
 
 
 def change(context: WorkerContext, turn: Turn) -> None:
@@ -57,13 +40,13 @@ def change(context: WorkerContext, turn: Turn) -> None:
     with LeaseKeeper(context, turn) as keeper:
         try:
             with held_folders.temporary(cache / f"{FOLDERS}{uuid4().hex}") as folder:
-                begun, left = keeper.write(lambda session: _begun(session, turn))
+                begun, left = keeper.write(lambda session: begun_of(session, turn))
                 with context.pool.acquire(context.case(turn), new=turn.alone) as process, keeper.kills(process):
                     step = process.change if turn.stage is Stage.FILES else process.repair
                     came = step(begun, folder)
                 files = {} if isinstance(came, Changed) else store_all(context.service.files, came.files)
                 remedies = _remedies(context, turn, came) if isinstance(came, Repaired) else {}
-            asked = _asked(context, turn, begun, came, files, left) if isinstance(came, Question) else None
+            asked = asked_model(context, turn, begun, came, files, left) if isinstance(came, Question) else None
         except DATABASE_AWAY:
             raise
         except Exception as error:
@@ -75,44 +58,6 @@ def change(context: WorkerContext, turn: Turn) -> None:
             return
     if asked is None:
         log.info("search %s: done with changed models", turn.search.id)
-
-
-def _begun(session: Session, turn: Turn) -> tuple[Begun, _Left]:
-    answers = records.answered(session, turn.search.id)
-    stats, replies = stats_of(session, turn, answers), repairs.replies(session, turn)
-    order = Order.from_json(turn.request)
-    calls = stats.compiler_calls + sum(it.calls for it in replies)
-    passed = (now(session) - turn.started_at).total_seconds()
-    left = _Left(
-        calls=None if order.budget_calls is None else order.budget_calls - calls,
-        seconds=None if order.budget_seconds is None else order.budget_seconds - passed,
-    )
-    searched = not turn.search.compiles_after
-    return Begun(answers=answers, stats=stats, replies=replies, ended=left.nothing, searched=searched), left
-
-
-def _asked(
-    context: WorkerContext, turn: Turn, begun: Begun, question: Question, files: Mapping[str, str], left: _Left
-) -> ChangedModel:
-    """The search that a question is: of a model with the job's own data files beside it, or with one of its own."""
-    onnx = files["model.onnx"]
-    name = question_name(onnx, whole=question.whole)
-    if name in {it.question for it in begun.replies}:
-        raise OnnxBisectError("It is asked again what was answered: please report this.")
-    if len(begun.replies) >= MOST_QUESTIONS:
-        raise OnnxBisectError(f"The repair was given up after {MOST_QUESTIONS} changed models.")
-    own = {location: sha256 for location, sha256 in files.items() if location != "model.onnx"}
-    order = replace(
-        Order.from_json(turn.request),
-        budget_calls=left.calls,
-        budget_seconds=left.seconds,
-        repair=None,
-        whole=question.whole,
-    )
-    if question.piece:
-        order = replace(order, input_shapes={}, calibration={})
-    data = own if question.piece else context.case(turn).files
-    return ChangedModel(question=name, onnx=onnx, data=data, request=order.to_json())
 
 
 def _remedies(context: WorkerContext, turn: Turn, repaired: Repaired) -> Mapping[str, str]:

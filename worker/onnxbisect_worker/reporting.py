@@ -13,24 +13,25 @@ from sqlalchemy.orm import Session
 
 from onnxbisect.diagnosis import Certainty, CulpritKind
 from onnxbisect.exactness import Exactness
-from onnxbisect.job import CompilesAfter, Stats
+from onnxbisect.job import CompilesAfter
 from onnxbisect.report.compare import passed_in
 from onnxbisect.report.contents import Report
 from onnxbisect.report.files import FORMS, culprit_dirs
 from onnxbisect.report.text import clip, slug
 from onnxbisect.verdict import Kind, Status
-from onnxbisect_db import culprits, records, searches
+from onnxbisect_db import culprits, records, repairs, searches
 from onnxbisect_db.answered import Answered
 from onnxbisect_db.culprits import FoundCulprit
-from onnxbisect_db.database import now
 from onnxbisect_db.errors import LostTurnError
 from onnxbisect_db.files import FileStore
 from onnxbisect_db.searches import Turn
-from onnxbisect_db.tables import Search
+from onnxbisect_service.order import Order
 from onnxbisect_service.settings import Settings
 from onnxbisect_worker import held_folders
+from onnxbisect_worker.changed_models import Left, asked_model, begun_of
 from onnxbisect_worker.context import WorkerContext
 from onnxbisect_worker.lease_keeper import LeaseKeeper
+from onnxbisect_worker.model_processes.protocol import Begun, Neighbours, Question, Written
 from onnxbisect_worker.outside import DATABASE_AWAY
 from onnxbisect_worker.preparing import give_up
 
@@ -49,7 +50,13 @@ def write_report(context: WorkerContext, turn: Turn) -> None:
     with LeaseKeeper(context, turn) as keeper:
         try:
             with held_folders.temporary(cache / f"{FOLDERS}{uuid4().hex}") as folder:
-                document, files = _stored(context, turn, keeper, folder)
+                begun, left = keeper.write(lambda session: begun_of(session, turn))
+                came, files = _stored(context, turn, keeper, folder, begun, left)
+            if isinstance(came, Question):
+                asked = asked_model(context, turn, begun, came, files, left)
+                keeper.write(lambda session: repairs.ask(session, turn, asked))
+                return
+            document = came.document
             report = context.service.files.put([FORMS["report.json"](document).encode("utf-8", "backslashreplace")])
             verdict, found = Status(document["verdict"]), culprits_of(document, files, _earlier(context, turn))
         except DATABASE_AWAY:
@@ -127,17 +134,24 @@ def clear_reports(settings: Settings) -> None:
         held_folders.remove(left)
 
 
-def _stored(context: WorkerContext, turn: Turn, keeper: LeaseKeeper, folder: Path) -> tuple[Report, Mapping[str, str]]:
-    """The report, and the files that go with it."""
+def _stored(
+    context: WorkerContext, turn: Turn, keeper: LeaseKeeper, folder: Path, begun: Begun, left: Left
+) -> tuple[Question | Written, Mapping[str, str]]:
+    """The report and the files that go with it, or what has to be asked before, with its model."""
     with context.service.database.session() as session:
-        answers = records.answered(session, turn.search.id)
-        stats = stats_of(session, turn, answers)
-        logs = _logs(session, turn, answers)
-    compiles_after = _compiles_after(turn)
+        logs = _logs(session, turn, begun.answers)
+    neighbours = Neighbours(most=_most_neighbours(turn, begun, left), replies=begun.replies)
     with context.pool.acquire(context.case(turn), new=turn.alone) as process, keeper.kills(process):
-        written = process.report(answers, stats, logs, folder, compiles_after)
-    files = store_all(context.service.files, written.files)
-    return written.document, files
+        came = process.report(begun.answers, begun.stats, logs, folder, _compiles_after(turn), neighbours)
+    return came, store_all(context.service.files, came.files)
+
+
+def _most_neighbours(turn: Turn, begun: Begun, left: Left) -> int:
+    """Calls for neighbours, those that were made counted; a call more is never begun once the budget is spent."""
+    wanted, made = Order.from_json(turn.request).confirm_causes, sum(it.calls for it in begun.replies)
+    if left.nothing:
+        return min(wanted, made)
+    return wanted if left.calls is None else min(wanted, made + left.calls)
 
 
 def _compiles_after(turn: Turn) -> CompilesAfter | None:
@@ -151,18 +165,6 @@ def _compiles_after(turn: Turn) -> CompilesAfter | None:
 def store_all(store: FileStore, written: Mapping[str, Path]) -> dict[str, str]:
     """SHA-256 of files that are stored now, by their names."""
     return {name: store.put(_chunks(path)).sha256 for name, path in sorted(written.items())}
-
-
-def stats_of(session: Session, turn: Turn, answers: Sequence[Answered]) -> Stats:
-    """What a search has cost so far."""
-    search = session.get_one(Search, turn.search.id)
-    return Stats.of(
-        answers,
-        calls=search.calls,
-        rounds=search.round,
-        engine_seconds=sum(answer.engine_seconds for answer in answers),
-        wall_seconds=(now(session) - turn.started_at).total_seconds(),
-    )
 
 
 def _logs(session: Session, turn: Turn, answers: Sequence[Answered]) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """Confirming why culprits are refused: a compiler is asked about neighbours of them, which differ in one thing."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
 
@@ -11,25 +11,40 @@ from onnxbisect.causes.features import Features
 from onnxbisect.causes.table import Table
 from onnxbisect.cut import write
 from onnxbisect.diagnosis import Certainty, CulpritKind
-from onnxbisect.errors import CutError, ModelError
 from onnxbisect.job import Job
 from onnxbisect.neighbours import Neighbour, neighbours
 from onnxbisect.rewrites import Facts
 from onnxbisect.unitset import UnitSet, lowest, union
 from onnxbisect.verdict import Status
 from onnxbisect_backends.probing.intake import Intake
-from onnxbisect_backends.probing.repair_compiler import Search
 
 #: Culprits of one cause of which neighbours are made.
 _MOST_EXAMPLES = 8
 
 
-def confirmed(job: Job, intake: Intake, search: Search, folder: Path, *, most: int, tell: Callable[[str], None]) -> Job:
+@dataclass(frozen=True, kw_only=True)
+class Told:
+    """What a compiler says of a model, at so many calls. `stopped` says that nothing more is to be asked."""
+
+    status: Status
+    calls: int = 0
+    stopped: bool = False
+
+
+def confirmed(
+    job: Job,
+    intake: Intake,
+    ask: Callable[[Path], Told],
+    folder: Path,
+    *,
+    most: int,
+    tell: Callable[[str], None] = lambda sentence: None,
+) -> Job:
     """The job with what was answered about neighbours of one culprit of each cause, until one passes; `most` calls in
     all, at least 1.
 
-    The causes take turns, so that no call is made for a second neighbour before each cause had its first. Models are
-    written to `folder`, which outlives this. `tell` is given a sentence for each.
+    The causes take turns, so that no call is made for a second neighbour before each cause had its first. `ask` is
+    given a file in `folder`, and `tell` a sentence. After the same answers the same is asked.
     """
     passed = union(record.units for record in job.probes if record.verdict.passed)
     found = [cause for cause in causes(job.model, job.diagnosis, passed) if cause.conditions]
@@ -40,13 +55,10 @@ def confirmed(job: Job, intake: Intake, search: Search, folder: Path, *, most: i
         path = folder / "neighbour.onnx"
         tell(f"asking the compiler about {neighbour.text}")
         path.write_bytes(neighbour.proto.SerializeToString(deterministic=True))
-        try:
-            answer = search(Intake(path, {}), piece=True, whole=True)
-        except ModelError:  # the target takes no such model
-            continue
-        calls += answer.job.stats.compiler_calls
-        if answer.diagnosis.verdict is not Status.UNRESOLVED:
-            passes = answer.compiles
+        answer = ask(path)
+        calls += answer.calls
+        if answer.status is not Status.UNRESOLVED:
+            passes = answer.status is Status.PASS
             asked.append(AskedNeighbour(culprit=culprit, text=neighbour.text, row=neighbour.row, passed=passes))
         if answer.stopped or calls >= most:
             break
@@ -83,7 +95,7 @@ def _of_culprit(units: UnitSet, intake: Intake, folder: Path) -> list[Neighbour]
     try:
         write(intake.cutter.cut(units), model, piece, self_contained=True)
         alone = Intake(piece, {}).model
-    except (CutError, ModelError):
+        node = model.proto.graph.node[model.units[lowest(units)].node]
+        return list(neighbours(alone, Features(Facts.of(model), model.known).of(node)))
+    except Exception:  # a node that is not what its op demands, or no model when it is alone
         return []
-    node = model.proto.graph.node[model.units[lowest(units)].node]
-    return list(neighbours(alone, Features(Facts.of(model), model.known).of(node)))

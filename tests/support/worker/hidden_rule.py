@@ -22,9 +22,11 @@ from onnxbisect_backends.contract import Description
 from onnxbisect_backends.probing.prober import ProbeResult
 from onnxbisect_db.answered import Answered
 from onnxbisect_worker.model_processes.protocol import (
+    NO_NEIGHBOURS,
     Begun,
     Case,
     Changed,
+    Neighbours,
     ProcessKilledError,
     ProcessLostError,
     Question,
@@ -161,6 +163,7 @@ class HiddenRuleProcess:
         logs: Mapping[str, str],
         folder: Path,
         compiles_after: CompilesAfter | None = None,
+        neighbours: Neighbours = NO_NEIGHBOURS,
     ) -> Written:
         self._be_shot()
         diagnosis = self._diagnosis(answers)

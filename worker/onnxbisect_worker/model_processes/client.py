@@ -23,10 +23,12 @@ from onnxbisect_service.settings import Settings
 from onnxbisect_worker.model_processes.confinement import confinement, environment
 from onnxbisect_worker.model_processes.process import ChildProcess, ForkServer
 from onnxbisect_worker.model_processes.protocol import (
+    NO_NEIGHBOURS,
     OWN,
     Begun,
     Case,
     Changed,
+    Neighbours,
     ProcessKilledError,
     ProcessLostError,
     Question,
@@ -98,9 +100,13 @@ class ModelClient:
         logs: Mapping[str, str],
         folder: Path,
         compiles_after: CompilesAfter | None = None,
-    ) -> Written:
-        written = self._ask("report", answers=answers, stats=stats, logs=logs, compiles_after=compiles_after)
-        return Written(document=written["document"], files=self._all_taken(written["files"], folder, _FILE))
+        neighbours: Neighbours = NO_NEIGHBOURS,
+    ) -> Question | Written:
+        given = {"answers": answers, "stats": stats, "logs": logs, "compiles_after": compiles_after}
+        came = self._ask("report", **given, neighbours=neighbours)
+        if came["question"] is not None:
+            return self._question(came, folder)
+        return Written(document=came["document"], files=self._all_taken(came["files"], folder, _FILE))
 
     def change(self, begun: Begun, folder: Path) -> Question | Changed:
         came = self._ask("change", begun=begun)

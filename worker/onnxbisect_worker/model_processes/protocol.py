@@ -158,6 +158,20 @@ class Begun:
     searched: bool = True
 
 
+@dataclass(frozen=True, kw_only=True)
+class Neighbours:
+    """What is known of changed culprits that were asked about to confirm causes, and the calls that may be made for all
+    of them: 0 where none are to be asked.
+    """
+
+    most: int = 0
+    replies: Sequence[Reply] = ()
+
+
+#: Of a search whose causes are not to be confirmed.
+NO_NEIGHBOURS = Neighbours()
+
+
 class ModelProcess(Protocol):
     """One model before one target. All methods raise ProcessLostError, or OnnxBisectError with a sentence for users."""
 
@@ -185,10 +199,11 @@ class ModelProcess(Protocol):
         logs: Mapping[str, str],
         folder: Path,
         compiles_after: CompilesAfter | None = None,
-    ) -> Written:
-        """The report that these answers lead to. `logs` are compilers' logs by probe id, at least of the failures that
-        have a `file_sha256`; files are written into the folder. With `compiles_after` the parts of the model were not
-        asked about.
+        neighbours: Neighbours = NO_NEIGHBOURS,
+    ) -> Question | Written:
+        """The report that these answers lead to, or a neighbour of a culprit that is to be asked about before. `logs`
+        are compilers' logs by probe id, at least of the failures that have a `file_sha256`; files are written into the
+        folder. With `compiles_after` the parts of the model were not asked about.
         """
 
     def change(self, begun: Begun, folder: Path) -> Question | Changed:

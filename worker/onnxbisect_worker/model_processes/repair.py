@@ -16,7 +16,9 @@ from onnxbisect.remedies import Found
 from onnxbisect.rewrites import Exactness
 from onnxbisect.search import plan
 from onnxbisect.session import Known
+from onnxbisect.verdict import Status
 from onnxbisect_backends.probing.changed_files import compiles_after
+from onnxbisect_backends.probing.confirming import Told
 from onnxbisect_backends.probing.inquiry import Inquiry
 from onnxbisect_backends.probing.intake import Intake
 from onnxbisect_backends.probing.repair_compiler import RepairCompiler, unanswered
@@ -141,6 +143,21 @@ class _Replies:
             raise BackendUnusableError(_OTHER_COMPILER)
         stats = Stats.of(reply.answers, calls=reply.calls, rounds=reply.rounds, engine_seconds=0, wall_seconds=0)
         return Found(job=self._models.job(inquiry, reply.answers, stats))
+
+
+def told_by(replies: Sequence[Reply], identity: str) -> Callable[[Path], Told]:
+    """What was answered about a model file by the compiler of this identity; UnansweredError where nothing was."""
+    known = {it.question: it for it in replies}
+
+    def told(path: Path) -> Told:
+        reply = known.get(question_name(sha256(path.read_bytes()).hexdigest(), whole=True))
+        if reply is None:
+            raise UnansweredError(Question(files={"model.onnx": path}, piece=True, whole=True))
+        if reply.identity != identity or not reply.answers:
+            return Told(status=Status.UNRESOLVED, calls=reply.calls)
+        return Told(status=reply.answers[-1].verdict.status, calls=reply.calls)
+
+    return told
 
 
 def question_name(onnx: str, *, whole: bool) -> str:

@@ -47,6 +47,7 @@ from onnxbisect_worker.model_processes.protocol import (
     OWN,
     PROCESS_NAME,
     Begun,
+    Neighbours,
     ProcessLostError,
     Question,
     Setup,
@@ -221,8 +222,12 @@ def _report(work: ModelWork, request: Mapping[str, Any]) -> dict[str, Any]:
     stats = converter.structure(request["stats"], Stats)
     after = request["compiles_after"]
     compiles_after = None if after is None else converter.structure(after, CompilesAfter)
-    written = work.report(answers, stats, request["logs"], compiles_after)
-    return {"document": written.document, "files": {name: path.name for name, path in written.files.items()}}
+    neighbours = converter.structure(request["neighbours"], Neighbours)
+    came = work.report(answers, stats, request["logs"], compiles_after, neighbours)
+    if isinstance(came, Question):
+        return _question(came)
+    files = {name: path.name for name, path in came.files.items()}
+    return {"question": None, "document": came.document, "files": files}
 
 
 def _change(work: ModelWork, request: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from onnxbisect.answer import Answer
 from onnxbisect.errors import BackendUnusableError, OnnxBisectError, OptionError
-from onnxbisect.job import CompilesAfter, Stats
+from onnxbisect.job import CompilesAfter, Job, Stats
 from onnxbisect.model import Established
 from onnxbisect.preflight import Finding, inspect, inspection_document
 from onnxbisect.report import network_file
@@ -23,6 +23,7 @@ from onnxbisect.unitset import UnitSet
 from onnxbisect_backends import registry
 from onnxbisect_backends.contract import Backend, Limits, input_shapes
 from onnxbisect_backends.probing.changed_files import may_be_changed
+from onnxbisect_backends.probing.confirming import confirmed
 from onnxbisect_backends.probing.inquiry import Inquiry, inquire
 from onnxbisect_backends.probing.intake import Intake
 from onnxbisect_backends.probing.known_target import inspect_for, known_target
@@ -34,13 +35,20 @@ from onnxbisect_worker.model_processes.limits import Bounds, UnboundBackend
 from onnxbisect_worker.model_processes.protocol import (
     Begun,
     Changed,
+    Neighbours,
     Question,
     Repaired,
     Setup,
     ToolBrokenError,
     Written,
 )
-from onnxbisect_worker.model_processes.repair import ChangedModels, RepairWork, changed_files_came_to
+from onnxbisect_worker.model_processes.repair import (
+    ChangedModels,
+    RepairWork,
+    UnansweredError,
+    changed_files_came_to,
+    told_by,
+)
 from onnxbisect_worker.prepared import Prepared
 
 #: Bytes of known values that are stored with a prepared search; processes find out again what has more.
@@ -104,7 +112,8 @@ class ModelWork:
         stats: Stats,
         logs: Mapping[str, str],
         compiles_after: CompilesAfter | None,
-    ) -> Written:
+        neighbours: Neighbours,
+    ) -> Question | Written:
         """See `ModelProcess.report`. The files lie in the working folder, side by side under names of ours."""
         verdicts = Known(records=answers).verdicts
         diagnosis = plan(self._inquiry.universe, verdicts, recheck=self._order.recheck).diagnosis
@@ -112,6 +121,11 @@ class ModelWork:
             diagnosis = replace(diagnosis, culprits=(), needs_context=())
         job = self._inquiry.job(diagnosis, answers, stats)
         job = replace(job, preflight=self._advised(job.preflight), compiles_after=compiles_after)
+        if neighbours.most:
+            came = self._confirmed(job, neighbours)
+            if isinstance(came, Question):
+                return came
+            job = came
         latest = {
             it.units: Answer(verdict=it.verdict, file_sha256=it.file_sha256, log=logs.get(it.probe_id, ""))
             for it in sorted(answers, key=lambda it: it.attempt)
@@ -130,6 +144,14 @@ class ModelWork:
                 for file, content in of_culprit.items():
                     files[f"{place}/{file}"] = put(self._folder / f"written-{len(files)}", content)
         return Written(document=written, files=files)
+
+    def _confirmed(self, job: Job, neighbours: Neighbours) -> Question | Job:
+        told = told_by(neighbours.replies, self._inquiry.identity)
+        with TemporaryDirectory(dir=self._folder) as name:
+            try:
+                return confirmed(job, self._intake, told, Path(name), most=neighbours.most)
+            except UnansweredError as error:
+                return replace(error.question, files=self._put(error.question.files))
 
     def change(self, begun: Begun) -> Question | Changed:
         """See `ModelProcess.change`. The files lie in the working folder, side by side under names of ours."""

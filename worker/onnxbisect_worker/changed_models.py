@@ -1,0 +1,86 @@
+"""Questions about changed models, which steps of a search ask: what is known of them, and what to ask next."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from sqlalchemy.orm import Session
+
+from onnxbisect.errors import OnnxBisectError
+from onnxbisect.job import Stats
+from onnxbisect_db import records, repairs
+from onnxbisect_db.answered import Answered
+from onnxbisect_db.database import now
+from onnxbisect_db.repairs import ChangedModel
+from onnxbisect_db.searches import Turn
+from onnxbisect_db.tables import Search
+from onnxbisect_service.order import Order
+from onnxbisect_worker.context import WorkerContext
+from onnxbisect_worker.model_processes.protocol import Begun, Question
+from onnxbisect_worker.model_processes.repair import question_name
+
+#: Changed models that one target asks about at most: a model that has taken its process over could ask for ever.
+MOST_QUESTIONS = 300
+
+
+@dataclass(frozen=True, kw_only=True)
+class Left:
+    """What the budget leaves; None sets no bound."""
+
+    calls: int | None
+    seconds: float | None
+
+    @property
+    def nothing(self) -> bool:
+        return (self.calls is not None and self.calls <= 0) or (self.seconds is not None and self.seconds <= 0)
+
+
+def begun_of(session: Session, turn: Turn) -> tuple[Begun, Left]:
+    """What is known of a claimed search and of the changed models that it asked about, and what is left for more."""
+    answers = records.answered(session, turn.search.id)
+    stats, replies = stats_of(session, turn, answers), repairs.replies(session, turn)
+    order = Order.from_json(turn.request)
+    calls = stats.compiler_calls + sum(it.calls for it in replies)
+    passed = (now(session) - turn.started_at).total_seconds()
+    left = Left(
+        calls=None if order.budget_calls is None else order.budget_calls - calls,
+        seconds=None if order.budget_seconds is None else order.budget_seconds - passed,
+    )
+    searched = not turn.search.compiles_after
+    return Begun(answers=answers, stats=stats, replies=replies, ended=left.nothing, searched=searched), left
+
+
+def asked_model(
+    context: WorkerContext, turn: Turn, begun: Begun, question: Question, files: Mapping[str, str], left: Left
+) -> ChangedModel:
+    """The search that a question is: of a model with the job's own data files beside it, or with one of its own."""
+    onnx = files["model.onnx"]
+    name = question_name(onnx, whole=question.whole)
+    if name in {it.question for it in begun.replies}:
+        raise OnnxBisectError("It is asked again what was answered: please report this.")
+    if len(begun.replies) >= MOST_QUESTIONS:
+        raise OnnxBisectError(f"The repair was given up after {MOST_QUESTIONS} changed models.")
+    own = {location: sha256 for location, sha256 in files.items() if location != "model.onnx"}
+    order = replace(
+        Order.from_json(turn.request),
+        budget_calls=left.calls,
+        budget_seconds=left.seconds,
+        repair=None,
+        confirm_causes=0,
+        whole=question.whole,
+    )
+    if question.piece:
+        order = replace(order, input_shapes={}, calibration={})
+    data = own if question.piece else context.case(turn).files
+    return ChangedModel(question=name, onnx=onnx, data=data, request=order.to_json())
+
+
+def stats_of(session: Session, turn: Turn, answers: Sequence[Answered]) -> Stats:
+    """What a search has cost so far."""
+    search = session.get_one(Search, turn.search.id)
+    return Stats.of(
+        answers,
+        calls=search.calls,
+        rounds=search.round,
+        engine_seconds=sum(answer.engine_seconds for answer in answers),
+        wall_seconds=(now(session) - turn.started_at).total_seconds(),
+    )
