@@ -14,7 +14,7 @@ from support.engine.rule_worlds import Behaviour, world
 from support.engine.worlds import World
 from support.examples import examples
 
-_WORLDS = 200
+_WORLDS = 300
 _LARGE_WORLDS = 100
 #: 0.5 % of the worlds.
 _MOST_FALSE = 1
