@@ -81,7 +81,7 @@ class Atoms:
         return known or atom.variant in self.cut_induced
 
     def not_known(self, atoms: Iterable[Atom]) -> UnitSet:
-        """Units whose variant the record that answers for the compiler does not know: no probe would tell more."""
+        """Units of a variant that the recorded profile of a compiler does not have: no probe would tell more."""
         found = 0
         for atom in atoms:
             verdict = self._oracle.look(self.alone(atom))

@@ -1,4 +1,4 @@
-"""From a search, finished or not, to the Diagnosis."""
+"""Makes the diagnosis of a search that is finished or not."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Units that fail when they are cut out and pass where they stand: found by what is on record, not by its order."""
+"""Units that fail when they are cut out and pass where they stand, read off the verdicts on record."""
 
 from onnxbisect.search.oracle import Oracle
 from onnxbisect.search.suspect import CutInducedFailure

@@ -23,7 +23,7 @@ _MOST_GROUPS = 4
 
 
 class Locator:
-    """One replay's search for culprits."""
+    """Finds one culprit after the other in a part of the model; made anew for each replay."""
 
     def __init__(self, universe: Universe, oracle: Oracle) -> None:
         self._universe = universe
@@ -34,7 +34,7 @@ class Locator:
         self._region: UnitSet = universe.everything
         #: Units of which no probe gave an answer.
         self.unresolved: UnitSet = 0
-        #: Those among them that the record which answers for the compiler does not know.
+        #: Those among them of a variant that the recorded profile of a compiler does not have.
         self.not_known: UnitSet = 0
         #: Units of a remainder that failed although it passed with more around it.
         self.contradicted: UnitSet = 0

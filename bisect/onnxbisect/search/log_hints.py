@@ -1,4 +1,4 @@
-"""What the logs on record name: whom it makes suspect, and what it suggests to ask."""
+"""What the logs on record name: which units that makes suspect, and which questions it suggests."""
 
 from collections.abc import Callable
 from functools import cached_property

@@ -1,4 +1,4 @@
-"""What is known, and what must be asked: the planner's view of the verdicts so far."""
+"""Looks up verdicts, settles several answers to one question, and collects the questions without an answer."""
 
 from collections.abc import Iterable, Sequence
 
@@ -225,7 +225,7 @@ class Oracle:
     def smallest_failing(self, within: UnitSet, beyond: UnitSet) -> UnitSet | None:
         """The failing or unanswered probe inside `within` with the fewest units outside `beyond`.
 
-        Probes that passed with more around them are failures that cutting induced of cutting, not failures to explain.
+        Probes that passed with more around them failed because they were cut, so they are left out.
         """
         best: UnitSet | None = None
         for failing in (*self.failing, *self.unanswered):

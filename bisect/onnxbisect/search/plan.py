@@ -1,4 +1,4 @@
-"""What the planner answers with."""
+"""The result of planning: questions to ask, and the diagnosis so far."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
