@@ -57,9 +57,7 @@ class ModelPool:
 
     def _take(self, case: Case, *, new: bool) -> ModelClient:
         with self._lock:
-            fit = [
-                it for it in self._idle if case in (it.case, replace(it.case, prepared=None)) and it.usable and not new
-            ]
+            fit = [it for it in self._idle if _serves(it, case) and it.usable and not new]
             process = fit[-1] if fit else ModelClient(case, self._settings, self._files, self._server)
             if fit:
                 self._idle.remove(process)
