@@ -26,6 +26,7 @@ KEPT = (Behaviour.EXCUSE, Behaviour.CUT, Behaviour.WEAK, Behaviour.UNLESS)
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)  # a minute or two of CPU, of which four processes share two
 @pytest.mark.parametrize("behaviour", KEPT)
 def test_false_facts_are_rare(behaviour):
     """The compiler says nothing; of one that names an op, less is asked.

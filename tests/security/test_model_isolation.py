@@ -319,7 +319,7 @@ ANSWERS = """
 import os
 import __main__ as server
 {before}
-answer = {{"document": {{}}, "files": {{{name!r}: {path!r}}}}}
+answer = {{"question": None, "document": {{}}, "files": {{{name!r}: {path!r}}}}}
 server._REQUESTS["report"] = lambda work, request: answer
 """
 CULPRIT = "culprits/01-Abs/model.onnx"

@@ -5,6 +5,7 @@ same. `start` runs the installed program, for tests about processes.
 """
 
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -68,8 +69,13 @@ class Shell:
             patch.setattr(sys, "argv", ["onnx-bisect", *arguments])
             for name, value in self.environment.items():
                 patch.setenv(name, value)
-            with pytest.raises(SystemExit) as end:
-                main.run()
+            handlers, level = [*logging.root.handlers], logging.root.level
+            try:
+                with pytest.raises(SystemExit) as end:
+                    main.run()
+            finally:  # the service logs to what is standard error now, and is closed before the next test
+                logging.root.handlers[:] = handlers
+                logging.root.setLevel(level)
         code = end.value.code
         assert isinstance(code, int)
         out, err = self.capture.readouterr()
