@@ -76,7 +76,8 @@ def progress(session: Session, search: Search, *, repairs: bool) -> Progress:
     steps = [(stage, name) for stage, name in _STEPS.items() if shown.get(stage, True)]
     return Progress(
         steps=tuple((name, search.started_at is not None and stage == search.stage) for stage, name in steps),
-        calls=asked.calls,
+        # those about changed files are the search's own in the end
+        calls=asked.calls + (search.calls if search.stage == Stage.FILES else 0),
         expected=round(asked.expected),
         waiting=lately.waiting,
         left=_left(search, lately.since),
