@@ -16,7 +16,7 @@ MODELS ?= models
 # tests start hundreds of programs: without bytecode each would compile this project anew
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all slowest fuzz check setup compilers topology chaos bench rates remedies bench-service bench-page screenshots audit clean
+.PHONY: demo test test-all slowest fuzz check setup compilers topology chaos bench rates remedies bench-service bench-fleet bench-page screenshots audit clean
 # The decoder does not compile, which is exit status 1 and what the demo shows.
 demo: setup
 	$(RUN)/onnx-bisect run examples/sam_decoder.onnx --backend whitelist --option profile=edgesam --out out || { test $$? -eq 1 && test -f out/report.html; }
@@ -67,6 +67,10 @@ rates: setup
 # six minutes, in which the machine should do nothing else
 bench-service: setup
 	PYTHONPATH=tests $(RUN)/python benchmarks/service.py --write docs/service-load.md
+
+# ten thousand jobs on two hundred simulated workers; a quarter of an hour, in which the machine should do nothing else
+bench-fleet: setup
+	PYTHONPATH=tests $(RUN)/python benchmarks/fleet.py --write docs/service-load.md
 
 # what becomes of the culprits of docs/compilers.md, whose models are in the folder MODELS; hours
 remedies: setup

@@ -1,0 +1,282 @@
+"""Ten thousand jobs on two hundred workers: the compilers' time is simulated, claims, answers and plans are real.
+
+    PYTHONPATH=tests python benchmarks/fleet.py [--jobs 10000] [--workers 200] [--write docs/service-load.md]
+
+The database is a real PostgreSQL, whose clock runs ahead: whenever nothing is left to do at a moment, it is set to the
+next end of a compile. So many seconds of a fleet pass in the time that its database work takes on one connection.
+"""
+
+import argparse
+import heapq
+import logging
+import os
+import random
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from hashlib import sha256
+from itertools import count
+from pathlib import Path
+from typing import TypeVar
+
+from sqlalchemy import text
+from sqlalchemy.orm import Session
+
+import generate
+import simulated
+import tables
+from generate import Generated
+from installed import Installed, cpu_seconds, installed
+from onnxbisect.answer import Answer
+from onnxbisect.errors import ModelError
+from onnxbisect.job import Target
+from onnxbisect.verdict import Status
+from onnxbisect_backends.contract import Description
+from onnxbisect_db import claims, jobs, models, probes, searches, turns, workers
+from onnxbisect_db.claims import Claim
+from onnxbisect_db.database import Database
+from onnxbisect_db.jobs import NewJob, NewTarget
+from onnxbisect_db.queues import ClaimRequest
+from onnxbisect_db.searches import Turn
+from onnxbisect_db.states import Stage
+from onnxbisect_db.turns import Taker
+from onnxbisect_db.workers import Presence
+from onnxbisect_service.order import Order
+from onnxbisect_worker.context import WorkerContext
+from onnxbisect_worker.coordinating import coordinate
+from onnxbisect_worker.model_processes.protocol import Case, ModelProcess
+from onnxbisect_worker.prepared import Prepared
+from simulated import Log
+from support.db.scenes import Clock
+
+_BACKEND, _TENANTS, _SLOTS = "simulated", 20, 8
+#: Seconds of a compile, each as likely as another.
+_COMPILE = (20.0, 40.0)
+#: One job of so many has an op that is refused; the others compile as they are.
+_REFUSED = 10
+#: Long enough that nothing runs out while a simulated minute takes a real one.
+_LEASE = 300.0
+_IN_VAIN = 1000
+Found = TypeVar("Found")
+
+
+class _NoModels:
+    """Of a simulated model nobody can read a file: culprits' own files are not asked about."""
+
+    def acquire(self, case: Case, *, new: bool = False) -> AbstractContextManager[ModelProcess]:
+        """Always raises ModelError."""
+        raise ModelError(f"{case.model_name} is simulated.")
+
+    def warm(self) -> tuple[str, ...]:
+        """None."""
+        return ()
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+
+@dataclass(kw_only=True)
+class _Costs:
+    """Seconds of each call of one kind, and this process's CPU time in all of them."""
+
+    seconds: list[float] = field(default_factory=list)
+    cpu: float = 0.0
+
+    def at(self, share: float) -> float:
+        """Milliseconds within which so large a share was done."""
+        ordered = sorted(self.seconds)
+        return 1000 * ordered[min(int(share * len(ordered)), len(ordered) - 1)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Job:
+    tenant: str
+    model: Generated
+    compile: simulated.Compile
+
+
+@dataclass(kw_only=True)
+class Fleet:
+    """The simulation, and what it measures."""
+
+    here: Installed
+    jobs: int
+    workers: int
+    clock: Clock = field(default_factory=Clock)
+    costs: defaultdict[str, _Costs] = field(default_factory=lambda: defaultdict(_Costs))
+    #: By search; and the simulated seconds after which tenants and jobs had their first probe, and their report.
+    searched: dict[str, _Job] = field(default_factory=dict)
+    tenants: dict[str, float] = field(default_factory=dict)
+    done: dict[str, float] = field(default_factory=dict)
+    busy: float = 0.0
+    ended: float = 0.0
+    #: CPU seconds of PostgreSQL until then, and for one claim where nothing waits.
+    postgres: float = 0.0
+    in_vain: float = 0.0
+
+    @cached_property
+    def database(self) -> Database:
+        """The installation's, on simulated time."""
+        return Database(self.here.service.settings.database, clock=self.clock)
+
+    def run(self) -> None:
+        """All jobs, which are there at once, until each has its report."""
+        context = WorkerContext(
+            service=replace(self.here.service, database=self.database), pool=_NoModels(), worker="control"
+        )
+        self._make_jobs()
+        began, postgres, start = self.clock.at, cpu_seconds(self.here.postgres), random.Random(0)
+        free = [f"worker-{number % self.workers}" for number in range(_SLOTS * self.workers)]
+        ends: list[tuple[float, int, str, Claim]] = []
+        number = count()
+        while True:
+            moment = (self.clock.at - began).total_seconds()
+            while self._control(context, moment):
+                pass
+            if len(self.done) == self.jobs:
+                break
+            while free and (claim := self._timed("claim", partial(self._claim, worker=free[-1]))) is not None:
+                seconds = start.uniform(*_COMPILE)
+                self.tenants.setdefault(claim.job.tenant, moment)
+                self.busy += seconds
+                heapq.heappush(ends, (moment + seconds, next(number), free.pop(), claim))
+            moment, _, worker, claim = heapq.heappop(ends)
+            self.clock.forward(moment - (self.clock.at - began).total_seconds())
+            free.append(worker)
+            verdict = self.searched[claim.search.id].compile(claim.units)
+            # of a search that has ended meanwhile nobody takes it
+            self._timed("answer", partial(probes.answer, claim=claim, given=Answer(verdict=verdict)))
+        self.ended = max(self.done.values())
+        self.postgres = cpu_seconds(self.here.postgres) - postgres
+        for _ in range(_IN_VAIN):
+            self._timed("claim where nothing waits", partial(self._claim, worker="idle"))
+        self.in_vain = (cpu_seconds(self.here.postgres) - postgres - self.postgres) / _IN_VAIN
+
+    def _control(self, context: WorkerContext, moment: float) -> bool:
+        """One turn of a search, or its report; False where none is to be had."""
+        taker = Taker(worker="control", seconds=_LEASE, stages=(Stage.SEARCH, Stage.REPORT))
+        turn = self._timed("take a turn", lambda session: turns.take(session, taker))
+        if turn is None:
+            return False
+        if turn.stage is Stage.SEARCH:
+            began, cpu = time.monotonic(), time.process_time()
+            coordinate(context, turn)
+            self._count("turn", began, cpu)
+            return True
+        end = partial(searches.finish, turn=turn, verdict=Status.PASS, report=turn.search.universe or "", files={})
+        self._timed("report", end)
+        self.done[turn.search.id] = moment
+        return True
+
+    def _claim(self, session: Session, worker: str) -> Claim | None:
+        return claims.claim(session, ClaimRequest(backend=_BACKEND, worker=worker, seconds=_LEASE))
+
+    def _timed(self, kind: str, work: Callable[[Session], Found]) -> Found:
+        began, cpu = time.monotonic(), time.process_time()
+        found = self.database.run(work)
+        self._count(kind, began, cpu)
+        return found
+
+    def _count(self, kind: str, began: float, cpu: float) -> None:
+        self.costs[kind].seconds.append(time.monotonic() - began)
+        self.costs[kind].cpu += time.process_time() - cpu
+
+    def _make_jobs(self) -> None:
+        """Prepared, half of them of one tenant."""
+        kinds = [generate.singles(24, m=12, k=bool(number), seed=number) for number in range(_TENANTS)]
+        stored = [self._stored(kind) for kind in kinds]
+        for number in range(self.workers):
+            presence = Presence(id=f"worker-{number}", backends=(_BACKEND,), slots=_SLOTS)
+            self.database.run(partial(workers.seen, presence=presence))
+        for number in range(self.jobs):
+            tenant = f"tenant {number % _TENANTS if number % 2 else 0}"
+            which = 1 + number // _REFUSED % (_TENANTS - 1) if number % _REFUSED == 0 else 0
+            search_id = self.database.run(partial(self._make, tenant=tenant, universe=stored[which]))
+            turn = self.database.run(partial(searches.claim, search_id=search_id, stage=Stage.PREPARE, seconds=_LEASE))
+            assert turn is not None
+            identity = sha256(search_id.encode()).hexdigest()
+            self.database.run(partial(self._prepare, turn=turn, identity=identity, universe=stored[which]))
+            compiler = simulated.compiler_of(kinds[which], Log.OPAQUE)
+            self.searched[search_id] = _Job(tenant=tenant, model=kinds[which], compile=compiler)
+        with self.database.transaction() as session:
+            session.execute(text("ANALYZE"))  # what autovacuum does a minute later
+
+    def _stored(self, kind: Generated) -> str:
+        prepared = Prepared(
+            target=Target(backend=_BACKEND, tool="simulated", version="1", options={}),
+            description=Description(tool="simulated", version="1"),
+            universe=kind.universe,
+            identity="0" * 64,
+        )
+        return self.here.service.files.put([prepared.to_bytes()]).sha256
+
+    def _make(self, session: Session, tenant: str, universe: str) -> str:
+        models.keep(session, tenant=tenant, sha256=universe, name="net.onnx", size=1)
+        wanted = NewJob(model_sha256=universe, targets=(NewTarget(backend=_BACKEND),), request=Order().to_json())
+        return jobs.create(session, wanted, tenant=tenant).job.searches[0].id
+
+    def _prepare(self, session: Session, turn: Turn, identity: str, universe: str) -> None:
+        searches.prepared(session, turn, identity=identity, tool="simulated", version="1", universe=universe, units=24)
+        searches.release(session, turn)
+
+
+def table(fleet: Fleet) -> str:
+    """As `docs/service-load.md` shows it. Cores are what it would take to keep up with this fleet."""
+    answers, slots = len(fleet.costs["answer"].seconds), _SLOTS * fleet.workers
+    rate = slots / (sum(_COMPILE) / 2)
+    control = sum(fleet.costs[kind].cpu for kind in ("take a turn", "turn", "report")) / answers
+    hosts = sum(fleet.costs[kind].cpu for kind in ("claim", "answer")) / answers
+    rows: list[tuple[object, ...]] = [
+        ("probes", answers, ""),
+        ("simulated seconds until the last report", f"{fleet.ended:.0f}", ""),
+        ("slots that compile until then, %", f"{100 * fleet.busy / slots / fleet.ended:.0f}", ""),
+        ("seconds until the last tenant's first probe", f"{max(fleet.tenants.values()):.0f}", ""),
+        *(
+            (f"{kind}, ms, p50 / p99", f"{it.at(0.5):.1f} / {it.at(0.99):.1f}", len(it.seconds))
+            for kind, it in fleet.costs.items()
+        ),
+        ("CPU for each answer: coordinators, ms", f"{1000 * control:.1f}", f"{control * rate:.1f} cores"),
+        ("workers, ms", f"{1000 * hosts:.1f}", f"{hosts * rate:.1f} cores of {fleet.workers} hosts"),
+        (
+            "PostgreSQL, ms",
+            f"{1000 * fleet.postgres / answers:.1f}",
+            f"{fleet.postgres / answers * rate:.1f} cores",
+        ),
+        (
+            "of PostgreSQL, for a claim where nothing waits, ms",
+            f"{1000 * fleet.in_vain:.1f}",
+            f"{fleet.in_vain * rate * fleet.workers:.1f} cores if all workers look after each answer",
+        ),
+    ]
+    head = f"{fleet.jobs} jobs of {_TENANTS} tenants, {fleet.workers} workers of {_SLOTS} slots"
+    return tables.table((head, "", f"times, or at {rate:.0f} answers a second"), rows)
+
+
+def main() -> None:
+    """Measure, then print or write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--jobs", type=int, default=10_000)
+    parser.add_argument("--workers", type=int, default=200)
+    parser.add_argument("--write", type=Path, metavar="FILE", help="put the table into this document")
+    given = parser.parse_args()
+    logging.getLogger("onnxbisect_worker").setLevel(logging.ERROR)  # each culprit's file that cannot be asked about
+    began, load = time.monotonic(), os.getloadavg()[0]
+    with installed() as here:
+        fleet = Fleet(here=here, jobs=given.jobs, workers=given.workers)
+        fleet.run()
+        fleet.database.close()
+    took = time.monotonic() - began
+    found = f"{table(fleet)}\n\n*{took:.0f} s; load average when it began: {load:.1f} on {os.cpu_count()} cores.*"
+    if given.write is None:
+        print(found)
+    else:
+        given.write.write_text(tables.fill(given.write.read_text(), {"fleet": found}))
+        print(f"wrote {given.write}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
