@@ -109,6 +109,25 @@ def test_what_a_killed_process_left_unfinished_is_made_anew(files: Files, tmp_pa
     held.let_go()
 
 
+def test_a_folder_that_is_removed_while_it_is_made_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`Path.mkdir` looks whether what is there is a folder; by then somebody else may have removed it."""
+    folder = tmp_path / "held"
+    folder.mkdir()
+
+    def removed(path: Path) -> bool:
+        monkeypatch.undo()
+        path.rmdir()
+        return False
+
+    monkeypatch.setattr(Path, "is_dir", removed)
+    os.close(hold(folder))
+    assert folder.is_dir()
+    with pytest.raises(FileExistsError):
+        hold(folder / "lock")
+
+
 def test_many_at_once_meet_only_whole_models(files: Files, tmp_path: Path) -> None:
     """In several processes, of a cache that holds one model at a time: everybody's removes everybody else's."""
     digests = [

@@ -18,10 +18,12 @@ _LOCK = "lock"
 def hold(folder: Path, *, shared: bool = False) -> int:
     """Make the folder where there is none, and hold it, alone or with others; waits. Closing the descriptor lets go."""
     while True:
-        folder.mkdir(parents=True, exist_ok=True)
         try:
+            folder.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
-        except FileNotFoundError:  # removed in this moment
+        except (FileExistsError, FileNotFoundError):  # removed in this moment, unless it is none
+            if folder.is_file():
+                raise
             continue
         fcntl.flock(descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
         if _is_lock_of(descriptor, folder):
