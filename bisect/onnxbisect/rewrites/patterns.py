@@ -83,7 +83,7 @@ def _behind(node: onnx.NodeProto, facts: Facts, steps: int) -> list[onnx.NodePro
     """The node and those that compute from it in fewer steps, the furthest last."""
     found, row = {node.output[0]: node}, [node]
     for _ in range(steps - 1):
-        row = [after for it in row for after in facts.readers(it.output[0])]
+        row = list({after.output[0]: after for it in row for after in facts.readers(it.output[0])}.values())
         for it in row:
             found.pop(it.output[0], None)
             found[it.output[0]] = it
