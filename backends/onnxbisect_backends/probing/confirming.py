@@ -48,7 +48,7 @@ def confirmed(
     """
     passed = union(record.units for record in job.probes if record.verdict.passed)
     found = [cause for cause in causes(job.model, job.diagnosis, passed) if cause.conditions]
-    queues = [_neighbours(cause, job, intake, folder) for cause in found]
+    queues = [_neighbours(cause, job, intake, folder, tell) for cause in found]
     asked: list[AskedNeighbour] = []
     calls = 0
     for culprit, neighbour in _in_turn(queues, asked):
@@ -76,12 +76,14 @@ def _in_turn(
                 yield it
 
 
-def _neighbours(cause: Cause, job: Job, intake: Intake, folder: Path) -> list[tuple[int, Neighbour]]:
+def _neighbours(
+    cause: Cause, job: Job, intake: Intake, folder: Path, tell: Callable[[str], None]
+) -> list[tuple[int, Neighbour]]:
     """Those of one culprit, the first that has some which miss a condition of the cause; these come first."""
     made: list[tuple[int, Neighbour]] = []
     sure = [it for it in cause.culprits if job.diagnosis.culprits[it].certainty is Certainty.CONFIRMED]
     for number in [it for it in sure if job.diagnosis.culprits[it].kind is CulpritKind.SINGLE][:_MOST_EXAMPLES]:
-        found = [(number, it) for it in _of_culprit(job.diagnosis.culprits[number].units, intake, folder)]
+        found = [(number, it) for it in _of_culprit(job.diagnosis.culprits[number].units, intake, folder, tell)]
         missing = [it for it in found if not all(Table([it[1].row]).meeting(one) for one in cause.conditions)]
         if missing:
             return [*missing, *(it for it in found if it not in missing)]
@@ -89,7 +91,7 @@ def _neighbours(cause: Cause, job: Job, intake: Intake, folder: Path) -> list[tu
     return made
 
 
-def _of_culprit(units: UnitSet, intake: Intake, folder: Path) -> list[Neighbour]:
+def _of_culprit(units: UnitSet, intake: Intake, folder: Path, tell: Callable[[str], None]) -> list[Neighbour]:
     model = intake.model
     piece = folder / "culprit.onnx"
     try:
@@ -97,5 +99,7 @@ def _of_culprit(units: UnitSet, intake: Intake, folder: Path) -> list[Neighbour]
         alone = Intake(piece, {}).model
         node = model.proto.graph.node[model.units[lowest(units)].node]
         return list(neighbours(alone, Features(Facts.of(model), model.known).of(node)))
-    except Exception:  # a node that is not what its op demands, or no model when it is alone
+    except Exception as error:  # a node that is not what its op demands, or no model when it is alone
+        op = model.universe.op[lowest(units)]
+        tell(f"nothing like {op} can be asked about: {type(error).__name__}: {error}")
         return []
