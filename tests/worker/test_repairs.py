@@ -198,7 +198,7 @@ def test_a_repair_that_asks_for_ever_is_given_up(crank: NewCrank, monkeypatch: p
     it.run(job)
     repair = it.read(job).searches[0].repair
     assert repair is not None
-    assert repair["problem"] == "The repair was given up after 2 changed models."
+    assert repair["problem"] == "It was given up after 2 changed models."
 
 
 def test_files_of_a_repair_are_kept_with_the_job_and_go_with_it(crank: NewCrank) -> None:

@@ -58,7 +58,7 @@ def asked_model(
     if name in {it.question for it in begun.replies}:
         raise OnnxBisectError("It is asked again what was answered: please report this.")
     if len(begun.replies) >= MOST_QUESTIONS:
-        raise OnnxBisectError(f"The repair was given up after {MOST_QUESTIONS} changed models.")
+        raise OnnxBisectError(f"It was given up after {MOST_QUESTIONS} changed models.")
     own = {location: sha256 for location, sha256 in files.items() if location != "model.onnx"}
     order = replace(
         Order.from_json(turn.request),
