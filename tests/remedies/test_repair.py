@@ -369,6 +369,19 @@ def test_what_is_refused_in_bodies_is_replaced_there(tmp_path: Path) -> None:
     assert compare(model, found.model, [given]).agrees
 
 
+def test_a_branch_without_nodes_does_not_hinder_the_other(tmp_path: Path) -> None:
+    model = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["": 18]>
+    g (bool c, float[2,3] x) => (float[N,3] y) {
+        [if] y = If <
+            then_branch = t () => (float[2,3] p) { [celu] p = Celu(x) },
+            else_branch = e () => (float[1,3] q) <float[1,3] q = {0, 1, 2}> { }
+        >(c)
+    }""")
+    found = repaired(model, compiler(tmp_path, "Celu"))
+    assert found.compiles
+    assert [it.id for place in found.places for it in place.candidate.rules] == ["celu-exp"]
+
+
 def test_a_loop_that_is_refused_itself_stays(tmp_path: Path) -> None:
     found = repaired(onnx.parser.parse_model(LOOP), compiler(tmp_path, "Loop"))
     assert (found.model, found.compiles) == (None, False)

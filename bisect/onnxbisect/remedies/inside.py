@@ -30,6 +30,8 @@ def repaired_inside(holder: onnx.NodeProto, model: Model, repair: RepairBody) ->
     chosen: list[Candidate] = []
     facts = Facts.of(model)
     for number, body in enumerate(bodies(new)):
+        if not body.node:  # it hands out constants
+            continue
         alone = _alone(holder, number, facts)
         repaired = None if alone is None else repair(alone)
         if alone is None or repaired is None:
@@ -81,7 +83,7 @@ def _alone(holder: onnx.NodeProto, number: int, facts: Facts) -> onnx.ModelProto
         else:
             return None
     typed = all(value.HasField("type") for value in (*graph.input, *graph.output))
-    return model if typed and graph.node else None
+    return model if typed else None
 
 
 def _take_over(repaired: onnx.ModelProto, body: onnx.GraphProto, names: Mapping[str, str]) -> None:
