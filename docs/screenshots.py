@@ -7,6 +7,7 @@ from playwright.sync_api import Browser, Page
 
 from support.site.browser import Installation, drawn, launched, log_in, serving
 from support.site.scenery import ended, submit
+from support.worker.process_tree import within
 
 ROOT = Path(__file__).parents[1]
 IMAGES = ROOT / "docs" / "images"
@@ -22,7 +23,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, launched() as browser:
         if browser is None:
             raise SystemExit("Chromium is not installed: apt-get install chromium")
-        with serving(Path(folder), ONNXBISECT_SLOTS="4") as here, here.client() as client:
+        _take_culprits(browser, Path(folder, "culprits"))
+        jobs = Path(folder, "jobs")
+        jobs.mkdir()
+        with serving(jobs, ONNXBISECT_SLOTS="4", PYTHONPATH="") as here, here.client() as client:
             labels = {"repo": "sam", "branch": "main"}
             decoder = ("sam_decoder.onnx", DECODER.read_bytes())
             weights = {"data": ("sam_decoder.weights", DECODER.with_suffix(".weights").read_bytes())}
@@ -51,6 +55,20 @@ def main() -> None:
             _take(browser, here, f"/compare?a={before}&b={after}", "compare")
             _take(browser, here, "/jobs", "jobs")
             _take(browser, here, "/new", "new")
+
+
+def _take_culprits(browser: Browser, folder: Path) -> None:
+    """After the service's compiler was updated: its second version takes Sin and refuses Cos."""
+    folder.mkdir()
+    for version in ("1", "2"):
+        settings = {"ONNXBISECT_COMPILER_ENV": "SIMULATED_VERSION", "SIMULATED_VERSION": version}
+        with serving(folder, **settings) as here, here.client() as client:
+            for model in (PROMPT, PROMPT.with_name("torch_cond__dynamo18.onnx")):
+                ended(client, submit(client, model.read_bytes(), ("versioned", {}), name=model.name))
+            if version == "2":
+                if not within(120, lambda: bool(client.get("/v1/culprits?state=fixed").json())):
+                    raise SystemExit("No culprit was found to be fixed in two minutes.")
+                _take(browser, here, "/culprits", "culprits")
 
 
 def _take(
