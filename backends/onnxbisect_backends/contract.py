@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.verdict import Verdict
@@ -97,7 +97,8 @@ class Description:
     beforehand (`ProbeFormat.folds`). `samples` is how many samples of input values the target wants beside each probe
     (`onnxbisect_backends.samples`): what its inputs are when the whole model runs on the user's data. `named` are nodes
     and tensors of the model about which the target was told something: pieces with them are questions of their own,
-    whatever else is of their structure.
+    whatever else is of their structure. `computes_in` is the type that the target holds float32 tensors in, `float16`
+    or `bfloat16`; empty where it is another, or not known.
     """
 
     tool: str
@@ -112,6 +113,7 @@ class Description:
     newer_unfolded: bool = False
     samples: int = 0
     named: frozenset[str] = frozenset()
+    computes_in: Literal["", "float16", "bfloat16"] = ""
 
 
 class Backend(Protocol):

@@ -233,6 +233,53 @@ def test_a_wrong_rule_gives_way_to_a_right_one(tmp_path: Path) -> None:
     assert [it.candidate.name for it in found.places] == ["abs-relu"]
 
 
+@rule(
+    "neg-large",
+    takes="Neg",
+    gives="Mul",
+    exactness=Exactness.ROUNDING,
+    rank=0,
+    source="none",
+    pytorch="",
+    bound=Bound(epsilons=4),
+)
+def large(at: Site) -> str:
+    """-x by way of a million times x, which float16 does not hold."""
+    larger = at.op("Mul", at.op("Mul", at.input(0), at.scalar(1e3)), at.scalar(1e3))
+    return at.op("Mul", larger, at.scalar(-1e-6))
+
+
+@pytest.mark.parametrize(("low", "holds"), [(None, True), (TensorProto.BFLOAT16, True), (TensorProto.FLOAT16, False)])
+def test_what_overflows_in_the_type_that_the_target_computes_in_is_not_used(
+    tmp_path: Path, low: int | None, holds: bool
+) -> None:
+    found = repaired(chain("Add", "Neg", "Relu"), compiler(tmp_path, "Neg"), rules=[large], low=low)
+    assert found.compiles is holds
+    if holds:
+        assert [bool(it.low) for it in found.places] == [low is not None]
+    else:
+        (struck,) = found.struck
+        assert "in float16, which the target computes in" in struck.reason
+
+
+def masked() -> onnx.ModelProto:
+    """What exporters write for attention: the lowest float32 number where the mask says no."""
+    nodes = [helper.make_node("Where", ["mask", "lowest", "x"], ["y"], name="Where")]
+    inputs = [helper.make_tensor_value_info("mask", TensorProto.BOOL, [4])]
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [4]) for name in "xy")
+    stored = [onnx.numpy_helper.from_array(np.array(np.finfo(np.float32).min, np.float32), "lowest")]
+    made = helper.make_graph(nodes, "g", [*inputs, x], [y], stored)
+    return helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+def test_a_stored_number_that_float16_does_not_hold_counts_as_its_largest(tmp_path: Path) -> None:
+    arithmetic = [it for it in RULES if it.id == "where-arithmetic"]
+    samples = [{"mask": np.array([True, False, True, False]), "x": np.array([1, 2, 3, 4], np.float32)}]
+    asked = compiler(tmp_path, "Where")
+    found = repaired(masked(), asked, rules=arithmetic, most=Exactness.DOMAIN, samples=samples, low=TensorProto.FLOAT16)
+    assert found.compiles
+
+
 def steep() -> onnx.ModelProto:
     """Abs of a small number, taken to the power of ten thousand and more: what differs there differs much behind."""
     nodes = [

@@ -45,6 +45,15 @@ def test_each_place_is_told_with_its_numbers_before_and_after(tmp_path: Path) ->
     assert "- t0: float[2, 3] = Abs(x: float[2, 3])" in text
 
 
+def test_what_differs_in_the_targets_own_type_is_told(tmp_path: Path) -> None:
+    asked = SimulatedCompiler(folder=tmp_path, refuses=refusing("HardSigmoid"))
+    found = repaired(small("Neg", "HardSigmoid"), asked, low=TensorProto.FLOAT16)
+    told_of = document(
+        found.before.model, found, Exactness.ROUNDING, diagnosis_calls=3, repair_calls=2, computes_in="float16"
+    )
+    assert "Computed in float16, as the target does, it differs by at most" in markdown(told_of)
+
+
 def test_the_document_is_json_whatever_was_measured(tmp_path: Path) -> None:
     """A relative difference from nothing is infinite, which JSON cannot say."""
     found = repaired(

@@ -6,18 +6,16 @@ How the compiler is asked is given (`RepairCompiler.search`): the library search
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from pathlib import Path
 
 import onnx
 
 from onnxbisect.errors import OptionError
-from onnxbisect.model import Model
 from onnxbisect.model.binding import resized
 from onnxbisect.model.compute import Sample
 from onnxbisect.model.wording import some
 from onnxbisect.proof import Tolerance, edge_feeds, random_feeds
-from onnxbisect.remedies import Prover, Repair, TriedFiles, repair, try_files
+from onnxbisect.remedies import LowPrecision, Prover, Repair, TriedFiles, repair, try_files
 from onnxbisect.remedies.document import RepairDocument, document
 from onnxbisect.remedies.summary import markdown
 from onnxbisect.report.document import document as report_document
@@ -30,6 +28,7 @@ from onnxbisect_backends.probing.repair_compiler import REPAIRED, RepairCompiler
 
 #: The report on what is left.
 REPORT = "report.json"
+_DTYPES = {"float16": onnx.TensorProto.FLOAT16, "bfloat16": onnx.TensorProto.BFLOAT16}
 #: Samples taken from the user's.
 _MOST_SAMPLES = 100
 
@@ -62,7 +61,7 @@ def repair_model(
             f"A repair is of the model as its file has it, and {some(list(changed))} is to have another size: export "
             "the model at that size first."
         )
-    prover = _prover(intake.model, original, terms)
+    prover = _prover(inquiry, original, terms)
     found, calls = _repaired(compiler, inquiry, original, prover, terms.allow, tell)
     return found, document(
         intake.model,
@@ -71,6 +70,7 @@ def repair_model(
         diagnosis_calls=calls,
         repair_calls=compiler.calls - calls,
         input_shapes={name: tuple(dims) for name, dims in intake.input_shapes.items()},
+        computes_in=inquiry.description.computes_in,
     )
 
 
@@ -129,7 +129,8 @@ def _repaired(
     return found, calls
 
 
-def _prover(model: Model, original: onnx.ModelProto, terms: Terms) -> Prover:
+def _prover(inquiry: Inquiry, original: onnx.ModelProto, terms: Terms) -> Prover:
+    model, computes_in = inquiry.intake.model, inquiry.description.computes_in
     if model.unbound:
         raise OptionError(
             f"Bind the dynamic dimensions of {some(model.unbound)} with --input-shape (input_shapes): a repair is "
@@ -139,5 +140,7 @@ def _prover(model: Model, original: onnx.ModelProto, terms: Terms) -> Prover:
     given: tuple[Sample, ...] = ()
     if terms.samples is not None:
         given = tuple(read_calibration(terms.samples, inputs, _MOST_SAMPLES).samples)
-    shown = list(chain(given, random_feeds(inputs, terms.count), edge_feeds(inputs, terms.count)))
-    return Prover(original, Facts.of(model), shown, folder=model.path.parent, tolerance=terms.tolerance)
+    usual = [*given, *random_feeds(inputs, terms.count)]
+    shown = [*usual, *edge_feeds(inputs, terms.count)]
+    low = None if not computes_in else LowPrecision(dtype=_DTYPES[computes_in], samples=usual)
+    return Prover(original, Facts.of(model), shown, folder=model.path.parent, tolerance=terms.tolerance, low=low)

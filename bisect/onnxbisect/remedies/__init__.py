@@ -6,6 +6,7 @@ from onnxbisect.remedies.candidate import Candidate
 from onnxbisect.remedies.finder import Finder
 from onnxbisect.remedies.found import Found
 from onnxbisect.remedies.known import Known
+from onnxbisect.remedies.low_precision import LowPrecision
 from onnxbisect.remedies.proving import PlaceProof, Proof, Prover
 from onnxbisect.remedies.repair import ChangedFile, Compiler, Repair, TriedFiles, repair, try_files
 
@@ -19,6 +20,7 @@ __all__ = [
     "Found",
     "Known",
     "Left",
+    "LowPrecision",
     "Place",
     "PlaceProof",
     "Proof",

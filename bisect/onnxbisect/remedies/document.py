@@ -46,7 +46,8 @@ class RuleRow:
 @dataclass(frozen=True, kw_only=True)
 class Change:
     """One node that was replaced, and those that went with it (`removed`): the others of its pattern, or what was in
-    its bodies. `compiles` says that the compiler was seen to take all that took its place.
+    its bodies. `compiles` says that the compiler was seen to take all that took its place. `low` are the differences
+    in the type that the target holds float32 tensors in, where it is another (`RepairDocument.computes_in`).
     """
 
     node: str
@@ -59,6 +60,7 @@ class Change:
     allowed: Tolerance
     compiles: bool
     removed: tuple[NodeRow, ...] = ()
+    low: tuple[Difference, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,6 +116,7 @@ class RepairDocument:
     input_shapes: dict[str, tuple[int, ...]]
     diagnosis_calls: int
     repair_calls: int
+    computes_in: str = ""
     format: str = FORMAT
 
     def to_json(self) -> dict[str, Any]:
@@ -133,6 +136,7 @@ def document(
     diagnosis_calls: int,
     repair_calls: int,
     input_shapes: dict[str, tuple[int, ...]] | None = None,
+    computes_in: str = "",
 ) -> RepairDocument:
     """What there is to say of the repair of a model."""
     proof = repair.proof
@@ -159,6 +163,7 @@ def document(
         input_shapes=input_shapes or {},
         diagnosis_calls=diagnosis_calls,
         repair_calls=repair_calls,
+        computes_in=computes_in,
     )
 
 
@@ -189,6 +194,7 @@ def _change(place: PlaceProof, node: onnx.NodeProto, facts: Facts, repair: Repai
         allowed=place.allowed,
         compiles=repair.compiles or repair.after.passing.issuperset(candidate.new_nodes),
         removed=tuple(_row(it, facts) for it in before if it not in after and it != node),
+        low=place.low,
     )
 
 

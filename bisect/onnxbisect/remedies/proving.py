@@ -6,7 +6,7 @@ difference that this replacement makes, and not what others made before it.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from onnxbisect.model.session import Clock, Session
 from onnxbisect.model.wording import brief
 from onnxbisect.proof import Difference, Tolerance, difference, edge_feeds, random_feeds
 from onnxbisect.remedies.candidate import Candidate
+from onnxbisect.remedies.low_precision import InLowPrecision, LowPrecision
 from onnxbisect.rewrites import Exactness, Facts, replaced
 
 _AFTER = "/onnxbisect-replaced"
@@ -34,12 +35,15 @@ _OF_OUTPUT = "the output"
 
 @dataclass(frozen=True, kw_only=True)
 class PlaceProof:
-    """What one replacement changed at its outputs, and how much it may; `problem` says what is too much."""
+    """What one replacement changed at its outputs, and how much it may; `problem` says what is too much. `low` is the
+    same in the low precision that the target computes in, if it does.
+    """
 
     candidate: Candidate
     differences: tuple[Difference, ...]
     allowed: Tolerance
     problem: str = ""
+    low: tuple[Difference, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +85,8 @@ class Prover:
     """Runs one original beside repaired ones, in onnxruntime without optimisation, on the same samples.
 
     `original` is the model as its file has it, external data below `folder`. `tolerance` is for the model's outputs.
-    Raises ModelError where onnxruntime does not run the original.
+    Where the target computes in a `low` precision, what is proven at a place has to hold there in that one, too. Raises
+    ModelError where onnxruntime does not run the original.
     """
 
     def __init__(
@@ -92,9 +97,10 @@ class Prover:
         *,
         folder: Path,
         tolerance: Tolerance | None = None,
+        low: LowPrecision | None = None,
     ) -> None:
         self._original, self._facts, self._samples, self._folder = original, facts, samples, folder
-        self._tolerance = tolerance or Tolerance()
+        self._tolerance, self._low = tolerance or Tolerance(), low
         self._outputs = [value.name for value in original.graph.output]
         session = _session(original, folder, "the model")
         self._before = [dict(zip(self._outputs, _run(session, self._outputs, it), strict=True)) for it in samples]
@@ -108,13 +114,17 @@ class Prover:
     def inside(self, model: onnx.ModelProto, facts: Facts) -> "Prover":
         """For a model with inputs of its own, such as the body of a Loop: with random and edge values for these."""
         count = max(1, len(self._samples) // 2)
-        feeds = [*random_feeds(model.graph.input, count), *edge_feeds(model.graph.input, count)]
-        return Prover(model, facts, feeds, folder=self._folder, tolerance=self._tolerance)
+        random = list(random_feeds(model.graph.input, count))
+        feeds = [*random, *edge_feeds(model.graph.input, count)]
+        low = None if self._low is None else replace(self._low, samples=random)
+        return Prover(model, facts, feeds, folder=self._folder, tolerance=self._tolerance, low=low)
 
     def prove(self, chosen: Sequence[Candidate]) -> Proof:
         """All replacements together."""
         try:
             places = self._places(chosen)
+            if not any(place.problem for place in places):
+                places = self._also_in_low_precision(places)
             outputs = self._whole(chosen) if not any(place.problem for place in places) else ()
         except ModelError as error:
             return Proof(samples=len(self._samples), allowed=self._tolerance, problem=str(error))
@@ -195,6 +205,32 @@ class Prover:
                 for problem in self._outside(candidate, {**sample, **values}):
                     problems[candidate.node] = problem
         return tuple(self._place(it, pairs[it.node], worst, allowed[it.node], problems) for it in chosen)
+
+    def _also_in_low_precision(self, places: Sequence[PlaceProof]) -> tuple[PlaceProof, ...]:
+        low = self._low
+        if low is None:
+            return tuple(places)
+        worst: dict[str, dict[str, Difference]] = {place.candidate.node: {} for place in places}
+        for some in self._shares([place.candidate for place in places]):
+            piece = InLowPrecision(some, self._facts, low)
+            model = onnx.ModelProto()
+            model.CopyFrom(self._original)
+            del model.graph.output[:]
+            wanted = sorted(self._computed(model, piece.inputs))
+            _add_outputs(model, wanted, self._facts)
+            original = _session(model, self._folder, "the model")
+            session = _session(piece.proto, self._folder, f"what is replaced, in {low.name}")
+            for sample in low.samples:
+                tensors = dict(zip(wanted, _run(original, wanted, sample), strict=True)) if wanted else {}
+                computed = _run(session, piece.outputs, piece.feeds({**sample, **tensors}))
+                for candidate, found in piece.differences(dict(zip(piece.outputs, computed, strict=True))):
+                    _take(worst[candidate.node], found)
+        return tuple(self._in(low, place, tuple(worst[place.candidate.node].values())) for place in places)
+
+    def _in(self, low: LowPrecision, place: PlaceProof, found: tuple[Difference, ...]) -> PlaceProof:
+        wrong = next((it for it in found if not it.agrees), None)
+        problem = "" if wrong is None else f"in {low.name}, which the target computes in: {_too_far(wrong)}"
+        return replace(place, low=found, problem=problem)
 
     def _place(
         self,

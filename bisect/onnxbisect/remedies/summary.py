@@ -83,7 +83,7 @@ def markdown(document: RepairDocument) -> str:
             rules = ", ".join(code(rule.id, cell=True) for rule in group[0].rules)
             rows.append((op, str(len(group)), f"{rules}: {plain(gives)}", exactness, apart, compiles))
         parts += ["## What was changed", table(head, rows)]
-        parts += [part for group in groups(document.changes) for part in _about(group)]
+        parts += [part for group in groups(document.changes) for part in _about(group, document.computes_in)]
     if document.left:
         parts += ["## What is left", *(part for stay in left_groups(document.left) for part in _stays(stay))]
     if document.struck:
@@ -129,7 +129,7 @@ def _staying(ops: Sequence[str], count: int, reasons: Sequence[str]) -> list[str
     return [head, *(f"    {clip(reason, 200)}" for reason in reasons[:_MOST])]
 
 
-def _about(group: Sequence[Change]) -> Iterator[str]:
+def _about(group: Sequence[Change], computes_in: str) -> Iterator[str]:
     first = group[0]
     yield f"### {plain(first.op)} → {plain(_ops(first))}"
     for rule in first.rules:
@@ -140,6 +140,9 @@ def _about(group: Sequence[Change]) -> Iterator[str]:
     yield f"At {', '.join(code(it.node) for it in group[:_MOST])}" + (
         f" and {len(group) - _MOST} more." if len(group) > _MOST else "."
     )
+    low = max((it for change in group for it in change.low), key=lambda it: it.absolute, default=None)
+    if low is not None:
+        yield f"Computed in {computes_in}, as the target does, it differs by at most {_apart(low)}."
     before, after = [_line(row) for row in (*first.removed, first.before)], [_line(row) for row in first.after]
     yield "\n".join(["```diff", *(f"- {line}" for line in before), *(f"+ {line}" for line in after), "```"])
 

@@ -16,7 +16,7 @@ from onnxbisect.model import Model, load
 from onnxbisect.model.compute import Sample
 from onnxbisect.model.scopes import qualified, walk
 from onnxbisect.proof import edge_feeds, random_feeds
-from onnxbisect.remedies import Found, Prover, Repair, repair
+from onnxbisect.remedies import Found, LowPrecision, Prover, Repair, repair
 from onnxbisect.rewrites import Exactness, Facts, Rule, installed
 from onnxbisect.search import plan
 from onnxbisect.unitset import UnitSet, members
@@ -121,12 +121,17 @@ def repaired(
     rules: Sequence[Rule] = (),
     most: Exactness = Exactness.ROUNDING,
     samples: Sequence[Sample] = (),
+    low: int | None = None,
 ) -> Repair:
-    """Repair a model with all rules, or with these, proven on samples of the model's inputs."""
+    """Repair a model with all rules, or with these, proven on samples of the model's inputs; for a target that holds
+    float32 tensors in the type `low`, where it is not None.
+    """
     before = compiler.search(compiler.read(model))
     inputs = before.model.proto.graph.input
-    feeds = list(samples) or [*random_feeds(inputs, 2), *edge_feeds(inputs, 2)]
-    prover = Prover(model, Facts.of(before.model), feeds, folder=compiler.folder)
+    usual = list(samples) or list(random_feeds(inputs, 2))
+    feeds = usual if samples else [*usual, *edge_feeds(inputs, 2)]
+    rounding = None if low is None else LowPrecision(dtype=low, samples=usual)
+    prover = Prover(model, Facts.of(before.model), feeds, folder=compiler.folder, low=rounding)
     return repair(before, model, compiler, prover, rules or installed().rules, most=most)
 
 

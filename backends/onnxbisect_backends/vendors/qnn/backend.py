@@ -8,6 +8,7 @@ import json
 import re
 import shlex
 import shutil
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -43,6 +44,9 @@ _CHIPS = (
 
 #: One chip of each generation of the HTP, the oldest first.
 _GENERATIONS = ("SM8350", "SM8450", "SM8550", "SM8650", "SM8750", "SM8850")
+
+
+_COMPUTES_IN: Mapping[str, Literal["float16", "bfloat16"]] = {"fp16": "float16", "bf16": "bfloat16"}
 
 
 class Options(BaseModel):
@@ -116,6 +120,7 @@ class QnnBackend:
             environment=self._toolchain.digest,
             newest_ir=newest_ir,
             newest_opset=newest_opset,
+            computes_in=_COMPUTES_IN.get(self._options.precision, ""),
         )
 
     def check(self) -> str | None:

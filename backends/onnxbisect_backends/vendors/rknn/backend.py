@@ -153,6 +153,7 @@ class RknnBackend:
             weights_matter=self._options.quantize,
             newest_opset=_NEWEST_OPSET.get(self._toolchain.version),
             samples=self._options.calibration_size if self._options.quantize else 0,
+            computes_in="" if self._options.quantize else "float16",
         )
 
     def check(self) -> str | None:

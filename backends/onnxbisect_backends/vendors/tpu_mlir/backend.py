@@ -52,6 +52,7 @@ _BAR = re.compile(r"[^\n\r]*\d+%\|[^\n\r]*?\[\d\d:\d\d<[^\]\n]*\]")
 _CVITEK = ("cv180x", "cv181x", "cv182x", "cv183x")
 
 _IN_INTEGERS = ("INT8", "INT4")
+_COMPUTES_IN: Mapping[str, Literal["float16", "bfloat16"]] = {"F16": "float16", "BF16": "bfloat16"}
 
 _PROBE_FORMAT = ProbeFormat(
     explicit_defaults=True,
@@ -185,6 +186,7 @@ class TpuMlirBackend:
             newest_opset=facts["opset"],
             newer_unfolded=True,
             samples=self._calibration or (1 if options.verify else 0),
+            computes_in=_COMPUTES_IN.get(self._quantize, ""),
         )
 
     def compile(self, probe: Path, workdir: Path, limits: Limits) -> Outcome:

@@ -1,0 +1,154 @@
+"""Replacements in the element type that a target holds float32 tensors in: what is equal in float32 may overflow there.
+
+onnxruntime computes each node in float32, and what it gives is rounded to that type, as an NPU stores it. Inside of
+bodies and functions nothing is rounded. Stored numbers beyond the type's range count as its largest, as converters
+write them.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from onnxbisect.cut.rename import rename_tensors
+from onnxbisect.model.compute import Sample
+from onnxbisect.model.scopes import bodies, reads
+from onnxbisect.proof import Difference, Tolerance, difference
+from onnxbisect.remedies.candidate import Candidate
+from onnxbisect.rewrites import Facts
+
+#: The IR version that brings functions with overloads and initializers that are no inputs.
+_MIN_IR = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class LowPrecision:
+    """`dtype` is ONNX's FLOAT16 or BFLOAT16; `samples` are those on which replacements are tried in it. Edge values are
+    none of them: where these overflow, the rest of the model does, too.
+    """
+
+    dtype: int
+    samples: Sequence[Sample]
+
+    @property
+    def name(self) -> str:
+        """As `float16`."""
+        return TensorProto.DataType.Name(self.dtype).lower()
+
+    @property
+    def epsilon(self) -> float:
+        """The gap between 1 and the next number."""
+        return 2.0**-10 if self.dtype == TensorProto.FLOAT16 else 2.0**-7
+
+    def rounded(self, array: np.ndarray) -> np.ndarray:
+        """As float32 again; other types as they are."""
+        if array.dtype != np.float32:
+            return array
+        with np.errstate(over="ignore"):
+            return array.astype(helper.tensor_dtype_to_np_dtype(self.dtype)).astype(np.float32)
+
+    def stored(self, array: np.ndarray) -> np.ndarray:
+        """The same of a constant."""
+        if array.dtype != np.float32 or self.dtype != TensorProto.FLOAT16:
+            return self.rounded(array)
+        largest = np.finfo(np.float16).max
+        return self.rounded(np.where(np.isfinite(array), np.clip(array, -largest, largest), array))
+
+
+class InLowPrecision:
+    """Replacements beside what they replace, as one model (`proto`) that reads the original's tensors.
+
+    `inputs` are those that have to be fed, `outputs` what is to be compared.
+    """
+
+    def __init__(self, chosen: Sequence[Candidate], facts: Facts, low: LowPrecision) -> None:
+        self._chosen, self._facts, self._low = chosen, facts, low
+        self.proto = onnx.ModelProto(ir_version=max(facts.ir_version, _MIN_IR), functions=facts.functions)
+        opsets = {**facts.opsets, **{name: it for one in chosen for name, it in one.replacement.opsets.items()}}
+        self.proto.opset_import.extend(helper.make_opsetid(name, version) for name, version in opsets.items())
+        for candidate in chosen:
+            maker = facts.maker(candidate.outputs[0])
+            assert maker is not None  # noqa: S101 - it is to be replaced
+            self._add([*reversed(candidate.replacement.removes), maker], (), _before(candidate))
+            self._add(candidate.replacement.nodes, candidate.replacement.initializers, _after(candidate))
+        self.inputs = self._declared()
+        self._round()
+        self.outputs = [scope(it) + name for it in chosen for scope in (_before, _after) for name in it.outputs]
+        self.proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in self.outputs)
+
+    def feeds(self, sample: Sample) -> Sample:
+        """The inputs in the low precision; `sample` has the original's tensors."""
+        return {name: self._low.rounded(sample[name]) for name in self.inputs}
+
+    def differences(self, values: Sample) -> Iterator[tuple[Candidate, Difference]]:
+        """What each replacement's outputs differ by. Where the original is not finite in this type nothing is
+        compared: there the model does not work anyway.
+        """
+        for candidate in self._chosen:
+            for name in candidate.outputs:
+                old, new = values[_before(candidate) + name], values[_after(candidate) + name]
+                if old.dtype == np.float32 and old.shape == new.shape:
+                    old, new = (np.where(np.isfinite(old), each, 0) for each in (old, new))
+                yield candidate, difference(name, old, new, self._allowed(candidate))
+
+    def _allowed(self, candidate: Candidate) -> Tolerance:
+        """An epsilon for each node that rounds, the original's included, beside what the rule differs by anyway."""
+        share = (1 + len(candidate.new_nodes)) * self._low.epsilon
+        return Tolerance(absolute=max(rule.bound.absolute for rule in candidate.rules), relative=share)
+
+    def _add(self, nodes: Sequence[onnx.NodeProto], initializers: Sequence[onnx.TensorProto], scope: str) -> None:
+        """Nodes, with all that they make under names of this scope."""
+        own = {name for node in nodes for name in node.output if name} | {tensor.name for tensor in initializers}
+        names = {name: scope + name for name in own}
+        for tensor in initializers:
+            array = self._low.stored(numpy_helper.to_array(tensor, str(self._facts.folder)))
+            self.proto.graph.initializer.append(numpy_helper.from_array(array, names[tensor.name]))
+        for node in nodes:
+            new = self.proto.graph.node.add()
+            new.CopyFrom(node)
+            new.name = scope + node.name
+            new.input[:] = [names.get(name, name) for name in node.input]
+            new.output[:] = [names.get(name, name) for name in node.output]
+            for body in bodies(new):
+                rename_tensors(body, names)
+
+    def _declared(self) -> list[str]:
+        """Declare what the nodes read of the original; returns what of it is no constant."""
+        graph = self.proto.graph
+        own = {name for node in graph.node for name in node.output} | {it.name for it in graph.initializer}
+        fed = []
+        for name in dict.fromkeys(name for node in graph.node for name in reads(node) if name not in own):
+            value = self._facts.value(name)
+            if value is not None and value.dtype != np.object_:
+                graph.initializer.append(numpy_helper.from_array(self._low.stored(value), name))
+            else:
+                graph.input.append(onnx.ValueInfoProto(name=name, type=self._facts.type(name)))
+                fed.append(name)
+        return fed
+
+    def _round(self) -> None:
+        """Put a Cast there and back behind whatever makes float32 tensors."""
+        graph = onnx.shape_inference.infer_shapes(self.proto).graph
+        floats = {it.name for it in graph.value_info if it.type.tensor_type.elem_type == TensorProto.FLOAT}
+        nodes = []
+        for node in self.proto.graph.node:
+            nodes.append(node)
+            for slot, name in enumerate(node.output):
+                if name in floats:
+                    exact, low = f"{name}/exact", f"{name}/low"
+                    node.output[slot] = exact
+                    nodes.append(helper.make_node("Cast", [exact], [low], to=self._low.dtype))
+                    nodes.append(helper.make_node("Cast", [low], [name], to=TensorProto.FLOAT))
+        copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
+        del self.proto.graph.node[:]
+        self.proto.graph.node.extend(copies)
+
+
+def _before(candidate: Candidate) -> str:
+    return f"{candidate.node}/before/"
+
+
+def _after(candidate: Candidate) -> str:
+    return f"{candidate.node}/after/"
