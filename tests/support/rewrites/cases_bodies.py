@@ -29,10 +29,16 @@ def _(draw: DrawFn) -> Instance:
     ]
     slope = onnx.AttributeProto(name="alpha", ref_attr_name="slope", type=onnx.AttributeProto.FLOAT)
     nodes[3].attribute.append(slope)
-    outer = helper.make_function(
-        "own", "Bent", ["a"], ["d"], nodes, [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)], ["slope"]
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+    usual = [helper.make_attribute("slope", 0.3)]
+    outer = helper.make_function("own", "Bent", ["a"], ["d"], nodes, opsets, attribute_protos=usual)
+    around = helper.make_function(
+        "own", "Around", ["a"], ["b"], [helper.make_node("Bent", ["a"], ["b"], domain="own")], opsets
     )
-    return node("Bent", x, domain="own", slope=draw(st.sampled_from([0.1, 0.7])), functions=[inner, outer])
+    if draw(st.booleans()):
+        return node("Around", x, domain="own", functions=[inner, outer, around])
+    slope = draw(st.sampled_from([{}, {"slope": 0.1}, {"slope": 0.7}]))
+    return node("Bent", x, domain="own", functions=[inner, outer], **slope)
 
 
 def _schema(draw: DrawFn, op: str) -> Instance:

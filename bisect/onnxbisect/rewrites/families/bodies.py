@@ -3,9 +3,10 @@
 import onnx.inliner
 from onnx import helper
 
+from onnxbisect.cut.functions import call_of
 from onnxbisect.cut.rename import rename_tensors
 from onnxbisect.exactness import Exactness
-from onnxbisect.model.scopes import constant_names, domain_of, is_constant
+from onnxbisect.model.scopes import constant_names, domain_of, is_constant, walk
 from onnxbisect.rewrites.exactness import Bound
 from onnxbisect.rewrites.folded import fold
 from onnxbisect.rewrites.rule import ANY_OP, rule
@@ -32,7 +33,7 @@ def _expanded(at: Site, *, from_schema: bool) -> tuple[str, ...]:
     )
     at.demand(
         all(node.attribute for node in graph.node if is_constant(node)),
-        "an attribute is left out, and onnx does not put its default into the body",
+        "an attribute is left out that a constant of the body needs",
     )
     if from_schema:
         fold(inlined)
@@ -67,9 +68,19 @@ def _inlined(at: Site, *, from_schema: bool) -> onnx.ModelProto:
         functions=at.facts.functions,
         ir_version=10,
     )
+    _write_defaults(model)
     if from_schema:
         return onnx.inliner.inline_selected_functions(model, [("", at.node.op_type)], inline_schema_functions=True)
     return onnx.inliner.inline_local_functions(model)
+
+
+def _write_defaults(model: onnx.ModelProto) -> None:
+    """Give every call of a function the attributes that it leaves to their defaults, which onnx.inliner forgets."""
+    defaults = {(domain_of(it), it.name, it.overload): it.attribute_proto for it in model.functions}
+    for scope in (model.graph, *model.functions):
+        for call in walk(scope):
+            given = {attribute.name for attribute in call.attribute}
+            call.attribute.extend(it for it in defaults.get(call_of(call), ()) if it.name not in given)
 
 
 @rule(
