@@ -37,8 +37,8 @@ def _(draw: DrawFn) -> Instance:
     )
     if draw(st.booleans()):
         return node("Around", x, domain="own", functions=[inner, outer, around])
-    slope = draw(st.sampled_from([{}, {"slope": 0.1}, {"slope": 0.7}]))
-    return node("Bent", x, domain="own", functions=[inner, outer], **slope)
+    given = draw(st.sampled_from([{}, {"slope": 0.1}, {"slope": 0.7}]))
+    return node("Bent", x, domain="own", functions=[inner, outer], **given)
 
 
 def _schema(draw: DrawFn, op: str) -> Instance:
@@ -106,22 +106,29 @@ def _(draw: DrawFn) -> Instance:
 
 
 def _guarding(draw: DrawFn) -> Instance:
-    """Branches of different shapes, or one that fails for numbers for which the other is taken."""
+    """Branches of different shapes, or one that fails for numbers or sizes for which the other is taken."""
     if draw(st.booleans()):
         return _if(draw, np.array(True), shapes=((2, 3), (draw(st.integers(4, 5)), 3)))
-    op = draw(st.sampled_from(["Gather", "Div", "Mod"]))
+    op, known = draw(
+        st.sampled_from([(op, True) for op in ("Gather", "Div", "Mod")] + [("Gather", False), ("Add", False)])
+    )
     kinds = {"x": np.array([6, 7]), "i": np.array([0, 1])}
     bodies = [
         helper.make_graph(
             [helper.make_node(kind, inputs, ["t"])], "b", [], [helper.make_tensor_value_info("t", 7, [2])]
         )
-        for kind, inputs in (("Neg", ["x"]), (op, ["x", "i"]))
+        for kind, inputs in (("Neg", ["i"]), (op, ["x", "i"]))
     ]
     graph = helper.make_graph(
         [helper.make_node("If", ["c"], ["y0"], name="n", then_branch=bodies[0], else_branch=bodies[1])],
         "g",
-        [helper.make_tensor_value_info(name, 7, [2]) for name in kinds] + [helper.make_tensor_value_info("c", 9, [])],
+        [
+            helper.make_tensor_value_info("x", 7, [2 if known else "any"]),
+            helper.make_tensor_value_info("i", 7, [2]),
+            helper.make_tensor_value_info("c", 9, []),
+        ],
         [helper.make_tensor_value_info("y0", 7, [2])],
+        [] if known else [onnx.numpy_helper.from_array(kinds["i"], "i")],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     return Instance(model, {**kinds, "c": np.array(True)})

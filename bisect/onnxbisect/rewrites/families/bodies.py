@@ -77,10 +77,9 @@ def _inlined(at: Site, *, from_schema: bool) -> onnx.ModelProto:
 def _write_defaults(model: onnx.ModelProto) -> None:
     """Give every call of a function the attributes that it leaves to their defaults, which onnx.inliner forgets."""
     defaults = {(domain_of(it), it.name, it.overload): it.attribute_proto for it in model.functions}
-    for scope in (model.graph, *model.functions):
-        for call in walk(scope):
-            given = {attribute.name for attribute in call.attribute}
-            call.attribute.extend(it for it in defaults.get(call_of(call), ()) if it.name not in given)
+    for call in (*walk(model.graph), *(inner for function in model.functions for inner in walk(function))):
+        given = {attribute.name for attribute in call.attribute}
+        call.attribute.extend(it for it in defaults.get(call_of(call), ()) if it.name not in given)
 
 
 @rule(

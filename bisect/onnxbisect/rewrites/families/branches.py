@@ -1,13 +1,13 @@
 """An If whose condition is computed, as a choice between the results of both branches."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Set
 from math import prod
 
 import onnx
 from onnx import TensorProto, helper
 
 from onnxbisect.exactness import Exactness
-from onnxbisect.model.scopes import bodies, captures, constant_names, domain_of, is_constant, walk
+from onnxbisect.model.scopes import bodies, captures, constant_names, domain_of, is_constant
 from onnxbisect.rewrites.exactness import Bound
 from onnxbisect.rewrites.families.bodies import branch
 from onnxbisect.rewrites.rule import ANY_OP, rule
@@ -38,36 +38,42 @@ _SMALL = 4096
 def if_where(at: Site) -> tuple[str, ...]:
     """Both branches, and Where on their results, of equal and fixed shapes."""
     for body in bodies(at.node):
-        types = _types(at, body)
-        _demand_total(at, body, types)
-        for slot, value in enumerate(body.output):
+        graph = _inferred(at, body)
+        _demand_total(at, graph, {}, frozenset())
+        types = _types(graph)
+        for slot, value in enumerate(graph.output):
             shape = _shape(types.get(value.name))
             at.demand(shape == at.output_shape(slot), "the shape of a branch's result is not known, or another one")
     taken, other = branch(at, "then_branch"), branch(at, "else_branch")
     return tuple(at.op("Where", at.input(0), a, b) for a, b in zip(taken, other, strict=True))
 
 
-def _demand_total(at: Site, body: onnx.GraphProto, types: Mapping[str, onnx.TypeProto]) -> None:
-    """Give the node up where computing a branch that is not taken could fail, or not end."""
-    fixed = constant_names(body) | {it.output[0] for it in walk(body) if is_constant(it)}
-    for node in walk(body):
+def _demand_total(at: Site, graph: onnx.GraphProto, types: Mapping[str, onnx.TypeProto], fixed: Set[str]) -> None:
+    """Give the node up where computing a branch that is not taken could fail, or not end. `types` and `fixed` are those
+    of tensors, and the constants, of the branches around it.
+    """
+    types = {**types, **_types(graph)}
+    fixed = fixed | constant_names(graph) | {it.output[0] for it in graph.node if is_constant(it)}
+    for node in graph.node:
         at.demand(not bodies(node) or (node.op_type == "If" and not domain_of(node)), "a branch has a loop")
+        for body in bodies(node):
+            _demand_total(at, body, types, fixed)
+        free = {name for name in node.input if name and name not in fixed and not at.facts.is_constant(name)}
+        at.demand(
+            all(_shape(types.get(name)) is not None for name in free),
+            f"{node.op_type} in a branch may fail for sizes for which the other branch is taken",
+        )
         slot = _DEMANDING.get(node.op_type)
         if node.op_type in _DIVIDING and _dtype(types.get(node.input[0])) not in FLOATS:
             slot = 1
-        if slot is not None and slot < len(node.input) and node.input[slot]:
-            at.demand(
-                _is_fixed(at, node.input[slot], fixed),
-                f"{node.op_type} in a branch may fail for values for which the other branch is taken",
-            )
+        at.demand(
+            slot is None or free.isdisjoint(node.input[slot : slot + 1]),
+            f"{node.op_type} in a branch may fail for values for which the other branch is taken",
+        )
 
 
-def _is_fixed(at: Site, name: str, fixed: Collection[str]) -> bool:
-    return name in fixed or at.facts.is_constant(name)
-
-
-def _types(at: Site, body: onnx.GraphProto) -> dict[str, onnx.TypeProto]:
-    """What shape inference finds of a branch's tensors, given those that it reads from outside."""
+def _inferred(at: Site, body: onnx.GraphProto) -> onnx.GraphProto:
+    """A branch with what shape inference finds of its tensors, given those that it reads from outside."""
     graph = onnx.GraphProto()
     graph.CopyFrom(body)
     for name in captures(at.node):
@@ -79,8 +85,11 @@ def _types(at: Site, body: onnx.GraphProto) -> dict[str, onnx.TypeProto]:
             graph.input.append(helper.make_value_info(name, kind))
     opsets = [helper.make_opsetid(domain, version) for domain, version in at.facts.opsets.items()]
     model = helper.make_model(graph, opset_imports=opsets, functions=at.facts.functions)
-    inferred = onnx.shape_inference.infer_shapes(model).graph
-    return {value.name: value.type for value in (*inferred.input, *inferred.value_info, *inferred.output)}
+    return onnx.shape_inference.infer_shapes(model).graph
+
+
+def _types(graph: onnx.GraphProto) -> dict[str, onnx.TypeProto]:
+    return {value.name: value.type for value in (*graph.input, *graph.value_info, *graph.output)}
 
 
 def _shape(kind: onnx.TypeProto | None) -> tuple[int, ...] | None:
