@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import onnx
+from google.protobuf.message import Message
 from onnx import numpy_helper
 from onnx.inliner import inline_local_functions
 
@@ -18,6 +19,8 @@ from onnxbisect.model.scopes import bodies, domain_of, is_constant, walk
 #: Whether a compiler refuses the model as it refused the culprit.
 Fails = Callable[[onnx.ModelProto], bool]
 
+#: Fields of ONNX's messages that no compiler needs.
+_WORDS = {"doc_string", "denotation", "dim_param", "metadata_props", "device_configurations", "value_info"}
 #: Sizes that are tried in place of larger ones, the smallest first.
 _SIZES = (1, 2, 3, 4, 8, 16, 32, 64)
 
@@ -61,29 +64,19 @@ def _with_plain_names(model: onnx.ModelProto) -> onnx.ModelProto:
     return made
 
 
-def _strip(graph: onnx.GraphProto) -> None:
-    """Take out all words that say nothing to a compiler."""
-    graph.name = "g"
-    del graph.value_info[:], graph.metadata_props[:]
-    graph.doc_string = ""
-    for value in (*graph.input, *graph.output):
-        value.doc_string = ""
-        del value.metadata_props[:]
-        for dim in value.type.tensor_type.shape.dim:
-            dim.denotation = ""
-            dim.ClearField("dim_param")
-    for tensor in graph.initializer:
-        tensor.doc_string = ""
-        del tensor.metadata_props[:]
-    for node in graph.node:
-        node.doc_string = ""
-        del node.metadata_props[:]
-        for attribute in node.attribute:
-            attribute.doc_string = ""
-            if attribute.HasField("t"):
-                attribute.t.name = attribute.t.doc_string = ""
-        for body in bodies(node):
-            _strip(body)
+def _strip(message: Message) -> None:
+    """Take out all words that say nothing to a compiler, however deep. Tensors keep the names that nodes read."""
+    for name in _WORDS.intersection(message.DESCRIPTOR.fields_by_name):
+        message.ClearField(name)
+    if isinstance(message, onnx.GraphProto):
+        message.name = "g"
+    elif isinstance(message, onnx.AttributeProto) and message.HasField("sparse_tensor"):
+        message.sparse_tensor.values.ClearField("name")
+    for field, value in message.ListFields():
+        for it in [value] if isinstance(value, Message) else value if field.message_type else []:
+            if field.name in ("t", "tensors", "indices"):
+                it.ClearField("name")
+            _strip(it)
 
 
 def _weights(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
@@ -91,7 +84,8 @@ def _weights(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
     yield from (sparse.values for sparse in graph.sparse_initializer)
     for node in graph.node:
         if is_constant(node):
-            yield from (attribute.t for attribute in node.attribute if attribute.name == "value")
+            yield from (it.t for it in node.attribute if it.name == "value")
+            yield from (it.sparse_tensor.values for it in node.attribute if it.name == "sparse_value")
         for body in bodies(node):
             yield from _weights(body)
 

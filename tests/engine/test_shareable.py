@@ -70,6 +70,30 @@ def weights(model: onnx.ModelProto) -> np.ndarray:
     return numpy_helper.to_array(found)
 
 
+def test_nothing_of_its_owners_is_left_in_sparse_weights_and_bodies() -> None:
+    model = parser.parse_model(f"""{OPSET}
+    secret_net (float[2] secret_in, bool secret_c) => (float[2] secret_out) {{
+      secret_s = OptionalGetElement(secret_o)
+      secret_out = If (secret_c) <
+        then_branch = secret_then () => (float[secret_n] secret_a) {{ secret_a = Add(secret_in, secret_s) }},
+        else_branch = secret_else () => (seq(float[secret_m]) secret_b) {{ secret_b = Add(secret_in, secret_k) }}>
+    }}""")
+    values = numpy_helper.from_array(np.array([0.125, 0.25], np.float32), "secret_k")
+    indices = numpy_helper.from_array(np.array([0, 1]), "secret_indices")
+    sparse = onnx.helper.make_sparse_tensor(values, indices, [2])
+    sparse.values.doc_string = "secret"
+    model.graph.sparse_initializer.append(sparse)
+    model.graph.node.add(op_type="Constant", output=["secret_o"]).attribute.append(
+        onnx.helper.make_attribute("sparse_value", sparse)
+    )
+    model.graph.node[0].device_configurations.add(configuration_id="secret")
+    found = shareable(model, lambda model: True)
+    assert found is not None
+    content = found.SerializeToString()
+    assert b"secret" not in content
+    assert values.raw_data not in content
+
+
 def test_a_failure_of_these_very_weights_cannot_be_shared(chain: onnx.ModelProto) -> None:
     own = weights(chain)
     assert shareable(chain, lambda model: bool((weights(model) == own).all())) is None
