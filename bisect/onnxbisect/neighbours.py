@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from math import inf, prod
 from pathlib import Path
 
+import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
@@ -56,16 +57,19 @@ class Neighbour:
 
 def neighbours(model: Model, culprit: Row) -> Iterator[Neighbour]:
     """Those of the only op of a model, whose file holds all of it, that are valid models; the most telling ones first.
-    `culprit` has the features of the op where it stood. There are none of an op that ONNX does not define.
+    `culprit` has the features of the op where it stood. There are none of an op that ONNX does not define, nor of a
+    constant.
     """
     start = _with_initializers(model)
-    [node, *more] = start.graph.node
+    if len(start.graph.node) != 1:
+        return
+    node = start.graph.node[0]
     try:
         versions = {entry.domain: entry.version for entry in start.opset_import}
         schema = onnx.defs.get_schema(node.op_type, versions.get(node.domain, 0), domain_of(node))
     except onnx.defs.SchemaError:
         return
-    if not more and schema.inputs:
+    if schema.inputs:
         yield from _Neighbours(start, schema, culprit, File.of(model)).found()
 
 
@@ -175,7 +179,8 @@ class _Neighbours:
         for tensor in graph.initializer:
             if tensors and tensor.name in tensors:
                 dtype, dims = tensors[tensor.name]
-                array = numpy_helper.to_array(tensor).astype(helper.tensor_dtype_to_np_dtype(dtype)).reshape(dims)
+                with np.errstate(over="ignore"):  # of a mask's -3.4e38 float16 makes minus infinity
+                    array = numpy_helper.to_array(tensor).astype(helper.tensor_dtype_to_np_dtype(dtype)).reshape(dims)
                 tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
         yield from self._valid(f"{self._op} with {phrase(subject, Relation.IS, (value,))}", proto)
 

@@ -61,6 +61,10 @@ def found(model: Model) -> dict[str, Neighbour]:
             "(float[1,4] x) => (float[4] y) { c = Constant<value_ints = [0]>() y = Squeeze(x, c) }",
             {"Squeeze as operator set 12 has it"},
         ),
+        (
+            "(float[2] x) => (float[2] y) { c = Constant<value_float = -3.4e38>() y = Add(x, c) }",
+            {"Add with A of type float16"},
+        ),
     ],
 )
 def test_one_thing_is_changed_at_a_time_and_the_result_runs(tmp_path: Path, body: str, texts: set[str]) -> None:
@@ -80,8 +84,15 @@ def test_what_would_be_no_valid_model_is_none(tmp_path: Path) -> None:
     assert not any("group" in text for text in found(model_of(tmp_path, body)))
 
 
-def test_an_op_that_is_not_known_has_none(tmp_path: Path) -> None:
-    assert not found(model_of(tmp_path, "(float[1,2] x) => (float[1,2] y) { y = acme.Foo<a = 3>(x) }"))
+@pytest.mark.parametrize(
+    "body",
+    [
+        "(float[1,2] x) => (float[1,2] y) { y = acme.Foo<a = 3>(x) }",
+        "() => (float y) { y = Constant<value_float = 1.0>() }",
+    ],
+)
+def test_an_op_that_is_not_known_and_a_constant_have_none(tmp_path: Path, body: str) -> None:
+    assert not found(model_of(tmp_path, body))
 
 
 def answered(folder: Path, text: str, *, passed: bool) -> AskedNeighbour:
