@@ -20,7 +20,9 @@ _COMMUTATIVE = ("Add", "Mul")
 
 @dataclass(frozen=True)
 class Part:
-    """A node of this op whose first inputs are these; what it has beyond them a rule looks at by its `name`."""
+    """A node of this op whose first inputs are these; what it has beyond them a rule looks at by its `name`, which
+    stands for one node wherever it is.
+    """
 
     op: str
     inputs: "tuple[Pattern, ...]"
@@ -106,7 +108,9 @@ def _matches(pattern: Pattern, tensor: str, facts: Facts, found: Match) -> Itera
             yield replace(found, tensors={**found.tensors, name: tensor})
     elif isinstance(pattern, Part):
         node = facts.maker(tensor)
-        if node is not None and qualified(node) == pattern.op and len(node.input) >= len(pattern.inputs):
+        if node is None or qualified(node) != pattern.op or len(node.input) < len(pattern.inputs):
+            return
+        if found.named.get(pattern.name, node) is node:
             named = {**found.named, pattern.name: node} if pattern.name else found.named
             nodes = found.nodes if node in found.nodes else (*found.nodes, node)
             yield from _of_inputs(pattern, node, facts, replace(found, nodes=nodes, named=named))

@@ -111,7 +111,18 @@ def _layernorm(draw: DrawFn, *, last: bool = True) -> Instance:
     return written(draw, body, x, version=version, scale=scale, **given)
 
 
-@case("layernorm-fuse", lambda draw: _layernorm(draw, last=False))
+def _no_layernorm(draw: DrawFn) -> Instance:
+    """Of other axes, or of what is less its mean over the rows, times what is less that over the columns."""
+    if draw(st.booleans()):
+        return _layernorm(draw, last=False)
+    body = (
+        "m = ReduceMean<axes = [1]>(x) d = Sub(x, m) k = ReduceMean<axes = [0]>(x) c = Sub(x, k) s = Mul(c, d) "
+        "v = ReduceMean<axes = [1]>(s) w = Add(v, eps) r = Sqrt(w) y = Div(d, r)"
+    )
+    return written(draw, body, floats(draw, shape(draw, 2, 2)), version=17, eps=1e-5)
+
+
+@case("layernorm-fuse", _no_layernorm)
 def _(draw: DrawFn) -> Instance:
     return _layernorm(draw)
 
@@ -182,9 +193,11 @@ def _shuffle(draw: DrawFn, *, down: bool, wrong: bool = False) -> Instance:
         first, perm = [batch, block, block, depth, height, width], [0, 3, 4, 1, 5, 2]
     else:
         first, perm = [batch, depth, block, block, height, width], [0, 1, 4, 2, 5, 3]
-    if wrong:
-        perm = [0, 1, 2, 3, 4, 5]
     before, after = (large, deep) if down else (deep, large)
+    if wrong and draw(st.booleans()):
+        after = (1, 1, int(np.prod(before)), 1)
+    elif wrong:
+        perm = [0, 1, 2, 3, 4, 5]
     body = f"a = Reshape(x, first) b = Transpose<perm = {perm}>(a) y = Reshape(b, last)"
     x = floats(draw, before, dtype=draw(st.sampled_from([np.float32, np.float64])))
     return written(draw, body, x, version=opset(draw, 13, 17), out=after, first=first, last=list(after))

@@ -218,6 +218,7 @@ def spacetodepth_fuse(at: Site) -> str:
     perm: list[int] = at.part("turn").attribute("perm", [])
     lower = at.output_shape()[2]
     block = height // lower
+    at.demand(block > 0, _OTHER_ORDER)
     at.demand(
         perm == [0, 3, 5, 1, 2, 4]
         and at.part("first").output_shape() == (batch, channels, lower, block, width // block, block)
