@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from sqlalchemy import Select, and_, select
+from sqlalchemy import Select, and_, func, select
 from sqlalchemy.orm import Session, aliased
 
 from onnxbisect_db import jobs, models, workers
@@ -38,9 +38,7 @@ def ask_again(database: Database, files: FileStore) -> int:
     """
     with database.session() as session:
         due = [check for tool in _announced(session) for check in _unasked(session, *tool)][:_AT_A_TIME]
-    for check in due:
-        _ask(database, files, check)
-    return len(due)
+    return sum(_ask(database, files, check) for check in due)
 
 
 def _announced(session: Session) -> Iterator[tuple[str, str, str]]:
@@ -66,15 +64,12 @@ def _unasked(session: Session, backend: str, tool: str, version: str) -> Iterato
         and_(same.backend == backend, same.options == CulpritVerdict.options),
         and_(same.tool == tool, same.version == version),
     )
-    found = (
-        select(Culprit, CulpritVerdict)
-        .join(CulpritVerdict, CulpritVerdict.culprit_id == Culprit.id)
-        .where(*of_tool, ~answered.exists())
-        .order_by(CulpritVerdict.at)
-    )
-    newest = {(culprit.id, known.options): (culprit, known) for culprit, known in session.execute(found)}
-    tries = _tries(session, found.with_only_columns(Culprit.id).order_by(None))
-    for culprit, known in newest.values():
+    newest = select(func.max(CulpritVerdict.id)).where(*of_tool, ~answered.exists())
+    newest = newest.group_by(CulpritVerdict.culprit_id, CulpritVerdict.options)
+    due = CulpritVerdict.id.in_(newest)
+    tries = _tries(session, select(CulpritVerdict.culprit_id).where(due))
+    found = select(Culprit, CulpritVerdict).join(CulpritVerdict, CulpritVerdict.culprit_id == Culprit.id).where(due)
+    for culprit, known in session.execute(found.order_by(CulpritVerdict.id)):
         key = _key(culprit, known, version)
         before = tries.get(key, [])
         if len(before) < _TRIES and all(it.ended and it.version != version for it in before):
@@ -107,33 +102,41 @@ def _key(culprit: Culprit, known: CulpritVerdict, version: str) -> str:
     return f"culprit {culprit.id} {target}"
 
 
-def _ask(database: Database, files: FileStore, check: _Check) -> None:
+def _ask(database: Database, files: FileStore, check: _Check) -> bool:
+    """False where the culprit was deleted since it was read, or its files are gone."""
     culprit, known = check.culprit, check.known
     assert known.files is not None  # noqa: S101 - they were asked for
     onnx = known.files[MODEL_FILE]
     data = {name: sha256 for name, sha256 in known.files.items() if name == "model.data"}
     whole, size = hashlib.sha256(), 0
-    for sha256 in (onnx, *data.values()):
-        with files.open(sha256) as file:
-            while chunk := file.read(_CHUNK):
-                whole.update(chunk)
-                size += len(chunk)
+    try:
+        for sha256 in (onnx, *data.values()):
+            with files.open(sha256) as file:
+                while chunk := file.read(_CHUNK):
+                    whole.update(chunk)
+                    size += len(chunk)
+    except FileNotFoundError:
+        return False
     target = NewTarget(backend=known.backend, options=known.given)
     wanted = NewJob(
         model_sha256=whole.hexdigest(), targets=(target,), request={"whole": True, "as_is": True}, priority=_PRIORITY
     )
 
-    def make(session: Session) -> None:
-        models.keep(
-            session,
-            tenant=culprit.tenant,
-            sha256=wanted.model_sha256,
-            name=f"{culprit.identity}.onnx",
-            size=size,
-            onnx=onnx if data else None,
-            files=data,
-        )
+    def make(session: Session) -> bool:
+        if session.get(Culprit, culprit.id, with_for_update=True) is None:
+            return False
+        if models.get(session, wanted.model_sha256, culprit.tenant) is None:  # else it has the name that a client gave
+            models.keep(
+                session,
+                tenant=culprit.tenant,
+                sha256=wanted.model_sha256,
+                name=f"{culprit.identity}.onnx",
+                size=size,
+                onnx=onnx if data else None,
+                files=data,
+            )
         created = jobs.create(session, wanted, tenant=culprit.tenant, idempotency_key=check.key)
         created.job.culprit_id = culprit.id
+        return True
 
-    database.run(make)
+    return database.run(make)

@@ -14,9 +14,7 @@ from onnxbisect_db.tables import CulpritVerdict
 
 @dataclass(frozen=True, kw_only=True)
 class TargetVersion:
-    """One version of a target and what it said last of a culprit: `first` and `last` are when it said anything.
-    `has_files`: whether files that reproduce the culprit are kept from it.
-    """
+    """One version of a target and what it said last of a culprit: `first` and `last` are when it said anything."""
 
     backend: str
     options: str
@@ -25,7 +23,6 @@ class TargetVersion:
     status: Status
     first: datetime
     last: datetime
-    has_files: bool
 
     @property
     def target(self) -> tuple[str, str]:
@@ -49,10 +46,10 @@ def versions_of(session: Session, culprit_ids: Collection[str]) -> dict[str, lis
     it = CulpritVerdict
     said = (it.culprit_id, it.backend, it.options, it.tool, it.version, it.status)
     last_said = func.max(it.at)
-    counted = select(*said, func.min(it.at), last_said, func.count(it.files)).where(it.culprit_id.in_(culprit_ids))
+    counted = select(*said, func.min(it.at), last_said).where(it.culprit_id.in_(culprit_ids))
     found: dict[str, dict[tuple[str, ...], TargetVersion]] = {culprit_id: {} for culprit_id in culprit_ids}
     for row in session.execute(counted.group_by(*said).order_by(last_said)):
-        culprit_id, *place, status, first, last, files = row
+        culprit_id, *place, status, first, last = row
         backend, options, tool, version = place
         before = found[culprit_id].get(tuple(place))  # with another status, which it said earlier
         found[culprit_id][tuple(place)] = TargetVersion(
@@ -63,7 +60,6 @@ def versions_of(session: Session, culprit_ids: Collection[str]) -> dict[str, lis
             status=Status(status),
             first=first if before is None else min(first, before.first),
             last=last,
-            has_files=files > 0 or (before is not None and before.has_files),
         )
     return {culprit_id: sorted(them.values(), key=lambda it: it.first) for culprit_id, them in found.items()}
 

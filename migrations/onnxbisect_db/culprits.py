@@ -5,11 +5,11 @@ fault in other words makes another one.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from sqlalchemy import Select, or_, select, update
+from sqlalchemy import Select, delete, or_, select, update
 from sqlalchemy.orm import Session, joinedload
 
 from onnxbisect.diagnosis import CulpritKind
@@ -70,18 +70,28 @@ def record(session: Session, job: Job, search: Search, found: Sequence[FoundCulp
     """A target of a locked job has its report, with these culprits."""
     entries = _entries(session, job.tenant, found, at)
     known = versions_of(session, [entry.id for entry in entries.values()])
+    _forget_before(session, job, search, entries.values())
     for each in found:
         entry = entries[each.identity]
         entry.kind, entry.ops, entry.failure = each.kind, list(each.ops), each.failure
         entry.message, entry.cause, entry.last_seen = each.message, each.cause, at
         verdict = _verdict(entry, job, search, Status.FAIL, at)
         verdict.found, verdict.labels, verdict.seconds = True, job.labels, each.seconds
-        if MODEL_FILE in each.files and not any(it.is_of(verdict) and it.has_files for it in known[entry.id]):
+        if MODEL_FILE in each.files:
             verdict.files = dict(each.files)
         session.add(verdict)
         if each.passed_in is not None:
             _add_pass(session, entry, job, each.passed_in, known[entry.id])
     _settle(session, job, search, list(entries.values()), at)
+
+
+def _forget_before(session: Session, job: Job, search: Search, entries: Iterable[Culprit]) -> None:
+    """A target that is retried has found these culprits before, with the same version: that counts once."""
+    mine = (CulpritVerdict.job_id == job.id, CulpritVerdict.culprit_id.in_([entry.id for entry in entries]))
+    options = json.dumps(search.options, sort_keys=True)
+    target = (CulpritVerdict.backend == search.backend, CulpritVerdict.options == options)
+    same = (CulpritVerdict.tool == search.tool, CulpritVerdict.version == search.version)
+    session.execute(delete(CulpritVerdict).where(*mine, *target, *same))
 
 
 def _add_pass(session: Session, entry: Culprit, job: Job, search_id: str, known: Sequence[TargetVersion]) -> None:

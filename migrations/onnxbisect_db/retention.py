@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 
-from sqlalchemy import delete, exists, select, tuple_
+from sqlalchemy import and_, delete, exists, or_, select, tuple_, update
 from sqlalchemy.orm import Session, aliased
 
 from onnxbisect_db import lifecycle, locking
@@ -161,7 +161,8 @@ def _checks_of(session: Session, job: Job) -> list[Job]:
 def _forget_culprits(session: Session, job: Job) -> None:
     """What this job has found, and those of its culprits that no other job has."""
     mine = select(CulpritVerdict.culprit_id).where(CulpritVerdict.job_id == job.id)
-    culprit_ids = set(session.scalars(mine))
+    locked = select(Culprit.id).where(Culprit.id.in_(mine)).order_by(Culprit.identity).with_for_update()
+    culprit_ids = session.scalars(locked).all()  # before it is looked which other jobs have them
     session.execute(delete(CulpritVerdict).where(CulpritVerdict.job_id == job.id))
     elsewhere = exists().where(CulpritVerdict.culprit_id == Culprit.id, CulpritVerdict.found)
     session.execute(delete(Culprit).where(Culprit.id.in_(culprit_ids), ~elsewhere))
@@ -188,8 +189,22 @@ def _drop_old_jobs(session: Session, retention: Retention) -> int:
     old = select(Job.id).where(Job.state.in_(ended), Job.ended_at < now(session) - retention.jobs)
     # locked: who retries one of them now comes before this or after it
     ids = list(session.scalars(old.order_by(Job.id).limit(_AT_A_TIME).with_for_update(skip_locked=True)))
+    _drop_spare_files(session, ids)
     _delete(session, ids)
     return len(ids)
+
+
+def _drop_spare_files(session: Session, job_ids: list[str]) -> None:
+    """What reproduces a culprit outlives its job once for each version of a target."""
+    kept = aliased(CulpritVerdict)
+    same = [
+        getattr(kept, name) == getattr(CulpritVerdict, name)
+        for name in ("culprit_id", "backend", "options", "tool", "version")
+    ]
+    outlives = or_(kept.job_id.is_(None), and_(kept.job_id.in_(job_ids), kept.id > CulpritVerdict.id))
+    spare = exists().where(*same, kept.files.is_not(None), outlives)
+    mine = update(CulpritVerdict).where(CulpritVerdict.job_id.in_(job_ids), spare)
+    session.execute(mine.values(files=None), execution_options={"synchronize_session": False})
 
 
 def _delete(session: Session, job_ids: list[str]) -> None:

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from threading import Thread
+from typing import Any, BinaryIO
 
 import pytest
 from sqlalchemy import select
@@ -13,7 +14,7 @@ from sqlalchemy.orm import Session, selectinload
 
 from onnxbisect.diagnosis import CulpritKind
 from onnxbisect.verdict import Kind, Status
-from onnxbisect_db import culprits, endpoints, jobs, models, retention, searches, workers
+from onnxbisect_db import culprits, endpoints, jobs, lifecycle, models, retention, searches, workers
 from onnxbisect_db.culprit_checks import ask_again
 from onnxbisect_db.culprit_overview import Cost, changes, costliest, costs, weeks
 from onnxbisect_db.culprit_versions import versions_of
@@ -25,7 +26,7 @@ from onnxbisect_db.retention import Retention
 from onnxbisect_db.states import CulpritState, Stage
 from onnxbisect_db.tables import Culprit, Delivery, Job
 from onnxbisect_db.workers import Presence
-from support.db.scenes import MODEL, NPU, REPORT, Clock, at_once, new_job, prepare, take
+from support.db.scenes import MODEL, NPU, REPORT, Clock, at_once, new_job, prepare, read, take
 
 
 def found(name: str = "Sin-1", *, seconds: float = 1.0, files: dict[str, str] | None = None) -> FoundCulprit:
@@ -186,17 +187,75 @@ def test_culprits_outlive_jobs_that_are_deleted_by_their_age(database: Database,
         assert "e" * 64 in retention.needed(session)
 
 
-def test_one_set_of_files_is_kept_for_each_version_of_a_target(database: Database, clock: Clock) -> None:
-    for version, name in (("1", "1"), ("1", "2"), ("2", "3")):
+def test_one_set_of_files_outlives_jobs_for_each_version_of_a_target(
+    database: Database, clock: Clock, tmp_path: Path
+) -> None:
+    def kept() -> list[str | None]:
+        with database.session() as session:
+            verdicts = culprits.lately(session, listed(database)[0].id, limit=9)
+            return [verdict.files and verdict.files["model.onnx"][0] for verdict in verdicts]
+
+    def finish_one(version: str, name: str) -> Job:
         clock.forward(1)
-        finished(database, found(files={"model.onnx": name * 64}), version=version)
+        return finished(database, found(files={"model.onnx": name * 64}), version=version)
+
+    for version, name in (("1", "1"), ("1", "2"), ("2", "3")):
+        finish_one(version, name)
+    clock.forward(1)
+    retention.sweep(database, Files(tmp_path, floor=0), Retention(jobs=timedelta(0)))
+    assert kept() == ["3", "2", None]
+    finish_one("1", "4")
+    mine = finish_one("1", "5")
+    database.run(lambda session: retention.forget(session, mine.id, ""))
+    assert kept() == ["4", "3", "2", None]
+    clock.forward(1)
+    retention.sweep(database, Files(tmp_path, floor=0), Retention(jobs=timedelta(0)))
+    assert kept() == [None, "3", "2", None]
     with database.session() as session:
-        entry = listed(database)[0].id
-        kept = [verdict.files for verdict in culprits.lately(session, entry, limit=9)]
-        newest = culprits.reproducing(session, entry)
-    assert [files and files["model.onnx"][0] for files in kept] == ["3", None, "1"]
+        newest = culprits.reproducing(session, listed(database)[0].id)
     assert newest is not None
     assert newest.version == "2"
+
+
+def test_a_culprit_keeps_the_files_of_the_jobs_that_are_left(database: Database) -> None:
+    first = finished(database, found(files={"model.onnx": "1" * 64}))
+    finished(database, found(files={"model.onnx": "2" * 64}))
+    database.run(lambda session: retention.forget(session, first.id, ""))
+    with database.session() as session:
+        left = culprits.reproducing(session, listed(database)[0].id)
+    assert left is not None
+    assert left.files == {"model.onnx": "2" * 64}
+
+
+def test_a_culprit_that_is_found_while_another_job_with_it_is_deleted_stays(database: Database) -> None:
+    first = finished(database, found())
+    job = new_job(database)
+    prepare(database, job.searches[0].id)
+    turn = take(database, job.searches[0].id, Stage.SEARCH)
+    with database.transaction() as session:
+        searches.searched(session, turn)
+        searches.release(session, turn)
+    turn = take(database, job.searches[0].id, Stage.REPORT)
+    forgetting = Thread(target=lambda: database.run(lambda session: retention.forget(session, first.id, "")))
+    with database.transaction() as session:
+        searches.finish(session, turn, verdict=Status.FAIL, report=REPORT, files={}, found=[found()])
+        session.flush()
+        forgetting.start()
+        forgetting.join(0.3)
+        assert forgetting.is_alive()
+    forgetting.join()
+    assert identities(database) == ["Sin-1"]
+
+
+def test_a_target_that_is_retried_has_found_a_culprit_once(database: Database) -> None:
+    """As where the whole model takes too long, and a part of it is refused."""
+    job = new_job(database)
+    finish(database, job.searches[0].id, [found()], verdict=Status.UNRESOLVED)
+    database.run(lambda session: lifecycle.retry(session, job.id, ""))
+    finish(database, read(database, job).searches[0].id, [found(), found("Cos-1")])
+    with database.session() as session:
+        counted = costs(session, [each.id for each in listed(database)])
+    assert list(counted.values()) == [Cost(found=1, seconds=1.0)] * 2
 
 
 NEW_TOOL = "t 2"
@@ -331,6 +390,40 @@ def test_what_was_asked_again_goes_with_the_job_whose_model_it_is_cut_from(datab
     assert asked.model_sha256 in gone
     assert not checks(database)
     assert not listed(database)
+
+
+def test_a_culprit_whose_file_is_gone_keeps_no_other_from_being_asked(database: Database, files: Files) -> None:
+    finished(database, found(files={"model.onnx": "1" * 64}), found("Cos-1", files=small(files)))
+    announce(database)
+    assert ask_again(database, files) == 1
+    assert len(checks(database)) == 1
+
+
+def test_a_culprit_that_is_deleted_while_its_file_is_read_is_not_asked_about(
+    database: Database, files: Files, tmp_path: Path
+) -> None:
+    job = finished(database, found(files=small(files)))
+    announce(database)
+
+    class Deleting(Files):
+        def open(self, sha256: str) -> BinaryIO:
+            database.run(lambda session: retention.forget(session, job.id, ""))
+            return super().open(sha256)
+
+    assert ask_again(database, Deleting(tmp_path, floor=0)) == 0
+    assert not checks(database)
+
+
+def test_a_model_that_is_a_culprits_file_keeps_its_name(database: Database, files: Files) -> None:
+    own = small(files)
+    finished(database, found(files=own))
+    database.run(lambda session: models.keep(session, tenant="", sha256=own["model.onnx"], name="mine.onnx", size=16))
+    announce(database)
+    ask_again(database, files)
+    with database.session() as session:
+        model = models.get(session, own["model.onnx"], "")
+    assert model is not None
+    assert model.name == "mine.onnx"
 
 
 def test_a_culprit_with_external_data_is_a_model_of_all_its_bytes(database: Database, files: Files) -> None:

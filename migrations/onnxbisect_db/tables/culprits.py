@@ -64,7 +64,7 @@ class CulpritVerdict(Base):
     labels: Mapped[dict[str, Any]] = mapped_column(default=dict)
     #: Compiler seconds of the search, split evenly among its culprits.
     seconds: Mapped[float] = mapped_column(default=0.0)
-    #: SHA-256 of the files that reproduce it, by name; kept once for each version of a target.
+    #: SHA-256 of the files that reproduce it, by name. They outlive their job once for each version of a target.
     files: Mapped[dict[str, Any] | None]
     at: Mapped[datetime]
 
