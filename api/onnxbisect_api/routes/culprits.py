@@ -27,12 +27,16 @@ from onnxbisect_db.tables import Culprit
 router = APIRouter(tags=["culprits"])
 
 
+#: Not of `CulpritState`: what is wrong with a request would name its members as Python does.
+OpenOrKnown = Literal["open", "known"]
+
+
 class CulpritChange(BaseModel):
     """What somebody may say of a culprit that is not fixed."""
 
     model_config = ConfigDict(extra="forbid")
 
-    state: Literal[CulpritState.OPEN, CulpritState.KNOWN]
+    state: OpenOrKnown
 
 
 @router.get("/culprits", summary="List the culprits of all jobs, the newest first")
@@ -70,7 +74,7 @@ def change(
     culprit_id: RowId, wanted: CulpritChange, service: TheService, caller: Submitter, addresses: TheAddresses
 ) -> CulpritDetails:
     """One that is fixed opens by itself when it comes back."""
-    known = wanted.state is CulpritState.KNOWN
+    known = wanted.state == "known"
     service.database.run(lambda session: culprits.set_known(session, culprit_id, caller.tenant, known=known))
     return shown(culprit_id, service, caller, addresses)
 

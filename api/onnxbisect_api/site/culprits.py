@@ -1,6 +1,6 @@
 """Culprits over all jobs: which cost the most, and what each version of a compiler fixed and broke."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from fastapi import APIRouter, Form, Request, Response
 from fastapi.responses import RedirectResponse
@@ -12,7 +12,7 @@ from onnxbisect_api.culprit_view import culprit_views
 from onnxbisect_api.job_request import ONE_LINE, BackendName
 from onnxbisect_api.names import RowId
 from onnxbisect_api.routes import culprits as rest
-from onnxbisect_api.routes.culprits import CulpritChange
+from onnxbisect_api.routes.culprits import CulpritChange, OpenOrKnown
 from onnxbisect_api.service import TheService
 from onnxbisect_api.site.rendering import page
 from onnxbisect_db import culprit_overview
@@ -81,7 +81,7 @@ def change(
     service: TheService,
     caller: Submitter,
     addresses: TheAddresses,
-    state: Annotated[Literal[CulpritState.OPEN, CulpritState.KNOWN], Form()],
+    state: Annotated[OpenOrKnown, Form()],
 ) -> Response:
     """Back to it."""
     rest.change(culprit_id, CulpritChange(state=state), service, caller, addresses)
