@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import and_, delete, or_, select
+from sqlalchemy import ColumnElement, and_, delete, exists, or_, select
 from sqlalchemy.orm import Session
 
 from onnxbisect_db.database import now
@@ -60,14 +60,20 @@ def get(session: Session, sha256: str, tenant: str) -> Model | None:
 
 
 def listed(session: Session, tenant: str, *, after: tuple[datetime, str] | None = None, limit: int = 50) -> Page:
-    """The tenant's models, the newest first, from the one after `after` on."""
-    found = select(Model).where(Model.tenant == tenant)
+    """The models that the tenant has uploaded, the newest first, from the one after `after` on."""
+    found = select(Model).where(Model.tenant == tenant, of_clients())
     if after is not None:
         at, sha256 = after
         found = found.where(or_(Model.created_at < at, and_(Model.created_at == at, Model.sha256 < sha256)))
     rows = list(session.scalars(found.order_by(Model.created_at.desc(), Model.sha256.desc()).limit(limit + 1)))
     more, rows = len(rows) > limit, rows[:limit]
     return Page(models=tuple(rows), after=(rows[-1].created_at, rows[-1].sha256) if more else None)
+
+
+def of_clients() -> ColumnElement[bool]:
+    """Models that are not only there since a new version of a compiler is asked about a culprit."""
+    jobs = exists().where(Job.tenant == Model.tenant, Job.model_sha256 == Model.sha256)
+    return or_(~jobs.where(Job.culprit_id.is_not(None)), jobs.where(Job.culprit_id.is_(None)))
 
 
 def remove(session: Session, sha256: str, tenant: str) -> set[str] | None:

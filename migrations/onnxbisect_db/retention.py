@@ -190,7 +190,11 @@ def _drop_old_jobs(session: Session, retention: Retention) -> int:
     # locked: who retries one of them now comes before this or after it
     ids = list(session.scalars(old.order_by(Job.id).limit(_AT_A_TIME).with_for_update(skip_locked=True)))
     _drop_spare_files(session, ids)
+    asked_again = select(Job.tenant, Job.model_sha256).where(Job.id.in_(ids), Job.culprit_id.is_not(None))
+    models = sorted({(tenant, sha256) for tenant, sha256 in session.execute(asked_again)})
     _delete(session, ids)
+    for tenant, sha256 in models:
+        _drop_model(session, tenant, sha256)
     return len(ids)
 
 

@@ -6,6 +6,7 @@ from datetime import datetime
 from sqlalchemy import delete, func, select, update
 from sqlalchemy.orm import Session
 
+from onnxbisect_db import models
 from onnxbisect_db.database import now
 from onnxbisect_db.errors import UnknownFileError
 from onnxbisect_db.insertion import insert
@@ -49,7 +50,8 @@ def remove(session: Session, sha256: str, tenant: str) -> bool:
 
 def kept_bytes(session: Session, tenant: str) -> int:
     """How many bytes of models and other files the tenant keeps here."""
-    return sum(
-        int(session.scalars(select(func.coalesce(func.sum(table.size), 0)).where(table.tenant == tenant)).one())
-        for table in (Model, Upload)
+    sizes = (
+        select(func.sum(Model.size)).where(Model.tenant == tenant, models.of_clients()),
+        select(func.sum(Upload.size)).where(Upload.tenant == tenant),
     )
+    return sum(int(session.scalars(size).one() or 0) for size in sizes)

@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session, selectinload
 
 from onnxbisect.diagnosis import CulpritKind
 from onnxbisect.verdict import Kind, Status
-from onnxbisect_db import culprits, endpoints, jobs, lifecycle, models, retention, searches, workers
+from onnxbisect_db import culprits, endpoints, jobs, lifecycle, models, retention, searches, uploads, workers
 from onnxbisect_db.culprit_checks import ask_again
 from onnxbisect_db.culprit_overview import Cost, changes, costliest, costs, weeks
 from onnxbisect_db.culprit_versions import versions_of
@@ -24,7 +24,7 @@ from onnxbisect_db.errors import CulpritStateError
 from onnxbisect_db.files import Files
 from onnxbisect_db.retention import Retention
 from onnxbisect_db.states import CulpritState, Stage
-from onnxbisect_db.tables import Culprit, Delivery, Job
+from onnxbisect_db.tables import Culprit, Delivery, Job, Model
 from onnxbisect_db.workers import Presence
 from support.db.scenes import MODEL, NPU, REPORT, Clock, at_once, new_job, prepare, read, take
 
@@ -193,7 +193,7 @@ def test_one_set_of_files_outlives_jobs_for_each_version_of_a_target(
     def kept() -> list[str | None]:
         with database.session() as session:
             verdicts = culprits.lately(session, listed(database)[0].id, limit=9)
-            return [verdict.files and verdict.files["model.onnx"][0] for verdict in verdicts]
+            return [verdict.files["model.onnx"][0] if verdict.files else None for verdict in verdicts]
 
     def finish_one(version: str, name: str) -> Job:
         clock.forward(1)
@@ -300,6 +300,9 @@ def test_a_new_version_is_asked_once_about_each_culprit_after_all_other_work(dat
     (job,) = checks(database)
     assert (job.request, job.priority < -100) == ({"whole": True, "as_is": True}, True)
     assert files.path(job.model_sha256).read_bytes() == b"a culprit's model"
+    with database.session() as session:
+        assert [model.name for model in models.listed(session, "").models] == ["net.onnx"]
+        assert uploads.kept_bytes(session, "") == 10, "of what clients have uploaded"
     assert [(search.backend, search.options) for search in job.searches] == [(NPU, {})]
     with database.session() as session:
         assert job.id not in [each.id for each in jobs.listed(session, "").jobs]
@@ -424,6 +427,17 @@ def test_a_model_that_is_a_culprits_file_keeps_its_name(database: Database, file
         model = models.get(session, own["model.onnx"], "")
     assert model is not None
     assert model.name == "mine.onnx"
+
+
+def test_the_model_of_a_question_goes_with_it_by_its_age(database: Database, clock: Clock, files: Files) -> None:
+    finished(database, found(files=small(files)))
+    announce(database)
+    ask_again(database, files)
+    finish(database, checks(database)[0].searches[0].id, [], "2", Status.PASS)
+    clock.forward(1)
+    retention.sweep(database, files, Retention(jobs=timedelta(0)))
+    with database.session() as session:
+        assert list(session.scalars(select(Model.name))) == ["net.onnx"]
 
 
 def test_a_culprit_with_external_data_is_a_model_of_all_its_bytes(database: Database, files: Files) -> None:
