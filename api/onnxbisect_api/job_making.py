@@ -72,7 +72,8 @@ def accepted(terms: JobTerms, service: Service, caller: Caller) -> Accepted:
         raise Problem(422, complaint)
     with service.database.session() as session:
         offered = workers.slots(session)
-    return Accepted(terms=terms, targets=targets.checked(terms.targets, offered))
+    alternatives = None if terms.repair is None else terms.repair.alternatives
+    return Accepted(terms=terms, targets=targets.checked(terms.targets, offered, alternatives))
 
 
 def made(

@@ -40,6 +40,11 @@ _Tolerance = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
 _Seconds = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)]
 
 
+_Alternatives = Annotated[
+    dict[_OptionName, Annotated[tuple[_OptionText, ...], Field(max_length=32)]], Field(min_length=1, max_length=32)
+]
+
+
 class _Request(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -77,6 +82,12 @@ class RepairRequest(_Request):
     count: int = Field(default=4, ge=1, le=64, description="random samples, and as many with edge values, beside them")
     absolute: _Tolerance = Field(default=1e-6, description="how far the model's outputs may differ")
     relative: _Tolerance = Field(default=1e-4, description="and how far as a share of an output's largest magnitude")
+    alternatives: Literal["all"] | _Alternatives | None = Field(
+        default=None,
+        description="other options of each target to ask about its culprits: values by option, none for those that are "
+        "worth trying; or `all` of these",
+        examples=[{"precision": ["fp32", "bf16"], "version": []}],
+    )
 
 
 class WebhookRequest(_Request):

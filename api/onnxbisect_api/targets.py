@@ -6,25 +6,34 @@ from onnxbisect.errors import BackendUnusableError, OnnxBisectError, OptionError
 from onnxbisect_api.job_request import TargetRequest
 from onnxbisect_backends import registry, remote
 from onnxbisect_backends.options import unknown
+from onnxbisect_backends.other_options import OtherOptions
 from onnxbisect_db.jobs import NewTarget
+from onnxbisect_service.order import Alternatives
 
 
-def checked(targets: Iterable[TargetRequest], offered: Collection[str]) -> tuple[NewTarget, ...]:
-    """The targets, as they are kept; OptionError where one cannot be. `offered` has the backends that living workers
-    take. No tool is touched.
+def checked(
+    targets: Iterable[TargetRequest], offered: Collection[str], alternatives: Alternatives = None
+) -> tuple[NewTarget, ...]:
+    """The targets, as they are kept; OptionError where one cannot be, or does not have the `alternatives`.
+
+    `offered` has the backends that living workers take. No tool is touched.
     """
-    return tuple(_checked(target, offered) for target in targets)
+    return tuple(_checked(target, offered, alternatives) for target in targets)
 
 
-def _checked(target: TargetRequest, offered: Collection[str]) -> NewTarget:
+def _checked(target: TargetRequest, offered: Collection[str], alternatives: Alternatives) -> NewTarget:
     try:
         remote.find(target.backend)
     except (OptionError, BackendUnusableError) as error:
         if target.backend not in offered:
             raise _refused(target.backend, error, offered) from None
-        _demand_none(target)
+        _demand_none(target, alternatives)
     else:
         remote.make(target.backend, target.options)
+        if alternatives is not None and alternatives != "all":
+            for key, value in ((key, value) for key, values in alternatives.items() for value in values):
+                remote.make(target.backend, {**target.options, key: value})
+            OtherOptions.of(target.backend, target.options, alternatives)  # those without values, too
     return NewTarget(backend=target.backend, options=target.options)
 
 
@@ -34,9 +43,9 @@ def _refused(name: str, error: OnnxBisectError, offered: Collection[str]) -> Opt
     return OptionError(str(error) if name in known or name.endswith(".toml") else unknown("backend", name, known))
 
 
-def _demand_none(target: TargetRequest) -> None:
+def _demand_none(target: TargetRequest, alternatives: Alternatives) -> None:
     """A worker has a backend that is not installed here, so nobody can say which of its options are harmless."""
-    if target.options:
+    if target.options or alternatives is not None:
         raise OptionError(
             f"The backend '{target.backend}' takes no options over the network until its package is installed beside "
             f"the API, too: they cannot be checked here."

@@ -113,6 +113,11 @@ def read_options(model: type[Options], given: Mapping[str, str], backend: str) -
         ) from None
 
 
+def option_text(value: object) -> str:
+    """A value as it is typed after `--option`."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def unknown(what: str, key: str, valid: Iterable[str]) -> str:
     """A sentence for a name that does not exist, with the nearest one that does and all the others."""
     names = sorted(valid)

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import onnx_bisect
 from onnx_bisect.models import Source
-from onnx_bisect.other_options import Wanted
 from onnxbisect.errors import OptionError
 from onnxbisect_backends import registry
 from onnxbisect_backends.commands.any_command import CommandBackend
 from onnxbisect_backends.contract import Backend
+from onnxbisect_backends.other_options import Wanted
 from onnxbisect_cli.progress import Shown
 from onnxbisect_cli.signals import Interruption
 

@@ -49,15 +49,18 @@ def run(request: Request) -> int:
     search, folder = request.search, request.out / "repair"
     demand_folder(folder)
     cancellation = onnx_bisect.Cancellation()
+    named = search.backend if search.backend and not search.command else None
     with Shown(cancellation) as shown:
         result = onnx_bisect.fix(
             search.model,
-            backend=backend_of(search),
+            backend=named or backend_of(search),
+            options=search.options if named else {},
             input_shapes=search.input_shapes,
             allow=request.allow,
             samples=request.samples,
             count=request.count,
             tolerance=request.tolerance,
+            alternatives=search.alternatives,
             jobs=search.jobs,
             budget_calls=search.budget_calls,
             budget_seconds=search.budget_seconds,
@@ -97,7 +100,7 @@ def _plan(request: Request) -> int:
     search = request.search
     backend = backend_of(search)
     intake = Intake(search.model, {**input_shapes(backend), **search.input_shapes})
-    result, interruption = bisected(replace(search, as_is=True), intake)
+    result, interruption = bisected(replace(search, as_is=True, alternatives=None), intake)
     assert result.job is not None  # noqa: S101 - it was searched here
     before = Found(job=result.job)
     inquiry = inquire(intake, backend, search.calibration)

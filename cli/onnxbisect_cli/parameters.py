@@ -42,6 +42,15 @@ Recheck = Annotated[
 AsIs = Annotated[
     bool, typer.Option("--as-is", help="Search the file as it is, without trying changes of the whole file first.")
 ]
+Try = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--try",
+        metavar="KEY=VALUE,…|KEY|all",
+        help="Then ask about the culprits with other values of an option; where all pass, about the whole model. "
+        "KEY alone: the values that are worth trying; all: those of all options. Repeatable.",
+    ),
+]
 ConfirmCauses = Annotated[
     int,
     typer.Option(

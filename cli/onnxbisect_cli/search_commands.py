@@ -33,6 +33,7 @@ from onnxbisect_cli.parameters import (
     SampleCount,
     Samples,
     Timeout,
+    Try,
 )
 
 app = typer.Typer(rich_markup_mode=None)
@@ -67,15 +68,7 @@ def run_command(
     recheck: Recheck = False,
     calibration: CalibrationPath = None,
     as_is: AsIs = False,
-    try_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--try",
-            metavar="KEY=VALUE,…|KEY|all",
-            help="Then ask about the culprits with other values of an option; where all pass, about the whole model. "
-            "KEY alone: the values that are worth trying; all: those of all options. Repeatable.",
-        ),
-    ] = None,
+    try_: Try = None,
     confirm_causes: ConfirmCauses = 0,
     out: ReportsFolder = None,
     no_cache: NoCache = False,
@@ -136,6 +129,7 @@ def fix_command(
     count: SampleCount = 4,
     absolute: Absolute = 1e-6,
     relative: Relative = 1e-4,
+    try_: Try = None,
     jobs: Jobs = 1,
     budget_calls: BudgetCalls = None,
     budget_seconds: BudgetSeconds = None,
@@ -151,6 +145,8 @@ def fix_command(
     from onnxbisect.rewrites import Exactness
     from onnxbisect_cli import bisection, fix_job
 
+    if try_ and command_of(context):
+        raise OptionError("--try is for a --backend: a command has no options.")
     search = bisection.Request(
         model=model,
         backend=backend,
@@ -164,6 +160,7 @@ def fix_command(
         cache=not no_cache,
         recheck=recheck,
         calibration=calibration,
+        alternatives=arguments.alternatives(try_ or ()),
     )
     request = fix_job.Request(
         search=search,

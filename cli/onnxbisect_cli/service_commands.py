@@ -23,6 +23,7 @@ from onnxbisect_cli.parameters import (
     SampleCount,
     Samples,
     Timeout,
+    Try,
 )
 
 app = typer.Typer(rich_markup_mode=None)
@@ -130,6 +131,7 @@ def submit_command(
     count: SampleCount = 4,
     absolute: Absolute = 1e-6,
     relative: Relative = 1e-4,
+    try_: Try = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for the report, or print the job's URL.")] = True,
     out: ReportsFolder = None,
     form: ReportForm = Format.TEXT,
@@ -141,7 +143,13 @@ def submit_command(
     found = parts.parts_of(models, arguments.shapes(input_shape or ()), calibration)
     asked = targets.chosen(backend, option or ())
     tolerance = Tolerance(absolute=absolute, relative=relative)
-    exactness = arguments.choices(Exactness, [allow], "--allow")[0]
+    repair = RepairTerms(
+        allow=arguments.choices(Exactness, [allow], "--allow")[0],
+        samples=samples,
+        count=count,
+        tolerance=tolerance,
+        alternatives=arguments.alternatives(try_ or ()),
+    )
     request = submit_job.Request(
         model=found[0].model,
         server=server,
@@ -160,11 +168,11 @@ def submit_command(
             "labels": arguments.key_values(label or (), "--label"),
             "webhook": webhook,
             "priority": priority,
-            "repair": RepairTerms(allow=exactness, samples=samples, count=count, tolerance=tolerance) if fix else None,
+            "repair": repair if fix else None,
         },
     )
-    if not fix and (allow, samples, count, absolute, relative) != ("rounding", None, 4, 1e-6, 1e-4):
-        raise OptionError("--allow, --samples, --count, --absolute and --relative are about a repair: add --fix.")
+    if not fix and (allow, samples, count, absolute, relative, try_) != ("rounding", None, 4, 1e-6, 1e-4, None):
+        raise OptionError("--allow, --samples, --count, --absolute, --relative, --try are about a repair: add --fix.")
     if len(found) > 1:
         if fix:
             raise OptionError("--fix is for one model: submit each of them with it.")

@@ -8,6 +8,7 @@ from onnx_bisect.callable_backend import CallableBackend, CompileFunction
 from onnxbisect.errors import OptionError
 from onnxbisect_backends import registry
 from onnxbisect_backends.contract import Backend
+from onnxbisect_backends.options import option_text
 
 #: A backend's name, the path of a TOML file, a backend, or a function that compiles.
 BackendChoice = str | PathLike[str] | Backend | CompileFunction
@@ -29,8 +30,3 @@ def chosen_backend(backend: BackendChoice, options: Mapping[str, object]) -> Bac
 def texts(options: Mapping[str, object]) -> dict[str, str]:
     """Options as they are typed after `--option`."""
     return {key: option_text(value) for key, value in options.items()}
-
-
-def option_text(value: object) -> str:
-    """One of them."""
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -22,6 +22,7 @@ from onnxbisect.model.read import read
 from onnxbisect.report import model_explorer
 from onnxbisect.report.contents import Report
 from onnxbisect.report.overview import Overview
+from onnxbisect_backends.other_options import listed
 from onnxbisect_backends.probing.culprit_files import DATA_NAME, LOG_NAME
 from onnxbisect_backends.probing.prober import PROBE_NAME
 
@@ -205,6 +206,7 @@ class Client:
             "samples": {sample.name: self.store(sample) for sample in samples},
             "count": terms.count,
             **asdict(terms.tolerance),
+            **({} if terms.alternatives is None else {"alternatives": listed(terms.alternatives)}),
         }
 
     def upload(self, model: Path, sha256: str, data: Sequence[str]) -> str:

@@ -7,12 +7,12 @@ from os import PathLike
 from pathlib import Path
 from threading import Lock
 
-from onnx_bisect.backend_choice import BackendChoice, chosen_backend, texts
+from onnx_bisect.alternatives import other_options, tried
+from onnx_bisect.backend_choice import BackendChoice, chosen_backend
 from onnx_bisect.cancellation import Cancellation
 from onnx_bisect.driver import Budget, Driver, Ended
 from onnx_bisect.events import Note, Progress, SearchEnded
 from onnx_bisect.models import Shapes, Source, loaded
-from onnx_bisect.other_options import OtherOptions, Wanted, tried
 from onnx_bisect.reproducing import started_from
 from onnx_bisect.result import Result, with_repro
 from onnx_bisect.searching import Searches, Searching
@@ -29,6 +29,7 @@ from onnxbisect.session import Ending
 from onnxbisect.verdict import Status
 from onnxbisect_backends import contract
 from onnxbisect_backends.contract import Backend
+from onnxbisect_backends.other_options import Wanted
 from onnxbisect_backends.probing.changed_files import compiles_after, may_be_changed
 from onnxbisect_backends.probing.confirming import Told, confirmed
 from onnxbisect_backends.probing.inquiry import Inquiry, inquire
@@ -90,7 +91,7 @@ def diagnose(
     BackendUnusableError where the compiler cannot be called, ShortageError where this machine is short of something.
     """
     chosen = usable_backend(backend, options or {}, jobs)
-    others = None if alternatives is None else OtherOptions.of(backend, texts(options or {}), alternatives)
+    others = other_options(backend, options or {}, alternatives)
     samples = None if calibration is None else Path(calibration)
     intake = loaded(model, {**contract.input_shapes(chosen), **(input_shapes or {})})
     inquiry = inquire(intake, chosen, samples)
@@ -125,7 +126,7 @@ def diagnose(
             ended = replace(ended, diagnosis=unsearched, ending=Ending.COMPILES_AFTER)
         asked: tuple[Alternative, ...] = ()
         if others is not None and ended.diagnosis.verdict is not Status.PASS:
-            asked = tried(others, inquiry, ended.diagnosis, searching, samples, driver.budget_left)
+            asked = tried(others, inquiry.intake, ended.diagnosis, searching, samples, driver.budget_left)
         job = inquiry.job(ended.diagnosis, ended.records, ended.stats)
         job = replace(job, compiles_after=after, alternatives=asked)
         if confirm_causes and ended.ending is Ending.FINISHED:

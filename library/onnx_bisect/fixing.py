@@ -1,10 +1,11 @@
 """`fix`: from a model that a compiler refuses to one that it takes, proven, or to what is left of the way there."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
 
+from onnx_bisect.alternatives import other_options, tried
 from onnx_bisect.backend_choice import BackendChoice
 from onnx_bisect.cancellation import Cancellation
 from onnx_bisect.diagnosing import usable_backend
@@ -12,6 +13,8 @@ from onnx_bisect.driver import Budget
 from onnx_bisect.events import Note, Progress
 from onnx_bisect.models import Shapes, Source, loaded
 from onnx_bisect.searching import Searches, Searching
+from onnxbisect.alternatives import Alternative
+from onnxbisect.diagnosis import Diagnosis
 from onnxbisect.errors import OptionError
 from onnxbisect.proof import Tolerance
 from onnxbisect.remedies import Repair
@@ -20,7 +23,9 @@ from onnxbisect.remedies.summary import headline
 from onnxbisect.report.files import put
 from onnxbisect.rewrites import Exactness
 from onnxbisect_backends import contract
+from onnxbisect_backends.other_options import Wanted
 from onnxbisect_backends.probing.inquiry import inquire
+from onnxbisect_backends.probing.intake import Intake
 from onnxbisect_backends.probing.repair_compiler import REPAIRED, RepairCompiler, copy_data
 from onnxbisect_backends.probing.repairing import REPORT, Terms, repair_model, written
 from onnxbisect_backends.sandbox.working_folder import working_folder
@@ -90,6 +95,7 @@ def fix(
     samples: str | PathLike[str] | None = None,
     count: int = 4,
     tolerance: Tolerance | None = None,
+    alternatives: Wanted | None = None,
     jobs: int = 1,
     budget_calls: int | None = None,
     budget_seconds: float | None = None,
@@ -105,11 +111,13 @@ def fix(
     Changes of the whole file come first, then rules for single nodes. Nothing of lesser exactness than `allow` is used,
     and nothing whose proof failed. A proof is a run of both models in onnxruntime on `samples` (a folder, zip or tar of
     .npz keyed by input names), on `count` random inputs and on as many with edge values; the model's outputs must agree
-    within `tolerance`. The other arguments are those of `diagnose`; the budgets are for all compiles together.
+    within `tolerance`. With `alternatives`, the compiler with other options is asked about the culprits before they are
+    replaced. The other arguments are those of `diagnose`; the budgets are for all compiles together.
 
     Raises what `diagnose` raises, and OptionError for dynamic dimensions that `input_shapes` does not bind.
     """
     chosen = usable_backend(backend, options or {}, jobs)
+    others = other_options(backend, options or {}, alternatives)
     intake = loaded(model, {**contract.input_shapes(chosen), **(input_shapes or {})})
     chosen = contract.for_model(chosen, intake.model.proto.graph)
     tell = progress or (lambda event: None)
@@ -131,12 +139,21 @@ def fix(
     )
     budget = Budget(calls=budget_calls, seconds=budget_seconds)
     with working_folder() as work:
+        searches = Searches(searching, calibration_path, budget)
+
+        def asked(model: Intake, diagnosis: Diagnosis) -> Sequence[Alternative]:
+            if others is None:
+                return ()
+            answers = tried(others, model, diagnosis, searching, calibration_path, searches.left)
+            searches.spend(sum(it.calls for it in answers))
+            return answers
+
         compiler = RepairCompiler(
             intake=intake,
-            search=Searches(searching, calibration_path, budget),
+            search=searches,
             inquire=lambda intake, piece: inquire(intake, chosen, None if piece else calibration_path),
             folder=work,
         )
         inquiry = inquire(intake, chosen, calibration_path)
-        found, told = repair_model(compiler, inquiry, terms, lambda sentence: tell(Note(sentence=sentence)))
+        found, told = repair_model(compiler, inquiry, terms, lambda sentence: tell(Note(sentence=sentence)), asked)
     return FixResult(document=told, repair=found, source=intake.model.path)

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from os import PathLike, fspath
 from pathlib import Path
 
+from onnx_bisect.alternatives import asking
 from onnx_bisect.backend_choice import texts
 from onnx_bisect.cancellation import Cancellation
 from onnx_bisect.diagnosing import diagnose
 from onnx_bisect.driver import Budget
 from onnx_bisect.events import Note, Progress
 from onnx_bisect.models import Shapes, Source, loaded
-from onnx_bisect.other_options import asked_with
 from onnx_bisect.searching import Searching
 from onnxbisect.diagnosis import Culprit
 from onnxbisect.errors import BackendUnusableError, OptionError
@@ -22,6 +22,7 @@ from onnxbisect.verdict import Status, Verdict
 from onnxbisect.version_history import Part, VersionHistory, next_version
 from onnxbisect_backends import registry
 from onnxbisect_backends.options import unknown
+from onnxbisect_backends.probing.alternatives import asked_with
 from onnxbisect_backends.probing.intake import Intake
 from onnxbisect_backends.toolchains import series
 from onnxbisect_backends.toolchains.catalogue import VERSION, numbers, toolchains
@@ -205,8 +206,9 @@ class _Course:
             self.unusable[number] = str(error)
             return
         options = self._options(number)
+        backend = registry.make(self.backend, options)
         searching = Searching(
-            backend=registry.make(self.backend, options),
+            backend=backend,
             jobs=self.jobs,
             timeout=self.timeout,
             cache=self.cache,
@@ -214,7 +216,8 @@ class _Course:
             cancellation=self.cancellation,
         )
         changed = {VERSION: self.versions[number]}
-        found = asked_with(changed, self.intake, self._pieces, searching, self.calibration, self._left)
+        ask = asking(searching, self._left)
+        found = asked_with(changed, backend, self.intake, self._pieces, self.calibration, ask)
         self.calls += found.calls
         if found.problem:
             self.unusable[number] = found.problem

@@ -11,6 +11,7 @@ from onnxbisect.remedies.document import RepairDocument
 from onnxbisect.remedies.summary import headline
 from onnxbisect.rewrites import Exactness
 from onnxbisect.verdict import Status
+from onnxbisect_backends.other_options import Wanted
 from onnxbisect_backends.probing.repair_compiler import REPAIRED
 from onnxbisect_backends.probing.repairing import REPORT
 
@@ -26,6 +27,7 @@ class RepairTerms:
     samples: str | PathLike[str] | None = None
     count: int = 4
     tolerance: Tolerance = field(default_factory=Tolerance)
+    alternatives: Wanted | None = None
 
 
 class FetchRepair(Protocol):

@@ -99,17 +99,23 @@ class Searches:
         inquiry = self._latest
         if inquiry is None or inquiry.intake is not model:  # a model is mostly asked about twice in a row
             inquiry = self._latest = inquire(model, self._searching.backend, None if piece else self._calibration)
-        with working_folder() as folder, self._searching.driver(inquiry, folder, self._left()) as driver:
+        with working_folder() as folder, self._searching.driver(inquiry, folder, self.left) as driver:
             ended = driver.ask_whole() if whole else driver.run()
         self._searching.progress(SearchEnded(ending=ended.ending))
         self._calls += ended.stats.compiler_calls
-        left = self._left()
+        left = self.left
         return Found(
             job=inquiry.job(ended.diagnosis, ended.records, ended.stats),
             stopped=ended.ending is Ending.CANCELLED or left.calls == 0 or left.seconds == 0,
         )
 
-    def _left(self) -> Budget:
+    def spend(self, calls: int) -> None:
+        """Count calls that were made beside these searches."""
+        self._calls += calls
+
+    @property
+    def left(self) -> Budget:
+        """What the budget leaves for more."""
         return self._budget.without(calls=self._calls, seconds=time.monotonic() - self._began)
 
 

@@ -6,7 +6,7 @@ target's search until that has ended.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import func, select
@@ -23,13 +23,15 @@ from onnxbisect_db.tables import Search
 class ChangedModel:
     """A model that a target asks about: SHA-256 of its stored ONNX file, and by location those of its external data.
 
-    `question` is what the target calls it; `request` is what is asked of it, as `Job.request`.
+    `question` is what the target calls it; `request` is what is asked of it, as `Job.request`. `options` are those that
+    the target has in place of its own.
     """
 
     question: str
     onnx: str
     data: Mapping[str, str]
     request: Mapping[str, Any]
+    options: Mapping[str, str] = field(default_factory=dict)
 
 
 def replies(session: Session, turn: Turn) -> tuple[Reply, ...]:
@@ -57,7 +59,7 @@ def ask(session: Session, turn: Turn, model: ChangedModel) -> None:
         data=dict(model.data),
         request=dict(model.request),
         backend=search.backend,
-        options=search.options,
+        options={**search.options, **model.options},
     )
     session.add(asked)
     notices.notify(session, notices.backend(asked.backend))

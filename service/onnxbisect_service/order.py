@@ -1,15 +1,18 @@
 """What a job asks for besides model and targets: the fields of `Job.request`, the same for REST and for workers."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Literal
+
+#: Other options of each target: their values, none for those that are worth trying; or all of these.
+Alternatives = Literal["all"] | Mapping[str, Sequence[str]] | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class RepairOrder:
     """What a repair may do, and how it is proven: the fields of `onnxbisect_backends.probing.repairing.Terms`.
 
-    `samples` maps file names to the SHA-256 of stored files.
+    `samples` maps file names to the SHA-256 of stored files. The `alternatives` are asked about the culprits.
     """
 
     allow: str = "rounding"
@@ -17,6 +20,7 @@ class RepairOrder:
     count: int = 4
     absolute: float = 1e-6
     relative: float = 1e-4
+    alternatives: Alternatives = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +45,8 @@ class Order:
     confirm_causes: int = 0
     #: Whether only the model as a whole is asked about, and not which parts of it fail.
     whole: bool = False
+    #: Units of pieces, in hexadecimal: these are asked about, and the whole model where all of them pass, and no more.
+    pieces: tuple[str, ...] = ()
 
     @property
     def files(self) -> frozenset[str]:
@@ -53,7 +59,9 @@ class Order:
         fields = asdict(self)
         if self.repair is None:
             del fields["repair"]
-        for name in ("as_is", "confirm_causes", "whole"):
+        elif self.repair.alternatives is None:
+            del fields["repair"]["alternatives"]
+        for name in ("as_is", "confirm_causes", "whole", "pieces"):
             if not fields[name]:
                 del fields[name]
         return fields
@@ -62,5 +70,6 @@ class Order:
     def from_json(cls, fields: Mapping[str, Any]) -> "Order":
         """The order that `to_json` wrote."""
         shapes = {name: tuple(shape) for name, shape in fields.get("input_shapes", {}).items()}
-        repair = fields.get("repair")
-        return cls(**{**fields, "input_shapes": shapes, "repair": None if repair is None else RepairOrder(**repair)})
+        repair = None if fields.get("repair") is None else RepairOrder(**fields["repair"])
+        pieces = tuple(fields.get("pieces", ()))
+        return cls(**{**fields, "input_shapes": shapes, "repair": repair, "pieces": pieces})

@@ -33,6 +33,7 @@ def test_what_a_repair_may_do_is_kept_with_the_job(callers: Callers, service: Se
         "count": 2,
         "absolute": 0.0,
         "relative": 0.01,
+        "alternatives": {"optimization": []},
     }
     made = ask(callers, service, wanted)
     assert made.status_code == 202
@@ -52,12 +53,23 @@ def test_what_a_repair_may_do_is_kept_with_the_job(callers: Callers, service: Se
         {"samples": {"0.npz": "b" * 64}},
         {"count": 0},
         {"relative": -1},
+        {"alternatives": "some"},
+        {"alternatives": {}},
+        {"alternatives": {"no_such_option": []}},
         {"more": 1},
         True,
     ],
 )
 def test_what_no_repair_may_do_is_refused(callers: Callers, service: Service, wrong: object) -> None:
     assert ask(callers, service, wrong).status_code == 422
+
+
+def test_other_options_name_no_file_of_the_server(callers: Callers, service: Service) -> None:
+    wanted = {"alternatives": {"profile": ["/etc/passwd"]}}
+    body = {"model": uploaded(service), "targets": [{"backend": "whitelist"}], "repair": wanted}
+    answer = callers.submitter().post("/v1/jobs", json=body)
+    assert answer.status_code == 422
+    assert "names something of the machine where it runs" in answer.json()["detail"]
 
 
 def test_a_job_that_asks_for_none_has_none(callers: Callers, service: Service) -> None:

@@ -55,6 +55,7 @@ def test_each_place_is_shown_before_and_after_with_its_numbers(callers: Callers,
     assert f'href="/v1/jobs/{job.id}/repair/model.onnx?target=1" download' in shown
     assert f"/v1/jobs/{job.id}/repair/report.json?target=1" in shown
     assert "No remedy" in shown
+    assert "<code>chip=new</code></th><td>the whole model compiles</td>" in shown
 
 
 def test_edges_of_a_place_lead_from_its_inputs_to_its_outputs() -> None:
@@ -131,6 +132,12 @@ def test_the_form_asks_for_a_repair(callers: Callers, service: Service) -> None:
     assert made.status_code == 303, made.text
     job = client.get(f"/v1{made.headers['location']}").json()
     assert job["request"]["repair"]["allow"] == "domain"
+    assert "alternatives" not in job["request"]["repair"]
+    also = {**typed, "alternatives": "all"}
+    made = client.post("/new", data=also, headers={"origin": "http://service.test"}, follow_redirects=False)
+    assert client.get(f"/v1{made.headers['location']}").json()["request"]["repair"]["alternatives"] == "all"
+    lonely = client.post("/new", data={**also, "repair": ""}, headers={"origin": "http://service.test"})
+    assert 'id="wrong-alternatives"' in lonely.text
     wrong = client.post("/new", data={**typed, "repair": "all"}, headers={"origin": "http://service.test"})
     assert wrong.status_code == 422
     assert 'id="wrong-repair"' in wrong.text

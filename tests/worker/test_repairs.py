@@ -16,8 +16,10 @@ from sqlalchemy import select
 import onnx_bisect
 from onnxbisect.errors import ModelError
 from onnxbisect.proof import Tolerance
+from onnxbisect.remedies.summary import outcome
 from onnxbisect.rewrites import Exactness
 from onnxbisect.unitset import UnitSet
+from onnxbisect_backends.probing.repair_document import read_document
 from onnxbisect_db import lifecycle, retention
 from onnxbisect_db.database import Database
 from onnxbisect_db.states import JobState, Stage
@@ -253,7 +255,8 @@ def test_a_job_is_repaired_as_fix_repairs_it(
 ) -> None:
     monkeypatch.setenv("ONNXBISECT_CACHE_DIR", str(tmp_path / "cache"))
     model, options = saved(tmp_path, "Neg", "Abs", "Relu", "Erf", "HardSigmoid"), {"deny": "Abs,Erf", "report": "none"}
-    order = Order(repair=RepairOrder(allow="approximate", relative=0.01))
+    others = {"deny": ["Abs", "Neg,Relu", "Sin"]}
+    order = Order(repair=RepairOrder(allow="approximate", relative=0.01, alternatives=others))
     job = installed.submit(model, options, order=order)
     ended = installed.ended(job)
     local = onnx_bisect.fix(
@@ -262,6 +265,7 @@ def test_a_job_is_repaired_as_fix_repairs_it(
         options=options,
         allow=Exactness.APPROXIMATE,
         tolerance=Tolerance(relative=0.01),
+        alternatives=others,
     )
 
     assert (ended.state, ended.verdict) == (JobState.DONE, "fail")
@@ -271,6 +275,11 @@ def test_a_job_is_repaired_as_fix_repairs_it(
     calls = ("diagnosis_calls", "repair_calls")
     assert told_there["repair_calls"] <= told_here["repair_calls"] <= 2
     assert told_there == json.loads(json.dumps(told_here)) | {name: told_there[name] for name in calls}
+    assert [outcome(it) for it in read_document(told_there).alternatives] == [
+        "takes 1 of 2 culprits: Erf",
+        "takes every culprit, and not the whole model: Killed by SIGSEGV, without a word.",
+        "the whole model compiles",
+    ]
     assert ended.searches[0].repair == {
         "verdict": "pass",
         "changes": 2,

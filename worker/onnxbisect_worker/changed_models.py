@@ -7,6 +7,7 @@ from sqlalchemy.orm import Session
 
 from onnxbisect.errors import OnnxBisectError
 from onnxbisect.job import Stats
+from onnxbisect_backends import registry, remote
 from onnxbisect_db import records, repairs
 from onnxbisect_db.answered import Answered
 from onnxbisect_db.database import now
@@ -53,8 +54,9 @@ def asked_model(
     context: WorkerContext, turn: Turn, begun: Begun, question: Question, files: Mapping[str, str], left: Left
 ) -> ChangedModel:
     """The search that a question is: of a model with the job's own data files beside it, or with one of its own."""
-    onnx = files["model.onnx"]
-    name = question_name(onnx, whole=question.whole)
+    _demand_wanted(turn, question)
+    onnx = files.get("model.onnx", turn.onnx)
+    name = question_name(onnx, whole=question.whole, options=question.options)
     if name in {it.question for it in begun.replies}:
         raise OnnxBisectError("It is asked again what was answered: please report this.")
     if len(begun.replies) >= MOST_QUESTIONS:
@@ -67,11 +69,24 @@ def asked_model(
         repair=None,
         confirm_causes=0,
         whole=question.whole,
+        pieces=tuple(f"{units:x}" for units in question.pieces),
     )
     if question.piece:
         order = replace(order, input_shapes={}, calibration={})
     data = own if question.piece else context.case(turn).files
-    return ChangedModel(question=name, onnx=onnx, data=data, request=order.to_json())
+    return ChangedModel(question=name, onnx=onnx, data=data, request=order.to_json(), options=question.options)
+
+
+def _demand_wanted(turn: Turn, question: Question) -> None:
+    """Options of a question are those that the job speaks of, and name nothing of this machine, whatever a model
+    process says that a model may have taken over.
+    """
+    if question.options:
+        repair = Order.from_json(turn.request).repair
+        wanted = None if repair is None else repair.alternatives
+        if wanted is None or not (wanted == "all" or question.options.keys() <= wanted.keys()):
+            raise OnnxBisectError("Options were asked for that the job does not speak of.")
+        remote.refuse_local(registry.find(turn.search.backend), question.options)
 
 
 def stats_of(session: Session, turn: Turn, answers: Sequence[Answered]) -> Stats:

@@ -14,12 +14,13 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from onnxbisect.alternatives import CulpritsThenWhole
 from onnxbisect.diagnosis import Certainty, Culprit, CulpritKind, Diagnosis
 from onnxbisect.errors import OnnxBisectError
 from onnxbisect.report.ranges import spell
 from onnxbisect.report.text import clip
 from onnxbisect.search import plan
-from onnxbisect.session import Known, next_step, of_the_whole
+from onnxbisect.session import Known, Planner, next_step, of_the_whole
 from onnxbisect.unitset import UnitSet, members, size
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Status
@@ -81,11 +82,14 @@ def coordinate(context: WorkerContext, turn: Turn) -> None:
 def _plan(
     context: WorkerContext, turn: Turn, order: Order, seen: _Seen, keeper: LeaseKeeper, universe: Universe
 ) -> None:
-    planner = partial(plan, recheck=order.recheck)
+    planner: Planner = partial(plan, recheck=order.recheck)
+    if order.pieces:
+        called = ", ".join(f"{name}={value}" for name, value in turn.search.options.items())
+        planner = CulpritsThenWhole(culprits=[int(units, 16) for units in order.pieces], called=called)
     # of a changed model nobody is handed a culprit's file
     digests = partial(_digests, context, turn, keeper) if turn.search.asked_for is None else None
     # a changed model is expected to pass: until it has failed, nothing is asked beside the whole
-    width = seen.width if seen.known.records or turn.search.asked_for is None else 1
+    width = seen.width if seen.known.records or order.pieces or turn.search.asked_for is None else 1
     step = next_step(universe, seen.known, planner, width=width, digests=digests)
     whole = of_the_whole(step, universe)
     # nothing but the whole is asked about before changed copies of the file, and these only where it was refused

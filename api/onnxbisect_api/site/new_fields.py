@@ -103,7 +103,7 @@ def terms(typed: Typed, options: Mapping[str, Mapping[str, str]], check: Callabl
         "labels": _read(typed, "labels", labels.read, complaints),
         "recheck": bool(typed.one("recheck")),
         "as_is": bool(typed.one("as_is")),
-        **({"repair": {"allow": typed.one("repair")}} if typed.one("repair") else {}),
+        **_repair(typed, complaints),
         **_said({"seconds": typed.one("seconds")}),
     }
     if not document["targets"]:
@@ -123,6 +123,15 @@ def terms(typed: Typed, options: Mapping[str, Mapping[str, str]], check: Callabl
     if complaints:
         raise FieldsError(complaints)
     return read
+
+
+def _repair(typed: Typed, complaints: dict[str, str]) -> dict[str, dict[str, str]]:
+    others = _said({"alternatives": typed.one("alternatives")})
+    if typed.one("repair"):
+        return {"repair": {"allow": typed.one("repair"), **others}}
+    if others:
+        complaints["alternatives"] = "Other options are tried by a repair: choose what it may do."
+    return {}
 
 
 def _target(typed: Typed, backend: str, defaults: Mapping[str, str]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from onnxbisect.errors import OnnxBisectError
 from onnxbisect.proof import Difference
 from onnxbisect.remedies.document import Change, LeftRow, RepairDocument
 from onnxbisect.remedies.place_graph import before_and_after
-from onnxbisect.remedies.summary import groups, headline, left_groups, numbers
+from onnxbisect.remedies.summary import called, groups, headline, left_groups, numbers, outcome
 from onnxbisect_api.repair_files import repair_document
 from onnxbisect_backends.probing.repair_document import read_document
 from onnxbisect_db.tables import Search
@@ -28,12 +28,13 @@ class Remedied:
 
 @dataclass(frozen=True, kw_only=True)
 class RepairOnPage:
-    """A repair that has ended."""
+    """A repair that has ended. `alternatives` are other options, and what the compiler says with them."""
 
     document: RepairDocument
     headline: str
     sentences: list[str]
     remedied: list[Remedied]
+    alternatives: list[tuple[str, str]]
     left: list[list[LeftRow]]
     has_model: bool
     has_report: bool
@@ -53,6 +54,7 @@ def repair_on_page(service: Service, search: Search) -> RepairOnPage | None:
         headline=headline(document),
         sentences=numbers(document),
         remedied=[_remedied(group) for group in groups(document.changes)],
+        alternatives=[(called(it), outcome(it)) for it in document.alternatives],
         left=left_groups(document.left),
         has_model="repair/repaired.onnx" in search.files,
         has_report="repair/report.json" in search.files,

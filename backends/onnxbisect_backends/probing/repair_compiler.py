@@ -61,14 +61,14 @@ class RepairCompiler:
         return self._search(self.intake, whole=True)
 
     def diagnose(self, model: onnx.ModelProto) -> Found:
-        return self._search(self._read(model))
+        return self._search(self.read(model))
 
     def whole(self, model: onnx.ModelProto) -> Found:
-        return self._search(self._read(model), whole=True)
+        return self._search(self.read(model), whole=True)
 
     def ask(self, model: onnx.ModelProto, nodes: Collection[str]) -> Found:
         """See `Compiler.ask`. A piece that cannot be asked about is one that was not seen to pass."""
-        intake = self._read(model)
+        intake = self.read(model)
         inquiry = self.inquire(intake, False)
         piece = self.folder / "piece" / "model.onnx"
         shutil.rmtree(piece.parent, ignore_errors=True)
@@ -101,7 +101,7 @@ class RepairCompiler:
         self.calls += found.job.stats.compiler_calls
         return found
 
-    def _read(self, model: onnx.ModelProto) -> Intake:
+    def read(self, model: onnx.ModelProto) -> Intake:
         """The model from a file, with the original's data files beside it: onnx takes no links to them."""
         content = model.SerializeToString(deterministic=True)
         if self._latest is None or self._latest[0] != content:

@@ -4,18 +4,20 @@ How the compiler is asked is given (`RepairCompiler.search`): the library search
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import onnx
 
+from onnxbisect.alternatives import Alternative
+from onnxbisect.diagnosis import Diagnosis
 from onnxbisect.errors import OptionError
 from onnxbisect.model.binding import resized
 from onnxbisect.model.compute import Sample
 from onnxbisect.model.wording import some
 from onnxbisect.proof import Tolerance, edge_feeds, random_feeds
-from onnxbisect.remedies import LowPrecision, Prover, Repair, TriedFiles, repair, try_files
+from onnxbisect.remedies import Found, LowPrecision, Prover, Repair, TriedFiles, repair, try_files
 from onnxbisect.remedies.document import RepairDocument, document
 from onnxbisect.remedies.summary import markdown
 from onnxbisect.report.document import document as report_document
@@ -24,6 +26,7 @@ from onnxbisect.rewrites import Exactness, Facts, installed
 from onnxbisect_backends.calibration import read_calibration
 from onnxbisect_backends.probing.changed_files import changed_files, may_be_changed
 from onnxbisect_backends.probing.inquiry import Inquiry
+from onnxbisect_backends.probing.intake import Intake
 from onnxbisect_backends.probing.repair_compiler import REPAIRED, RepairCompiler
 
 #: The report on what is left.
@@ -46,10 +49,19 @@ class Terms:
     tolerance: Tolerance = field(default_factory=Tolerance)
 
 
+#: What the compiler with other options says of the culprits of a model.
+Others = Callable[[Intake, Diagnosis], Sequence[Alternative]]
+
+
 def repair_model(
-    compiler: RepairCompiler, inquiry: Inquiry, terms: Terms, tell: Callable[[str], None] = lambda sentence: None
+    compiler: RepairCompiler,
+    inquiry: Inquiry,
+    terms: Terms,
+    tell: Callable[[str], None] = lambda sentence: None,
+    others: Others = lambda intake, diagnosis: (),
 ) -> tuple[Repair, RepairDocument]:
-    """Repair the model of `inquiry`, and say what was done. `tell` is given a sentence for each step.
+    """Repair the model of `inquiry`, and say what was done. `tell` is given a sentence for each step. `others` is asked
+    once the culprits are known, before nodes are replaced.
 
     Raises OptionError for dynamic dimensions that are not bound and for samples that do not fit, ModelError where
     onnxruntime does not run the model.
@@ -62,7 +74,13 @@ def repair_model(
             "the model at that size first."
         )
     prover = _prover(inquiry, original, terms)
-    found, calls = _repaired(compiler, inquiry, original, prover, terms.allow, tell)
+    alternatives: list[Alternative] = []
+
+    def diagnosed(intake: Intake, before: Found) -> None:
+        if not before.compiles and not before.stopped:
+            alternatives.extend(others(intake, before.diagnosis))
+
+    found, calls = _repaired(compiler, inquiry, original, prover, terms.allow, tell, diagnosed)
     return found, document(
         intake.model,
         found,
@@ -71,6 +89,7 @@ def repair_model(
         repair_calls=compiler.calls - calls,
         input_shapes={name: tuple(dims) for name, dims in intake.input_shapes.items()},
         computes_in=inquiry.description.computes_in,
+        alternatives=alternatives,
     )
 
 
@@ -98,8 +117,9 @@ def _repaired(
     prover: Prover,
     allow: Exactness,
     say: Callable[[str], None],
+    diagnosed: Callable[[Intake, Found], None],
 ) -> tuple[Repair, int]:
-    """The repair, and how many compiler calls the diagnosis took."""
+    """The repair, and how many compiler calls the diagnosis took. `diagnosed` is called between the two."""
     base = TriedFiles()
     if may_be_changed(inquiry):
         whole = compiler.original_whole()
@@ -109,14 +129,16 @@ def _repaired(
         base = try_files(whole, changed_files(inquiry, allow, whole.hints), compiler, prover, say)
         if base.repair is not None:
             return base.repair, calls
+    intake = inquiry.intake
     if base.base is None:
         before = compiler.original()
     else:
         say(f"going on from the changed file: {base.base.sentence}")
         original = base.base.proto
-        before = compiler.diagnose(original)
+        intake, before = compiler.read(original), compiler.diagnose(original)
         prover = prover.on(original, Facts.of(before.model))
     calls = compiler.calls
+    diagnosed(intake, before)
     found = repair(before, original, compiler, prover, installed().rules, most=allow, tell=say)
     if base.base is not None and not found.stopped:
         unchanged = found.model is None

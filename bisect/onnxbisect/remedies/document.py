@@ -1,20 +1,23 @@
 """A repair as data: what `repair.json` holds, and every other form is written from."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from math import isfinite
 from typing import Any
 
 import onnx
 
+from onnxbisect.alternatives import Alternative
 from onnxbisect.job import Target
 from onnxbisect.model.model import Model
 from onnxbisect.model.scopes import is_constant, qualified, walk
 from onnxbisect.proof import Difference, Tolerance
 from onnxbisect.remedies.advisor import Left
+from onnxbisect.remedies.found import Found
 from onnxbisect.remedies.proving import PlaceProof
 from onnxbisect.remedies.repair import Repair
 from onnxbisect.rewrites import Exactness, Facts, Rule
+from onnxbisect.verdict import Verdict
 
 #: The value of `format`; a change that breaks readers counts the number up.
 FORMAT = "onnx-bisect/repair@1"
@@ -92,6 +95,32 @@ class StruckRow:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CulpritRow:
+    """The verdict on a culprit with other options: `pass`, `fail`, `unresolved`, or "" where nothing was asked."""
+
+    ops: tuple[str, ...]
+    verdict: str
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlternativeRow:
+    """The compiler with `options` changed, asked about the culprits of the model as it was, and where it takes all of
+    them about the whole model. `problem` is a sentence where it could not be asked.
+    """
+
+    options: dict[str, str]
+    tool: str
+    version: str
+    culprits: tuple[CulpritRow, ...]
+    whole: str
+    message: str
+    problem: str
+    compiler_calls: int
+    cached: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class RepairDocument:
     """`verdict` is that of the repaired model: `pass`, `fail` or `unresolved`. `repaired` says whether there is one.
 
@@ -117,6 +146,7 @@ class RepairDocument:
     diagnosis_calls: int
     repair_calls: int
     computes_in: str = ""
+    alternatives: tuple[AlternativeRow, ...] = ()
     format: str = FORMAT
 
     def to_json(self) -> dict[str, Any]:
@@ -137,6 +167,7 @@ def document(
     repair_calls: int,
     input_shapes: dict[str, tuple[int, ...]] | None = None,
     computes_in: str = "",
+    alternatives: Sequence[Alternative] = (),
 ) -> RepairDocument:
     """What there is to say of the repair of a model."""
     proof = repair.proof
@@ -164,6 +195,7 @@ def document(
         diagnosis_calls=diagnosis_calls,
         repair_calls=repair_calls,
         computes_in=computes_in,
+        alternatives=tuple(_alternative(it, repair.before) for it in alternatives),
     )
 
 
@@ -172,6 +204,27 @@ def left_row(left: Left) -> LeftRow:
     return LeftRow(
         nodes=left.place.nodes, ops=left.ops, kind=left.kind.value, message=left.message, reasons=left.reasons
     )
+
+
+def _alternative(one: Alternative, before: Found) -> AlternativeRow:
+    pairs = zip(before.culprits, one.culprits, strict=True) if one.culprits else ()
+    return AlternativeRow(
+        options=dict(one.options),
+        tool=one.tool,
+        version=one.version,
+        culprits=tuple(CulpritRow(ops=culprit.ops, **_told(verdict)) for culprit, verdict in pairs),
+        whole=_told(one.whole)["verdict"],
+        message=_told(one.whole)["message"],
+        problem=one.problem,
+        compiler_calls=one.calls,
+        cached=one.cached,
+    )
+
+
+def _told(verdict: Verdict | None) -> dict[str, str]:
+    if verdict is None:
+        return {"verdict": "", "message": ""}
+    return {"verdict": verdict.status.value, "message": "" if verdict.passed else verdict.message}
 
 
 def _change(place: PlaceProof, node: onnx.NodeProto, facts: Facts, repair: Repair) -> Change:

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from onnxbisect.proof import Difference
 from onnxbisect.remedies.advise import Advice
 from onnxbisect.remedies.advisor import Left
-from onnxbisect.remedies.document import Change, LeftRow, NodeRow, RepairDocument, left_row
+from onnxbisect.remedies.document import AlternativeRow, Change, LeftRow, NodeRow, RepairDocument, left_row
 from onnxbisect.report.markdown_text import code, plain, table
 from onnxbisect.report.text import clean, clip, plural
+from onnxbisect.verdict import Status
 
 #: Ops named of a replacement, and places named of a culprit.
 _MOST = 6
@@ -63,7 +64,8 @@ def lines(document: RepairDocument) -> list[str]:
     for stay in left_groups(document.left):
         shown.append(f"{_times(' → '.join(stay[0].ops), len(stay))}  no remedy")
         shown += [f"    {clip(reason, 200)}" for reason in stay[0].reasons[:_MOST]]
-    return [*shown, *([""] if shown else []), headline(document), *numbers(document)]
+    others = [f"With {called(it)}: {outcome(it)}" for it in document.alternatives]
+    return [*shown, *([""] if shown else []), headline(document), *numbers(document), *others]
 
 
 def markdown(document: RepairDocument) -> str:
@@ -86,6 +88,9 @@ def markdown(document: RepairDocument) -> str:
         parts += [part for group in groups(document.changes) for part in _about(group, document.computes_in)]
     if document.left:
         parts += ["## What is left", *(part for stay in left_groups(document.left) for part in _stays(stay))]
+    if document.alternatives:
+        cells_ = [(code(called(it), cell=True), plain(outcome(it))) for it in document.alternatives]
+        parts += ["## The model as it was, with other options", table(("options", "the compiler"), cells_)]
     if document.struck:
         rows_ = [(code(it.node, cell=True), ", ".join(it.rules), plain(it.reason)) for it in document.struck]
         parts += ["## What was tried and given up", table(("node", "rule", "reason"), rows_)]
@@ -100,6 +105,24 @@ def markdown(document: RepairDocument) -> str:
             f"Allowed: {allowed.absolute:g} + {allowed.relative:g} times the largest magnitude of an output.",
         ]
     return "\n\n".join(parts) + "\n"
+
+
+def called(row: AlternativeRow) -> str:
+    """The options that are changed, as they are typed."""
+    return clip(", ".join(f"{key}={value}" for key, value in row.options.items()), 80)
+
+
+def outcome(row: AlternativeRow) -> str:
+    """What the compiler says with them, in one phrase."""
+    if row.problem:
+        return f"not asked: {clip(row.problem, 200)}"
+    if row.whole == Status.PASS:
+        return "the whole model compiles"
+    if row.whole:
+        return f"takes every culprit, and not the whole model: {clip(row.message, 200) or 'no answer'}"
+    taken = [clip(" + ".join(it.ops), 80) for it in row.culprits if it.verdict == Status.PASS]
+    named = f": {', '.join(taken[:_MOST])}" if taken else ""
+    return f"takes {len(taken)} of {plural(len(row.culprits), 'culprit')}{named}"
 
 
 def plan_lines(advice: Advice, left: Iterable[Left], files: Sequence[str] = ()) -> list[str]:

@@ -135,7 +135,14 @@ class ModelClient:
 
     def _question(self, came: Mapping[str, Any], folder: Path) -> Question:
         files = self._all_taken(came["files"], folder, _MODEL_FILE)
-        return Question(files=files, piece=bool(came["question"]["piece"]), whole=bool(came["question"]["whole"]))
+        asked = came["question"]
+        return Question(
+            files=files,
+            piece=bool(asked["piece"]),
+            whole=bool(asked["whole"]),
+            options={str(name): str(value) for name, value in asked["options"].items()},
+            pieces=tuple(int(units, 16) for units in asked["pieces"]),
+        )
 
     def _all_taken(self, written: Mapping[str, str], folder: Path, called: re.Pattern[str]) -> dict[str, Path]:
         return {name: self._taken(path, folder, name, called) for name, path in written.items()}

@@ -24,7 +24,7 @@ from onnxbisect.unitset import UnitSet
 from onnxbisect_backends.contract import Confinement
 from onnxbisect_backends.probing.prober import ProbeResult
 from onnxbisect_db.answered import Answered, Reply
-from onnxbisect_service.order import Order
+from onnxbisect_service.order import Alternatives, Order
 from onnxbisect_worker.prepared import Prepared
 
 #: The name of a model process among the system's processes.
@@ -38,6 +38,7 @@ converter.register_unstructure_hook(int, lambda number: f"{number:x}")
 converter.register_structure_hook(int, lambda text, _: int(text, 16))
 converter.register_unstructure_hook(bool, bool)
 converter.register_structure_hook(bool, lambda value, _: bool(value))
+converter.register_structure_hook(Alternatives, lambda value, _: value)
 
 
 class ProcessLostError(OnnxBisectError):
@@ -117,15 +118,18 @@ class Written:
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """A changed model that is asked about: its files by name, `model.onnx` and what it has of its own beside that.
+    """A changed model that is asked about: its files by name, `model.onnx` and what it has of its own beside that; or,
+    where there are none, the model as it is.
 
     A `piece` has inputs of its own, other models those of the job's, and its external data. `whole`: whether it passes,
-    and nothing more.
+    and nothing more. With `options` the target has these in place of its own, and is asked about `pieces` of the model.
     """
 
     files: Mapping[str, Path]
-    piece: bool
-    whole: bool
+    piece: bool = False
+    whole: bool = False
+    options: Mapping[str, str] = field(default_factory=dict)
+    pieces: tuple[UnitSet, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,11 +4,15 @@ known answers, and goes on until one is missing.
 All that is decided follows from the answers, so the same answers lead to the same question.
 """
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
+from onnxbisect.alternatives import Alternative, CulpritsThenWhole
+from onnxbisect.diagnosis import Diagnosis
 from onnxbisect.errors import BackendUnusableError, ModelError, OnnxBisectError
 from onnxbisect.job import Job, Stats
 from onnxbisect.proof import Tolerance
@@ -17,6 +21,8 @@ from onnxbisect.rewrites import Exactness
 from onnxbisect.search import plan
 from onnxbisect.session import Known
 from onnxbisect.verdict import Status
+from onnxbisect_backends.contract import Backend
+from onnxbisect_backends.probing.alternatives import Asked, asked_with
 from onnxbisect_backends.probing.changed_files import compiles_after
 from onnxbisect_backends.probing.confirming import Told
 from onnxbisect_backends.probing.inquiry import Inquiry
@@ -33,6 +39,9 @@ _OTHER_COMPILER = (
 )
 
 
+_NO_OPTIONS: Mapping[str, str] = {}
+
+
 class UnansweredError(Exception):
     """It goes no further without an answer about this model."""
 
@@ -43,8 +52,11 @@ class UnansweredError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class ChangedModels:
-    """Changes of the model of `inquiry`; `inquire` puts other models before the same compiler."""
+    """Changes of the model of `inquiry`; `inquire` puts other models before the same compiler. `onnx` is the SHA-256 of
+    the model's stored file.
+    """
 
+    onnx: str
     inquiry: Inquiry
     inquire: Callable[[Intake, bool], Inquiry]
     recheck: bool
@@ -76,12 +88,14 @@ def changed_files_came_to(models: ChangedModels, begun: Begun, folder: Path) -> 
 
 @dataclass(frozen=True, kw_only=True)
 class RepairWork:
-    """A repair of the model of `models`."""
+    """A repair of the model of `models`. `others` are further targets that are asked about its culprits."""
 
     models: ChangedModels
     order: RepairOrder
     samples: Path | None
     model_name: str
+    others: Callable[[Sequence[str]], Iterable[tuple[Mapping[str, str], Backend]]] = lambda messages: ()
+    calibration: Path | None = None
 
     def run(self, begun: Begun, folder: Path) -> Question | Repaired:
         """Until an answer is missing, or to its end. Files are written into `folder`."""
@@ -93,7 +107,9 @@ class RepairWork:
             tolerance=Tolerance(absolute=order.absolute, relative=order.relative),
         )
         try:
-            repair, document = repair_model(self.models.compiler(begun, folder), self.models.inquiry, terms)
+            compiler = self.models.compiler(begun, folder)
+            others = partial(self._alternatives, begun)
+            repair, document = repair_model(compiler, self.models.inquiry, terms, others=others)
         except UnansweredError as error:
             return error.question
         document = replace(document, model=self.model_name)  # the file here has a name of ours
@@ -109,6 +125,34 @@ class RepairWork:
             files[f"repair/{name}"] = folder / name
             (folder / name).write_bytes(content)
         return Repaired(outcome=outcome, files=files)
+
+    def _alternatives(self, begun: Begun, intake: Intake, diagnosis: Diagnosis) -> list[Alternative]:
+        """Until an answer is missing. What cannot be asked any more is left out."""
+        found: list[Alternative] = []
+        culprits = [culprit.evidence.own for culprit in diagnosis.culprits]
+        replies = {it.question: it for it in begun.replies}
+        own = intake is self.models.inquiry.intake
+        files = {} if own else {"model.onnx": intake.model.path}
+        for changed, backend in self.others([culprit.message for culprit in diagnosis.culprits]):
+            name = question_name(self.models.onnx if own else _digest(intake.model.path), whole=False, options=changed)
+            reply = replies.get(name)
+            if reply is None and begun.ended:
+                break
+            ask = partial(_asked, reply, Question(files=files, options=changed))
+            found.append(asked_with(changed, backend, intake, culprits, self.calibration, ask))
+        return found
+
+
+def _asked(reply: Reply | None, question: Question, other: Inquiry, _: Backend, planner: CulpritsThenWhole) -> Asked:
+    """What was answered; UnansweredError where nothing was."""
+    if reply is None:
+        raise UnansweredError(replace(question, pieces=tuple(planner.culprits)))
+    problem = reply.problem if reply.identity == other.identity or reply.problem else _OTHER_COMPILER
+    return Asked(records=() if problem else reply.answers, calls=reply.calls, problem=problem)
+
+
+def _digest(path: Path) -> str:
+    return sha256(path.read_bytes()).hexdigest()
 
 
 class _Replies:
@@ -126,7 +170,7 @@ class _Replies:
             return Found(job=self._models.job(own, self._begun.answers, paid))
         inquiry = self._models.inquire(model, piece)
         path = model.model.path
-        name = question_name(sha256(path.read_bytes()).hexdigest(), whole=whole)
+        name = question_name(_digest(path), whole=whole)
         reply = self._replies.get(name)
         if reply is not None:
             return self._found(inquiry, reply)
@@ -150,7 +194,7 @@ def told_by(replies: Sequence[Reply], identity: str) -> Callable[[Path], Told]:
     known = {it.question: it for it in replies}
 
     def told(path: Path) -> Told:
-        reply = known.get(question_name(sha256(path.read_bytes()).hexdigest(), whole=True))
+        reply = known.get(question_name(_digest(path), whole=True))
         if reply is None:
             raise UnansweredError(Question(files={"model.onnx": path}, piece=True, whole=True))
         if reply.identity != identity or not reply.answers:
@@ -160,6 +204,8 @@ def told_by(replies: Sequence[Reply], identity: str) -> Callable[[Path], Told]:
     return told
 
 
-def question_name(onnx: str, *, whole: bool) -> str:
+def question_name(onnx: str, *, whole: bool, options: Mapping[str, str] = _NO_OPTIONS) -> str:
     """What a repair calls a model that it asks about; `onnx` is the SHA-256 of its ONNX file."""
+    if options:
+        onnx = sha256(f"{onnx} {json.dumps(options, sort_keys=True)}".encode()).hexdigest()
     return f"{onnx}-whole" if whole else onnx

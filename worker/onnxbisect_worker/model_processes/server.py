@@ -239,7 +239,8 @@ def _change(work: ModelWork, request: Mapping[str, Any]) -> dict[str, Any]:
 
 def _question(came: Question) -> dict[str, Any]:
     files = {name: path.name for name, path in came.files.items()}
-    return {"question": {"piece": came.piece, "whole": came.whole}, "files": files}
+    asked = {"piece": came.piece, "whole": came.whole, "options": dict(came.options)}
+    return {"question": {**asked, "pieces": converter.unstructure(came.pieces)}, "files": files}
 
 
 def _repair(work: ModelWork, request: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """What a model process does with its model: everything that `protocol.ModelProcess` promises."""
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -22,6 +22,7 @@ from onnxbisect.session import Known
 from onnxbisect.unitset import UnitSet
 from onnxbisect_backends import registry
 from onnxbisect_backends.contract import Backend, Limits, input_shapes
+from onnxbisect_backends.other_options import OtherOptions
 from onnxbisect_backends.probing.changed_files import may_be_changed
 from onnxbisect_backends.probing.confirming import confirmed
 from onnxbisect_backends.probing.inquiry import Inquiry, inquire
@@ -168,14 +169,24 @@ class ModelWork:
             order=self._order.repair,
             samples=self._laid_out("samples", self._order.repair.samples, "sample"),
             model_name=self._case.model_name,
+            others=self._others,
+            calibration=self._calibration,
         )
         with TemporaryDirectory(dir=self._folder) as name:
             came = work.run(begun, Path(name))
             return replace(came, files=self._put(came.files))
 
+    def _others(self, messages: Sequence[str]) -> Iterator[tuple[Mapping[str, str], Backend]]:
+        wanted = None if self._order.repair is None else self._order.repair.alternatives
+        if wanted is not None:
+            others = OtherOptions.of(self._case.backend, self._case.options, wanted)
+            for changed, backend in others.settings(messages):
+                yield changed, UnboundBackend(backend, self._bounds)
+
     @property
     def _changed_models(self) -> ChangedModels:
         return ChangedModels(
+            onnx=self._case.onnx,
             inquiry=self._inquiry,
             inquire=lambda intake, piece: inquire(intake, self._backend, None if piece else self._calibration),
             recheck=self._order.recheck,

@@ -1,0 +1,86 @@
+"""Other options of the same backend: which are asked about a model's culprits."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from os import PathLike, fspath
+from typing import Literal
+
+from onnxbisect.errors import OptionError
+from onnxbisect_backends import registry
+from onnxbisect_backends.contract import Backend
+from onnxbisect_backends.options import OptionHelp, option_text, unknown
+
+#: Values by option, none for those that the backend says are worth trying; or all that it says of all its options.
+Wanted = Literal["all"] | Mapping[str, Sequence[object]]
+
+
+def listed(wanted: Wanted) -> Literal["all"] | dict[str, list[str]]:
+    """The same with values as they are typed; OptionError for another word than `all`."""
+    if not isinstance(wanted, str):
+        return {key: [option_text(value) for value in values] for key, values in wanted.items()}
+    if wanted != "all":
+        raise OptionError(f"alternatives cannot be {wanted!r}: give 'all', or values by option.")
+    return wanted
+
+
+@dataclass(frozen=True, kw_only=True)
+class OtherOptions:
+    """The alternatives of one target: each changes one of its options."""
+
+    name: str
+    options: Mapping[str, str]
+    wanted: Mapping[str, tuple[str, ...]]
+
+    @classmethod
+    def of(cls, backend: object, options: Mapping[str, str], wanted: Wanted) -> "OtherOptions":
+        """Those that are wanted; OptionError where the backend takes no such option or value."""
+        if not isinstance(backend, str | PathLike):
+            raise OptionError("Other options can be tried of a backend by name or file only.")
+        it = cls(name=fspath(backend), options=options, wanted={})
+        typed = listed(wanted)
+        if isinstance(typed, str):
+            chosen: dict[str, tuple[str, ...]] = {key: () for key, one in it._known.items() if one.worth_trying}
+        else:
+            chosen = {key: tuple(values) for key, values in typed.items()}
+        it = replace(it, wanted=chosen)
+        it._demand()
+        return it
+
+    def settings(self, messages: Sequence[str]) -> Iterator[tuple[dict[str, str], Backend]]:
+        """What is changed, and the backend with it. `messages` are what the compiler says of the culprits."""
+        effective = registry.make(self.name, dict(self.options)).options
+        for key, values in self.wanted.items():
+            for value in values or self._worth(key, messages):
+                try:
+                    made = self._with(key, value)
+                except OptionError:  # not in this combination; what the user has named was made before
+                    continue
+                if made.options != effective:
+                    yield {key: value}, made
+
+    @cached_property
+    def _known(self) -> dict[str, OptionHelp]:
+        return {option.name: option for option in registry.find(self.name).options}
+
+    def _demand(self) -> None:
+        for key, values in self.wanted.items():
+            if self._known and key not in self._known:
+                raise OptionError(unknown(f"option of the backend '{self.name}'", key, self._known))
+            if not values and (key not in self._known or not self._known[key].worth_trying):
+                raise OptionError(
+                    f"The backend '{self.name}' does not say which values of '{key}' are worth trying; name them: "
+                    f"--try {key}=VALUE,VALUE."
+                )
+            for value in values:
+                self._with(key, value)
+
+    def _worth(self, key: str, messages: Sequence[str]) -> list[str]:
+        option = self._known[key]
+        given = self.options.get(key, option.default)
+        told = option.alternatives_told(given, messages)
+        kept_out = option.worth_trying is not None and option.worth_trying.instead and key not in self.options
+        return [*(() if kept_out else option.alternatives), *([told] if told else [])]
+
+    def _with(self, key: str, value: str) -> Backend:
+        return registry.make(self.name, {**self.options, key: value})

@@ -1,0 +1,61 @@
+"""The same model before a backend with other options: what that says of the culprits that were found without."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from onnxbisect.alternatives import Alternative, CulpritsThenWhole
+from onnxbisect.errors import BackendUnusableError, ModelError
+from onnxbisect.job import ProbeRecord
+from onnxbisect.unitset import UnitSet
+from onnxbisect_backends.contract import Backend
+from onnxbisect_backends.probing.inquiry import Inquiry, inquire
+from onnxbisect_backends.probing.intake import Intake
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What was answered to the questions of a `CulpritsThenWhole`. `problem` says why no more is known."""
+
+    records: Sequence[ProbeRecord]
+    calls: int
+    problem: str = ""
+
+
+#: Has the questions about a model asked of the backend.
+AskOthers = Callable[[Inquiry, Backend, CulpritsThenWhole], Asked]
+
+
+def asked_with(
+    changed: Mapping[str, str],
+    backend: Backend,
+    intake: Intake,
+    pieces: Sequence[UnitSet],
+    calibration: Path | None,
+    ask: AskOthers,
+) -> Alternative:
+    """What a backend, its options so `changed`, says of pieces of the model, and of all of it where it takes them."""
+    try:
+        if complaint := backend.check():
+            return Alternative(options=changed, problem=complaint)
+        other = inquire(intake, backend, calibration)
+    except (BackendUnusableError, ModelError) as error:
+        return Alternative(options=changed, problem=str(error))
+    planner = CulpritsThenWhole(
+        culprits=[other.universe.with_required_producers(units) for units in pieces],
+        called=", ".join(f"{key}={value}" for key, value in changed.items()),
+    )
+    asked = ask(other, backend, planner)
+    verdicts = {record.units: record.verdict for record in sorted(asked.records, key=lambda record: record.attempt)}
+    *culprits, whole = planner.answers(other.universe, verdicts)
+    wanted = {*planner.culprits, other.universe.everything}
+    return Alternative(
+        options=changed,
+        tool=other.description.tool,
+        version=other.description.version,
+        culprits=tuple(culprits),
+        whole=whole,
+        problem=asked.problem,
+        calls=asked.calls,
+        cached=len({record.units for record in asked.records if record.cached and record.units in wanted}),
+    )

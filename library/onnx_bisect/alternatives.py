@@ -1,0 +1,76 @@
+"""Other options of the same backend: asked about a model's culprits in threads of this process."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from onnx_bisect.backend_choice import BackendChoice, texts
+from onnx_bisect.driver import Budget
+from onnx_bisect.events import Event, Note, ProbeAnswered, ProbeStarted
+from onnx_bisect.searching import Searching
+from onnxbisect.alternatives import Alternative, CulpritsThenWhole
+from onnxbisect.diagnosis import Diagnosis
+from onnxbisect.errors import OptionError
+from onnxbisect.session import Ending
+from onnxbisect_backends.contract import Backend
+from onnxbisect_backends.other_options import OtherOptions, Wanted
+from onnxbisect_backends.probing.alternatives import Asked, AskOthers, asked_with
+from onnxbisect_backends.probing.inquiry import Inquiry
+from onnxbisect_backends.probing.intake import Intake
+from onnxbisect_backends.sandbox.working_folder import working_folder
+
+
+def other_options(backend: BackendChoice, options: Mapping[str, object], wanted: Wanted | None) -> OtherOptions | None:
+    """Those that are wanted; OptionError where there are none."""
+    if wanted is None:
+        return None
+    found = OtherOptions.of(backend, texts(options), wanted)
+    if not found.wanted:
+        raise OptionError(
+            f"The backend '{found.name}' says of none of its options which values are worth trying; name them: "
+            "--try KEY=VALUE,VALUE."
+        )
+    return found
+
+
+def tried(
+    others: OtherOptions,
+    intake: Intake,
+    diagnosis: Diagnosis,
+    searching: Searching,
+    calibration: Path | None,
+    budget: Budget,
+) -> tuple[Alternative, ...]:
+    """What each of them says of the culprits' own files, and where it takes all, of the whole model.
+
+    The budget is for all of them together. One that cannot be asked keeps none of the others from it.
+    """
+    asked: list[Alternative] = []
+    began = time.monotonic()
+    culprits = [culprit.evidence.own for culprit in diagnosis.culprits]
+    for changed, backend in others.settings([culprit.message for culprit in diagnosis.culprits]):
+        left = budget.without(calls=sum(it.calls for it in asked), seconds=time.monotonic() - began)
+        if searching.cancellation.cancelled or left.calls == 0 or left.seconds == 0:
+            searching.progress(Note(sentence="The search has ended before all of the other options were tried."))
+            break
+        asked.append(asked_with(changed, backend, intake, culprits, calibration, asking(searching, left)))
+    return tuple(asked)
+
+
+def asking(searching: Searching, budget: Budget) -> AskOthers:
+    """Asks as `searching` does, within the budget."""
+
+    def tell(event: Event) -> None:
+        if isinstance(event, Note | ProbeStarted | ProbeAnswered):  # the rest is about the search of the target itself
+            searching.progress(event)
+
+    def ask(other: Inquiry, backend: Backend, planner: CulpritsThenWhole) -> Asked:
+        with working_folder() as folder:
+            own = replace(searching, backend=backend, progress=tell)
+            with own.driver(other, folder, budget, planner=planner) as driver:
+                ended = driver.run()
+        problem = "The search was cancelled." if ended.ending is Ending.CANCELLED else ""
+        return Asked(records=ended.records, calls=ended.stats.compiler_calls, problem=problem)
+
+    return ask
