@@ -66,7 +66,11 @@ def test_what_no_repair_may_do_is_refused(callers: Callers, service: Service, wr
 
 def test_other_options_name_no_file_of_the_server(callers: Callers, service: Service) -> None:
     wanted = {"alternatives": {"profile": ["/etc/passwd"]}}
-    body = {"model": uploaded(service), "targets": [{"backend": "whitelist"}], "repair": wanted}
+    body = {
+        "model": uploaded(service),
+        "targets": [{"backend": "whitelist", "options": {"deny": "Abs"}}],
+        "repair": wanted,
+    }
     answer = callers.submitter().post("/v1/jobs", json=body)
     assert answer.status_code == 422
     assert "names something of the machine where it runs" in answer.json()["detail"]
