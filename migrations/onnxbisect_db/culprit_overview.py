@@ -58,7 +58,8 @@ def costs(session: Session, culprit_ids: Collection[str]) -> Mapping[str, Cost]:
 
 def costliest(session: Session, tenant: str, wanted: Filter, *, limit: int) -> list[Culprit]:
     """Those that took the most of the compiler's time; among equals those that were found most often."""
-    cost = _COST.subquery()
+    mine = CulpritVerdict.culprit_id.in_(select(Culprit.id).where(Culprit.tenant == tenant))
+    cost = _COST.where(mine).subquery()
     found = culprits.selected(tenant, wanted).join(cost, cost.c.culprit_id == Culprit.id)
     return list(session.scalars(found.order_by(cost.c.seconds.desc(), cost.c.found.desc(), Culprit.id).limit(limit)))
 
@@ -69,20 +70,20 @@ def changes(session: Session, tenant: str) -> list[VersionChanges]:
     asked = select(CulpritVerdict.culprit_id).join(Culprit, Culprit.id == CulpritVerdict.culprit_id)
     changing = asked.where(Culprit.tenant == tenant).group_by(CulpritVerdict.culprit_id).having(several)
     by_id = {culprit.id: culprit for culprit in session.scalars(select(Culprit).where(Culprit.id.in_(changing)))}
+    told = versions_of(session, list(by_id))
+    said = [(by_id[culprit_id], it) for culprit_id, versions in told.items() for it in versions]
     found: dict[tuple[str, str, str], VersionChanges] = {}
-    for culprit_id, versions in versions_of(session, list(by_id)).items():
-        before: dict[tuple[str, str], Status] = {}
-        for it in versions:
-            if before.get(it.target, it.status) is not it.status:
-                place = (it.backend, it.tool, it.version)
-                backend, tool, version = place
-                new = VersionChanges(backend=backend, tool=tool, version=version, first=it.first)
-                changed = found.setdefault(place, new)
-                listed = changed.fixed if it.status is Status.PASS else changed.broke
-                if by_id[culprit_id] not in listed:  # on another target with the same compiler
-                    listed.append(by_id[culprit_id])
-            before[it.target] = it.status
-    return sorted(found.values(), key=lambda it: it.first, reverse=True)
+    before: dict[tuple[str, str, str], Status] = {}
+    for culprit, it in sorted(said, key=lambda each: each[1].first):
+        of_target = (culprit.id, *it.target)
+        if before.get(of_target, it.status) is not it.status:
+            new = VersionChanges(backend=it.backend, tool=it.tool, version=it.version, first=it.first)
+            changed = found.setdefault((it.backend, it.tool, it.version), new)
+            listed = changed.fixed if it.status is Status.PASS else changed.broke
+            if culprit not in listed:  # on another target with the same compiler
+                listed.append(culprit)
+        before[of_target] = it.status
+    return list(reversed(found.values()))
 
 
 def weeks(session: Session, tenant: str, *, count: int) -> list[Week]:

@@ -468,6 +468,21 @@ def test_what_versions_changed_is_told_of_each(database: Database, clock: Clock,
     assert [[each.identity for each in them] for them in (changed.fixed, changed.broke)] == [["Sin-1"], ["Cos-1"]]
 
 
+def test_a_version_is_told_of_from_when_it_was_first_asked(database: Database, clock: Clock, files: Files) -> None:
+    """Though another culprit was known before."""
+    job = finished(database, found(files=small(files)), version="1")
+    clock.forward(60)
+    first = clock.at
+    finished(database, replace(found("Cos-1"), passed_in=job.searches[0].id), version="2")
+    clock.forward(60)
+    announce(database)
+    ask_again(database, files)
+    finish(database, checks(database)[0].searches[0].id, [], "2", Status.PASS)
+    with database.session() as session:
+        (changed,) = changes(session, "")
+    assert (len(changed.fixed), len(changed.broke), changed.first) == (1, 1, first)
+
+
 def test_weeks_tell_what_was_new_and_what_it_cost(database: Database, clock: Clock) -> None:
     finished(database, found(), found("Cos-1", seconds=5.0))
     clock.forward(8 * 24 * 3600)
