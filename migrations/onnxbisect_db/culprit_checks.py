@@ -64,9 +64,9 @@ def _unasked(session: Session, backend: str, tool: str, version: str) -> Iterato
         and_(same.backend == backend, same.options == CulpritVerdict.options),
         and_(same.tool == tool, same.version == version),
     )
-    newest = select(func.max(CulpritVerdict.id)).where(*of_tool, ~answered.exists())
+    newest = select(func.max(CulpritVerdict.id)).where(*of_tool)
     newest = newest.group_by(CulpritVerdict.culprit_id, CulpritVerdict.options)
-    due = CulpritVerdict.id.in_(newest)
+    due = and_(CulpritVerdict.id.in_(newest), ~answered.exists())
     tries = _tries(session, select(CulpritVerdict.culprit_id).where(due))
     found = select(Culprit, CulpritVerdict).join(CulpritVerdict, CulpritVerdict.culprit_id == Culprit.id).where(due)
     for culprit, known in session.execute(found.order_by(CulpritVerdict.id)):
