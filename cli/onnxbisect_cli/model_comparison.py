@@ -12,7 +12,7 @@ from onnxbisect.errors import OptionError
 from onnxbisect.model import Model, load
 from onnxbisect.model.compute import Sample
 from onnxbisect.model.wording import some
-from onnxbisect.proof import Comparison, Difference, Tolerance, compare, edge_feeds, random_feeds
+from onnxbisect.proof import Comparison, Difference, Tolerance, compare, edge_feeds, finite, random_feeds
 from onnxbisect.report.text import clip_left, plural
 from onnxbisect_backends.calibration import read_calibration
 from onnxbisect_backends.probing.forked import forked
@@ -54,7 +54,7 @@ def run(request: Request, form: ListFormat) -> int:
         tensors=request.tensors,
     )
     if form is ListFormat.JSON:
-        print(json.dumps({"agrees": found.agrees, **asdict(found)}, indent=2))
+        print(json.dumps({"agrees": found.agrees, **asdict(found, dict_factory=finite)}, indent=2))
     else:
         _show(found, request.tolerance)
     return 0 if found.agrees else 1

@@ -71,6 +71,15 @@ def test_tensors_within_are_compared_by_name(shell: Shell) -> None:
     ]
 
 
+def test_a_difference_from_nothing_is_json_still(shell: Shell) -> None:
+    """As a share of zero it is infinite, which JSON does not know."""
+    for name, factor in (("a", 0.0), ("b", 1.0)):
+        save(shell.folder / f"{name}.onnx", factor)
+    told = shell.call("compare", "a.onnx", "b.onnx", "--format", "json")
+    assert told.code == 1
+    assert json.loads(told.out, parse_constant=pytest.fail)["differences"][0]["relative"] is None
+
+
 def save(path: Path, factor: float) -> None:
     """x -> Abs -> Mul(factor) -> Relu -> Sign"""
     nodes = [

@@ -44,6 +44,20 @@ def test_large_integers_are_not_rounded_into_agreement() -> None:
     assert difference("y", array(big, dtype=np.int64), array(big, dtype=np.int64), EQUAL).agrees
 
 
+def test_a_place_beside_the_right_one_in_a_long_list_is_none() -> None:
+    assert not difference("y", array(50_000, dtype=np.int64), array(50_001, dtype=np.int64), Tolerance()).agrees
+    assert difference("y", array(3, dtype=np.int64), array(4, dtype=np.int64), Tolerance(absolute=1)).agrees
+
+
+def test_sequences_are_compared_tensor_by_tensor() -> None:
+    one, other = [array(1, 2), array(3)], [array(1, 2), array(4)]
+    assert difference("y", list(one), list(one), EQUAL).agrees
+    found = difference("y", list(one), list(other), EQUAL)
+    assert (found.elements, found.absolute, found.beyond) == (3, 1, 1)
+    assert difference("y", list(one), list(one[:1]), EQUAL).form
+    assert difference("y", list(one), one[0], EQUAL).form
+
+
 def test_another_shape_or_dtype_is_no_agreement() -> None:
     assert difference("y", array(1), array(1, 2), Tolerance()).form == "the shape (1,) became (2,)"
     assert not difference("y", array(1), array(1, dtype=np.float64), Tolerance()).agrees

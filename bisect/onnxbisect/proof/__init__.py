@@ -1,6 +1,6 @@
 """Proof that two models compute the same: their outputs on the same inputs, number by number."""
 
-from onnxbisect.proof.difference import Difference, Tolerance, difference
+from onnxbisect.proof.difference import Difference, Tolerance, difference, finite
 from onnxbisect.proof.inputs import EDGES, edge_feeds, random_feeds
 from onnxbisect.proof.outputs import Comparison, compare
 
@@ -12,5 +12,6 @@ __all__ = [
     "compare",
     "difference",
     "edge_feeds",
+    "finite",
     "random_feeds",
 ]

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 
-import numpy as np
 import onnx
 
 from onnxbisect.errors import ModelError
@@ -13,7 +12,7 @@ from onnxbisect.model.compute import Sample
 from onnxbisect.model.scopes import constant_names
 from onnxbisect.model.session import Clock, Session
 from onnxbisect.model.wording import brief, some
-from onnxbisect.proof.difference import Difference, Tolerance, difference
+from onnxbisect.proof.difference import Difference, Tolerance, Value, difference
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +61,7 @@ def compare(
         count += 1
         pairs = zip(names, _run(first, names, sample), _run(second, names, sample), strict=True)
         for name, old, new in pairs:
-            found = difference(name, np.asarray(old), np.asarray(new), tolerance or Tolerance())
+            found = difference(name, old, new, tolerance or Tolerance())
             worst[name] = worst[name].worst(found) if name in worst else found
     inner = set(within)
     return Comparison(
@@ -110,7 +109,7 @@ def _session(model: onnx.ModelProto, folder: Path) -> Session:
         raise ModelError(f"onnxruntime does not load the model {model.graph.name!r}: {brief(str(error))}.") from error
 
 
-def _run(session: Session, names: Sequence[str], sample: Sample) -> list[np.ndarray]:
+def _run(session: Session, names: Sequence[str], sample: Sample) -> list[Value]:
     try:
         return session.run(names, sample, Clock(inf))
     except Exception as error:  # as above

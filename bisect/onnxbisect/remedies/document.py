@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from math import isfinite
 from typing import Any
 
 import onnx
@@ -11,7 +10,7 @@ from onnxbisect.alternatives import Alternative
 from onnxbisect.job import Target
 from onnxbisect.model.model import Model
 from onnxbisect.model.scopes import is_constant, qualified, walk
-from onnxbisect.proof import Difference, Tolerance
+from onnxbisect.proof import Difference, Tolerance, finite
 from onnxbisect.remedies.advisor import Left
 from onnxbisect.remedies.found import Found
 from onnxbisect.remedies.proving import PlaceProof
@@ -150,12 +149,8 @@ class RepairDocument:
     format: str = FORMAT
 
     def to_json(self) -> dict[str, Any]:
-        """The document as JSON has it, which knows no infinity: a share of nothing is null."""
-        return asdict(self, dict_factory=_finite)
-
-
-def _finite(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    return {key: None if isinstance(value, float) and not isfinite(value) else value for key, value in pairs}
+        """The document as JSON has it."""
+        return asdict(self, dict_factory=finite)
 
 
 def document(
