@@ -130,8 +130,8 @@ def test_a_budget_of_seconds_ends_in_time(shell: Shell) -> None:
 
 #: The compiler of c2, but that it hangs on Cosh alone until a file is there.
 HANGS = """
-import onnx, os, sys, time
-ops = {node.op_type for node in onnx.load(sys.argv[1]).graph.node}
+import os, re, sys, time
+ops = set(re.findall(r"n\\d+_(\\w+)\\x22", open(sys.argv[1], encoding="latin1").read()))
 if ops == {"Cosh"} and not os.path.exists(sys.argv[2]):
     time.sleep(300)
 sys.exit(bool(ops & {"Asinh", "Cosh", "Atan"}))

@@ -23,9 +23,9 @@ net (float[2,3] x) => (float[2,3] y) {
   [e] y = Tanh(d)
 }"""
 TARGET = ["--backend", "whitelist", "--option", "deny=Sin"]
-#: Takes all but Sin, and leaves a file.
-COMPILER = """import sys, onnx
-ops = {node.op_type for node in onnx.load(sys.argv[1]).graph.node}
+#: Takes all but Sin, and leaves a file. Ops are found in the bytes: importing onnx would take ten times as long.
+COMPILER = """import re, sys
+ops = set(re.findall("\\x22.(Sigmoid|Exp|Sin|Mul|Tanh)", open(sys.argv[1], encoding="latin1").read()))
 open(sys.argv[2] + ".bin", "w").write(" ".join(sorted(ops)))
 sys.exit("Sin" in ops or ("Tanh" in ops and len(ops) < int(sys.argv[3])))
 """
@@ -181,8 +181,7 @@ def test_dynamic_dimensions_are_bound_as_in_the_run(shell: Shell) -> None:
         assert outputs["y"].shape == (4, 3)
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_an_interrupted_split_leaves_nothing(shell: Shell, net: Path, number: signal.Signals, code: int) -> None:
+def test_an_interrupted_split_leaves_nothing(shell: Shell, net: Path) -> None:
     (shell.folder / "compiler.py").write_text(HANGING + COMPILER)
     words = [sys.executable, "compiler.py", "{model}", "{out}", "0"]
     assert shell.call("run", str(net), "--out", "out", "--", *words).code == 1
@@ -193,10 +192,10 @@ def test_an_interrupted_split_leaves_nothing(shell: Shell, net: Path, number: si
             while not (shell.folder / "hanging").exists():
                 assert time.monotonic() < give_up, "the compiler did not start"
                 time.sleep(0.05)
-            process.send_signal(number)
+            process.send_signal(signal.SIGINT)
             _, err = process.communicate(timeout=30)
         finally:
             process.kill()
-    assert process.returncode == code
+    assert process.returncode == 130
     assert err == "onnx-bisect: interrupted; nothing was written.\n"
     assert not [path.name for path in (shell.folder / "out").iterdir() if "split" in path.name]
