@@ -1,4 +1,4 @@
-"""Every test of this folder runs on SQLite and on a real PostgreSQL, and on a clock that only the test moves."""
+"""Every test here runs on SQLite and, in `make test-all`, on a real PostgreSQL, on a clock that only the test moves."""
 
 import itertools
 import shutil
@@ -22,7 +22,7 @@ def postgres() -> Iterator[str]:
         yield folder
 
 
-@pytest.fixture(scope="session", params=["sqlite", "postgresql"])
+@pytest.fixture(scope="session", params=["sqlite", pytest.param("postgresql", marks=pytest.mark.long)])
 def new_url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Callable[[], str]:
     """URLs of databases without tables."""
     if request.param == "sqlite":

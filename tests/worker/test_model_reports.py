@@ -103,6 +103,7 @@ def test_a_compiler_in_a_process(tmp_path: Path) -> None:
     assert document["verdict"] == "fail"
 
 
+@pytest.mark.long
 def test_a_simulated_compiler(tmp_path: Path) -> None:
     compared(tmp_path, MODELS / "sam_part1_prompt__ts11.onnx", "whitelist", {"deny": "Sin,Abs"}, Order())
 
