@@ -129,7 +129,7 @@ def test_a_shipped_profile_answers_as_its_compiler(
     assert [name for name, (said, simulated) in answers.items() if said != simulated] == []
 
 
-def test_limits_are_those_that_the_compiler_has(shell: Shell) -> None:
+def test_limits_are_those_that_the_compiler_has_and_the_profile_answers_as_it_does(shell: Shell) -> None:
     profile = measured(shell, *chip(shell), "--only", ASKED)
     assert profile.refused == {"Acos": "E7: op Acos is not there", "Acosh": "E7: op Acosh is not there"}
     assert profile.refusal == "E7: op {op} is not there"
@@ -150,11 +150,7 @@ def test_limits_are_those_that_the_compiler_has(shell: Shell) -> None:
     assert all(("MaxPool", "X", "rank_not_in", (rank,)) not in found for rank in (4,))
     assert not profile.ops["Relu"].constraints
     assert not profile.ops["Elu"].refuses
-
-
-def test_it_agrees_with_the_compiler_on_all_that_was_asked(shell: Shell) -> None:
-    """Those whose limit is not of a form that is learnt, as lists and shapes, are listed one by one."""
-    profile = measured(shell, *chip(shell), "--only", ASKED)
+    # tests whose limit is not of a form that is learnt, as lists and shapes, are listed one by one
     assert not [note for note in profile.notes if "otherwise" in note]
     simulation = registry.make("whitelist", {"profile": str(shell.folder / "found.toml")})
     compiler = registry.make("whitelist", {"profile": str(shell.folder / "chip.toml")})

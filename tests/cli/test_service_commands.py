@@ -17,7 +17,7 @@ from onnxbisect_db.files import Files
 from onnxbisect_db.states import Scope
 from onnxbisect_db.tables import Token
 from onnxbisect_service.settings import load_settings
-from support.cli.command_line import Done, Shell
+from support.cli.command_line import Shell
 
 
 @pytest.fixture(autouse=True)
@@ -69,12 +69,10 @@ def test_what_cannot_be_served_is_said_without_its_secrets(
     shell: Shell, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, command: str, said: str
 ) -> None:
     monkeypatch.setenv(f"ONNXBISECT_{variable}", value)
-    with shell.start(*command.split()) as process:
-        out, err = process.communicate(timeout=60)
-    ended = Done(code=process.returncode, out=out, err=err)
+    ended = shell.call(*command.split())
     assert ended.code == 2
     assert said in ended.sentence()
-    assert "hunter2" not in err
+    assert "hunter2" not in ended.err
 
 
 def test_a_token_is_made_listed_and_revoked(shell: Shell, data: Path) -> None:

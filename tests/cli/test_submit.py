@@ -165,6 +165,7 @@ def test_a_model_is_sent_once_and_with_other_weights_is_another_one(server: Serv
         assert "/v1/models" in between.troubles
 
 
+@pytest.mark.long
 def test_what_fails_on_the_way_is_tried_again(server: Server, tmp_path: Path) -> None:
     model = with_weights(tmp_path, b"7")
     deny = ("--backend", "whitelist", "--option", "deny=Relu")
@@ -197,6 +198,7 @@ def test_several_targets_make_an_overview_and_a_report_each(server: Server, tmp_
     assert json.loads((tmp_path / "whitelist" / "report.json").read_text())["culprits"]
 
 
+@pytest.mark.long
 def test_several_models_end_in_the_table_that_run_makes(server: Server, tmp_path: Path) -> None:
     models = [SAM, MODELS.parent / "cases" / "c1_chain100_1bad.onnx", MODELS / "interleaved.onnx"]
     done = server.submit(*models, *SEVERAL, "--out", tmp_path / "there")
@@ -369,6 +371,7 @@ def test_who_listens_is_let_go_when_the_server_ends(tmp_path: Path, shell: Shell
     assert "Traceback" not in (tmp_path / "serve.log").read_text()
 
 
+@pytest.mark.long
 def test_the_client_of_the_library_brings_what_is_found_here(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

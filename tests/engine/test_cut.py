@@ -268,6 +268,7 @@ def test_threads_share_a_cutter(tmp_path: Path) -> None:
         assert list(pool.map(content, wanted)) == alone
 
 
+@pytest.mark.long
 def test_a_cut_costs_what_the_piece_is_not_what_the_model_is(tmp_path: Path) -> None:
     model = read(tmp_path, matmuls((weight(f"w{i}", np.eye(2, dtype=np.float32)) for i in range(5000)), 2))
     cutter = Cutter(model)

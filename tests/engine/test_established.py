@@ -10,6 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxbisect.key import Keyer
 from onnxbisect.model import Established, Model, load, session
 from onnxbisect.universe_json import to_json
+from support.examples import models
 
 MODELS = Path(__file__).parent.parent / "models"
 SHAPES = {"bert_base12_h256_dyn__ts17.onnx": {"input_ids": [1, 16], "attention_mask": [1, 16]}}
@@ -31,7 +32,7 @@ def same(one: Model, other: Model) -> None:
         assert first == second
 
 
-@pytest.mark.parametrize("path", sorted(MODELS.rglob("*.onnx")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", models(sorted(MODELS.rglob("*.onnx"))))
 def test_of_every_model(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shapes = SHAPES.get(path.name)
     model = load(path, input_shapes=shapes)

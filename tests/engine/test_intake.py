@@ -13,6 +13,7 @@ from onnx import helper, parser
 from onnxbisect.model import Model, load
 from onnxbisect.model.scopes import is_constant, reads
 from onnxbisect.unitset import members
+from support.examples import models
 
 MODELS = Path(__file__).parents[1] / "models"
 FILES = sorted(MODELS.rglob("*.onnx"))
@@ -36,7 +37,7 @@ def names(model: Model) -> list[str]:
     return [model.proto.graph.node[unit.node].name for unit in model.units]
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", models(FILES))
 def test_every_model_becomes_numbered_units_with_types(path: Path) -> None:
     model = load(path)
     nodes = model.proto.graph.node
@@ -63,7 +64,7 @@ def test_every_model_becomes_numbered_units_with_types(path: Path) -> None:
         assert [dim.dim_value for dim in kind.shape.dim] == list(array.shape)
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", models(FILES))
 def test_intake_is_deterministic(path: Path) -> None:
     one, other = load(path), load(path)
     assert one.proto.SerializeToString(deterministic=True) == other.proto.SerializeToString(deterministic=True)
@@ -72,7 +73,7 @@ def test_intake_is_deterministic(path: Path) -> None:
     assert list(one.known) == list(other.known)
 
 
-@pytest.mark.parametrize("path", [path for path in FILES if path.stem != "duplicate_names"], ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", models(path for path in FILES if path.stem != "duplicate_names"))
 def test_the_order_of_nodes_in_the_file_does_not_change_the_question(path: Path, tmp_path: Path) -> None:
     """Same nodes in another order: same unit names, same variants of each, sorted again."""
     proto = onnx.load(path, load_external_data=False)

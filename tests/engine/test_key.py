@@ -22,7 +22,7 @@ from onnxbisect.model.scopes import bodies, reads
 from onnxbisect.model.units import units_of
 from onnxbisect.unitset import full, members, of
 from support.engine.cut_models import BRANCHES, CHAIN, FILES, RESHAPE, bound, external, matmuls, read, save, weight
-from support.examples import examples
+from support.examples import examples, models
 
 UNARY = ("Relu", "Sigmoid", "Neg")
 BINARY = ("Add", "Sub")
@@ -107,7 +107,7 @@ def test_the_numbers_of_units_do_not_matter(
     assert probe_key(model, of(chosen)) == probe_key(other, same_units(model, other, chosen))
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", models(FILES))
 def test_the_numbers_of_units_of_a_real_model_do_not_matter(path: Path) -> None:
     model, chance = bound(path), Random(path.stem)
     other = renumbered(model, chance)
@@ -315,7 +315,7 @@ def test_repeated_layers_have_one_key_anywhere(tmp_path: Path) -> None:
     assert probe_key(large, 0b111 << 20) not in keys
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", models(FILES))
 def test_names_and_order_of_a_real_model_change_no_key(path: Path, tmp_path: Path) -> None:
     model = bound(path)
     proto = onnx.ModelProto()
@@ -356,6 +356,7 @@ def _rename(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
             _rename(body, names)
 
 
+@pytest.mark.long
 def test_a_key_costs_what_the_probe_is_not_what_the_model_is(tmp_path: Path) -> None:
     model = read(tmp_path, matmuls((weight(f"w{i}", np.eye(2, dtype=np.float32)) for i in range(5000)), 2))
     keyer = Keyer(model)

@@ -251,8 +251,8 @@ def test_the_same_verdicts_give_the_same_plan_in_whatever_order_they_came():
 
 
 def test_a_compiler_that_lies_one_time_in_ten_is_told_by_rechecking_and_no_lie_becomes_a_fact():
-    exact = 0
-    for seed in range(150):
+    exact, count_of_worlds = 0, examples(100)
+    for seed in range(count_of_worlds):
         chance = random.Random(seed)
         count = chance.randrange(4, 13)
         graph = universe(list(range(count)), [(chance.randrange(unit), unit) for unit in range(1, count)])
@@ -264,7 +264,7 @@ def test_a_compiler_that_lies_one_time_in_ten_is_told_by_rechecking_and_no_lie_b
         proven = step.diagnosis.certificate.status is CertificateStatus.PROVEN
         assert not proven or all_found(step) == truth, seed
         exact += all_found(step) == truth
-    assert exact > 130
+    assert exact > 0.85 * count_of_worlds
 
 
 def test_a_contradiction_is_seen_without_rechecking_and_bounds_the_certificate():
@@ -391,7 +391,14 @@ def _hits(truth):
     return lambda units: bool(units & truth)
 
 
-@pytest.mark.parametrize(("count", "kinds", "bad"), [(1000, 60, 4), (1000, 60, 10), (3000, 200, 6)])
+@pytest.mark.parametrize(
+    ("count", "kinds", "bad"),
+    [
+        (1000, 60, 4),
+        pytest.param(1000, 60, 10, marks=pytest.mark.long),
+        pytest.param(3000, 200, 6, marks=pytest.mark.long),
+    ],
+)
 @pytest.mark.parametrize("hinted", [False, True])
 def test_calls_stay_near_what_information_theory_asks_for(count, kinds, bad, hinted):
     spent = []

@@ -28,6 +28,7 @@ from onnxbisect.unitset import of
 from onnxbisect.verdict import Kind, Status, Verdict
 from support import TESTS
 from support.engine.cut_models import BRANCHES, FILES, bound, external, matmuls, read, same_bits, session
+from support.examples import models
 
 DECODER = TESTS / "models" / "sam_part1_prompt__ts11.onnx"
 #: What `run.py` is given: nothing of the environment, none of the project.
@@ -171,9 +172,9 @@ def test_the_decoder_of_sam_in_pieces(tmp_path: Path) -> None:
 NOT_RUN = {"bfloat16", "c12_custom_domain", "custom_domain_unknown", "duplicate_names"}
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", models(FILES))
 @given(data=st.data())
-@settings(max_examples=4, suppress_health_check=list(HealthCheck), deadline=None)
+@settings(max_examples=2, suppress_health_check=list(HealthCheck), deadline=None)
 def test_the_pieces_of_any_model_that_runs_are_proven(
     path: Path, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

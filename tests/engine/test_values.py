@@ -17,6 +17,7 @@ from onnxbisect.model.compute import Computation
 from onnxbisect.model.feeds import Fill, feed
 from onnxbisect.model.values import TensorValues
 from support.engine.cut_models import BRANCHES, CHAIN, FILES, all_tensors, bound, read, session
+from support.examples import models
 
 
 @cache
@@ -38,7 +39,7 @@ def own_inputs(model: Model, number: int = 0) -> dict[str, np.ndarray]:
     return {value.name: feed(value, Fill.RANDOM, number) for value in model.proto.graph.input}
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", models(FILES))
 @pytest.mark.parametrize("kept_bytes", [1 << 30, 400, 0], ids=["kept", "some kept", "not kept"])
 @given(data=st.data())
 @settings(max_examples=5, suppress_health_check=list(HealthCheck))

@@ -14,6 +14,7 @@ from onnxbisect.preflight import NEWER_THAN_TOOL, Reader, checks, preflight
 from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.proof import compare, random_feeds
 from onnxbisect.rewrites import Exactness
+from support.examples import models
 from support.file_remedies import Same, Save
 
 MODELS = Path(__file__).parents[1] / "models"
@@ -149,7 +150,7 @@ def test_small_models_compute_the_same_and_keep_their_interface(remedy: str) -> 
     assert tried or remedy in ("bind-dimensions", "remove-nan-guards", "omit-reduction", "remove-copies")
 
 
-@pytest.mark.parametrize("path", REAL, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", models(REAL))
 def test_real_models_compute_the_same(path: Path) -> None:
     shapes = SHAPES.get(path.stem, {})
     model = load(path, input_shapes=shapes)

@@ -57,6 +57,7 @@ def nested_loops(depth: int, rounds: int) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
+@pytest.mark.long
 def test_loops_in_loops_do_not_multiply_without_end(save: Save) -> None:
     model = load(save(nested_loops(depth=4, rounds=12)))
     reader = Reader(tool="Chipper")

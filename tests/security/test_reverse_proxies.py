@@ -85,7 +85,7 @@ def running(command: list[str], folder: Path, port: int) -> Iterator[None]:
             time.sleep(0.05)
         yield
     finally:
-        process.terminate()
+        process.kill()  # told to stop, Caddy would wait for open streams
         process.wait(timeout=60)
 
 
@@ -94,20 +94,23 @@ def free_port() -> int:
         return int(listening.getsockname()[1])
 
 
-@pytest.fixture(params=[nginx, caddy])
-def client(request: pytest.FixtureRequest, tables: Path, tmp_path: Path) -> Iterator[httpx2.Client]:
+@pytest.fixture(scope="module", params=[nginx, caddy])
+def client(
+    request: pytest.FixtureRequest, tables: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[httpx2.Client]:
     """A client of the proxy, over TLS."""
     configure: Callable[[Path, int, int], list[str]] = request.param
     if shutil.which(configure.__name__) is None:
         pytest.skip(f"{configure.__name__} is not installed")
-    folder = tmp_path / "data"
+    here = tmp_path_factory.mktemp(configure.__name__)
+    folder = here / "data"
     folder.mkdir()
     shutil.copy(tables, folder / "onnx-bisect.sqlite")
     database = Database(f"sqlite:///{folder / 'onnx-bisect.sqlite'}")
     with database.transaction() as session:
         token = tokens.issue(session, tenant="", name="test", scopes=(Scope.SUBMIT,)).text
     database.close()
-    proxy = tmp_path / "proxy"
+    proxy = here / "proxy"
     proxy.mkdir()
     certificate = ["-addext", f"subjectAltName=DNS:{HOST}", "-keyout", f"{proxy}/key.pem", "-out", f"{proxy}/cert.pem"]
     request_one = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", f"/CN={HOST}", "-days", "2"]
