@@ -251,8 +251,8 @@ class Client:
                 return job
 
     def cancel(self, job_id: str) -> None:
-        """Ends the job."""
-        self._send("POST", f"/v1/jobs/{job_id}/cancel")
+        """Ends the job; one that has ended stays as it is."""
+        self._send("POST", f"/v1/jobs/{job_id}/cancel", fine=(409,))
 
     def report(self, job_id: str, target: int) -> Report:
         """The report on a target, the first being 1."""
@@ -346,7 +346,7 @@ class RemoteJob:
         return self.client.ended(self.id, told)
 
     def cancel(self) -> None:
-        """End the job; the verdicts that it has are kept."""
+        """End the job; the verdicts that it has are kept. One that has ended stays as it is."""
         self.client.cancel(self.id)
 
     def result(self, target: int = 1) -> Result:

@@ -463,3 +463,5 @@ def test_a_repair_is_fetched_from_python(server: Server, tmp_path: Path) -> None
         other = client.submit(model, backend="whitelist", options={"deny": "Abs"})
         with pytest.raises(onnx_bisect.OptionError, match="No repair was asked for"):
             other.repair()
+        other.cancel()
+        assert other.wait()["state"] == "done", "it had ended before"
