@@ -19,7 +19,6 @@ _LARGEST = 1 << 20
 
 def issue(service: Service, culprit: Culprit, refused: CulpritVerdict, versions: Sequence[TargetVersion]) -> str:
     """Markdown, about the version that has `refused` it; `versions` are all that were asked."""
-    files = refused.files or {}
     ops = " + ".join(code(op) for op in culprit.ops[:8])
     tool = code(f"{refused.tool} {refused.version}")
     same = [it for it in versions if it.target == (refused.backend, refused.options)]
@@ -33,9 +32,9 @@ def issue(service: Service, culprit: Culprit, refused: CulpritVerdict, versions:
         ),
         *_options(refused),
         "## Reproduce",
-        *_reproduce(service, files),
+        _reproduce(refused),
         "## Log",
-        *_log(service, files),
+        *_log(service, refused.files or {}),
     ]
     return "\n\n".join(blocks) + "\n"
 
@@ -45,27 +44,22 @@ def _options(refused: CulpritVerdict) -> list[str]:
     return [table(("option", "value"), rows)] if rows else []
 
 
-def _reproduce(service: Service, files: dict[str, str]) -> list[str]:
+def _reproduce(refused: CulpritVerdict) -> str:
+    files = refused.files or {}
     if "model.onnx" not in files:
-        return ["No file that reproduces it alone has been compiled."]
+        return "No file that reproduces it alone has been compiled."
     data = ", with its weights in `model.data`" if "model.data" in files else ""
-    told = (
-        f"The attached `model.onnx`{data}, SHA-256 {code(files['model.onnx'])}, is the smallest part that is refused."
+    return (
+        f"The attached `model.onnx`{data}, SHA-256 {code(files['model.onnx'])}, is the smallest part that is refused. "
+        f"Compile it with {'the options above' if refused.options != '{}' else 'no options'}."
     )
-    if "reproduce.sh" not in files:
-        return [told, "Compile it with the options above."]
-    return [told, "The compiler was called with:", fence(*_lines(service, files["reproduce.sh"]))]
 
 
 def _log(service: Service, files: dict[str, str]) -> list[str]:
     if "compiler.log" not in files:
         return ["It is not kept."]
-    lines = _lines(service, files["compiler.log"])
+    with service.files.open(files["compiler.log"]) as file:
+        text = file.read(_LARGEST).decode("utf-8", "replace")
+    lines = [clip(line, _WIDTH) for line in text.rstrip("\n").split("\n")]
     cut = [f"The last {_LINES} of {len(lines)} lines:"] if len(lines) > _LINES else []
     return [*cut, fence(*lines[-_LINES:], language="text")]
-
-
-def _lines(service: Service, sha256: str) -> list[str]:
-    with service.files.open(sha256) as file:
-        text = file.read(_LARGEST).decode("utf-8", "replace")
-    return [clip(line, _WIDTH) for line in text.rstrip("\n").split("\n")]

@@ -57,6 +57,7 @@ def test_the_vendor_is_told_how_to_reproduce_it_and_nothing_of_the_model(callers
     text = answer.text
     assert text.startswith("# `Exp` is refused by `t 1`\n")
     assert "| `t 1` | fail |" in text
+    assert "Compile it with no options." in text
     assert hashlib.sha256(ONNX).hexdigest() in text
     assert f"```text\n{LOG.decode()}```\n" in text
     assert "at all`" in text, "the message stays in its code span"
