@@ -29,7 +29,7 @@ class CulpritView(BaseModel):
     identity: str = Field(description="what reports call it: its ops, what they are given, and the complaint")
     state: CulpritState
     kind: str
-    ops: list[str]
+    ops: list[str] = Field(description="the first 64")
     failure: str
     message: str
     cause: str

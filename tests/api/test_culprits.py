@@ -68,6 +68,13 @@ def test_the_vendor_is_told_how_to_reproduce_it_and_nothing_of_the_model(callers
     assert "No file that reproduces it" in client.get(one(client)["issue"]).text
 
 
+def test_of_a_large_culprit_the_first_ops_are_remembered(callers: Callers, service: Service) -> None:
+    report = refusing_exp()
+    report["culprits"][0]["ops"] = ["Exp"] * 1000
+    done(service, report)
+    assert one(callers.reader())["ops"] == ["Exp"] * 64
+
+
 def test_lists_are_filtered_and_come_in_pages(callers: Callers, service: Service) -> None:
     done(service, report_on(single(NET, [1], "no Exp"), single(NET, [2], "no Tanh"), single(NET, [3], "no Erf")))
     client = callers.reader()

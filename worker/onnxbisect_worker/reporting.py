@@ -40,6 +40,8 @@ _CHUNK = 1 << 20
 FOLDERS = "report-"
 #: What is remembered of a culprit's identity, of the name of an op, and of other words, in characters.
 _IDENTITY, _OP, _TEXT = 80, 120, 2000
+#: How many of its ops are: one that is too large for the compiler may have thousands.
+_OPS = 64
 
 log = logging.getLogger(__name__)
 
@@ -99,7 +101,7 @@ def culprits_of(
         FoundCulprit(
             identity=slug(culprit["id"], _IDENTITY),
             kind=CulpritKind(culprit["kind"]),
-            ops=[clip(op, _OP) for op in culprit["ops"]],
+            ops=[clip(op, _OP) for op in culprit["ops"][:_OPS]],
             failure=Kind(culprit["failure"]),
             message=clip(culprit["message"], _TEXT),
             cause=clip(report["causes"][culprit["cause"]]["text"], _TEXT),
