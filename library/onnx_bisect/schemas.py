@@ -17,12 +17,15 @@ class _Generate(GenerateJsonSchema):
         return False
 
 
-class _Report(RootModel[Report]):
-    model_config = ConfigDict(title="onnx-bisect/report@1", use_attribute_docstrings=True)
+# Built when a schema is asked for: that takes a quarter of a second, which every command would wait for.
+class _Report(RootModel[Any]):
+    root: Report
+    model_config = ConfigDict(title="onnx-bisect/report@1", use_attribute_docstrings=True, defer_build=True)
 
 
-class _Overview(RootModel[Overview]):
-    model_config = ConfigDict(title="onnx-bisect/overview@1", use_attribute_docstrings=True)
+class _Overview(RootModel[Any]):
+    root: Overview
+    model_config = ConfigDict(title="onnx-bisect/overview@1", use_attribute_docstrings=True, defer_build=True)
 
 
 def report_schema() -> dict[str, Any]:
