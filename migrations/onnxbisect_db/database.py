@@ -15,9 +15,10 @@ import random
 import sqlite3
 import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import datetime
 from pathlib import Path
+from threading import Lock
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine, create_engine, event
@@ -55,6 +56,10 @@ class Database:
         info = {_CLOCK: self._clock() if clock is None else lambda _session: clock()}
         self._reading = sessionmaker(self._engine.execution_options(**reading), expire_on_commit=False, info=info)
         self._writing = sessionmaker(self._engine, expire_on_commit=False, info=info)
+        # SQLite has one writer, and lets others sleep for longer and longer: threads wait for each other here
+        self._one_writer: AbstractContextManager[object] = (
+            Lock() if self._engine.dialect.name == "sqlite" else nullcontext()
+        )
         self._listeners: list[Callable[[Collection[str]], None]] = []
 
     def listen(self, listener: Callable[[Collection[str]], None]) -> None:
@@ -71,7 +76,7 @@ class Database:
     def transaction(self) -> Iterator[Session]:
         """To write: committed at the end, rolled back by an exception."""
         with self._writing() as session:
-            with session.begin():
+            with self._one_writer, session.begin():
                 yield session
             ready = notices.topics(session)
         if ready:
