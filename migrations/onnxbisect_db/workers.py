@@ -1,10 +1,11 @@
 """The processes that take probes, as they tell of themselves."""
 
+import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from sqlalchemy import bindparam, delete, func, or_, select
+from sqlalchemy import Text, bindparam, cast, delete, func, or_, select
 from sqlalchemy.orm import Session
 
 from onnxbisect_db.columns import Moment
@@ -79,14 +80,15 @@ def steps_aside(session: Session, worker_id: str, backend: str) -> bool:
 
 def able(session: Session, worker_id: str, backends: Collection[str]) -> list[str]:
     """Those of its backends for which the worker takes work: not those that it leaves to others (`steps_aside`)."""
-    alive = select(Worker.id, Worker.backends, Worker.unusable).where(Worker.seen_at > alive_since(session))
-    broken: set[str] = set()
+    broken = set(session.scalars(select(Worker.unusable).where(Worker.id == worker_id)).one_or_none() or ())
+    if broken.isdisjoint(backends):  # mostly; else every claim would read a row of each worker
+        return list(backends)
+    others = select(Worker.backends, Worker.unusable).where(
+        Worker.id != worker_id, Worker.seen_at > alive_since(session)
+    )
     elsewhere: set[str] = set()
-    for worker, mine, unusable in session.execute(alive):
-        if worker == worker_id:
-            broken = set(unusable or ())
-        else:
-            elsewhere.update({*mine} - {*(unusable or ())})
+    for theirs, unusable in session.execute(others):
+        elsewhere.update({*theirs} - {*(unusable or ())})
     return [name for name in backends if name not in broken & elsewhere]
 
 
@@ -111,9 +113,10 @@ def slots(session: Session) -> dict[str, int]:
     found: dict[str, int] = {}
     able: dict[str, int] = {}
     for backends, unusable, count in session.execute(_SLOTS, {"since": alive_since(session)}):
-        for backend in backends:
+        broken = json.loads(unusable or "null") or ()
+        for backend in json.loads(backends):
             found[backend] = found.get(backend, 0) + count
-            if backend not in (unusable or ()):
+            if backend not in broken:
                 able[backend] = able.get(backend, 0) + count
     return {**found, **able}
 
@@ -132,6 +135,8 @@ def forget(session: Session) -> None:
     session.execute(delete(Worker).where(or_(Worker.seen_at <= at - _FORGOTTEN, Worker.seen_at > at + ALIVE)))
 
 
-_SLOTS = select(Worker.backends, Worker.unusable, Worker.slots).where(
-    Worker.seen_at > bindparam("since", type_=Moment())
+# as text, which can be grouped: of hundreds of workers most say the same
+_LISTS = cast(Worker.backends, Text), cast(Worker.unusable, Text)
+_SLOTS = (
+    select(*_LISTS, func.sum(Worker.slots)).where(Worker.seen_at > bindparam("since", type_=Moment())).group_by(*_LISTS)
 )
