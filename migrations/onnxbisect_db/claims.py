@@ -42,22 +42,19 @@ def claim(session: Session, request: ClaimRequest) -> Claim | None:
     at = now(session)
     # What was chosen may be gone once its job is locked; a queue in such motion is worth a few tries.
     for _ in range(5):
-        chosen = queues.best(session, queue, request, at, wait=False)
-        if chosen is None and locking.may_wait(session):
-            chosen = queues.best(session, queue, request, at, wait=True)
-        if chosen is None:
+        probe_id = queues.best(session, queue, request, at, wait=False)
+        if probe_id is None and locking.may_wait(session):
+            probe_id = queues.best(session, queue, request, at, wait=True)
+        if probe_id is None:
             return None
-        found = session.execute(_WITH_MODEL, {"probe": chosen.probe_id}, execution_options=_AFRESH).one_or_none()
-        if found is not None and found[0].state == ProbeState.QUEUED:
-            probe, search, model = found
-            return Claim(
-                lease=_take(session, chosen.job, search, probe, request, at),
-                job=chosen.job,
-                model=model,
-                search=search,
-                probe=probe,
-                alone=probe.crashes > 0,
-            )
+        found = session.execute(_WITH_MODEL, {"probe": probe_id}, execution_options=_AFRESH).one_or_none()
+        if found is None:
+            continue
+        probe, search, job, model = found
+        locking.note_locked(session, job)
+        if probe.state == ProbeState.QUEUED:
+            lease = _take(session, job, search, probe, request, at)
+            return Claim(lease=lease, job=job, model=model, search=search, probe=probe, alone=probe.crashes > 0)
     return None
 
 
@@ -75,7 +72,7 @@ def _take(session: Session, job: Job, search: Search, probe: Probe, request: Cla
 
 _AFRESH = {"populate_existing": True}
 _WITH_MODEL = (
-    select(Probe, Search, Model)
+    select(Probe, Search, Job, Model)
     .join(Search, Search.id == Probe.search_id)
     .join(Job, Job.id == Search.job_id)
     .join(Model, and_(Model.tenant == Job.tenant, Model.sha256 == Job.model_sha256))

@@ -15,7 +15,7 @@ from typing import Any
 from sqlalchemy import Integer, Select, String, and_, bindparam, case, func, or_, select
 from sqlalchemy.orm import Session, aliased
 
-from onnxbisect_db import leases, locking
+from onnxbisect_db import leases
 from onnxbisect_db.columns import Moment
 from onnxbisect_db.database import now
 from onnxbisect_db.insertion import insert_if_new
@@ -108,17 +108,10 @@ class ClaimRequest:
     warm: Collection[str] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
-class Choice:
-    """The job to serve, locked, and the id of the probe to ask."""
-
-    job: Job
-    probe_id: str
-
-
-def best(session: Session, queue: Queue, request: ClaimRequest, at: datetime, *, wait: bool) -> Choice | None:
-    """What is next in a queue for that worker. None where nothing waits, or where as many run as may. Jobs that others
-    have locked at this moment are passed over, unless it should `wait` for them.
+def best(session: Session, queue: Queue, request: ClaimRequest, at: datetime, *, wait: bool) -> str | None:
+    """The id of the probe that is next in a queue for that worker, whose job is locked now. None where nothing waits,
+    or where as many run as may. Jobs that others have locked at this moment are passed over, unless it should `wait`
+    for them.
 
     The choice was made before the job was locked: the probe may be gone by now.
     """
@@ -131,27 +124,28 @@ def best(session: Session, queue: Queue, request: ClaimRequest, at: datetime, *,
         "far": at + leases.LONGEST,
         "at_most": _BOUNDLESS if queue.at_most is None else queue.at_most,
     }
-    found = session.execute(_CHOICE_OF_ALL if wait else _CHOICE, given).one_or_none()
-    if found is None:
-        return None
-    job, probe_id = found
-    locking.note_locked(session, job)
-    return Choice(job=job, probe_id=probe_id)
+    return session.scalars(_CHOICE_OF_ALL if wait else _CHOICE, given).one_or_none()
 
 
-def _choice() -> Select[Job, str]:
+def _choice() -> Select[str]:
     twin = aliased(Probe)
     asking = select(twin.id).where(twin.id == Probe.waits_for, twin.state == ProbeState.RUNNING)
     at, far = bindparam("at", type_=Moment()), bindparam("far", type_=Moment())
     # queued, not to be tried again only later, and not behind another probe that is finding out the very same
     free = and_(
-        Probe.search_id == Search.id,
         Probe.state == ProbeState.QUEUED,
         or_(Probe.retry_at.is_(None), Probe.retry_at <= at, Probe.retry_at > far),
         or_(Probe.waits_for.is_(None), ~asking.exists()),
     )
-    wanted = select(Probe.id).where(free, Probe.speculative.is_(False)).exists()
-    probe = select(Probe.id).where(free).order_by(Probe.speculative, Probe.rank, Probe.id).limit(1)
+    # from what waits, which is little beside what was answered
+    waiting = (
+        select(Probe.search_id, func.min(case((Probe.speculative, 1), else_=0)).label("speculative"))
+        .where(free)
+        .group_by(Probe.search_id)
+        .cte("waiting")
+    )
+    first = select(Probe.id).where(Probe.search_id == Search.id, free)
+    probe = first.order_by(Probe.speculative, Probe.rank, Probe.id).limit(1)
     running = (
         select(Search.job_id, func.count().label("probes"))
         .join(Probe, Probe.search_id == Search.id)
@@ -172,18 +166,20 @@ def _choice() -> Select[Job, str]:
     overdue = func.coalesce(Job.served_at, Search.started_at) <= bindparam("overdue", type_=Moment())
     at_hand = or_(Search.universe.in_(bindparam("warm", expanding=True)), overdue)
     return (
-        select(Job, probe.correlate(Search).scalar_subquery())
+        # no more columns: PostgreSQL sorts them all before it locks one
+        select(probe.correlate(Search).scalar_subquery())
+        .select_from(Job)
         .join(Search, Search.job_id == Job.id)
+        .join(waiting, waiting.c.search_id == Search.id)
         .outerjoin(running, running.c.job_id == Job.id)
         .outerjoin(of_tenant, of_tenant.c.tenant == Job.tenant)
         .where(
             *(Search.stage == Stage.SEARCH, Search.backend == bindparam("backend")),
             of_backend < bindparam("at_most"),
-            select(Probe.id).where(free).exists(),
             ~alone.exists(),
         )
         .order_by(
-            case((wanted, 0), else_=1),
+            waiting.c.speculative,
             Job.priority.desc(),
             func.coalesce(of_tenant.c.probes, 0),
             func.coalesce(running.c.probes, 0),

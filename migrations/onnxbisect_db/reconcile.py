@@ -7,9 +7,9 @@ harmless. Searches and webhook messages whose holder died need nothing done: wor
 from collections.abc import Callable
 
 from sqlalchemy import select
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, aliased
 
-from onnxbisect_db import leases, lifecycle, locking, probes, workers
+from onnxbisect_db import leases, lifecycle, locking, probes, searches, workers
 from onnxbisect_db.database import Database, now
 from onnxbisect_db.states import JobState, ProbeState, Stage
 from onnxbisect_db.tables import Job, Probe, Search
@@ -26,6 +26,7 @@ def reconcile(database: Database, holder: str) -> bool:
     if not database.run(lambda session: leases.take(session, LEASE, holder, seconds=LEASE_SECONDS)):
         return False
     _each(database, _expired_probes, probes.expire)
+    _each(database, _idle_searches, _mark_dirty)
     _each(database, _unclosed_jobs, _close)
     database.run(workers.forget)
     return True
@@ -51,6 +52,27 @@ def _each(database: Database, find: Callable[[Session], list[str]], do: Callable
 def _expired_probes(session: Session) -> list[str]:
     lost = (Probe.state == ProbeState.RUNNING, leases.is_over(Probe.lease_until, now(session)))
     return list(session.scalars(select(Probe.id).where(*lost).order_by(Probe.lease_until).limit(_AT_A_TIME)))
+
+
+def _idle_searches(session: Session) -> list[str]:
+    """Searches that nobody holds and that wait for nothing. This finds some only after a mishap."""
+    open_probe = select(Probe.id).where(
+        Probe.search_id == Search.id, Probe.state.in_((ProbeState.QUEUED, ProbeState.RUNNING))
+    )
+    changed_model = aliased(Search)
+    open_search = select(changed_model.id).where(
+        changed_model.asked_for == Search.id, changed_model.stage != Stage.OVER
+    )
+    idle = (Search.stage != Stage.OVER, Search.lease_until.is_(None), Search.dirty.is_(False))
+    return list(
+        session.scalars(select(Search.id).where(*idle, ~open_probe.exists(), ~open_search.exists()).limit(_AT_A_TIME))
+    )
+
+
+def _mark_dirty(session: Session, search_id: str) -> None:
+    found = locking.locked_with(session, search_id)
+    if found is not None:
+        searches.mark_dirty(session, found[1])  # one step too many does no harm
 
 
 def _unclosed_jobs(session: Session) -> list[str]:

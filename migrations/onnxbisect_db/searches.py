@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from sqlalchemy import ColumnElement, and_, or_, select
-from sqlalchemy.orm import Session, aliased
+from sqlalchemy.orm import Session
 
 from onnxbisect.verdict import Status
 from onnxbisect_db import culprits, events, leases, lifecycle, locking, notices, trouble
@@ -19,8 +19,8 @@ from onnxbisect_db.culprits import FoundCulprit
 from onnxbisect_db.database import now
 from onnxbisect_db.errors import LostTurnError
 from onnxbisect_db.leases import Claimed
-from onnxbisect_db.states import EventType, Fault, JobState, ProbeState, Stage
-from onnxbisect_db.tables import Job, Model, Probe, Search
+from onnxbisect_db.states import EventType, Fault, JobState, Stage
+from onnxbisect_db.tables import Job, Model, Search
 
 _Moment = datetime | ColumnElement[datetime]
 
@@ -66,18 +66,10 @@ def claim(session: Session, search_id: str, stage: Stage, *, seconds: float, wor
 
 def wants_a_turn(at: _Moment, far: _Moment) -> ColumnElement[bool]:
     """Searches that a worker is to claim: whose holder is lost, or that nobody holds and for which something has
-    changed, or nobody is left to change anything; not those that are tried again only later. Whatever ends after `far`
-    has ended (see `leases`).
+    changed; not those that are tried again only later. Whatever ends after `far` has ended (see `leases`).
     """
-    asked = (ProbeState.QUEUED, ProbeState.RUNNING)
-    open_probe = select(Probe.id).where(Probe.search_id == Search.id, Probe.state.in_(asked))
-    changed_model = aliased(Search)
-    open_search = select(changed_model.id).where(
-        changed_model.asked_for == Search.id, changed_model.stage != Stage.OVER
-    )
-    waits = or_(open_probe.exists(), open_search.exists())
     lost = or_(Search.lease_until <= at, Search.lease_until > far)
-    changed = and_(Search.lease_until.is_(None), or_(Search.dirty, ~waits))
+    changed = and_(Search.lease_until.is_(None), Search.dirty)
     return and_(or_(Search.retry_at.is_(None), Search.retry_at <= at, Search.retry_at > far), or_(lost, changed))
 
 
@@ -88,6 +80,12 @@ def release(session: Session, turn: Turn) -> None:
     trouble.forget(search)
     if search.dirty:
         notices.notify_of(session, search)
+
+
+def give_back(session: Session, turn: Turn) -> None:
+    """Let another worker do what this one has not done, and not for want of trying: it stops, or its compiler fails."""
+    _, search = held(session, turn)
+    _let_go(session, search)
 
 
 def lost(session: Session, turn: Turn, what: str) -> None:

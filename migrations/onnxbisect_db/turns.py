@@ -8,10 +8,10 @@ No order helps while all slots are busy, and how long a model takes is not known
 tenants, the searches of one hold half of a worker's slots at most.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from sqlalchemy import Boolean, Select, String, and_, bindparam, case, func, or_, select
+from sqlalchemy import Boolean, ColumnElement, Select, String, and_, bindparam, case, func, or_, select
 from sqlalchemy.orm import Session
 
 from onnxbisect_db import leases, locking, searches
@@ -52,24 +52,6 @@ def take(session: Session, taker: Taker) -> Turn | None:
     """Claim the search that is next. None where none waits, or only such as their tenant has to wait with. A worker's
     own claims come one after the other: each counts the searches that it holds already.
     """
-    without: list[str] = []  # gone by the time that their jobs were locked
-    while len(without) < _TRIES:
-        chosen = _best(session, taker, without, wait=False)
-        if chosen is None and locking.may_wait(session):
-            chosen = _best(session, taker, without, wait=True)
-        if chosen is None:
-            return None
-        job, search_id, stage = chosen
-        locking.note_locked(session, job)
-        turn = searches.claim(session, search_id, stage, seconds=taker.seconds, worker=taker.worker)
-        if turn is not None:
-            return turn
-        without.append(search_id)
-    return None
-
-
-def _best(session: Session, taker: Taker, without: Collection[str], *, wait: bool) -> tuple[Job, str, Stage] | None:
-    """Jobs that others have locked at this moment are passed over, unless it should `wait` for them."""
     at = now(session)
     given = {
         "stages": list(taker.stages),
@@ -77,15 +59,46 @@ def _best(session: Session, taker: Taker, without: Collection[str], *, wait: boo
         "backends": list(taker.backends or ()),
         "at": at,
         "far": at + leases.LONGEST,
-        "worker": taker.worker,
-        "share": taker.share,
-        "without": without,
     }
-    found = session.execute(_CHOICE_OF_ALL if wait else _CHOICE, given).one_or_none()
-    return None if found is None else (found[0], found[1], Stage(found[2]))
+    if not session.scalars(_ANY, given).one():  # cheap, and mostly there is none
+        return None
+    given |= {"worker": taker.worker, "share": taker.share}
+    without: list[str] = []  # gone by the time that their jobs were locked
+    while len(without) < _TRIES:
+        chosen = _best(session, given, without, wait=False)
+        if chosen is None and locking.may_wait(session):
+            chosen = _best(session, given, without, wait=True)
+        if chosen is None:
+            return None
+        search_id, stage = chosen
+        turn = searches.claim(session, search_id, stage, seconds=taker.seconds, worker=taker.worker)
+        if turn is not None:
+            return turn
+        without.append(search_id)
+    return None
 
 
-def _choice() -> Select[Job, str, str]:
+def _best(
+    session: Session, given: Mapping[str, object], without: Collection[str], *, wait: bool
+) -> tuple[str, Stage] | None:
+    """A search, whose job is locked now. Jobs that others have locked at this moment are passed over, unless it should
+    `wait` for them.
+    """
+    found = session.execute(_CHOICE_OF_ALL if wait else _CHOICE, {**given, "without": without}).one_or_none()
+    return None if found is None else (found[0], Stage(found[1]))
+
+
+def _waiting() -> tuple[ColumnElement[bool], ...]:
+    """Searches that a worker may claim for these stages and backends."""
+    at, far = bindparam("at", type_=Moment()), bindparam("far", type_=Moment())
+    return (
+        Search.stage.in_(bindparam("stages", type_=String(), expanding=True)),
+        or_(bindparam("any_backend", type_=Boolean()), Search.backend.in_(bindparam("backends", expanding=True))),
+        searches.wants_a_turn(at, far),
+    )
+
+
+def _choice() -> Select[str, str]:
     at = bindparam("at", type_=Moment())
     far = bindparam("far", type_=Moment())
     stages = bindparam("stages", type_=String(), expanding=True)
@@ -117,15 +130,15 @@ def _choice() -> Select[Job, str, str]:
     tenants = select(func.count(Token.tenant.distinct())).where(*good).scalar_subquery()
     full = func.coalesce(slots.c.here, 0) >= bindparam("share")
     return (
-        select(Job, Search.id, Search.stage)
+        # no more columns: PostgreSQL sorts them all before it locks one
+        select(Search.id, Search.stage)
+        .select_from(Job)
         .join(Search, Search.job_id == Job.id)
         .outerjoin(slots, slots.c.tenant == Job.tenant)
         .outerjoin(served, served.c.tenant == Job.tenant)
         .outerjoin(of_job, of_job.c.job_id == Job.id)
         .where(
-            Search.stage.in_(stages),
-            or_(bindparam("any_backend", type_=Boolean()), Search.backend.in_(bindparam("backends", expanding=True))),
-            searches.wants_a_turn(at, far),
+            *_waiting(),
             Search.id.not_in(bindparam("without", expanding=True)),
             ~and_(full, tenants > 1),
         )
@@ -144,3 +157,4 @@ def _choice() -> Select[Job, str, str]:
 # Composed once: putting it together takes longer than running it.
 _CHOICE_OF_ALL = _choice().with_for_update(of=Job)
 _CHOICE = _choice().with_for_update(of=Job, skip_locked=True)
+_ANY = select(select(Search.id).where(*_waiting()).exists())

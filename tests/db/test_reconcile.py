@@ -24,6 +24,17 @@ def test_one_process_at_a_time_reconciles(database: Database, clock: Clock) -> N
     assert not reconcile(database, "a")
 
 
+def test_a_search_that_waits_for_nothing_is_coordinated(database: Database) -> None:
+    """Whatever the mishap was that nothing is asked, and nobody was told."""
+    asking(database, [])
+    asking(database, [1])
+    control = Taker(worker="w", seconds=LEASE, stages=(Stage.SEARCH,))
+    assert database.run(lambda session: turns.take(session, control)) is None
+    assert reconcile(database, "me")
+    assert database.run(lambda session: turns.take(session, control)) is not None
+    assert database.run(lambda session: turns.take(session, control)) is None
+
+
 def test_what_is_held_is_left_to_its_holder(database: Database, clock: Clock) -> None:
     asking(database, [1])
     mine = claimed(database)

@@ -114,6 +114,8 @@ def test_a_worker_prepares_for_its_own_backends(database: Database) -> None:
 
 def test_reports_are_written_and_searches_coordinated_in_turn(database: Database, clock: Clock) -> None:
     reporting, dirty = asking(database, [], tenant="a"), asking(database, [1], tenant="b")
+    with database.transaction() as session:
+        searches.mark_dirty(session, session.get_one(Search, reporting.searches[0].id))
     clock.forward(1)
     turn = taken(database, CONTROL)
     assert turn is not None
@@ -202,10 +204,13 @@ def test_a_search_whose_holder_died_is_claimed_again(database: Database, clock: 
     assert (again.job.id, again.lease.epoch) == (job.id, lost.lease.epoch + 1)
 
 
-def test_a_search_without_anything_to_wait_for_is_claimed(database: Database) -> None:
-    """Its coordinator saved a plan without questions and was lost before it could go on."""
-    asking(database, [])
-    assert taken(database, CONTROL) is not None
+def test_a_search_that_is_given_back_is_claimed_again(database: Database, clock: Clock) -> None:
+    new_job(database)
+    turn = taken(database)
+    assert turn is not None
+    with database.transaction() as session:
+        searches.give_back(session, turn)
+    assert taken(database) is not None
 
 
 def test_a_turn_tells_who_has_it_and_since_when(database: Database, clock: Clock) -> None:

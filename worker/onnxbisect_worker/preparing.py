@@ -47,7 +47,7 @@ def give_up(turn: Turn, keeper: LeaseKeeper, error: Exception) -> None:
         if keeper.lost:
             log.info("search %s: not wanted any more", turn.search.id)
         elif keeper.ended:
-            keeper.write(lambda session: searches.release(session, turn))
+            keeper.write(lambda session: searches.give_back(session, turn))
         elif was_outside is not None and not isinstance(error, ToolBrokenError):
             log.warning("search %s: %s", turn.search.id, was_outside)
             keeper.write(lambda session: searches.lost(session, turn, was_outside))
@@ -56,7 +56,7 @@ def give_up(turn: Turn, keeper: LeaseKeeper, error: Exception) -> None:
             keeper.write(lambda session: searches.crashed(session, turn, what))
         elif keeper.leaves_to_others(error):
             log.warning("search %s: left to another worker: %s", turn.search.id, error)
-            keeper.write(lambda session: searches.release(session, turn))
+            keeper.write(lambda session: searches.give_back(session, turn))
         else:
             fault = Fault.REQUEST if isinstance(error, ModelError | OptionError) else Fault.SERVICE
             log.warning("search %s: %s", turn.search.id, what)
