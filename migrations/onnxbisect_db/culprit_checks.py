@@ -21,6 +21,8 @@ _AT_A_TIME = 100
 #: Jobs that are made at most for one culprit and one version, where they come to nothing or to another version.
 _TRIES = 5
 _CHUNK = 1 << 20
+#: The option by which a target has one of several versions that are installed, whatever the worker announces.
+_PINNED = "version"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +72,8 @@ def _unasked(session: Session, backend: str, tool: str, version: str) -> Iterato
     tries = _tries(session, select(CulpritVerdict.culprit_id).where(due))
     found = select(Culprit, CulpritVerdict).join(CulpritVerdict, CulpritVerdict.culprit_id == Culprit.id).where(due)
     for culprit, known in session.execute(found.order_by(CulpritVerdict.id)):
+        if known.given.get(_PINNED):
+            continue
         key = _key(culprit, known, version)
         before = tries.get(key, [])
         if len(before) < _TRIES and all(it.ended and it.version != version for it in before):

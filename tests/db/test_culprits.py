@@ -24,7 +24,7 @@ from onnxbisect_db.errors import CulpritStateError
 from onnxbisect_db.files import Files
 from onnxbisect_db.retention import Retention
 from onnxbisect_db.states import CulpritState, Stage
-from onnxbisect_db.tables import Culprit, Delivery, Job, Model
+from onnxbisect_db.tables import Culprit, Delivery, Job, Model, Search
 from onnxbisect_db.workers import Presence
 from support.db.scenes import MODEL, NPU, REPORT, Clock, at_once, new_job, prepare, read, take
 
@@ -310,6 +310,15 @@ def test_a_new_version_is_asked_once_about_each_culprit_after_all_other_work(dat
     finish(database, job.searches[0].id, [], "2", Status.UNRESOLVED)
     assert ask_again(database, files) == 0
     assert identities(database, state=CulpritState.OPEN) == ["Cos-1", "Sin-1"]
+
+
+def test_a_target_that_names_its_version_is_not_asked_with_another_one(database: Database, files: Files) -> None:
+    job = new_job(database)
+    with database.transaction() as session:
+        session.get_one(Search, job.searches[0].id).options = {"version": "1"}
+    finish(database, job.searches[0].id, [found(files=small(files))])
+    announce(database)
+    assert ask_again(database, files) == 0
 
 
 def test_a_version_is_asked_again_where_another_one_has_answered(database: Database, files: Files) -> None:
