@@ -107,6 +107,6 @@ def _written(event: Event) -> bytes:
 
 
 def _number(text: str) -> int:
-    if not text.isdecimal() or not text.isascii() or int(text[:11]) > _LARGEST:
+    if not text.isdecimal() or not text.isascii() or len(text) > 10 or int(text) > _LARGEST:
         raise Problem(422, "Last-Event-ID is no number of an event.")
     return int(text)
