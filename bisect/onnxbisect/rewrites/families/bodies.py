@@ -115,6 +115,7 @@ def inline_function(at: Site) -> tuple[str, ...]:
 def schema_body(at: Site) -> tuple[str, ...]:
     """The body by which ONNX defines the operator."""
     at.demand(not at.node.domain, "the op is not one of ONNX")
+    at.demand(all(at.node.input), "an input is left out, and onnx cannot inline that")
     return _expanded(at, from_schema=True)
 
 
