@@ -107,6 +107,12 @@ def test_a_rule_that_is_wrong_at_edges_only_is_found_out_by_edges() -> None:
     assert found.differences[0].unlike > 0
 
 
+def test_no_numbers_are_made_up_for_a_sequence() -> None:
+    kind = onnx.helper.make_tensor_sequence_value_info("x", onnx.TensorProto.FLOAT, [2])
+    with pytest.raises(ModelError, match=r"^Input 'x' is no tensor"):
+        next(random_feeds([kind], 1))
+
+
 def test_models_that_cannot_be_compared_are_said_in_a_sentence() -> None:
     one, other = (node(op, np.zeros(3, np.float32)).model for op in ("Neg", "Abs"))
     other.graph.output[0].name = other.graph.node[0].output[0] = "z"

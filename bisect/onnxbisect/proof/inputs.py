@@ -7,9 +7,11 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from onnxbisect.errors import ModelError
 from onnxbisect.model.compute import Sample
 from onnxbisect.model.feeds import Fill, feed
 from onnxbisect.model.runnable import CARRIERS
+from onnxbisect.model.wording import quoted
 
 #: Zeros, ties, saturation, denormal and large numbers. Infinity and NaN are apart: most models make NaN of them all.
 EDGES = (0.0, -0.0, 0.5, -0.5, 1.5, 2.5, 1.0, -1.0, 3.0, -3.0, 6.0, 20.0, -20.0, 1e-45, -1e-45, 1e-20, 1e4, -1e4)
@@ -17,7 +19,10 @@ _SPREAD = 2.0
 
 
 def random_feeds(inputs: Sequence[onnx.ValueInfoProto], count: int) -> Iterator[Sample]:
-    """Floats from a normal distribution; integers 0 and 1, which are valid where integers index something."""
+    """Floats from a normal distribution; integers 0 and 1, which are valid where integers index something.
+
+    Raises ModelError for an input that is no tensor.
+    """
     for number in range(count):
         yield {value.name: _random(value, number) for value in inputs}
 
@@ -29,6 +34,8 @@ def edge_feeds(inputs: Sequence[onnx.ValueInfoProto], count: int, edges: Sequenc
 
 
 def _random(value: onnx.ValueInfoProto, number: int) -> np.ndarray:
+    if not value.type.HasField("tensor_type"):
+        raise ModelError(f"Input {quoted(value.name)} is no tensor, so nothing can be computed from made-up numbers.")
     array = feed(value, Fill.RANDOM, number)
     dtype = value.type.tensor_type.elem_type
     if np.dtype(helper.tensor_dtype_to_np_dtype(CARRIERS.get(dtype, dtype))).kind != "f":
