@@ -7,13 +7,16 @@ import onnx
 
 from onnxbisect.diagnosis import CulpritKind
 from onnxbisect.model.model import Model
-from onnxbisect.model.scopes import bodies
+from onnxbisect.model.scopes import bodies, reads
 from onnxbisect.remedies.advise import Advice, Place, advise
 from onnxbisect.remedies.candidate import Candidate, allowed
 from onnxbisect.remedies.finder import Finder
 from onnxbisect.remedies.found import Found, Named
 from onnxbisect.remedies.known import Known
 from onnxbisect.rewrites import Exactness, Facts, Refusal, Rule, names_in
+
+#: Where a node is next to a replacement: it makes the input of this number (-1), or is this reader of that output.
+Beside = tuple[int, int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,8 +44,9 @@ class Advisor:
     def __init__(self, before: Found, rules: Sequence[Rule], most: Exactness) -> None:
         self.model: Model = before.model
         usable = [rule for rule in rules if allowed(rule, most)]
-        facts, taken = Facts.of(self.model), names_in(self.model.proto)
-        self._finder, self._everything = Finder(facts, usable, taken), Finder(facts, rules, taken)
+        self._facts, taken = Facts.of(self.model), names_in(self.model.proto)
+        self._finder, self._everything = Finder(self._facts, usable, taken), Finder(self._facts, rules, taken)
+        self._variants = before.variant
         self.rules, self.most = rules, most
         self._offered: dict[str, Candidate] = {}
         self._nodes = {node.name: node for node in self.model.proto.graph.node}
@@ -99,6 +103,45 @@ class Advisor:
         if not any(self._candidates(node) for node in nodes):
             return None
         return Place(nodes, frozenset(it.key for it in chosen if not set(it.new_nodes).isdisjoint(place.nodes)))
+
+    def beside(self, candidate: Candidate, chosen: Sequence[Candidate]) -> dict[Beside, str]:
+        """The nodes of the original next to a replacement that stay where these are chosen, and that may pass."""
+        new = candidate.replacement
+        made = {name for node in new.nodes for name in node.output} | {tensor.name for tensor in new.initializers}
+        read = dict.fromkeys(name for node in new.nodes for name in reads(node) if name not in made)
+        makers = {(number, -1): self._facts.maker(name) for number, name in enumerate(read)}
+        readers = {
+            (number, at): reader
+            for number, name in enumerate(candidate.outputs)
+            for at, reader in enumerate(self._facts.readers(name))
+        }
+        gone = {node for it in chosen for node in it.gone}
+        culprits = {node for place in self._culprit for node in place.nodes}
+        return {
+            at: node.name
+            for at, node in {**makers, **readers}.items()
+            if node is not None and node.name in self._variants and node.name not in gone | culprits
+        }
+
+    def learn_beside(self, candidate: Candidate, found: Found, chosen: Sequence[Candidate]) -> frozenset[Place]:
+        """Take nodes that fail only next to what a candidate puts there for places, wherever a replacement of which the
+        same is asked has such a node next to it. Returns the places of `found` that are repaired by that.
+        """
+        nodes, new, repaired = self.beside(candidate, chosen), set(candidate.new_nodes), set()
+        for culprit in found.culprits:
+            for place in culprit.places:
+                own = {at: node for at, node in nodes.items() if node in place.nodes}
+                if not own or new.isdisjoint(place.nodes) or not new.union(own.values()).issuperset(place.nodes):
+                    continue
+                if not any(self._candidates(node) for node in own.values()):
+                    continue
+                repaired.add(place)
+                for other in (it for it in chosen if it.question == candidate.question):
+                    there = self.beside(other, chosen)
+                    if all(self._variants.get(there.get(at, "")) == self._variants[own[at]] for at in own):
+                        like = Place(tuple(there[at] for at in own), frozenset([other.key]))
+                        self._culprit.setdefault(like, culprit)
+        return frozenset(repaired)
 
     def is_secondary(self, candidate: Candidate) -> bool:
         """Whether it is there only because of another candidate."""

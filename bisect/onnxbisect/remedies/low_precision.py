@@ -21,6 +21,9 @@ from onnxbisect.rewrites import Facts
 
 #: The IR version that brings functions with overloads and initializers that are no inputs.
 _MIN_IR = 10
+_CAST_HAS_BFLOAT16 = 13
+#: Of the largest magnitude, by which a replacement may differ in the low precision: it loses three bits at most.
+_EPSILONS = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,9 +97,9 @@ class InLowPrecision:
                 yield candidate, difference(name, old, new, self._allowed(candidate))
 
     def _allowed(self, candidate: Candidate) -> Tolerance:
-        """An epsilon for each node that rounds, the original's included, beside what the rule differs by anyway."""
-        share = (1 + len(candidate.new_nodes)) * self._low.epsilon
-        return Tolerance(absolute=max(rule.bound.absolute for rule in candidate.rules), relative=share)
+        """Some epsilons for what is rounded on the way, beside what the rules differ by anyway."""
+        absolute = sum(rule.bound.absolute for rule in candidate.rules)
+        return Tolerance(absolute=absolute, relative=_EPSILONS * self._low.epsilon)
 
     def _add(self, nodes: Sequence[onnx.NodeProto], initializers: Sequence[onnx.TensorProto], scope: str) -> None:
         """Nodes, with all that they make under names of this scope."""
@@ -129,7 +132,7 @@ class InLowPrecision:
         return fed
 
     def _round(self) -> None:
-        """Put a Cast there and back behind whatever makes float32 tensors."""
+        """Round whatever makes float32 tensors."""
         graph = onnx.shape_inference.infer_shapes(self.proto).graph
         floats = {it.name for it in graph.value_info if it.type.tensor_type.elem_type == TensorProto.FLOAT}
         nodes = []
@@ -137,13 +140,26 @@ class InLowPrecision:
             nodes.append(node)
             for slot, name in enumerate(node.output):
                 if name in floats:
-                    exact, low = f"{name}/exact", f"{name}/low"
-                    node.output[slot] = exact
-                    nodes.append(helper.make_node("Cast", [exact], [low], to=self._low.dtype))
-                    nodes.append(helper.make_node("Cast", [low], [name], to=TensorProto.FLOAT))
+                    node.output[slot] = f"{name}/exact"
+                    nodes += self._rounding(f"{name}/exact", name)
         copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
         del self.proto.graph.node[:]
         self.proto.graph.node.extend(copies)
+
+    def _rounding(self, exact: str, name: str) -> list[onnx.NodeProto]:
+        """Nodes that make a tensor of the exact one, in the low precision."""
+        if self._low.dtype == TensorProto.FLOAT16 or self._facts.opsets.get("", 0) >= _CAST_HAS_BFLOAT16:
+            low = f"{name}/low"
+            to_low = helper.make_node("Cast", [exact], [low], to=self._low.dtype)
+            return [to_low, helper.make_node("Cast", [low], [name], to=TensorProto.FLOAT)]
+        # what is left of x when x times 2^16 is added and taken off again (Veltkamp)
+        factor, large, rest = (f"{name}/{part}" for part in ("factor", "large", "rest"))
+        self.proto.graph.initializer.append(numpy_helper.from_array(np.array(2**16 + 1, np.float32), factor))
+        return [
+            helper.make_node("Mul", [exact, factor], [large]),
+            helper.make_node("Sub", [large, exact], [rest]),
+            helper.make_node("Sub", [large, rest], [name]),
+        ]
 
 
 def _before(candidate: Candidate) -> str:

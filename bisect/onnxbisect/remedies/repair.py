@@ -264,22 +264,28 @@ class _Repairer:
                 self._advisor.strike(candidate, f"not proven: {reason}")
 
     def _ask(self, advice: Advice) -> bool:
-        """Ask the pieces that hold ops which were never seen to pass; False where the user ended it."""
+        """Ask the pieces that hold ops which were never seen to pass, with the nodes next to them; False where the user
+        ended it.
+        """
         ops = dict.fromkeys(op for it in advice.questions for op in it.gives)
         self._tell(f"asking the compiler about what would replace culprits: {', '.join(ops)}")
         model = replaced(self._original, {it.node: it.replacement for it in advice.chosen})
-        found = self._compiler.ask(model, [name for it in advice.questions for name in it.new_nodes])
+        beside = [name for it in advice.questions for name in self._advisor.beside(it, advice.chosen).values()]
+        new = [name for it in advice.questions for name in it.new_nodes]
+        found = self._compiler.ask(model, list(dict.fromkeys([*new, *beside])))
         if found.stopped:
             return False
         for candidate in advice.questions:
-            taken = found.passing.issuperset(candidate.new_nodes) and not _culprits_in(found, candidate)
+            repaired = self._advisor.learn_beside(candidate, found, advice.chosen)
+            refusals = _culprits_in(found, candidate, repaired)
+            taken = found.passing.issuperset(candidate.new_nodes) and not refusals
             self._advisor.asked[candidate.question] = taken
             if taken:
                 self._advisor.learn_passing(candidate)
             else:
                 self._advisor.learn_refused(candidate, _blamed(found))
                 self._advisor.learn_together(candidate, found)
-                said = next(iter(_culprits_in(found, candidate)), "")
+                said = next(iter(refusals), "")
                 self._advisor.strike(candidate, f"refused by the compiler{': ' + said if said else ''}")
         return True
 
@@ -307,10 +313,11 @@ def _blamed(found: Found) -> set[str]:
     return {place.nodes[0] for it in found.culprits for place in it.places if len(place.nodes) == 1}
 
 
-def _culprits_in(found: Found, candidate: Candidate) -> list[str]:
-    """What the compiler said of culprits that hold new nodes of a candidate."""
+def _culprits_in(found: Found, candidate: Candidate, repaired: Collection[Place]) -> list[str]:
+    """What the compiler said of culprits that hold new nodes of a candidate, but for places that are repaired."""
     new = set(candidate.new_nodes)
-    return [it.message for it in found.culprits for place in it.places if not new.isdisjoint(place.nodes)]
+    places = [(it, place) for it in found.culprits for place in it.places if place not in repaired]
+    return [it.message for it, place in places if not new.isdisjoint(place.nodes)]
 
 
 def _keys(advice: Advice) -> Mapping[str, str]:
