@@ -172,6 +172,15 @@ def test_a_node_that_fails_beside_a_replacement_is_replaced_too(tmp_path: Path) 
     assert {it.candidate.name for it in found.places} == {"abs-relu", "hardswish-clip"}
 
 
+def test_what_fails_beside_a_replacement_is_found_by_the_piece_for_all_places_at_once(tmp_path: Path) -> None:
+    """Seen with QNN: each search of the whole model took minutes, and one of a piece seconds."""
+    asked = SimulatedCompiler(folder=tmp_path, refuses=refusing("HardSwish", "HardSigmoid"), chains=[("Abs", "Mul")])
+    found = repaired(chain("Relu", "Mul", *["Abs", "HardSwish", "Add"] * 3), asked)
+    assert found.compiles
+    assert len(found.places) == 6
+    assert asked.diagnosed == 1
+
+
 def test_of_new_nodes_that_fail_only_together_one_is_replaced_in_its_turn(tmp_path: Path) -> None:
     """Seen with QNN: Erf by exponentials, whose Sub is followed by a Mul."""
     asked = SimulatedCompiler(

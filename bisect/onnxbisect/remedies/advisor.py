@@ -115,8 +115,8 @@ class Advisor:
             for number, name in enumerate(candidate.outputs)
             for at, reader in enumerate(self._facts.readers(name))
         }
-        gone = {node for it in chosen for node in it.gone}
-        culprits = {node for place in self._culprit for node in place.nodes}
+        gone, keys = {node for it in chosen for node in it.gone}, {it.key for it in chosen}
+        culprits = {node for place in self._culprit if place.beside <= keys for node in place.nodes}
         return {
             at: node.name
             for at, node in {**makers, **readers}.items()

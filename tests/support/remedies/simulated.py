@@ -32,7 +32,7 @@ class SimulatedCompiler:
     Silent.
 
     `calls` are the compiles of `base`, which keeps verdicts by the structure of a probe, for all models together.
-    `asked` are the ops of pieces that were asked before a whole repaired model was.
+    `asked` are the ops of pieces that were asked before a whole repaired model was; `diagnosed` counts these.
     """
 
     folder: Path
@@ -40,10 +40,12 @@ class SimulatedCompiler:
     chains: Collection[tuple[str, str]] = ()
     calls: int = 0
     models: int = 0
+    diagnosed: int = 0
     asked: list[list[str]] = field(default_factory=list)
     base: dict[str, Verdict] = field(default_factory=dict)
 
     def diagnose(self, model: onnx.ModelProto) -> Found:
+        self.diagnosed += 1
         return self.search(self.read(model))
 
     def whole(self, model: onnx.ModelProto) -> Found:
