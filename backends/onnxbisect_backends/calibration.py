@@ -22,7 +22,7 @@ from typing import IO, Any, cast
 import numpy as np
 import onnx
 from numpy.lib import format as npy
-from onnx import helper
+from onnx import TensorProto, helper
 
 from onnxbisect.errors import OptionError
 from onnxbisect.model.binding import is_unbound
@@ -61,10 +61,12 @@ def calibration_of(samples: Iterable[Sample]) -> Calibration:
     return Calibration(samples=kept, digest=digest.hexdigest()[:16])
 
 
-def read_calibration(path: Path, inputs: Sequence[onnx.ValueInfoProto], most: int) -> Calibration:
-    """The first `most` samples at `path`, for a model of these inputs; raises OptionError."""
+def read_calibration(
+    path: Path, inputs: Sequence[onnx.ValueInfoProto], most: int, *, option: str = "--calibration"
+) -> Calibration:
+    """The first `most` samples at `path`, which `option` names, for a model of these inputs; raises OptionError."""
     kinds = {value.name: value.type for value in inputs}
-    with files_at(path, _ENDINGS, f"--calibration {path}", _WANTED) as files:
+    with files_at(path, _ENDINGS, f"{option} {path}", _WANTED) as files:
         return calibration_of(dict(_arrays(name, file, kinds)) for name, file in files[:most])
 
 
@@ -146,20 +148,20 @@ def _arrays(name: str, file: SampleFile, kinds: Mapping[str, onnx.TypeProto]) ->
 
 def read_array(name: str, key: str, stream: IO[bytes], kind: onnx.TypeProto) -> np.ndarray:
     """One array, read only where its header says what the input wants."""
+    elem_type = kind.tensor_type.elem_type
+    if elem_type in (TensorProto.UNDEFINED, TensorProto.STRING):
+        raise OptionError(f"The input '{key}' is no array of numbers, and cannot be calibrated with files.")
     try:
         version = npy.read_magic(stream)
         header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
         shape, fortran, dtype = header(stream, max_header_size=_HEADER_BYTES)
     except (ValueError, TokenError) as error:
         raise OptionError(f"The calibration file {name} is damaged at '{key}': {error}.") from error
-    elem_type = kind.tensor_type.elem_type
     expected = np.dtype(helper.tensor_dtype_to_np_dtype(CARRIERS.get(elem_type, elem_type)))
     if dtype != expected:
         raise OptionError(
             f"The calibration file {name} has {dtype} for the input '{key}', which is {expected}: convert it."
         )
-    if dtype.hasobject:
-        raise OptionError(f"The input '{key}' is no array of numbers, and cannot be calibrated with files.")
     if not is_unbound(kind) and shape != dims_of(kind):
         raise OptionError(
             f"The calibration file {name} has the shape {_dims(shape)} for the input '{key}', which is "

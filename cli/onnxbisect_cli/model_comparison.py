@@ -65,7 +65,7 @@ def _feeds(request: Request, model: Model) -> Iterator[Sample]:
     made_up = chain(random_feeds(inputs, request.count), edge_feeds(inputs, request.count))
     if request.samples is None:
         return made_up
-    return chain(read_calibration(request.samples, inputs, _MOST_SAMPLES).samples, made_up)
+    return chain(read_calibration(request.samples, inputs, _MOST_SAMPLES, option="--samples").samples, made_up)
 
 
 def _show(found: Comparison, tolerance: Tolerance) -> None:

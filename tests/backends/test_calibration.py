@@ -163,6 +163,14 @@ def test_a_path_that_holds_nothing_is_one_sentence(tmp_path: Path, name: str, wo
         read_calibration(tmp_path / name, [IMAGE], 1)
 
 
+def test_an_input_that_is_no_tensor_takes_no_files(tmp_path: Path) -> None:
+    value = helper.make_tensor_sequence_value_info("s", TensorProto.FLOAT, [2])
+    path = folder(tmp_path / "c", {"0.npy": npy(np.ones(2, np.float32))})
+
+    with pytest.raises(OptionError, match="'s' is no array of numbers"):
+        read_calibration(path, [value], 1)
+
+
 def test_an_array_is_not_read_before_its_header_is_believed(tmp_path: Path) -> None:
     """A small archive that unpacks to gigabytes."""
     bomb = io.BytesIO()

@@ -80,6 +80,13 @@ def test_a_difference_from_nothing_is_json_still(shell: Shell) -> None:
     assert json.loads(told.out, parse_constant=pytest.fail)["differences"][0]["relative"] is None
 
 
+def test_samples_that_are_not_there_are_told_by_their_option(shell: Shell) -> None:
+    save(shell.folder / "a.onnx", 1.0)
+    told = shell.call("compare", "a.onnx", "a.onnx", "--samples", "gone")
+    assert told.code == 2
+    assert "--samples gone cannot be read" in told.sentence()
+
+
 def save(path: Path, factor: float) -> None:
     """x -> Abs -> Mul(factor) -> Relu -> Sign"""
     nodes = [

@@ -161,7 +161,7 @@ def _prover(inquiry: Inquiry, original: onnx.ModelProto, terms: Terms) -> Prover
     inputs = model.proto.graph.input
     given: tuple[Sample, ...] = ()
     if terms.samples is not None:
-        given = tuple(read_calibration(terms.samples, inputs, _MOST_SAMPLES).samples)
+        given = tuple(read_calibration(terms.samples, inputs, _MOST_SAMPLES, option="--samples").samples)
     usual = [*given, *random_feeds(inputs, terms.count)]
     shown = [*usual, *edge_feeds(inputs, terms.count)]
     low = None if not computes_in else LowPrecision(dtype=_DTYPES[computes_in], samples=usual)
