@@ -13,6 +13,8 @@ from onnxbisect.rewrites.forms import concat, slice_axis
 
 #: Nodes that a loop is written out as.
 _MOST_NODES = 512
+#: The operator set from which Scan has no batch and no lengths.
+_PLAIN_SCAN = 9
 #: The operator set from which Unsqueeze takes its axes as an input.
 _AXES_INPUT = 13
 
@@ -56,6 +58,7 @@ def loop_unroll(at: Site) -> tuple[str, ...]:
 def scan_unroll(at: Site) -> tuple[str, ...]:
     """The nodes of the body, once for each slice of inputs of fixed length."""
     body = at.known(next((it.g for it in at.node.attribute if it.name == "body"), None), "it has no body")
+    at.demand(at.opset >= _PLAIN_SCAN, f"Scan of operator set {at.opset} works on batches")
     scanned = int(at.attribute("num_scan_inputs", 0))
     carried = len(at.node.input) - scanned
     for name in ("scan_input_axes", "scan_input_directions", "scan_output_axes", "scan_output_directions"):
@@ -80,7 +83,7 @@ def scan_unroll(at: Site) -> tuple[str, ...]:
 
 def _demand_small(at: Site, body: onnx.GraphProto, rounds: int) -> None:
     at.demand(not body.sparse_initializer, "the body has a sparse constant")
-    size = sum(1 for _ in walk(body)) * rounds
+    size = max(1, sum(1 for _ in walk(body))) * rounds
     at.demand(size <= _MOST_NODES, f"it comes to {size} nodes, and up to {_MOST_NODES} are written out")
 
 
