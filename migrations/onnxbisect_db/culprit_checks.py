@@ -4,8 +4,8 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from sqlalchemy import Select, and_, func, select
-from sqlalchemy.orm import Session, aliased
+from sqlalchemy import Select, and_, func, select, tuple_
+from sqlalchemy.orm import Session
 
 from onnxbisect_db import jobs, models, workers
 from onnxbisect_db.culprits import MODEL_FILE
@@ -59,16 +59,12 @@ def _announced(session: Session) -> Iterator[tuple[str, str, str]]:
 
 
 def _unasked(session: Session, backend: str, tool: str, version: str) -> Iterator[_Check]:
-    of_tool = (CulpritVerdict.backend == backend, CulpritVerdict.tool == tool, CulpritVerdict.files.is_not(None))
-    same = aliased(CulpritVerdict)
-    answered = select(same.id).where(
-        same.culprit_id == CulpritVerdict.culprit_id,
-        and_(same.backend == backend, same.options == CulpritVerdict.options),
-        and_(same.tool == tool, same.version == version),
-    )
-    newest = select(func.max(CulpritVerdict.id)).where(*of_tool)
-    newest = newest.group_by(CulpritVerdict.culprit_id, CulpritVerdict.options)
-    due = and_(CulpritVerdict.id.in_(newest), ~answered.exists())
+    of_tool = (CulpritVerdict.backend == backend, CulpritVerdict.tool == tool)
+    place = (CulpritVerdict.culprit_id, CulpritVerdict.options)
+    # neither subquery depends on a row: SQLite, which has no statistics, would look through all of the tool for each
+    newest = select(func.max(CulpritVerdict.id)).where(*of_tool, CulpritVerdict.files.is_not(None)).group_by(*place)
+    answered = select(*place).where(*of_tool, CulpritVerdict.version == version)
+    due = and_(CulpritVerdict.id.in_(newest), tuple_(*place).not_in(answered))
     tries = _tries(session, select(CulpritVerdict.culprit_id).where(due))
     found = select(Culprit, CulpritVerdict).join(CulpritVerdict, CulpritVerdict.culprit_id == Culprit.id).where(due)
     for culprit, known in session.execute(found.order_by(CulpritVerdict.id)):

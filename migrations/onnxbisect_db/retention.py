@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 
-from sqlalchemy import and_, delete, exists, or_, select, tuple_, update
+from sqlalchemy import delete, exists, select, tuple_, update
 from sqlalchemy.orm import Session, aliased
 
 from onnxbisect_db import lifecycle, locking
@@ -200,15 +200,18 @@ def _drop_old_jobs(session: Session, retention: Retention) -> int:
 
 def _drop_spare_files(session: Session, job_ids: list[str]) -> None:
     """What reproduces a culprit outlives its job once for each version of a target."""
-    kept = aliased(CulpritVerdict)
-    same = [
-        getattr(kept, name) == getattr(CulpritVerdict, name)
-        for name in ("culprit_id", "backend", "options", "tool", "version")
-    ]
-    outlives = or_(kept.job_id.is_(None), and_(kept.job_id.in_(job_ids), kept.id > CulpritVerdict.id))
-    spare = exists().where(*same, kept.files.is_not(None), outlives)
-    mine = update(CulpritVerdict).where(CulpritVerdict.job_id.in_(job_ids), spare)
-    session.execute(mine.values(files=None), execution_options={"synchronize_session": False})
+    it = CulpritVerdict
+    has_files = select(it.id, it.culprit_id, it.backend, it.options, it.tool, it.version).where(it.files.is_not(None))
+    culprit_ids = select(it.culprit_id).where(it.job_id.in_(job_ids))
+    outlived = session.execute(has_files.where(it.job_id.is_(None), it.culprit_id.in_(culprit_ids)))
+    kept = {tuple(version) for _, *version in outlived}
+    spare = []
+    for verdict_id, *version in session.execute(has_files.where(it.job_id.in_(job_ids)).order_by(it.id.desc())):
+        if tuple(version) in kept:
+            spare.append({"id": verdict_id, "files": None})
+        kept.add(tuple(version))
+    if spare:
+        session.execute(update(it), spare)
 
 
 def _delete(session: Session, job_ids: list[str]) -> None:
