@@ -11,7 +11,9 @@ from typing import Any
 import httpx2
 import pytest
 
+import onnx_bisect
 from support import TESTS
+from support.cli.command_line import Shell
 from support.production import topology
 from support.production.topology import PROGRAM, Part, Topology
 from support.worker.webhook_receiver import Receiver
@@ -19,14 +21,21 @@ from support.worker.webhook_receiver import Receiver
 pytestmark = pytest.mark.long
 
 CASES = TESTS / "cases"
-SAM = TESTS / "models" / "sam_part1_prompt__ts11.onnx"
+MODELS = TESTS / "models"
+SAM = MODELS / "sam_part1_prompt__ts11.onnx"
 
-#: Models with culprits of one op and of two, of logs that say all, little, or nothing.
+#: Models with culprits of one op and of two, of logs that say all, little, or nothing; and what ONNX files may have in
+#: them: weights beside the file, bodies that read outer values, functions, odd names, quantised weights.
 TARGETS = {
     "sam_decoder": (TESTS.parent / "examples" / "sam_decoder.onnx", {"profile": "edgesam"}),
     "adjacent pair": (CASES / "c4_chain100_adjpair.onnx", {"fail_patterns": "Sinh>Cosh", "report": "none"}),
     "pair far apart": (CASES / "c5_chain100_farpair.onnx", {"fail_patterns": "Asinh&Cosh", "report": "none"}),
     "three ops, no words": (CASES / "c2_chain100_3bad.onnx", {"deny": "Asinh,Cosh,Atan", "report": "none"}),
+    "external data": (MODELS / "external" / "external_data.onnx", {"deny": "Relu"}),
+    "bodies": (MODELS / "control_captures.onnx", {"deny": "Add"}),
+    "functions": (MODELS / "local_functions.onnx", {"deny": "Add"}),
+    "names": (MODELS / "names_weird.onnx", {"deny": "Abs"}),
+    "quantised": (MODELS / "quantized.onnx", {"deny": "Conv"}),
 }
 
 
@@ -56,28 +65,36 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_culprits_are_the_same_bytes_in_run_in_serve_and_with_four_workers(
-    name: str, service: Topology, alone: tuple[str, str], tmp_path: Path
+def test_culprits_are_the_same_bytes_in_run_in_python_in_serve_and_with_four_workers(
+    name: str,
+    service: Topology,
+    alone: tuple[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     model, options = TARGETS[name]
-    told = [word for key, value in options.items() for word in ("--option", f"{key}={value}")]
-    asked = [str(model), "--backend", "whitelist", *told]
 
-    def culprits(*arguments: str) -> bytes:
-        out = tmp_path / arguments[0]
-        argv = [str(PROGRAM), *arguments, *asked, "--out", str(out)]
-        done = subprocess.run(argv, capture_output=True, text=True, check=False)
-        assert done.returncode == 1, done.stderr
-        files = sorted(out.glob("culprits/*/model.onnx"))
-        found = json.loads((out / "report.json").read_bytes())["culprits"]
-        assert files
-        return b"\n".join([json.dumps(found).encode(), *(file.read_bytes() for file in files)])
+    shell = Shell(folder=tmp_path, monkeypatch=monkeypatch, capture=capfd)
+    words = [word for key, value in options.items() for word in ("--option", f"{key}={value}")]
+    done = shell.call("run", "--no-cache", str(model), "-b", "whitelist", *words, "-o", str(tmp_path / "run"))
+    assert done.code == 1, done.err
+    onnx_bisect.diagnose(model, backend="whitelist", options=options, cache=False).write(tmp_path / "python")
+    for where, url, token in (("serve", *alone), ("workers", service.url, service.token(name))):
+        with onnx_bisect.Client(url, token) as client:
+            job = client.submit(model, backend="whitelist", options=options)
+            job.result().write(tmp_path / where)
 
-    here = culprits("run", "--no-cache")
-    one_process = culprits("submit", "--server", alone[0], "--token", alone[1])
-    assert one_process == here
-    (tmp_path / "submit").rename(tmp_path / "serve")
-    assert culprits("submit", "--server", service.url, "--token", service.token(name)) == here
+    found = [culprits(tmp_path / where) for where in ("run", "python", "serve", "workers")]
+    assert found[1:] == found[:1] * 3
+
+
+def culprits(folder: Path) -> bytes:
+    """What the report says of them, and their models."""
+    files = sorted(folder.glob("culprits/*/model.onnx"))
+    assert files
+    found = json.loads((folder / "report.json").read_bytes())["culprits"]
+    return b"\n".join([json.dumps(found).encode(), *(file.read_bytes() for file in files)])
 
 
 def test_from_upload_to_report_and_webhook(service: Topology) -> None:
