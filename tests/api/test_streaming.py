@@ -116,8 +116,8 @@ def begun(server: Served, token: str, head: str, body: bytes = b"", asks: str = 
     [
         ("PUT /v1/models", b"", 201),
         ("POST /v1/models", _DATA, 201),
-        ("POST /v1/jobs", _JOB + _DATA, 202),
-        ("POST /new", _PAGE + _DATA, 303),
+        pytest.param("POST /v1/jobs", _JOB + _DATA, 202, marks=pytest.mark.long),
+        pytest.param("POST /new", _PAGE + _DATA, 303, marks=pytest.mark.long),
     ],
 )
 def test_a_large_upload_takes_little_memory(

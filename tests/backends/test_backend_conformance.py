@@ -10,6 +10,7 @@ from onnxbisect_backends.commands.any_command import CommandBackend
 from onnxbisect_backends.contract import Backend
 from onnxbisect_backends.registry import make
 from onnxbisect_backends.testing import BackendConformance, with_op
+from support import TESTS
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -22,6 +23,7 @@ class TestOnnxRuntime(BackendConformance):
         return with_op("FancyAct", domain="vendor.npu")
 
 
+@pytest.mark.long
 class TestToml(BackendConformance):
     def backend(self) -> Backend:
         return make(str(EXAMPLES / "mychip.toml"), {"chip": "mc1"})
@@ -30,14 +32,13 @@ class TestToml(BackendConformance):
         return with_op("Sin")
 
 
-@pytest.mark.long
 class TestCommand(BackendConformance):
     def backend(self) -> Backend:
-        script = str(EXAMPLES / "mychip.py")
-        return CommandBackend([sys.executable, script, "{model}", "{out}"], cwd=EXAMPLES)
+        argv = [sys.executable, "check.py", "{model}", "--rule", "c2_chain100_3bad.json"]
+        return CommandBackend(argv, cwd=TESTS / "cases")
 
     def refused(self) -> onnx.ModelProto:
-        return with_op("Sin")
+        return with_op("Asinh")
 
 
 class TestWhitelist(BackendConformance):

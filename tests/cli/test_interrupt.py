@@ -57,7 +57,11 @@ def survivors(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("number", "code", "jobs"), [(signal.SIGINT, 130, 2), (signal.SIGTERM, 143, 1)], ids=["ctrl-c", "terminate"]
+    ("number", "code", "jobs"),
+    [
+        pytest.param(signal.SIGINT, 130, 2, id="ctrl-c"),
+        pytest.param(signal.SIGTERM, 143, 1, id="terminate", marks=pytest.mark.long),
+    ],
 )
 def test_an_interrupted_search_leaves_nobody_and_goes_on_where_it_stopped(
     shell: Shell, number: signal.Signals, code: int, jobs: int

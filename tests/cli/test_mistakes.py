@@ -127,7 +127,7 @@ def test_a_report_with_a_part_missing_is_damaged(shell: Shell, tmp_path: Path) -
     assert done.code == 2
 
 
-@pytest.mark.parametrize("closed", [1, 2])
+@pytest.mark.parametrize("closed", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_a_closed_stream_does_not_cost_the_files(tmp_path: Path, closed: int) -> None:
     words = [PROGRAM, "run", C1, "--backend", "onnxruntime", "--no-cache", "--out", str(tmp_path / "out")]
     shut = ["sh", "-c", f'exec "$@" {closed}>&-', "sh", *words]

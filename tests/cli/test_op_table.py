@@ -222,6 +222,7 @@ def answers(base: Path) -> int:
     return 0
 
 
+@pytest.mark.long
 def test_an_interrupt_writes_no_profile_and_keeps_the_verdicts(shell: Shell) -> None:
     arguments = ["op-table", *chip(shell), "--only", "Add,MaxPool,Resize", "-o", "found.toml"]
     base = shell.folder / "cache" / "verdicts.sqlite"

@@ -1,6 +1,7 @@
 """`onnx-bisect profile`: what runs on a compiler have shown, as a profile."""
 
 import json
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import onnx
 import pytest
 
+import onnx_bisect
 from onnxbisect_backends.simulator.profiles import Unlisted, load
 from support.cli.command_line import Shell, culprits
 
@@ -32,16 +34,25 @@ def save(shell: Shell, text: str, name: str = "net.onnx") -> str:
     return name
 
 
-@pytest.fixture
-def recorded(shell: Shell) -> dict[str, Any]:
-    """The report of a run, below `out`."""
-    (shell.folder / "chip.py").write_text(CHIP)
+@pytest.fixture(scope="module")
+def record(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the compiler and, below `out`, the report of a run."""
+    folder = tmp_path_factory.mktemp("record")
+    (folder / "chip.py").write_text(CHIP)
     text = 'name = "chip"\ntool = "chipc"\nversion = "3"\ncommand = ["{python}", "{here}/chip.py", "{model}"]\n'
     text += "[[patterns]]\nregex = 'no (?P<op>\\w+)'\nkind = 'unsupported'\nfails = true\n"
-    (shell.folder / "chip.toml").write_text(
-        text.replace("{here}", str(shell.folder)).replace("{python}", sys.executable)
-    )
-    return shell.report(save(shell, NET), "--backend", "chip.toml", "--out", "out")
+    (folder / "chip.toml").write_text(text.replace("{here}", str(folder)).replace("{python}", sys.executable))
+    onnx.save(onnx.parser.parse_model(NET), folder / "net.onnx")
+    onnx_bisect.diagnose(folder / "net.onnx", backend=folder / "chip.toml", cache=False).write(folder / "out")
+    return folder
+
+
+@pytest.fixture
+def recorded(shell: Shell, record: Path) -> dict[str, Any]:
+    """The report of a run, below `out`."""
+    shutil.copytree(record, shell.folder, dirs_exist_ok=True)
+    document: dict[str, Any] = json.loads((shell.folder / "out" / "report.json").read_text())
+    return document
 
 
 def asked(shell: Shell, text: str) -> dict[str, Any]:

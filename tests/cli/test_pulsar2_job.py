@@ -90,6 +90,7 @@ def test_a_reshape_that_a_cut_lays_bare_is_not_blamed(shell: Shell) -> None:
     assert report["certificate"]["status"] == "proven"
 
 
+@pytest.mark.long
 def test_a_reshape_that_ends_the_model_is_to_blame_and_its_like_inside_is_not(shell: Shell) -> None:
     tool(shell, "--bare-reshape")
     text = """<ir_version: 8, opset_import: ["": 17]>
@@ -147,6 +148,7 @@ def test_calibration_that_nobody_wants_is_said_to_be_unused(shell: Shell) -> Non
     assert done.code == 0
 
 
+@pytest.mark.long
 def test_a_culprits_folder_runs_the_very_compile_again(shell: Shell) -> None:
     """It is what the vendor's support asks for: model, configuration, data, command, log."""
     tool(shell)

@@ -80,6 +80,7 @@ def test_a_failure_costs_the_changed_files_only(crank: NewCrank) -> None:
     assert it.report(job)["diagnosis"]
 
 
+@pytest.mark.long
 def test_a_job_says_what_run_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ONNXBISECT_CACHE_DIR", str(tmp_path / "cache"))
     ops = ["Relu", "Identity", "Neg"]

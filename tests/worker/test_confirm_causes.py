@@ -28,6 +28,7 @@ constraints = [{ kind = "input", name = "indices", rule = "rank_in", value = [1]
 """
 
 
+@pytest.mark.long
 def test_a_job_says_what_run_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ONNXBISECT_CACHE_DIR", str(tmp_path / "cache"))
     (tmp_path / "lists.toml").write_text(PROFILE)

@@ -43,6 +43,7 @@ def serving(it: Installation) -> Iterator[Running]:
         running.stop()
 
 
+@pytest.mark.long
 def test_a_job_is_done_and_its_culprits_are_those_of_run(it: Installation, tmp_path: Path) -> None:
     with serving(it):
         job = it.submit(MODEL, DENY)
@@ -92,6 +93,7 @@ def test_what_was_in_hand_when_it_stopped_goes_on_when_it_starts_again(it: Insta
     assert len(it.report(job)["culprits"]) == 3
 
 
+@pytest.mark.long
 def test_it_tells_what_compilers_it_has(it: Installation) -> None:
     with serving(it):
         give_up = time.monotonic() + 60

@@ -120,6 +120,7 @@ def test_a_tool_that_failed_is_asked_again(it: Installation, chips: Chips, monke
     assert told(it) is None
 
 
+@pytest.mark.long
 def test_one_that_still_fails_is_asked_until_it_works(
     it: Installation, chips: Chips, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -227,7 +227,7 @@ def saved(folder: Path, *ops: str) -> Path:
     return path
 
 
-@pytest.fixture(params=["serve", pytest.param("workers on PostgreSQL", marks=pytest.mark.long)])
+@pytest.fixture(params=["serve", "workers on PostgreSQL"])
 def installed(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Installation]:
     """An installation that works, in one process or as a worker that compiles and one that coordinates."""
     kind, _, database = request.param.partition(" on ")
@@ -250,6 +250,7 @@ def content(it: Installation, job: Job, name: str) -> bytes:
     return it.service.files.path(it.read(job).searches[0].files[f"repair/{name}"]).read_bytes()
 
 
+@pytest.mark.long
 def test_a_job_is_repaired_as_fix_repairs_it(
     installed: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -312,6 +313,7 @@ def test_a_repair_goes_on_in_another_process(tmp_path: Path) -> None:
         assert ended.searches[0].repair["verdict"] == "pass"
 
 
+@pytest.mark.long
 def test_what_a_model_of_a_stranger_cannot_run_fails_the_repair_alone(installed: Installation, tmp_path: Path) -> None:
     path = saved(tmp_path, "Neg", "Abs")
     proto = onnx.load(path)

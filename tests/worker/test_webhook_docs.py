@@ -76,6 +76,7 @@ def _ordered(service: Service, url: str) -> tuple[str, ...]:
         return tuple(endpoint.secrets)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", RECEIVERS)
 def test_receivers_of_the_document_verify_what_is_sent(name: str, sent: tuple[list[Message], tuple[str, ...]]) -> None:
     messages, secrets = sent
