@@ -181,6 +181,16 @@ def test_what_fails_beside_a_replacement_is_found_by_the_piece_for_all_places_at
     assert asked.diagnosed == 1
 
 
+def test_a_replacement_is_asked_about_beside_those_that_stand_next_to_it(tmp_path: Path) -> None:
+    """Relu(x) + Relu(-x) ends with an Add, which the first Mul of the next replacement does not follow."""
+    chains = [("Abs", "Mul"), ("Add", "Mul")]
+    asked = SimulatedCompiler(folder=tmp_path, refuses=refusing("HardSwish", "HardSigmoid"), chains=chains)
+    found = repaired(chain("Relu", "Mul", *["Abs", "HardSwish", "Neg"] * 2), asked)
+    assert found.compiles
+    assert {it.candidate.name for it in found.places} == {"abs-max", "hardswish-clip"}
+    assert asked.diagnosed == 1
+
+
 def test_of_new_nodes_that_fail_only_together_one_is_replaced_in_its_turn(tmp_path: Path) -> None:
     """Seen with QNN: Erf by exponentials, whose Sub is followed by a Mul."""
     asked = SimulatedCompiler(

@@ -104,30 +104,33 @@ class Advisor:
             return None
         return Place(nodes, frozenset(it.key for it in chosen if not set(it.new_nodes).isdisjoint(place.nodes)))
 
-    def beside(self, candidate: Candidate, chosen: Sequence[Candidate]) -> dict[Beside, str]:
+    def asked_beside(self, candidate: Candidate, chosen: Sequence[Candidate]) -> list[str]:
+        """The nodes next to a replacement in the repaired model: those that stay, and what others have put there."""
+        around = set(self._around(candidate).values())
+        new = [name for it in chosen if it is not candidate and it.gone & around for name in it.new_nodes]
+        return [*self._beside(candidate, chosen).values(), *new]
+
+    def _beside(self, candidate: Candidate, chosen: Sequence[Candidate]) -> dict[Beside, str]:
         """The nodes of the original next to a replacement that stay where these are chosen, and that may pass."""
+        gone, keys = {node for it in chosen for node in it.gone}, {it.key for it in chosen}
+        culprits = {node for place in self._culprit if place.beside <= keys for node in place.nodes}
+        return {at: name for at, name in self._around(candidate).items() if name not in gone | culprits}
+
+    def _around(self, candidate: Candidate) -> dict[Beside, str]:
+        """The nodes of the original that make what a replacement reads, or read what it makes."""
         new = candidate.replacement
         made = {name for node in new.nodes for name in node.output} | {tensor.name for tensor in new.initializers}
         read = dict.fromkeys(name for node in new.nodes for name in reads(node) if name not in made)
-        makers = {(number, -1): self._facts.maker(name) for number, name in enumerate(read)}
-        readers = {
-            (number, at): reader
-            for number, name in enumerate(candidate.outputs)
-            for at, reader in enumerate(self._facts.readers(name))
-        }
-        gone, keys = {node for it in chosen for node in it.gone}, {it.key for it in chosen}
-        culprits = {node for place in self._culprit if place.beside <= keys for node in place.nodes}
-        return {
-            at: node.name
-            for at, node in {**makers, **readers}.items()
-            if node is not None and node.name in self._variants and node.name not in gone | culprits
-        }
+        found = {(number, -1): self._facts.maker(name) for number, name in enumerate(read)}
+        for number, name in enumerate(candidate.outputs):
+            found |= {(number, at): reader for at, reader in enumerate(self._facts.readers(name))}
+        return {at: it.name for at, it in found.items() if it is not None and it.name in self._variants}
 
     def learn_beside(self, candidate: Candidate, found: Found, chosen: Sequence[Candidate]) -> frozenset[Place]:
         """Take nodes that fail only next to what a candidate puts there for places, wherever a replacement of which the
         same is asked has such a node next to it. Returns the places of `found` that are repaired by that.
         """
-        nodes, new, repaired = self.beside(candidate, chosen), set(candidate.new_nodes), set()
+        nodes, new, repaired = self._beside(candidate, chosen), set(candidate.new_nodes), set()
         for culprit in found.culprits:
             for place in culprit.places:
                 own = {at: node for at, node in nodes.items() if node in place.nodes}
@@ -137,7 +140,7 @@ class Advisor:
                     continue
                 repaired.add(place)
                 for other in (it for it in chosen if it.question == candidate.question):
-                    there = self.beside(other, chosen)
+                    there = self._beside(other, chosen)
                     if all(self._variants.get(there.get(at, "")) == self._variants[own[at]] for at in own):
                         like = Place(tuple(there[at] for at in own), frozenset([other.key]))
                         self._culprit.setdefault(like, culprit)

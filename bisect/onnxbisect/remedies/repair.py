@@ -270,7 +270,7 @@ class _Repairer:
         ops = dict.fromkeys(op for it in advice.questions for op in it.gives)
         self._tell(f"asking the compiler about what would replace culprits: {', '.join(ops)}")
         model = replaced(self._original, {it.node: it.replacement for it in advice.chosen})
-        beside = [name for it in advice.questions for name in self._advisor.beside(it, advice.chosen).values()]
+        beside = [name for it in advice.questions for name in self._advisor.asked_beside(it, advice.chosen)]
         new = [name for it in advice.questions for name in it.new_nodes]
         found = self._compiler.ask(model, list(dict.fromkeys([*new, *beside])))
         if found.stopped:
