@@ -6,7 +6,7 @@ from onnx import helper
 
 from onnxbisect.diagnosis import Certificate, CertificateStatus, Culprit, CulpritKind
 from onnxbisect.model.model import Model
-from onnxbisect.report.compare import ComparedCulprit, compare
+from onnxbisect.report.compare import ComparedCulprit, compare, passed_in
 from onnxbisect.report.contents import Report
 from onnxbisect.report.document import document
 from onnxbisect.unitset import of
@@ -96,3 +96,22 @@ def test_unnamed_nodes_are_nobody_s_mark() -> None:
     a = report(single(unnamed, [0], "no Exp of float"), model=unnamed)
     b = report(single(unnamed, [2], "no Exp at the end"), model=unnamed)
     assert compare(a, b)["headline"] == "1 fixed, 1 new, 0 unchanged"
+
+
+def test_a_culprit_passed_before_where_its_nodes_were_in_one_probe_that_passed() -> None:
+    earlier = passed_in(report(single(MODEL, [1], "no Exp")))  # of which Relu, Tanh and Erf pass together
+    other = chain(["Relu", "Exp", "Tanh", "Erf", "Cos"])
+    later = [
+        *report(
+            single(MODEL, [2], "no Tanh"),
+            culprit(MODEL, [of([2, 3])], CulpritKind.INTERACTION),
+            culprit(MODEL, [of([1, 2])], CulpritKind.INTERACTION),
+        )["culprits"],
+        *report(single(other, [4], "no Cos"), model=other)["culprits"],
+    ]
+    assert [(entry["ops"], earlier(entry)) for entry in later] == [
+        (["Tanh"], True),
+        (["Tanh", "Erf"], True),
+        (["Exp", "Tanh"], False),
+        (["Cos"], False),
+    ]

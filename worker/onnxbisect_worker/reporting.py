@@ -97,6 +97,7 @@ def culprits_of(
     seconds = float(report["stats"]["compile_seconds"])
     if not isfinite(seconds):
         raise ValueError("The compiler's seconds are no number.")
+    passed = (lambda _: False) if earlier is None else passed_in(earlier.document)
     return tuple(
         FoundCulprit(
             identity=slug(culprit["id"], _IDENTITY),
@@ -111,7 +112,7 @@ def culprits_of(
                 for path, sha256 in files.items()
                 if path.startswith(f"{folder}/")
             },
-            passed_in=earlier.search_id if earlier is not None and passed_in(culprit, earlier.document) else None,
+            passed_in=None if earlier is None or not passed(culprit) else earlier.search_id,
         )
         for culprit, folder in zip(culprits, culprit_dirs(report), strict=True)
         if culprit["certainty"] != Certainty.SUSPECTED

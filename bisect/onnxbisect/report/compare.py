@@ -12,6 +12,7 @@ from typing_extensions import TypedDict
 from onnxbisect.diagnosis import Certainty, CertificateStatus, CulpritKind
 from onnxbisect.report.contents import CulpritEntry, Report, TargetEntry
 from onnxbisect.report.ranges import LISTED, chosen
+from onnxbisect.unitset import is_subset, of
 from onnxbisect.verdict import Kind, Status
 
 #: The value of `format`; a change that breaks readers counts the number up.
@@ -114,12 +115,19 @@ def compare(a: Report, b: Report) -> Comparison:
     }
 
 
-def passed_in(culprit: CulpritEntry, report: Report) -> bool:
-    """Whether the nodes of a culprit passed together, in a report on the same model that does not blame them."""
+def passed_in(report: Report) -> Callable[[CulpritEntry], bool]:
+    """Says of a culprit whether its nodes passed together, in a report on the same model that does not blame them."""
     place = {name: number for number, name in enumerate(report["units"]["names"])}
-    units = {place.get(name, -1) for name in culprit["nodes"]}
-    passing = (probe["units"] for probe in report["probes"] if probe["verdict"] == Status.PASS)
-    return any(units <= set(chosen(text, len(place))) for text in passing)
+    # read once: of a large model there are many culprits and many probes of many units
+    passing = [of(chosen(probe["units"], len(place))) for probe in report["probes"] if probe["verdict"] == Status.PASS]
+
+    def passed(culprit: CulpritEntry) -> bool:
+        if not place.keys() >= set(culprit["nodes"]):
+            return False
+        units = of(place[name] for name in culprit["nodes"])
+        return any(is_subset(units, others) for others in passing)
+
+    return passed
 
 
 def _headline(fixed: int, new: int, unchanged: int, certain: Certain) -> str:
