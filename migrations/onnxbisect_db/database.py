@@ -9,7 +9,6 @@ Rows that come back are read-only snapshots: they stay readable after the transa
 instead of asking the database again.
 """
 
-import math
 import os
 import random
 import sqlite3
@@ -22,7 +21,7 @@ from threading import Lock
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine, create_engine, event
-from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError
+from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.orm import Session, sessionmaker
 
 from onnxbisect.errors import OptionError
@@ -35,8 +34,6 @@ T = TypeVar("T")
 _PATIENCE = 30
 #: Pauses before a transaction that lost against another is tried again.
 _PAUSES = (0.01, 0.05, 0.2, 1.0)
-#: Seconds after which a connection is tried before it is used.
-_RESTED = 5.0
 _WRITES = "onnxbisect_writes"
 _CLOCK = "onnxbisect_clock"
 
@@ -49,7 +46,7 @@ class Database:
     """
 
     def __init__(self, url: str, *, clock: Callable[[], datetime] | None = None, durable: bool = True) -> None:
-        self._engine = _sqlite(url, durable=durable) if url.startswith("sqlite") else _server(url)
+        self._engine = _sqlite(url, durable=durable) if url.startswith("sqlite") else _engine(url, pool_pre_ping=True)
         reading: dict[str, Any] = {_WRITES: False}
         if self._engine.dialect.name == "postgresql":
             reading |= {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
@@ -177,27 +174,6 @@ def _insist(connection: sqlite3.Connection, statement: str) -> None:
 
 def _is_busy(error: object) -> bool:
     return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
-
-
-def _server(url: str) -> Engine:
-    """Connections that have rested are tried before they are used: the server may have been started again. Not each
-    time, which would be one more way to the server and back for every transaction.
-    """
-    engine = _engine(url)
-
-    @event.listens_for(engine, "checkin")
-    def _rest(connection: Any, record: Any) -> None:
-        record.info["rested_since"] = time.monotonic()
-
-    @event.listens_for(engine, "checkout")
-    def _wake(connection: Any, record: Any, proxy: Any) -> None:
-        if time.monotonic() - record.info.get("rested_since", math.inf) > _RESTED:
-            try:
-                engine.dialect.do_ping(connection)
-            except engine.dialect.loaded_dbapi.Error as error:
-                raise DisconnectionError from error  # the pool makes another one
-
-    return engine
 
 
 def _engine(url: str, **options: Any) -> Engine:

@@ -1,6 +1,5 @@
 """INSERT … ON CONFLICT, which both databases have and SQLAlchemy spells for each of them."""
 
-from functools import cache
 from typing import Any
 
 from sqlalchemy.dialects import postgresql, sqlite
@@ -11,21 +10,12 @@ from onnxbisect_db.tables import Base
 
 def insert(session: Session, table: type[Base]) -> postgresql.Insert:
     """An INSERT with `on_conflict_do_nothing` and `on_conflict_do_update`."""
-    return _insert(session.get_bind().dialect.name, table)
-
-
-def insert_if_new(session: Session, table: type[Base]) -> postgresql.Insert:
-    """An INSERT that leaves the row that is there; what it inserts is given to `execute`."""
-    return _insert_if_new(session.get_bind().dialect.name, table)
-
-
-def _insert(dialect: str, table: type[Base]) -> postgresql.Insert:
-    make: Any = sqlite.insert if dialect == "sqlite" else postgresql.insert
+    make: Any = sqlite.insert if session.get_bind().dialect.name == "sqlite" else postgresql.insert
     # the two classes have these methods in common, and no base class that says so
     statement: postgresql.Insert = make(table)
     return statement
 
 
-@cache  # composing it takes as long as running it
-def _insert_if_new(dialect: str, table: type[Base]) -> postgresql.Insert:
-    return _insert(dialect, table).on_conflict_do_nothing()
+def insert_if_new(session: Session, table: type[Base]) -> postgresql.Insert:
+    """An INSERT that leaves the row that is there; what it inserts is given to `execute`."""
+    return insert(session, table).on_conflict_do_nothing()

@@ -1,7 +1,6 @@
 """The loop that picks up what was dropped, in every process that has hands for it. One of them at a time does it."""
 
 import logging
-import random
 import time
 from threading import Event, Thread
 
@@ -58,8 +57,7 @@ class Reconciler:
             if time.monotonic() >= sweep_at:
                 sweep_at = time.monotonic() + _SWEEP_SECONDS
                 self._sweep()
-            jitter = random.uniform(0.8, 1.2)  # noqa: S311 - processes that started together shall not stay together
-            if self._stopping.wait(self._service.settings.reconcile_seconds * jitter):
+            if self._stopping.wait(self._service.settings.reconcile_seconds):
                 return
 
     def _round(self) -> bool:
