@@ -14,7 +14,8 @@ import random
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -61,6 +62,8 @@ _REFUSED = 10
 #: Long enough that nothing runs out while a simulated minute takes a real one.
 _LEASE = 300.0
 _IN_VAIN = 1000
+#: Threads, so that this process and PostgreSQL's each have work; and simulated seconds whose compiles end together.
+_AT_ONCE, _TOGETHER = 4, 0.5
 _AT_A_TIME = 100
 Found = TypeVar("Found")
 
@@ -81,19 +84,6 @@ class _NoModels:
 
 
 @dataclass(kw_only=True)
-class _Costs:
-    """Seconds of each call of one kind, and this process's CPU time in all of them."""
-
-    seconds: list[float] = field(default_factory=list)
-    cpu: float = 0.0
-
-    def at(self, share: float) -> float:
-        """Milliseconds within which so large a share was done."""
-        ordered = sorted(self.seconds)
-        return 1000 * ordered[min(int(share * len(ordered)), len(ordered) - 1)]
-
-
-@dataclass(kw_only=True)
 class Fleet:
     """The simulation, and what it measures."""
 
@@ -101,13 +91,16 @@ class Fleet:
     jobs: int
     workers: int
     clock: Clock = field(default_factory=Clock)
-    costs: defaultdict[str, _Costs] = field(default_factory=lambda: defaultdict(_Costs))
-    #: By search; and the simulated seconds after which tenants and jobs had their first probe, and their report.
+    #: The simulated seconds that have passed.
+    moment: float = 0.0
+    #: By kind of call, the seconds of each and its CPU time in this process.
+    costs: defaultdict[str, list[tuple[float, float]]] = field(default_factory=lambda: defaultdict(list))
+    #: By search.
     compilers: dict[str, simulated.Compile] = field(default_factory=dict)
+    #: When tenants had their first probe, and searches their report.
     tenants: dict[str, float] = field(default_factory=dict)
     done: dict[str, float] = field(default_factory=dict)
     busy: float = 0.0
-    ended: float = 0.0
     #: CPU seconds of PostgreSQL until then, and for one look of a worker where nothing waits.
     postgres: float = 0.0
     in_vain: float = 0.0
@@ -123,30 +116,37 @@ class Fleet:
             service=replace(self.here.service, database=self.database), pool=_NoModels(), worker="control"
         )
         self._make_jobs()
-        began, postgres, start = self.clock.at, cpu_seconds(self.here.postgres), random.Random(0)
+        postgres, start = cpu_seconds(self.here.postgres), random.Random(0)
         free = [f"worker-{number % self.workers}" for number in range(_SLOTS * self.workers)]
         ends: list[tuple[float, int, str, Claim]] = []
         number = count()
-        while True:
-            moment = (self.clock.at - began).total_seconds()
-            while self._control(context, moment):
-                pass
-            if len(self.done) == self.jobs:
-                break
-            while free and (claim := self._timed("claim", partial(self._claim, worker=free[-1]))) is not None:
-                seconds = start.uniform(*_COMPILE)
-                self.tenants.setdefault(claim.job.tenant, moment)
-                self.busy += seconds
-                heapq.heappush(ends, (moment + seconds, next(number), free.pop(), claim))
-            if free and not self.in_vain:  # the first slots are idle, all others compile
-                self._look_in_vain(context)
-            moment, _, worker, claim = heapq.heappop(ends)
-            self.clock.forward(moment - (self.clock.at - began).total_seconds())
-            free.append(worker)
-            verdict = self.compilers[claim.search.id](claim.units)
-            # of a search that has ended meanwhile nobody takes it
-            self._timed("answer", partial(probes.answer, claim=claim, given=Answer(verdict=verdict)))
-        self.ended = max(self.done.values())
+        with ThreadPoolExecutor(_AT_ONCE) as threads:
+            while True:
+                for ended in [threads.submit(self._coordinate, context) for _ in range(_AT_ONCE)]:
+                    ended.result()
+                if len(self.done) == self.jobs:
+                    break
+                while free:
+                    claims = list(threads.map(self._claim, free[-_AT_ONCE:]))
+                    for claim in filter(None, claims):
+                        seconds = start.uniform(*_COMPILE)
+                        self.tenants.setdefault(claim.job.tenant, self.moment)
+                        self.busy += seconds
+                        free.remove(claim.probe.worker)
+                        heapq.heappush(ends, (self.moment + seconds, next(number), claim.probe.worker, claim))
+                    if None in claims:
+                        break
+                if free and not self.in_vain:  # the first slots are idle, all others compile
+                    self._look_in_vain(context)
+                passed = ends[0][0] + _TOGETHER - self.moment
+                self.moment += passed
+                self.clock.forward(passed)
+                over = []
+                while ends and ends[0][0] <= self.moment:
+                    _, _, worker, claim = heapq.heappop(ends)
+                    free.append(worker)
+                    over.append(claim)
+                list(threads.map(self._answer, over))
         self.postgres = cpu_seconds(self.here.postgres) - postgres - self.in_vain * _IN_VAIN
 
     def _look_in_vain(self, context: WorkerContext) -> None:
@@ -154,39 +154,38 @@ class Fleet:
         looking = Claiming(replace(context, worker="idle", backends=(_BACKEND,)), control=False, probes=_SLOTS)
         postgres = cpu_seconds(self.here.postgres)
         for _ in range(_IN_VAIN):
-            began, cpu = time.monotonic(), time.process_time()
-            assert looking() is None
-            self._count("look where nothing waits", began, cpu)
+            assert self._timed("look where nothing waits", looking) is None
         self.in_vain = (cpu_seconds(self.here.postgres) - postgres) / _IN_VAIN
 
-    def _control(self, context: WorkerContext, moment: float) -> bool:
-        """One turn of a search, or its report; False where none is to be had."""
+    def _coordinate(self, context: WorkerContext) -> None:
+        """Take turns of searches, and write reports, while there are any."""
         taker = Taker(worker="control", seconds=_LEASE, stages=(Stage.SEARCH, Stage.REPORT))
-        turn = self._timed("take a turn", lambda session: turns.take(session, taker))
-        if turn is None:
-            return False
-        if turn.stage is Stage.SEARCH:
-            began, cpu = time.monotonic(), time.process_time()
-            coordinate(context, turn)
-            self._count("turn", began, cpu)
-            return True
-        end = partial(searches.finish, turn=turn, verdict=Status.PASS, report=turn.search.universe or "", files={})
-        self._timed("report", end)
-        self.done[turn.search.id] = moment
-        return True
+        run = self.database.run
+        while (turn := self._timed("take a turn", lambda: run(lambda session: turns.take(session, taker)))) is not None:
+            if turn.stage is Stage.SEARCH:
+                self._timed("turn", partial(coordinate, context, turn))
+            else:
+                report = turn.search.universe or ""
+                end = partial(searches.finish, turn=turn, verdict=Status.PASS, report=report, files={})
+                self._timed("report", partial(run, end))
+                self.done[turn.search.id] = self.moment
 
-    def _claim(self, session: Session, worker: str) -> Claim | None:
-        return claims.claim(session, ClaimRequest(backend=_BACKEND, worker=worker, seconds=_LEASE))
+    def _claim(self, worker: str) -> Claim | None:
+        request = ClaimRequest(backend=_BACKEND, worker=worker, seconds=_LEASE)
+        claim = partial(claims.claim, request=request)
+        return self._timed("claim", partial(self.database.run, claim))
 
-    def _timed(self, kind: str, work: Callable[[Session], Found]) -> Found:
-        began, cpu = time.monotonic(), time.process_time()
-        found = self.database.run(work)
-        self._count(kind, began, cpu)
+    def _answer(self, claim: Claim) -> None:
+        verdict = self.compilers[claim.search.id](claim.units)
+        # of a search that has ended meanwhile nobody takes it
+        answer = partial(probes.answer, claim=claim, given=Answer(verdict=verdict))
+        self._timed("answer", partial(self.database.run, answer))
+
+    def _timed(self, kind: str, work: Callable[[], Found]) -> Found:
+        began, cpu = time.monotonic(), time.thread_time()
+        found = work()
+        self.costs[kind].append((time.monotonic() - began, time.thread_time() - cpu))
         return found
-
-    def _count(self, kind: str, began: float, cpu: float) -> None:
-        self.costs[kind].seconds.append(time.monotonic() - began)
-        self.costs[kind].cpu += time.process_time() - cpu
 
     def _make_jobs(self) -> None:
         """Prepared, half of them of one tenant."""
@@ -238,18 +237,18 @@ def _prepared(session: Session, tenant: str, universe: str) -> Search:
 
 def table(fleet: Fleet) -> str:
     """As `docs/service-load.md` shows it. Cores are what it would take to keep up with this fleet."""
-    answers, slots = len(fleet.costs["answer"].seconds), _SLOTS * fleet.workers
+    answers, slots, ended = len(fleet.costs["answer"]), _SLOTS * fleet.workers, max(fleet.done.values())
     rate = slots / (sum(_COMPILE) / 2)
-    control = sum(fleet.costs[kind].cpu for kind in ("take a turn", "turn", "report")) / answers
-    hosts = sum(fleet.costs[kind].cpu for kind in ("claim", "answer")) / answers
+    control = sum(cpu for kind in ("take a turn", "turn", "report") for _, cpu in fleet.costs[kind]) / answers
+    hosts = sum(cpu for kind in ("claim", "answer") for _, cpu in fleet.costs[kind]) / answers
     rows: list[tuple[object, ...]] = [
         ("probes", answers, ""),
-        ("simulated seconds until the last report", f"{fleet.ended:.0f}", ""),
-        ("slots that compile until then, %", f"{100 * fleet.busy / slots / fleet.ended:.0f}", ""),
+        ("simulated seconds until the last report", f"{ended:.0f}", ""),
+        ("slots that compile until then, %", f"{100 * fleet.busy / slots / ended:.0f}", ""),
         ("seconds until the last tenant's first probe", f"{max(fleet.tenants.values()):.0f}", ""),
         *(
-            (f"{kind}, ms, p50 / p99", f"{it.at(0.5):.1f} / {it.at(0.99):.1f}", len(it.seconds))
-            for kind, it in fleet.costs.items()
+            (f"{kind}, ms, p50 / p99", f"{_at(calls, 0.5):.1f} / {_at(calls, 0.99):.1f}", len(calls))
+            for kind, calls in fleet.costs.items()
         ),
         ("CPU for each answer: coordinators, ms", f"{1000 * control:.1f}", f"{control * rate:.1f} cores"),
         ("workers, ms", f"{1000 * hosts:.1f}", f"{hosts * rate:.1f} cores of {fleet.workers} hosts"),
@@ -266,6 +265,12 @@ def table(fleet: Fleet) -> str:
     ]
     head = f"{fleet.jobs} jobs of {_TENANTS} tenants, {fleet.workers} workers of {_SLOTS} slots"
     return tables.table((head, "", f"times, or at {rate:.0f} answers a second"), rows)
+
+
+def _at(calls: Sequence[tuple[float, float]], share: float) -> float:
+    """Milliseconds within which so large a share was done."""
+    ordered = sorted(seconds for seconds, _ in calls)
+    return 1000 * ordered[min(int(share * len(ordered)), len(ordered) - 1)]
 
 
 def main() -> None:
