@@ -114,6 +114,9 @@ class Client:
     def __init__(self, url: str, token: str) -> None:
         if not url.startswith(("http://", "https://")):
             raise OptionError(f"The server {url!r} is no address like https://onnx-bisect.example.org.")
+        token = token.strip()  # as files and secrets of CI have a line end
+        if not (token.isascii() and token.isprintable()):
+            raise OptionError("The token has characters that no token has: give it as 'token create' printed it.")
         self._url = url.rstrip("/")
         self._reached = False
         self._client = httpx2.Client(base_url=self._url, headers={"Authorization": f"Bearer {token}"}, timeout=_TIMEOUT)

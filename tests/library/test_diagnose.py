@@ -403,3 +403,12 @@ def test_a_part_that_gets_no_answer_does_not_end_the_search() -> None:
     result = onnx_bisect.diagnose(C2, backend=compile_it, files=False)
 
     assert {culprit.nodes for culprit in result.culprits} >= {("n52_Cosh",), ("n88_Atan",)}
+
+
+def test_what_is_no_token_is_not_repeated() -> None:
+    onnx_bisect.Client("http://127.0.0.1:9", "obk_1\n").close()
+    for token in ("obk_\N{LATIN SMALL LETTER E WITH ACUTE}", "obk_1\nobk_2"):
+        with pytest.raises(
+            onnx_bisect.OptionError, match=r"^The token has characters that no token has: give it as .* printed it\.$"
+        ):
+            onnx_bisect.Client("http://127.0.0.1:9", token)
