@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+import onnx
 
 from onnxbisect.exactness import Exactness
 from onnxbisect.model import load
@@ -41,10 +42,21 @@ def test_a_rule_with_a_bug_does_not_hide_the_others() -> None:
     assert isinstance(second, Rewrite)
 
 
+def test_what_a_pattern_removes_is_in_the_order_of_the_graph() -> None:
+    """A value that is read twice within stands before both of its readers, or nothing is known of what they make."""
+    model = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 17]>
+        g (float[2,4] x) => (float[2,4] y) <float eps = {0.00001}, float two = {2}> {
+            [mean] m = ReduceMean <axes = [-1]> (x) [centre] d = Sub(x, m) [square] s = Pow(d, two)
+            [spread] v = ReduceMean <axes = [-1]> (s) [more] w = Add(v, eps) [root] r = Sqrt(w) [end] y = Div(d, r)
+        }"""
+    )
+    (found,) = candidates(Facts.inferred(model), model.graph.node[-1], [RULES["layernorm-fuse"]])
+    assert [it.name for it in found.replacement.removes] == ["mean", "centre", "square", "spread", "more", "root"]
+
+
 def test_variants_are_those_that_intake_counts_in_the_rewritten_model(tmp_path: Path) -> None:
     """What passed in a model is known to pass in a replacement, at no call."""
-    import onnx
-
     instance = node("LayerNormalization", np.zeros((2, 3), np.float32), Constant(np.ones(3, np.float32)), opset=17)
     (found,) = candidates(Facts.inferred(instance.model), instance.model.graph.node[0], [RULES["layernorm-parts"]])
     after = apply(instance.model, {"n": RULES["layernorm-parts"]})

@@ -228,7 +228,7 @@ def _change(place: PlaceProof, node: onnx.NodeProto, facts: Facts, repair: Repai
     types = {
         tensor.name: onnx.helper.make_tensor_type_proto(tensor.data_type, tensor.dims) for tensor in new.initializers
     }
-    both = [*reversed(new.removes), node], list(new.nodes)
+    both = [*new.removes, node], list(new.nodes)
     before, after = ([it for it in walk(nodes) if not is_constant(it)] for nodes in both)
     inside = facts.extended({**repair.after.model.types, **types}, new.initializers)
     return Change(

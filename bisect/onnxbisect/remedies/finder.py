@@ -149,7 +149,7 @@ def _joined(
     checks = () if own is None else (Check(rule=made.rule, domain=own, inputs=tuple(made.node.input)),)
     return Candidate(
         node=made.node.name,
-        op=" + ".join(map(qualified, (*reversed(made.replacement.removes), made.node))),
+        op=" + ".join(map(qualified, (*made.replacement.removes, made.node))),
         outputs=tuple(name for name in made.node.output if name),
         rules=tuple(dict.fromkeys([made.rule, *(rule for it in inner for rule in it.rules)])),
         steps=(made.rule.id, *(f"{it.node.removeprefix(own_name)}: {step}" for it in inner for step in it.steps)),

@@ -74,7 +74,7 @@ class InLowPrecision:
         for candidate in chosen:
             maker = facts.maker(candidate.outputs[0])
             assert maker is not None  # noqa: S101 - it is to be replaced
-            self._add([*reversed(candidate.replacement.removes), maker], (), _before(candidate))
+            self._add([*candidate.replacement.removes, maker], (), _before(candidate))
             self._add(candidate.replacement.nodes, candidate.replacement.initializers, _after(candidate))
         self.inputs = self._declared()
         self._round()

@@ -117,6 +117,14 @@ class Facts:
         """Whether the graph gives the tensor."""
         return any(value.name == tensor for value in self._proto.graph.output)
 
+    def in_order(self, nodes: Iterable[onnx.NodeProto]) -> list[onnx.NodeProto]:
+        """Nodes of the graph as they stand there."""
+        return sorted(nodes, key=lambda node: self._places[node.output[0]])
+
+    @cached_property
+    def _places(self) -> Mapping[str, int]:
+        return {name: place for place, node in enumerate(self._proto.graph.node) for name in node.output}
+
     @cached_property
     def _makers(self) -> Mapping[str, onnx.NodeProto]:
         return {name: node for node in self._proto.graph.node for name in node.output if name}

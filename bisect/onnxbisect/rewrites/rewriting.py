@@ -81,7 +81,7 @@ def rewrite(rule: Rule, node: onnx.NodeProto, facts: Facts, *, prefix: str | Non
         raise NotApplicable(match)
     node = match.end
     site = Site(node, facts, prefix if prefix is not None else f"{node.name}/{rule.id}/", match)
-    replacement = replace(site.replacement(rule.build(site)), removes=match.nodes[1:])
+    replacement = replace(site.replacement(rule.build(site)), removes=tuple(facts.in_order(match.nodes[1:])))
     for domain, version in replacement.opsets.items():
         if facts.opsets.get(domain, version) != version:
             raise NotApplicable(f"it needs version {version} of operator set '{domain}'")

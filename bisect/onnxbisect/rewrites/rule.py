@@ -60,7 +60,7 @@ class Replacement:
     """The nodes that take one node's place, in topological order, with the tensors that they need beside its inputs.
 
     `opsets` are versions of operator sets that the model must import beside its own. `removes` are nodes that go with
-    the one that is replaced.
+    the one that is replaced, in the order of the graph.
     """
 
     nodes: tuple[onnx.NodeProto, ...]
