@@ -145,6 +145,19 @@ def test_a_repair_that_fails_leaves_the_report_and_is_retried(crank: NewCrank, p
     assert it.compiler.asked.total() == asked  # the changed models are like the model here
 
 
+@pytest.mark.parametrize("alternatives", [None, {"deny": ["Abs"]}])
+def test_a_process_that_was_taken_over_asks_with_no_options_of_its_own(
+    crank: NewCrank, alternatives: dict[str, list[str]] | None
+) -> None:
+    it = crank(fails_on(0b100, options={"profile": "/etc/passwd"}))
+    job = it.job(order=Order(repair=RepairOrder(alternatives=alternatives)))
+    it.run(job)
+    repair = it.read(job).searches[0].repair
+    assert repair is not None
+    assert repair["problem"] == "Options were asked for that the job does not speak of."
+    assert not changed(it, job)
+
+
 def until(it: Crank, job: Job, done: Callable[[], bool]) -> None:
     place = it.place()
     for _ in range(100):

@@ -65,6 +65,8 @@ class Compiler:
     #: What a repair asks about, and why there is none; how often it was begun or gone on with.
     changed_models: Sequence[bytes] = (b"one", b"other")
     no_repair: OnnxBisectError | None = None
+    #: Other options under which they are asked about, as of a process that was taken over.
+    options: Mapping[str, str] = field(default_factory=dict)
     repairs: int = 0
     #: Changed copies of the file to ask about before a search, and what they come to.
     changed_files: Sequence[bytes] = ()
@@ -211,7 +213,7 @@ class HiddenRuleProcess:
             if name not in known and not begun.ended:
                 path = folder / "model.onnx"
                 path.write_bytes(content)
-                return Question(files={"model.onnx": path}, piece=False, whole=whole)
+                return Question(files={"model.onnx": path}, whole=whole, options=self._compiler.options)
         return None
 
     def kill(self) -> None:
