@@ -6,7 +6,7 @@ import pytest
 
 from onnxbisect.diagnosis import Certainty, CertificateStatus, CulpritKind
 from onnxbisect.search.oracle import Oracle
-from onnxbisect.unitset import UnitSet, members, of, size, union
+from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, union
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Hints, Status, Verdict
 from support.engine.judging import Log, Run, judge
@@ -48,6 +48,25 @@ def test_a_fused_pair_of_ops_that_are_each_refused_alone_is_innocent():
     assert all_found(step) == {lone}
     assert step.diagnosis.certificate.status is CertificateStatus.PROVEN
     assert {group.units for group in step.diagnosis.needs_context} == {0b010, 0b100}
+
+
+def test_a_place_is_no_fact_where_the_log_named_it_without_the_suspect_beside_it():
+    """V1 feeding V2 is one instruction, and each is refused elsewhere. Cut off from the other, each is named, too."""
+    graph = chain([0, 1, 2, 3, 4, 5, 6, 7, 8, 1, 9, 10, 2, 11])
+    fused, to_blame = 0b110, of([9, 12])
+
+    def refused(units: UnitSet) -> UnitSet:
+        return units & (to_blame if is_subset(fused, units) else to_blame | fused)
+
+    def log(units: UnitSet) -> Hints:
+        first = lowest(refused(units))
+        return Hints(ops=(graph.op[first],), nodes=graph.names[first])
+
+    one = World(graph, lambda units: bool(refused(units)), log)
+    culprits = one.diagnose().diagnosis.culprits
+    assert [culprit.certainty for culprit in culprits] == [Certainty.CONFIRMED] * 2
+    assert union(union(culprit.occurrences) & ~culprit.inferred for culprit in culprits) == to_blame
+    assert one.calls <= 9
 
 
 def test_half_of_a_pair_is_not_blamed_for_what_both_do():

@@ -4,7 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from onnxbisect.search.context import (
+    FEW_NEAR,
     FEW_UNITS,
+    NEAR,
+    PATTERN,
     REACH,
     clusters,
     every_way,
@@ -15,9 +18,9 @@ from onnxbisect.search.context import (
 from onnxbisect.search.oracle import Oracle, Question
 from onnxbisect.search.pattern import Occurrence
 from onnxbisect.search.pattern import alone as alone_probe
-from onnxbisect.search.places import is_named
+from onnxbisect.search.places import is_named, named, refused_by_name
 from onnxbisect.search.suspect import Suspect
-from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size
+from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, union
 from onnxbisect.universe import Universe
 
 
@@ -39,13 +42,15 @@ class _Case:
     """A suspect and what is asked about it.
 
     Put back into `remainder` it is the probe `blame` (None where that is settled). A probe of `neighbourhood` that
-    passes is evidence that the suspect is not to blame.
+    passes is evidence that the suspect is not to blame. Where the compiler names what it refuses, `where_it_stands` is
+    the suspect with all that is near it; empty where a log has named the suspect in such a probe.
     """
 
     suspect: Suspect
     remainder: UnitSet
     blame: UnitSet | None
     neighbourhood: tuple[Question, ...]
+    where_it_stands: UnitSet | None
     others: dict[Occurrence, UnitSet]
 
 
@@ -99,40 +104,53 @@ class Confirmer:
     ) -> _Case:
         if suspect.capacity or suspect.pool:
             remainder = remainders[0]
-            return _Case(replace(suspect, context=remainder, blame=suspect.fails), remainder, None, (), {})
-        open_single = suspect.single and not suspect.verified
-        named = is_named(self._universe, self._oracle, suspect)
-        suspect, remainder = self._place(suspect, remainders, move=open_single)
+            return _Case(replace(suspect, context=remainder, blame=suspect.fails), remainder, None, (), None, {})
+        is_open = suspect.single and not suspect.verified
+        by_name = is_named(self._universe, self._oracle, suspect)
+        suspect, remainder = self._place(suspect, remainders, move=is_open, steps=PATTERN if by_name else NEAR)
         questions: list[Question] = []
         say = self._say(suspect)
         elsewhere: list[UnitSet] = []
-        if open_single and not self._named_everywhere(suspect):
-            elsewhere = other_contexts(self._universe, suspect, remainder, all_of_them=bool(doubted), named=named)
-        for probe in elsewhere:
-            questions.append((probe, f"{say} in other contexts"))
-        if open_single:
-            beside = clusters(self._universe, suspect, suspects, remainder, named=named)
+        if is_open:
+            if not self._named_everywhere(suspect):
+                elsewhere = other_contexts(self._universe, suspect, remainder, all_of_them=bool(doubted))
+            questions += [(probe, f"{say} in other contexts") for probe in elsewhere]
+            beside = clusters(self._universe, suspect, suspects, remainder)
             questions += [(probe, f"{say} with what is suspected beside it") for probe in beside]
         blame = None
         if suspect.blame is None:
             near = remainder if doubted else self._context(suspect.units, remainder)
-            blame = self._blamed(suspect, suspects, remainder, near, by_words=not elsewhere)
+            blame = self._blamed(suspect, suspects, remainder, near, by_words=by_name or not elsewhere)
             if blame is None:
                 blame = self._without_others(near | suspect.units, suspect, suspects)
-        if self._small and not suspect.verified and not named and not self._said_of_more(suspect):
+        if self._small and not suspect.verified and not by_name and not self._said_of_more(suspect):
             ways = every_way(self._universe, suspect, suspects, remainder)
             questions += [(probe, f"{say} in another context") for probe in ways]
         asked = tuple((probe, why) for probe, why in dict.fromkeys(questions) if probe != self._universe.everything)
-        return _Case(suspect, remainder, blame, asked, self._occurrences_to_ask(suspect))
+        where_it_stands = self._where_it_stands(suspect, suspects, remainder) if is_open and by_name else None
+        return _Case(suspect, remainder, blame, asked, where_it_stands, self._occurrences_to_ask(suspect))
 
-    def _place(self, suspect: Suspect, remainders: Sequence[UnitSet], *, move: bool) -> tuple[Suspect, UnitSet]:
+    def _where_it_stands(self, suspect: Suspect, suspects: Sequence[Suspect], remainder: UnitSet) -> UnitSet:
+        """The suspect with all that is near it, other suspects included; 0 where a log names it in such a probe."""
+        universe = self._universe
+        broken = union(other.everywhere for other in suspects if other.interaction or other.pool)
+        if refused_by_name(universe, self._oracle, suspect.everywhere, broken):
+            return 0
+        if self._small:
+            return universe.everything
+        singles = union(other.everywhere for other in suspects if other.single)
+        return universe.ball(suspect.units, REACH, remainder | singles & universe.ball(suspect.units, PATTERN))
+
+    def _place(
+        self, suspect: Suspect, remainders: Sequence[UnitSet], *, move: bool, steps: int
+    ) -> tuple[Suspect, UnitSet]:
         """The suspect where it is asked about, and the remainder that it is put back into."""
         universe = self._universe
         if suspect.blame is not None and suspect.context is not None:
             return suspect, suspect.context
         if move:
-            placed = [(place_with_most_neighbours(universe, suspect, remainder), remainder) for remainder in remainders]
-            unit, remainder = max(placed, key=lambda it: neighbours_kept(universe, *it))
+            placed = [(place_with_most_neighbours(universe, suspect, it, steps), it) for it in remainders]
+            unit, remainder = max(placed, key=lambda it: neighbours_kept(universe, it[0], it[1], steps))
             return replace(suspect, units=1 << unit), remainder
         around = universe.ball(suspect.units, 1)
         return suspect, max(remainders, key=lambda remainder: size(around & remainder))
@@ -148,13 +166,31 @@ class Confirmer:
         return list(dict.fromkeys(questions))
 
     def _seek_excuse(self, case: _Case) -> None:
-        """Ask for a context in which the suspect passes, until one does or all fail."""
-        if not self._is_cleared(case):
-            for probe, why in case.neighbourhood:
-                if self._oracle.ask(probe, why, sure=True).passed:
-                    # Everything that is concluded from it rests on this one answer.
-                    self._oracle.ask(probe, "a contradiction", again=True)
-                    return
+        """Ask for a context in which the suspect passes, until one does or all fail, or the log settles it."""
+        if self._is_cleared(case) or (case.where_it_stands is not None and self._is_settled_by_name(case)):
+            return
+        for probe, why in case.neighbourhood:
+            if self._passes(probe, why):
+                return
+
+    def _passes(self, probe: UnitSet, why: str) -> bool:
+        passed = self._oracle.ask(probe, why, sure=True).passed
+        if passed:
+            # Everything that is concluded from it rests on this one answer.
+            self._oracle.ask(probe, "a contradiction", again=True)
+        return passed
+
+    def _is_settled_by_name(self, case: _Case) -> bool:
+        """Ask the suspect where it stands, without what the log names instead, until the log names it or it passes."""
+        probe = case.where_it_stands
+        for _ in range(1 + FEW_NEAR):
+            if not probe or self._passes(probe, f"{self._say(case.suspect)} where it stands"):
+                return True
+            names = named(self._universe, self._oracle, probe)
+            if not names or names & case.suspect.units:
+                return bool(names)
+            probe &= ~names
+        return False
 
     def _is_cleared(self, case: _Case) -> bool:
         """Whether a probe that holds the suspect passes."""

@@ -34,38 +34,35 @@ FEW_UNITS = 12
 _MOST_PLACES = 6
 
 
-def neighbours_kept(universe: Universe, unit: int, remainder: UnitSet) -> tuple[bool, int, int]:
+def neighbours_kept(universe: Universe, unit: int, remainder: UnitSet, steps: int = NEAR) -> tuple[bool, int, int]:
     """How much of what is near a unit the remainder has.
 
-    Whether the unit has neighbours, all of them in the remainder; how many units within `NEAR` steps are not, as a
+    Whether the unit has neighbours, all of them in the remainder; how many units within so many steps are not, as a
     number of at most zero; how many neighbours are.
     """
     around = universe.neighbours(1 << unit)
-    near = universe.ball(1 << unit, NEAR) & ~(1 << unit)
+    near = universe.ball(1 << unit, steps) & ~(1 << unit)
     kept = around & remainder
     return bool(around) and kept == around, -size(near & ~remainder), size(kept)
 
 
-def place_with_most_neighbours(universe: Universe, suspect: Suspect, remainder: UnitSet) -> int:
-    """The unit of a single suspect that keeps most of what is near it, and so is the likeliest to be fused.
+def place_with_most_neighbours(universe: Universe, suspect: Suspect, remainder: UnitSet, steps: int) -> int:
+    """The unit of a single suspect that keeps most of what is within so many steps: there it is likeliest to be fused.
 
     Alone the places of one shape are one probe, so this costs no question.
     """
     solo = universe.solo
     own = lowest(suspect.units)
     places = [unit for (unit,) in suspect.occurrences if solo[unit] == solo[own]]
-    return max(places, key=lambda unit: (neighbours_kept(universe, unit, remainder), unit == own))
+    return max(places, key=lambda unit: (neighbours_kept(universe, unit, remainder, steps), unit == own))
 
 
-def other_contexts(
-    universe: Universe, suspect: Suspect, remainder: UnitSet, *, all_of_them: bool, named: bool
-) -> list[UnitSet]:
+def other_contexts(universe: Universe, suspect: Suspect, remainder: UnitSet, *, all_of_them: bool) -> list[UnitSet]:
     """Probes of a single suspect's op in other contexts than its own, none where there is no need.
 
     What fails in one context may be fine in another, fused there. First one unit of each direct context, all
-    together; then alone those contexts that the model repeats, since a fused pattern is one that repeats. Where the
-    compiler has `named` the op, all together is enough. Contexts that are many and hardly repeat are taken to be
-    alike, unless `all_of_them`.
+    together; then alone those contexts that the model repeats, since a fused pattern is one that repeats. Contexts that
+    are many and hardly repeat are taken to be alike, unless `all_of_them`.
     """
     around = universe.op_surroundings
     contexts = _grouped(members(suspect.everywhere), around)
@@ -81,7 +78,7 @@ def other_contexts(
         for units in _grouped(members(suspect.everywhere), kind)
         if kind[units[0]] != kind[own] and len(units) > 1 and len(units) * 8 >= len(suspect.occurrences)
     ]
-    chosen = [of(others), *[1 << unit for unit in repeated[: 0 if named else FEW_CONTEXTS]]]
+    chosen = [of(others), *[1 << unit for unit in repeated[:FEW_CONTEXTS]]]
     return [universe.ball(units, PATTERN, remainder | units) for units in dict.fromkeys(chosen) if units]
 
 
@@ -93,19 +90,17 @@ def _grouped(units: Iterable[int], kind: Sequence[int]) -> list[list[int]]:
     return sorted(groups.values(), key=lambda group: (-len(group), group[0]))
 
 
-def clusters(
-    universe: Universe, suspect: Suspect, suspects: Sequence[Suspect], remainder: UnitSet, *, named: bool
-) -> list[UnitSet]:
+def clusters(universe: Universe, suspect: Suspect, suspects: Sequence[Suspect], remainder: UnitSet) -> list[UnitSet]:
     """A suspect's places with the suspected units beside them, and what lies around in the remainder.
 
     With those that are direct neighbours, where the suspect nowhere has all its neighbours in the remainder; and with
-    all within a pattern's reach, where such a group repeats, unless the compiler has `named` the op. One group of each
-    kind: all of it, then its parts, since some of it may be fused and some to blame.
+    all within a pattern's reach, where such a group repeats. One group of each kind: all of it, then its parts, since
+    some of it may be fused and some to blame.
     """
     masked = union(other.everywhere for other in suspects if not other.capacity)
     complete, lacking, _ = neighbours_kept(universe, lowest(suspect.units), remainder)
     chosen: list[UnitSet] = []
-    for steps in (1,) if named else (1, PATTERN):
+    for steps in (1, PATTERN):
         kinds: dict[int, list[tuple[int, UnitSet]]] = {}
         for unit in members(suspect.everywhere):
             cluster = _cluster(universe, 1 << unit, masked, steps)
@@ -114,12 +109,12 @@ def clusters(
         places = list(kinds.values())
         if complete or steps > 1:
             places = [found for found in places if len(found) > 1 and len(found) * 4 >= len(suspect.occurrences)]
-        for alike in places[: 1 if named else FEW_CONTEXTS]:
+        for alike in places[:FEW_CONTEXTS]:
             unit, cluster = alike[0]
             chosen.append(cluster)
-            if len(alike) >= _REPEATED and not named:
+            if len(alike) >= _REPEATED:
                 chosen += windows(universe, unit, masked, PATTERN, _MOST_WINDOWS)
-    if lacking and not named:
+    if lacking:
         singles = union(other.everywhere for other in suspects if other.single)
         chosen += windows(universe, lowest(suspect.units), singles, NEAR, FEW_NEAR)
     return [universe.ball(cluster, PATTERN, remainder | cluster) for cluster in dict.fromkeys(chosen)]

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from onnxbisect.search.context import FEW_NEAR, NEAR, windows
+from onnxbisect.search.context import FEW_NEAR, FEW_UNITS, NEAR, PATTERN, windows
 from onnxbisect.search.oracle import Oracle
 from onnxbisect.search.suspect import Suspect
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, union
@@ -27,18 +27,17 @@ def seen_to_fail(
 
     Such a probe holds no other culprit than one single suspect, with all its neighbours but those that had to be left
     out to break interactions. Other single suspects near it could excuse it, so there is another probe for each group
-    of `windows`, unless the compiler names the op. `doubted` are units that fail alone and pass among others: cut off
-    from that, they may be what fails, so a probe with any of them counts only if it passes without the suspect. A log
-    that names a unit beside its other neighbours does as well. Units of `not_known` cannot stand in a probe that
-    passes, so none has to hold them. Units stand alike where what lies within three steps looks alike.
+    of `windows`. `doubted` are units that fail alone and pass among others: cut off from that, they may be what fails,
+    so a probe with any of them counts only if it passes without the suspect. What a log names where it stands
+    (`refused_by_name`) is seen as well. Units of `not_known` cannot stand in a probe that passes, so none has to hold
+    them. Units stand alike where what lies within three steps looks alike.
     """
     singles = union(suspect.everywhere for suspect in suspects if suspect.single)
     others = [suspect for suspect in suspects if not suspect.single]
-    masked = singles | not_known | union(other.everywhere for other in others if not other.capacity)
+    broken = not_known | union(other.everywhere for other in others if not other.capacity)
     around = universe.neighbourhoods
     alone: UnitSet = 0
     groups: set[UnitSet] = set()
-    named: UnitSet = 0
     for failing in oracle.failing:
         inside = failing & singles
         if 2 <= size(inside) <= 3:
@@ -46,13 +45,9 @@ def seen_to_fail(
         clean = not failing & doubted & ~inside or oracle.passes_within(failing & ~inside)
         alike = len({around[unit] for unit in members(inside)}) == 1
         if clean and alike and not any(other.held_by(failing) for other in others):
-            beside = {unit: universe.neighbours(1 << unit) & ~masked for unit in members(inside)}
+            beside = {unit: universe.neighbours(1 << unit) & ~singles & ~broken for unit in members(inside)}
             alone |= of(unit for unit, kept in beside.items() if is_subset(kept, failing))
-        for unit in members(_named(universe, oracle, failing) & singles):
-            if is_subset(universe.neighbours(1 << unit) & ~masked, failing):
-                named |= 1 << unit
-    trusted = union(suspect.everywhere for suspect in suspects if is_named(universe, oracle, suspect))
-    seen = (named | alone & trusted) | of(
+    seen = refused_by_name(universe, oracle, singles, broken) | of(
         unit
         for unit in members(alone)
         if all(group in groups for group in windows(universe, unit, singles, NEAR, FEW_NEAR))
@@ -60,7 +55,26 @@ def seen_to_fail(
     return union(_alike(universe, suspect, seen) for suspect in suspects if suspect.single)
 
 
-def _named(universe: Universe, oracle: Oracle, failing: UnitSet) -> UnitSet:
+def refused_by_name(universe: Universe, oracle: Oracle, units: UnitSet, broken: UnitSet) -> UnitSet:
+    """Those of the units that a log names beside all that is within three steps; in a small model, beside all of it.
+
+    The probe may lack `broken`, and what the logs of larger probes name: what is refused beside the unit is part of no
+    pattern that the compiler fuses there.
+    """
+    found: UnitSet = 0
+    for failing in oracle.failing:
+        for unit in members(named(universe, oracle, failing) & units & ~found):
+            near = universe.everything if len(universe) <= FEW_UNITS else universe.ball(1 << unit, PATTERN)
+            lacking = near & ~failing & ~broken
+            if lacking:
+                larger = (other for other in oracle.failing if is_subset(failing, other))
+                lacking &= ~union(named(universe, oracle, other) for other in larger)
+            if not lacking:
+                found |= 1 << unit
+    return found
+
+
+def named(universe: Universe, oracle: Oracle, failing: UnitSet) -> UnitSet:
     """What the log names: nodes, or an op of which the probe has one unit."""
     verdict = oracle.look(failing)
     # A table of tensors names no op that is refused.

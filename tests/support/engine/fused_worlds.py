@@ -7,8 +7,9 @@ if it stands in no complete pattern of the whole model, and fine otherwise.
 import random
 from dataclasses import dataclass
 
-from onnxbisect.unitset import UnitSet, is_subset, members, union
+from onnxbisect.unitset import UnitSet, is_subset, lowest, members, union
 from onnxbisect.universe import Universe
+from onnxbisect.verdict import Hints
 from support.engine.rule_graphs import Edge, Pattern, connected_units
 from support.engine.worlds import universe
 
@@ -31,8 +32,16 @@ class FusedWorld:
 
     def refused(self, units: UnitSet) -> bool:
         """Whether the compiler refuses a part."""
+        return bool(self._offenders(units))
+
+    def first_offender(self, units: UnitSet) -> Hints:
+        """The log of a compiler that names the first unit that it refuses."""
+        first = lowest(self._offenders(units))
+        return Hints(ops=(self.universe.op[first],), nodes=self.universe.names[first])
+
+    def _offenders(self, units: UnitSet) -> UnitSet:
         complete = union(place for place in self.places if is_subset(place, units))
-        return bool(units & self.refused_ops & ~complete or units & self.to_blame & ~self.refused_ops)
+        return units & self.refused_ops & ~complete | units & self.to_blame & ~self.refused_ops
 
     def __str__(self) -> str:
         return f"world {self.seed}: {len(self.universe)} units, {self.pattern}, to blame {list(members(self.to_blame))}"

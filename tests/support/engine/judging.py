@@ -56,7 +56,7 @@ class Run:
         order before the next plan is made. Raises RuntimeError where the search does not end, or not in so many
         seconds as `patience` has.
         """
-        began = time.monotonic()
+        began = time.process_time()
         under_way: list[Ask] = []
         while True:
             step = plan(self.world.universe, self.verdicts, width, recheck=self.recheck)
@@ -72,7 +72,7 @@ class Run:
             for ask in under_way[:ended]:
                 self._answer(ask)
             del under_way[:ended]
-            if self.probes > _MOST_PROBES or (patience is not None and time.monotonic() - began > patience):
+            if self.probes > _MOST_PROBES or (patience is not None and time.process_time() - began > patience):
                 raise RuntimeError(f"no end after {self.probes} probes of {self.world}")
 
     def _answer(self, ask: Ask) -> None:
@@ -97,11 +97,11 @@ def _compile(world: RuleWorld, log: Log, units: UnitSet, attempt: int) -> Verdic
 
 
 def _first_offender(world: RuleWorld, units: UnitSet) -> int | None:
-    """The first unit of a planted pattern, else the first one that fails alone; a log names one node at most."""
+    """The first unit of a planted pattern, else the first one that the rule refuses there."""
     for planted in world.planted:
         if is_subset(planted, units):
             return lowest(planted)
-    return next((unit for unit in members(units) if world.refused(1 << unit)), None)
+    return next((unit for unit in members(units) if world.refusing.get(unit, 0) >> units & 1), None)
 
 
 def _structure(world: RuleWorld, units: UnitSet) -> object:

@@ -4,10 +4,11 @@ A rule looks at ops, shapes and dataflow, as compilers do, and is kept as the fa
 """
 
 import random
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import or_
 
 from onnxbisect.search.pattern import components
 from onnxbisect.unitset import UnitSet, members, of, size
@@ -50,7 +51,8 @@ _MOST_DRAWS = 2000
 class RuleWorld:
     """A model and the family of its parts that the compiler refuses.
 
-    `planted` are the occurrences of the planted patterns; `words` says what else is refused. `by_quantity` are the
+    `planted` are the occurrences of the planted patterns; `words` says what else is refused, and `refusing` for each
+    unit in which sets it is, which is what a log that names an offender names. `by_quantity` are the
     sets that fail because they hold too much, whatever it is. A wrong answer has the probability `lies`; where
     `one_sided`, every wrong answer is a failure.
     """
@@ -61,6 +63,7 @@ class RuleWorld:
     failing: Family
     planted: tuple[UnitSet, ...]
     words: str
+    refusing: Mapping[int, Family] = field(default_factory=dict)
     by_quantity: Family = 0
     lies: float = 0.0
     one_sided: bool = False
@@ -86,8 +89,9 @@ class RuleWorld:
         return f"{self.behaviour} {self.seed}: {rule}; variants {it.variant}, solos {it.solo}, edges {edges}"
 
 
-#: What a class refuses besides planted patterns, in words and as a family; None where this graph does not lend itself.
-_Drawn = tuple[str, Family] | None
+#: What a class refuses besides planted patterns, in words, and the sets in which each unit is refused; None where this
+#: graph does not lend itself.
+_Drawn = tuple[str, Mapping[int, Family]] | None
 
 
 def world(behaviour: Behaviour, seed: int) -> RuleWorld:
@@ -107,10 +111,11 @@ def _draw(chance: random.Random, behaviour: Behaviour, seed: int) -> RuleWorld |
     planted = _planted(chance, behaviour, model)
     if len(planted) > _MOST_PLANTED:
         return None
-    besides = _RULES[behaviour](chance, model) if behaviour in _RULES else ("", 0)
+    besides = _RULES[behaviour](chance, model) if behaviour in _RULES else ("", {})
     if besides is None:
         return None
-    words, failing = besides
+    words, refusing = besides
+    failing = reduce(or_, refusing.values(), 0)
     of_planted = 0
     for units in planted:
         of_planted |= holding_all(count, units)
@@ -121,6 +126,7 @@ def _draw(chance: random.Random, behaviour: Behaviour, seed: int) -> RuleWorld |
         failing=failing | of_planted,
         planted=planted,
         words=words,
+        refusing=refusing,
         by_quantity=failing & ~of_planted if behaviour is Behaviour.COUNT else 0,
         lies=chance.choice([0.05, 0.1, 0.2]) if flaky else 0.0,
         one_sided=flaky and chance.random() < 0.5,
@@ -166,14 +172,14 @@ def _unless_complete(chance: random.Random, model: Universe, pattern: UnitSet) -
     roles = chance.sample(range(len(units)), chance.choice([1, 1, 1, 2, min(3, len(units))]))
     variants = {model.variant[units[role]] for role in roles}
     places = fused.occurrences(model)
-    failing = 0
+    refusing = {}
     for unit in _of_variants(model, variants):
         fine = 0
         for place in places:
             if place >> unit & 1:
                 fine |= holding_all(len(model), place)
-        failing |= holding(len(model), unit) & ~fine
-    return f"{_ops(variants)} unless fused as {fused}", failing
+        refusing[unit] = holding(len(model), unit) & ~fine
+    return f"{_ops(variants)} unless fused as {fused}", refusing
 
 
 def _excuse(chance: random.Random, model: Universe) -> _Drawn:
@@ -181,12 +187,12 @@ def _excuse(chance: random.Random, model: Universe) -> _Drawn:
     if one == other and chance.random() < 0.8:
         return None
     steps, anywhere = chance.randint(1, 6), chance.random() < 0.2
-    failing = 0
+    refusing = {}
     for unit in _of_variants(model, [one]):
         helping = of(_of_variants(model, [other])) & ~(1 << unit)
         fine = holding_any(len(model), helping) if anywhere else _reaching(model, unit, helping, steps)
-        failing |= holding(len(model), unit) & ~fine
-    return f"V{one} unless V{other} is {'in the file' if anywhere else f'within {steps} steps'}", failing
+        refusing[unit] = holding(len(model), unit) & ~fine
+    return f"V{one} unless V{other} is {'in the file' if anywhere else f'within {steps} steps'}", refusing
 
 
 def _reaching(model: Universe, start: int, goals: UnitSet, steps: int) -> Family:
@@ -212,23 +218,24 @@ def _cut(chance: random.Random, model: Universe) -> _Drawn:
         return _pair_at_a_cut(chance, model, side)
     variant = model.variant[chance.randrange(len(model))]
     present = chance.choice(["producer", "consumer", "either"])
-    failing = 0
+    refusing = {}
     for unit in _of_variants(model, [variant]):
         others = {"producer": model.predecessors[unit], "consumer": model.successors[unit]}
         fails = holding(len(model), unit) & _bare(model, unit, side)
-        failing |= fails & holding_any(len(model), others[present]) if present in others else fails
-    return f"V{variant} whose {side} is cut{f' beside its {present}' if present != 'either' else ''}", failing
+        refusing[unit] = fails & holding_any(len(model), others[present]) if present in others else fails
+    return f"V{variant} whose {side} is cut{f' beside its {present}' if present != 'either' else ''}", refusing
 
 
 def _pair_at_a_cut(chance: random.Random, model: Universe, side: str) -> _Drawn:
     one, other = _two_variants(chance, model)
-    failing = 0
+    refusing: dict[int, Family] = {}
     for unit in _of_variants(model, [one]):
         for after in members(model.successors[unit]):
             if model.variant[after] == other:
                 bare = _bare(model, unit if side == "input" else after, side)
-                failing |= holding_all(len(model), 1 << unit | 1 << after) & bare
-    return f"V{one} feeding V{other} where the {side} of the two is cut", failing
+                fails = holding_all(len(model), 1 << unit | 1 << after) & bare
+                refusing[unit] = refusing.get(unit, 0) | fails
+    return f"V{one} feeding V{other} where the {side} of the two is cut", refusing
 
 
 def _bare(model: Universe, unit: int, side: str) -> Family:
@@ -242,12 +249,12 @@ def _weak(chance: random.Random, model: Universe) -> _Drawn:
     one, other = _two_variants(chance, model)
     if one == other:
         return None
-    failing = 0
+    refusing = {}
     for unit in _of_variants(model, [one, other]):
         wanted = other if model.variant[unit] == one else one
         beside = _beside(model, unit) & model.variant_members[wanted]
-        failing |= holding(len(model), unit) & ~holding_any(len(model), beside)
-    return f"V{one} and V{other} unless beside each other", failing
+        refusing[unit] = holding(len(model), unit) & ~holding_any(len(model), beside)
+    return f"V{one} and V{other} unless beside each other", refusing
 
 
 def _by_presence(rule: Callable[[Family, Family], Family], words: str) -> Callable[[random.Random, Universe], _Drawn]:
@@ -256,7 +263,9 @@ def _by_presence(rule: Callable[[Family, Family], Family], words: str) -> Callab
         if one == other:
             return None
         has_one, has_other = (holding_any(len(model), model.variant_members[variant]) for variant in (one, other))
-        return words.format(one, other), rule(has_one, has_other)
+        failing = rule(has_one, has_other)
+        units = _of_variants(model, [one, other])
+        return words.format(one, other), {unit: failing & holding(len(model), unit) for unit in units}
 
     return drawn
 
@@ -268,7 +277,9 @@ def _count(chance: random.Random, model: Universe) -> _Drawn:
     if size(counted) < 2:
         return None
     most = chance.randint(1, size(counted) - 1)
-    return f"more than {most} {'nodes' if total else f'V{variant}'}", holding_more(len(model), counted, most)
+    failing = holding_more(len(model), counted, most)
+    refusing = {unit: failing & holding(len(model), unit) for unit in members(counted)}
+    return f"more than {most} {'nodes' if total else f'V{variant}'}", refusing
 
 
 def _two_variants(chance: random.Random, model: Universe) -> tuple[int, int]:
