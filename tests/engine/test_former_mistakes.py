@@ -185,6 +185,25 @@ def test_what_fuses_at_a_distance_of_three_is_innocent_in_every_layer():
     assert one.calls <= 16
 
 
+def test_what_fuses_in_small_files_only_is_no_pair_with_the_unit_that_was_one_too_many():
+    """Pow (V3) is refused outside of its layer normalisation, and inside of it in a file of more than 45 units."""
+    layer = [(0, 1), (0, 2), (1, 2), (2, 3), (3, 4), (4, 5), (5, 6), (2, 7), (6, 7), (7, 8)]
+    edges = [(first + one, first + other) for first in range(0, 48, 8) for one, other in layer]
+    graph = universe([*[0, 1, 2, 3, 1, 4, 5, 6] * 6, 7, 8, 9, 10], [*edges, (48, 49), (49, 50), (50, 51)])
+    layers = {first + 3: of(range(first + 1, first + 8)) for first in range(0, 48, 8)}
+
+    def rule(units: UnitSet) -> bool:
+        places = [layers[unit] for unit in members(units & graph.variant_members[3])]
+        return (size(units) > 45 and bool(places)) or any(not is_subset(place, units) for place in places)
+
+    one = World(graph, rule)
+    diagnosis = one.diagnose().diagnosis
+    [culprit] = diagnosis.culprits
+    assert (union(culprit.occurrences), culprit.certainty) == (graph.variant_members[3], Certainty.SUSPECTED)
+    assert diagnosis.certificate.status is CertificateStatus.BOUNDED
+    assert one.calls <= 31
+
+
 @pytest.mark.long
 def test_one_wrong_failure_confirms_no_interaction():
     """The context of an interaction may hold another one, which fails there anyway: it is no second witness."""

@@ -102,6 +102,8 @@ class Confirmer:
     def _case(
         self, suspect: Suspect, suspects: Sequence[Suspect], remainders: Sequence[UnitSet], doubted: set[int]
     ) -> _Case:
+        if suspect.contested:
+            return _Case(suspect, remainders[0], None, (), None, {})
         if suspect.capacity or suspect.pool:
             remainder = remainders[0]
             return _Case(replace(suspect, context=remainder, blame=suspect.fails), remainder, None, (), None, {})
@@ -194,7 +196,10 @@ class Confirmer:
 
     def _is_cleared(self, case: _Case) -> bool:
         """Whether a probe that holds the suspect passes."""
-        return not case.suspect.capacity and not case.suspect.pool and self._oracle.passes_within(case.suspect.units)
+        suspect = case.suspect
+        if suspect.capacity or suspect.pool or suspect.contested:
+            return False
+        return self._oracle.passes_within(case.suspect.units)
 
     def _said_of_more(self, suspect: Suspect) -> bool:
         """Whether the compiler said of more that holds the suspect what it says of the suspect alone."""

@@ -41,6 +41,8 @@ class Locator:
         #: The largest passing set once the whole is too large: from then on pieces are asked by themselves,
         #: no larger than half of it.
         self.capacity: UnitSet = 0
+        #: Variants that fail where they stand and pass in part of it, without a few units that make the difference.
+        self._contested: set[int] = set()
         #: What is in question, and what passes with it.
         self.open: list[Atom] = []
         self.passing: UnitSet = 0
@@ -201,12 +203,32 @@ class Locator:
         """The atom's first unit, which fails with what passes: to blame by itself, or part of an interaction."""
         unit = lowest(atom.units)
         probe = alone(self._universe, unit)
+        near = self._universe.ball(1 << unit, REACH, passing | 1 << unit)
+        if atom.variant in self.atoms.cut_induced and size(near) < size(passing):
+            self._oracle.ask(near, f"{self.atoms.say(atom)} with what surrounds it")
         exonerated = self._oracle.exonerated >> unit & 1
         if not exonerated and self._oracle.ask(probe, f"{self.atoms.say(atom)} alone").failed:
             around = self._universe.op_surroundings
             alike = self._universe.variant_members[atom.variant] & region & ~self._oracle.exonerated
             places = tuple((other,) for other in members(alike) if around[other] == around[unit])
             return Suspect(units=1 << unit, fails=self._oracle.probe(probe), occurrences=places)
+        known = self._oracle.look(probe)
+        excuse = self._oracle.smallest_passing(1 << unit, passing | 1 << unit)
+        if excuse and known is not None and known.failed:
+            # By itself it fails with anything, so what it fails with shows only beside what excuses it.
+            spoiling = None if atom.variant in self._contested else self.minimiser.spoiling(excuse, passing)
+            if spoiling is not None:
+                return self._found(1 << unit | spoiling)
+            self._contested.add(atom.variant)
+            return Suspect(
+                units=1 << unit,
+                fails=self._oracle.probe(probe),
+                occurrences=((unit,),),
+                contested=True,
+                context=passing,
+                blame=passing | 1 << unit,
+                verified=True,
+            )
         return self._found(self.minimiser.around(1 << unit, passing, self.atoms.named.units, region))
 
     def _ask_alone(self, atom: Atom) -> None:

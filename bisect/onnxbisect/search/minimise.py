@@ -61,6 +61,25 @@ class Minimiser:
             failing = self._shortest(variants, region)
         return self._shortest([1 << unit for unit in self._guess(failing)], region)
 
+    def spoiling(self, excuse: UnitSet, others: UnitSet) -> UnitSet | None:
+        """The units of `others` beside which `excuse` fails, which passes by itself; None where no few units do it.
+
+        All of `others` are known to. A unit that fails without its excuse would fail with any of them, so each question
+        holds all of the excuse. Where several disjoint removals all pass, the answer depends on size.
+        """
+        rest = [1 << unit for group in self._by_variant(others & ~excuse, 0) for unit in members(group)]
+        removals = [union(rest[start::_WITNESSES]) for start in range(_WITNESSES)]
+        if not any(self.fails((excuse | others) & ~part, "without a part of what fails together") for part in removals):
+            return None
+        found: UnitSet = 0
+        while rest and not self.fails(excuse | found, "what is left of a failing set"):
+            if size(found) == _WITNESSES:
+                return None
+            count = self._shortest_prefix(excuse | found, rest)
+            found |= rest[count - 1]
+            rest = rest[: count - 1]
+        return found
+
     def parts(self, units: UnitSet) -> tuple[UnitSet, ...]:
         """The probes for all subsets that lack one unit."""
         parts = [units & ~(1 << unit) for unit in members(units)]
@@ -109,19 +128,24 @@ class Minimiser:
         while rest and (not needed or not self.fails(needed, "what is left of a failing set")):
             if found == MANY_PARTS and self._too_large(needed, union(rest), within):
                 raise CapacityError(needed | union(rest))
-            low, high = 0, len(rest)
-            while high - low > 1:
-                middle = self._even(rest, low, high)
-                if self.fails(needed | union(rest[:middle]), "half of what fails together"):
-                    high = middle
-                else:
-                    low = middle
-            if not found and self._any_will_do(rest, high):
-                return union(rest[:high])
-            needed |= rest[high - 1]
-            rest = rest[: high - 1]
+            count = self._shortest_prefix(needed, rest)
+            if not found and self._any_will_do(rest, count):
+                return union(rest[:count])
+            needed |= rest[count - 1]
+            rest = rest[: count - 1]
             found += 1
         return needed
+
+    def _shortest_prefix(self, needed: UnitSet, rest: Sequence[UnitSet]) -> int:
+        """How many of the first candidates fail with what is needed, found by halving their weight."""
+        low, high = 0, len(rest)
+        while high - low > 1:
+            middle = self._even(rest, low, high)
+            if self.fails(needed | union(rest[:middle]), "half of what fails together"):
+                high = middle
+            else:
+                low = middle
+        return high
 
     def _any_will_do(self, candidates: Sequence[UnitSet], count: int) -> bool:
         """Whether so many of these fail whichever they are, as where a target takes only so many units of an op.

@@ -222,6 +222,10 @@ class Oracle:
                 best = inside
         return best
 
+    def smallest_passing(self, units: UnitSet, within: UnitSet) -> UnitSet:
+        """The smallest probe inside `within` that holds these units and passes; 0 where none does."""
+        return next((one for one in reversed(self.passing) if is_subset(units, one) and is_subset(one, within)), 0)
+
     def smallest_failing(self, within: UnitSet, beyond: UnitSet) -> UnitSet | None:
         """The failing or unanswered probe inside `within` with the fewest units outside `beyond`.
 

@@ -112,8 +112,18 @@ class Search:
                 return
             if any(found.units == of(places) for suspect in self.suspects for places in suspect.occurrences):
                 break  # a culprit that is found again was not broken
-            self.suspects = (*self.suspects, found)
+            self._add(found)
         self.stuck = True
+
+    def _add(self, found: Suspect) -> None:
+        """Of units of one variant that are contested, one after the other is found: they are one suspect."""
+        variant = self._universe.variant
+        for index, other in enumerate(self.suspects):
+            if found.contested and other.contested and variant[lowest(found.units)] == variant[lowest(other.units)]:
+                merged = replace(other, occurrences=(*other.occurrences, *found.occurrences))
+                self.suspects = (*self.suspects[:index], merged, *self.suspects[index + 1 :])
+                return
+        self.suspects = (*self.suspects, found)
 
     def _find_in_remainders(self) -> Suspect | None:
         ways, self.exhaustive, self.cut_short = ways_to_break(self._universe, self.suspects)
@@ -196,7 +206,8 @@ class Search:
         if outcome.cleared:
             # What was blamed in a remainder without them is blamed again with them.
             self.suspects = tuple(
-                suspect if suspect.capacity else replace(suspect, context=None, blame=None) for suspect in self.suspects
+                suspect if suspect.capacity or suspect.contested else replace(suspect, context=None, blame=None)
+                for suspect in self.suspects
             )
         if outcome.cleared or outcome.narrowed:
             return False

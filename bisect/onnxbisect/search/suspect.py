@@ -15,13 +15,15 @@ class Suspect:
     once it is blamed in context.
 
     `capacity`: not minimal, but too large a set, with no small part that fails. `pool`: of these units of one op the
-    target takes one less than `units` has, whichever they are.
+    target takes one less than `units` has, whichever they are. `contested`: one unit that fails alone and where it
+    stands, and passes in part of that, while no few units make the difference.
     """
 
     units: UnitSet
     fails: UnitSet
     occurrences: tuple[Occurrence, ...]
     capacity: bool = False
+    contested: bool = False
     pool: UnitSet = 0
     context: UnitSet | None = None
     blame: UnitSet | None = None
