@@ -141,7 +141,7 @@ class Confirmer:
         if self._small:
             return universe.everything
         singles = union(other.everywhere for other in suspects if other.single)
-        return universe.ball(suspect.units, REACH, remainder | singles & universe.ball(suspect.units, PATTERN))
+        return universe.ball(suspect.units, REACH) & (remainder | singles & universe.ball(suspect.units, PATTERN))
 
     def _place(
         self, suspect: Suspect, remainders: Sequence[UnitSet], *, move: bool, steps: int
@@ -185,7 +185,7 @@ class Confirmer:
     def _is_settled_by_name(self, case: _Case) -> bool:
         """Ask the suspect where it stands, without what the log names instead, until the log names it or it passes."""
         probe = case.where_it_stands
-        for _ in range(1 + FEW_NEAR):
+        for _ in range(8):
             if not probe or self._passes(probe, f"{self._say(case.suspect)} where it stands"):
                 return True
             names = named(self._universe, self._oracle, probe)
