@@ -69,6 +69,17 @@ def test_a_place_is_no_fact_where_the_log_named_it_without_the_suspect_beside_it
     assert one.calls <= 9
 
 
+def test_a_log_that_names_an_excused_op_does_not_make_it_a_suspect_again():
+    """V0 is refused without V1, and with V2; the log names it in either case."""
+
+    def rule(units: UnitSet) -> bool:
+        return bool(units & 0b001) and (not units & 0b010 or bool(units & 0b100))
+
+    step = World(universe([0, 1, 2], [(0, 1)]), rule, lambda _: Hints(ops=("V0",), nodes=("n0",))).diagnose()
+    assert all_found(step) == {0b101}
+    assert step.diagnosis.certificate.status is CertificateStatus.PROVEN
+
+
 def test_half_of_a_pair_is_not_blamed_for_what_both_do():
     """V0 is refused alone, V0 feeding V1 is fused and fine, V0 together with any V2 is refused."""
 

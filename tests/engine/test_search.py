@@ -67,7 +67,7 @@ def logger(kind: str, graph: Universe, truth: set[UnitSet]):
 
 
 @given(st.data(), dags(distinct=True), st.sampled_from(LOGS), st.sampled_from([1, 4]))
-@settings(max_examples=examples(300))
+@settings(max_examples=examples(120))
 def test_all_minimal_failing_sets_are_found_and_proven(data, graph, kind, width):
     truth = data.draw(minimal_sets(len(graph)))
     world = World(graph, monotone(truth), logger(kind, graph, truth))

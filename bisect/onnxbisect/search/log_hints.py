@@ -50,7 +50,8 @@ class LogHints:
 
         Where wrong numbers begin the unit itself may be what fails: what was asked in its op's name has another shape.
         """
-        failing = next((probe for probe in self._oracle.failing if is_subset(probe, region)), 0)
+        inside = (probe for probe in self._oracle.failing if is_subset(probe, region))
+        failing = next((probe for probe in inside if not self._oracle.passes_within(probe)), 0)
         named = self._oracle.named_in(failing)
         numeric = self._oracle.has_wrong_numbers(failing)
         if numeric:

@@ -10,12 +10,12 @@ from onnxbisect.universe import Universe
 
 
 def is_named(universe: Universe, oracle: Oracle, suspect: Suspect) -> bool:
-    """Whether the compiler names a single suspect's op where it refuses it: then a hidden pattern is unlikely enough.
+    """Whether the compiler names a single suspect's op where it refuses it, in a model that is not small.
 
     A table of tensors names the op for being alone in the probe, which says nothing of a pattern.
     """
     verdict = oracle.look(suspect.fails)
-    if verdict is None or not suspect.single or oracle.has_wrong_numbers(suspect.fails):
+    if len(universe) <= FEW_UNITS or verdict is None or not suspect.single or oracle.has_wrong_numbers(suspect.fails):
         return False
     return universe.op[lowest(suspect.units)] in verdict.hints.ops or bool(oracle.named_in(suspect.fails))
 
@@ -47,7 +47,7 @@ def seen_to_fail(
         if clean and alike and not any(other.held_by(failing) for other in others):
             beside = {unit: universe.neighbours(1 << unit) & ~singles & ~broken for unit in members(inside)}
             alone |= of(unit for unit, kept in beside.items() if is_subset(kept, failing))
-    seen = refused_by_name(universe, oracle, singles, broken) | of(
+    seen = of(refused_by_name(universe, oracle, broken)) & singles | of(
         unit
         for unit in members(alone)
         if all(group in groups for group in windows(universe, unit, singles, NEAR, FEW_NEAR))
@@ -55,22 +55,20 @@ def seen_to_fail(
     return union(_alike(universe, suspect, seen) for suspect in suspects if suspect.single)
 
 
-def refused_by_name(universe: Universe, oracle: Oracle, units: UnitSet, broken: UnitSet) -> UnitSet:
-    """Those of the units that a log names beside all that is within three steps; in a small model, beside all of it.
+def refused_by_name(universe: Universe, oracle: Oracle, broken: UnitSet) -> dict[int, UnitSet]:
+    """The units that a log names beside all that is within three steps, each with the largest such probe.
 
-    The probe may lack `broken`, and what the logs of larger probes name: what is refused beside the unit is part of no
-    pattern that the compiler fuses there.
+    The probe may lack `broken`, and other units of which this is known already: what is refused where it stands is part
+    of no pattern that the compiler fuses there.
     """
-    found: UnitSet = 0
-    for failing in oracle.failing:
-        for unit in members(named(universe, oracle, failing) & units & ~found):
-            near = universe.everything if len(universe) <= FEW_UNITS else universe.ball(1 << unit, PATTERN)
-            lacking = near & ~failing & ~broken
-            if lacking:
-                larger = (other for other in oracle.failing if is_subset(failing, other))
-                lacking &= ~union(named(universe, oracle, other) for other in larger)
-            if not lacking:
-                found |= 1 << unit
+    found: dict[int, UnitSet] = {}
+    if len(universe) <= FEW_UNITS:
+        return found
+    for failing in reversed(oracle.failing):
+        for unit in members(named(universe, oracle, failing) & ~of(found)):
+            near = universe.ball(1 << unit, PATTERN, universe.everything & ~of(found))
+            if is_subset(near & ~broken, failing):
+                found[unit] = failing
     return found
 
 
