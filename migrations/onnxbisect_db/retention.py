@@ -52,12 +52,12 @@ def forget(session: Session, job_id: str, tenant: str) -> list[str] | None:
         return None
     gone = [job, *_checks_of(session, job)]
     spoken_of = {sha256 for each in gone for sha256 in _files_of(session, each)}
-    for each in gone:
-        _forget_verdicts(session, each)
+    job_ids = [each.id for each in gone]
+    _forget_verdicts(session, tenant, job_ids)
     _forget_culprits(session, job)
     models, uploads = {each.model_sha256 for each in gone}, set(job.files)
-    _delete(session, [each.id for each in gone])
-    for sha256 in models:
+    _delete(session, job_ids)
+    for sha256 in sorted(models):  # in an order, so that no two transactions wait for each other
         _drop_model(session, tenant, sha256)
     _drop_uploads(session, tenant, uploads)
     return release(session, spoken_of)
@@ -134,21 +134,21 @@ def _files_of(session: Session, job: Job) -> set[str]:
     return found
 
 
-def _forget_verdicts(session: Session, job: Job) -> None:
-    """Take out of the verdict base what only this job has asked."""
+def _forget_verdicts(session: Session, tenant: str, job_ids: list[str]) -> None:
+    """Take out of the verdict base what only these jobs have asked."""
     asked = select(Search.identity, Probe.key).join(Probe, Probe.search_id == Search.id).where(Probe.key.is_not(None))
-    mine = asked.where(Search.job_id == job.id)
+    mine = asked.where(Search.job_id.in_(job_ids))
     other_probe, other_search, other_job = aliased(Probe), aliased(Search), aliased(Job)
     elsewhere = exists().where(
         other_probe.key == KeptVerdict.key,
         other_search.id == other_probe.search_id,
         other_search.identity == KeptVerdict.identity,
-        other_search.job_id != job.id,
+        other_search.job_id.not_in(job_ids),
         other_job.id == other_search.job_id,
-        other_job.tenant == job.tenant,
+        other_job.tenant == tenant,
     )
     only_mine = (tuple_(KeptVerdict.identity, KeptVerdict.key).in_(mine), ~elsewhere)
-    session.execute(delete(KeptVerdict).where(KeptVerdict.tenant == job.tenant, *only_mine))
+    session.execute(delete(KeptVerdict).where(KeptVerdict.tenant == tenant, *only_mine))
 
 
 def _checks_of(session: Session, job: Job) -> list[Job]:

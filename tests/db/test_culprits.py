@@ -24,9 +24,24 @@ from onnxbisect_db.errors import CulpritStateError
 from onnxbisect_db.files import Files
 from onnxbisect_db.retention import Retention
 from onnxbisect_db.states import CulpritState, Stage
-from onnxbisect_db.tables import Culprit, Delivery, Job, Model, Search
+from onnxbisect_db.tables import Culprit, Delivery, Job, KeptVerdict, Model, Search
 from onnxbisect_db.workers import Presence
-from support.db.scenes import MODEL, NPU, REPORT, Clock, at_once, new_job, prepare, read, take
+from support.db.scenes import (
+    FAIL,
+    MODEL,
+    NPU,
+    REPORT,
+    Clock,
+    answer,
+    asks,
+    at_once,
+    claimed,
+    new_job,
+    plan,
+    prepare,
+    read,
+    take,
+)
 
 
 def found(name: str = "Sin-1", *, seconds: float = 1.0, files: dict[str, str] | None = None) -> FoundCulprit:
@@ -402,6 +417,21 @@ def test_what_was_asked_again_goes_with_the_job_whose_model_it_is_cut_from(datab
     assert asked.model_sha256 in gone
     assert not checks(database)
     assert not listed(database)
+
+
+def test_what_several_questions_about_a_culprit_have_taught_goes_with_its_job(database: Database, files: Files) -> None:
+    job = finished(database, found(files=small(files)))
+    announce(database)
+    for _ in range(2):
+        assert ask_again(database, files) == 1
+        search_id = checks(database)[-1].searches[0].id
+        prepare(database, search_id)
+        plan(database, search_id, asks([1]))
+        answer(database, claimed(database), FAIL, key="1" * 64)
+        report(database, search_id, verdict=Status.UNRESOLVED)
+    database.run(lambda session: retention.forget(session, job.id, ""))
+    with database.session() as session:
+        assert not session.scalars(select(KeptVerdict)).all()
 
 
 def test_a_culprit_whose_file_is_gone_keeps_no_other_from_being_asked(database: Database, files: Files) -> None:
