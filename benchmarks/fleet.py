@@ -36,7 +36,7 @@ from onnxbisect.errors import ModelError
 from onnxbisect.job import Target
 from onnxbisect.verdict import Status
 from onnxbisect_backends.contract import Description
-from onnxbisect_db import claims, models, probes, searches, turns, workers
+from onnxbisect_db import claims, models, probes, queues, searches, turns, workers
 from onnxbisect_db.claims import Claim
 from onnxbisect_db.columns import new_id
 from onnxbisect_db.database import Database, now
@@ -126,6 +126,9 @@ class Fleet:
                     ended.result()
                 if len(self.done) == self.jobs:
                     break
+                if not self.moment:
+                    with self.database.transaction() as session:
+                        session.execute(text("ANALYZE"))  # what autovacuum does a minute later
                 while free:
                     claims = list(threads.map(self._claim, free[-_AT_ONCE:]))
                     for claim in filter(None, claims):
@@ -172,7 +175,10 @@ class Fleet:
 
     def _claim(self, worker: str) -> Claim | None:
         request = ClaimRequest(backend=_BACKEND, worker=worker, seconds=_LEASE)
-        claim = partial(claims.claim, request=request)
+
+        def claim(session: Session) -> Claim | None:
+            return claims.claim(session, request) if queues.due(session, [_BACKEND]) else None
+
         return self._timed("claim", partial(self.database.run, claim))
 
     def _answer(self, claim: Claim) -> None:
@@ -204,8 +210,6 @@ class Fleet:
                     made.append((which, _prepared(session, tenant, stored[which])))
                 session.flush()
                 self.compilers |= {search.id: compilers[which] for which, search in made}
-        with self.database.transaction() as session:
-            session.execute(text("ANALYZE"))  # what autovacuum does a minute later
 
     def _stored(self, kind: Generated) -> str:
         prepared = Prepared(
