@@ -209,7 +209,9 @@ def numbers(document: RepairDocument) -> list[str]:
         where = "" if worst is None else f"; the largest difference is {_apart(worst)}, at {clip(worst.output, 60)}"
         shown.append(f"The outputs agree in onnxruntime on {plural(document.samples, 'sample')}{where}.")
     calls = plural(document.diagnosis_calls, "compiler call")
-    shown.append(f"{calls} for the diagnosis, {document.repair_calls} for the repair.")
+    tried = sum(it.compiler_calls for it in document.alternatives)
+    others = f", {tried} for other options" if document.alternatives else ""
+    shown.append(f"{calls} for the diagnosis, {document.repair_calls} for the repair{others}.")
     return shown
 
 
