@@ -73,12 +73,13 @@ def refused_by_name(universe: Universe, oracle: Oracle, broken: UnitSet) -> dict
 
 
 def named(universe: Universe, oracle: Oracle, failing: UnitSet) -> UnitSet:
-    """What the log names: nodes, or an op of which the probe has one unit."""
+    """What the log names: nodes, or one op of which the probe has one unit; a list of ops says less of each."""
     verdict = oracle.look(failing)
     # A table of tensors names no op that is refused.
-    ops = verdict.hints.ops if verdict is not None and not oracle.has_wrong_numbers(failing) else ()
-    of_ops = (universe.units_by_op.get(op, 0) & failing for op in ops)
-    return oracle.named_in(failing) | union(units for units in of_ops if size(units) == 1)
+    if verdict is None or len(verdict.hints.ops) != 1 or oracle.has_wrong_numbers(failing):
+        return oracle.named_in(failing)
+    units = universe.units_by_op.get(verdict.hints.ops[0], 0) & failing
+    return oracle.named_in(failing) | (units if size(units) == 1 else 0)
 
 
 def _alike(universe: Universe, suspect: Suspect, seen: UnitSet) -> UnitSet:
