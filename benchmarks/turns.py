@@ -19,7 +19,7 @@ from onnxbisect.unitset import UnitSet
 from onnxbisect.verdict import Verdict
 from onnxbisect.verdict_json import to_json
 from onnxbisect_backends.contract import Description
-from onnxbisect_db import jobs, models, records, searches, workers
+from onnxbisect_db import jobs, models, probe_queries, searches, workers
 from onnxbisect_db.database import now
 from onnxbisect_db.jobs import NewJob, NewTarget
 from onnxbisect_db.states import ProbeState, Stage
@@ -96,7 +96,7 @@ def _measured(
         turns.append(time.process_time() - began)
         began = time.process_time()
         with here.service.database.session() as session:
-            answers = records.answered(session, search_id)
+            answers = probe_queries.answered(session, search_id)
         reads.append(time.process_time() - began)
         began = time.process_time()
         plan(generated.universe, verdicts, _HANDS)

@@ -12,8 +12,8 @@ from onnxbisect.diagnosis import Certainty
 from onnxbisect.report.contents import Report, UnitState
 from onnxbisect.report.ranges import indices, spell
 from onnxbisect.unitset import UnitSet, full, of
-from onnxbisect_db import records
-from onnxbisect_db.records import Passed
+from onnxbisect_db import probe_queries
+from onnxbisect_db.probe_queries import PassedUnits
 from onnxbisect_db.tables import Search
 
 #: A set of ten thousand units is a kilobyte; two thousand ids of answers are a hundred.
@@ -43,13 +43,13 @@ class Known:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._passed: OrderedDict[str, Passed] = OrderedDict()
+        self._passed: OrderedDict[str, PassedUnits] = OrderedDict()
 
     def passed(self, session: Session, search: Search) -> UnitSet:
         """All units that were in a probe that passed."""
         with self._lock:
             before = self._passed.get(search.id)
-        now = records.passed(session, search.id, before)
+        now = probe_queries.passed_units(session, search.id, before)
         with self._lock:
             self._passed[search.id] = now
             self._passed.move_to_end(search.id)

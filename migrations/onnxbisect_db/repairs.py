@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from onnxbisect_db import notices, records, searches
+from onnxbisect_db import notices, probe_queries, searches
 from onnxbisect_db.answered import Reply
 from onnxbisect_db.searches import Turn
 from onnxbisect_db.states import Fault, JobState, Stage
@@ -71,7 +71,7 @@ def _reply(session: Session, search: Search) -> Reply:
     return Reply(
         question=search.question or "",
         identity=search.identity or "",
-        answers=() if failed else records.answered(session, search.id),
+        answers=() if failed else probe_queries.answered(session, search.id),
         calls=search.calls,
         rounds=search.round,
         problem=(search.problem or f"The search was {search.state}.") if failed else "",

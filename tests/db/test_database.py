@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from onnxbisect.answer import Answer
 from onnxbisect.errors import OptionError
-from onnxbisect_db import models, records
+from onnxbisect_db import models, probe_queries
 from onnxbisect_db.database import Database, now
 from onnxbisect_db.tables import Job, Model, Probe
 from support.db.scenes import MODEL, PASS, Clock, answer, asking, claimed, new_job, read
@@ -112,7 +112,9 @@ def test_hostile_text_is_kept_without_what_no_database_takes(database: Database)
     verdict = PASS.verdict.__class__(status=PASS.verdict.status, message=nasty)
     assert answer(database, claim, Answer(verdict=verdict, log=nasty))
     with database.session() as session:
-        assert records.log(session, claim.probe.id, "") == nasty.replace("\0", "\ufffd").replace("\ud800", "\ufffd")
+        assert probe_queries.log(session, claim.probe.id, "") == nasty.replace("\0", "\ufffd").replace(
+            "\ud800", "\ufffd"
+        )
         kept = session.get_one(Probe, claim.probe.id).verdict
     assert kept is not None
     assert kept["message"] == nasty  # JSON escapes what text cannot hold

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule, run_state_machine_as_test
 
-from onnxbisect_db import leases, probes, records
+from onnxbisect_db import leases, probe_queries, probes
 from onnxbisect_db.claims import Claim
 from onnxbisect_db.database import Database
 from support.db.scenes import FAIL, LEASE, PASS, UNSURE, Clock, answer, asking, claim
@@ -102,9 +102,9 @@ class Workers(RuleBasedStateMachine):
     @invariant()
     def every_probe_is_where_it_should_be(self) -> None:
         with self.database.session() as session:
-            found = records.standing(session, self.job.searches[0].id)
+            found = probe_queries.known_probes(session, self.job.searches[0].id)
         assert {record.probe_id: str(record.verdict.status) for record in found.answers} == self.answers
-        assert len(found.in_hand) == len(self.owner)
+        assert len(found.claimed) == len(self.owner)
 
     def teardown(self) -> None:
         """Nothing is lost: whoever goes on from here gets every answer."""

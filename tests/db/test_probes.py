@@ -2,10 +2,10 @@
 
 from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect.verdict_json import from_json
-from onnxbisect_db import leases, lifecycle, naming, notices, probes, queues, records, searches, verdicts
+from onnxbisect_db import deduplication, leases, lifecycle, notices, probe_queries, probes, queues, searches, verdicts
 from onnxbisect_db.claims import Claim
 from onnxbisect_db.database import Database
-from onnxbisect_db.naming import Named
+from onnxbisect_db.deduplication import Deduplicated
 from onnxbisect_db.states import Stage
 from onnxbisect_db.tables import Probe
 from support.db.scenes import (
@@ -42,8 +42,8 @@ def beat(database: Database, mine: Claim) -> bool:
     return database.run(lambda session: leases.renew(session, mine.lease, seconds=LEASE))
 
 
-def name(database: Database, mine: Claim, key: str = KEY) -> Named:
-    return database.run(lambda session: naming.named(session, mine, key))
+def name(database: Database, mine: Claim, key: str = KEY) -> Deduplicated:
+    return database.run(lambda session: deduplication.dedupe_by_key(session, mine, key))
 
 
 def give_back(database: Database, mine: Claim) -> bool:
@@ -140,7 +140,7 @@ def test_workers_that_vanish_say_nothing_however_many_they_are(database: Databas
         clock.forward(301)
     assert answer(database, claimed(database), PASS)
     with database.session() as session:
-        [record] = records.answered(session, job.searches[0].id)
+        [record] = probe_queries.answered(session, job.searches[0].id)
     assert record.verdict.passed
 
 
@@ -166,8 +166,8 @@ def test_a_question_whose_process_crashes_twice_is_unresolved_and_its_job_goes_o
     assert crashed(database, again, log="half a l")
     assert claim(database) is None
     with database.session() as session:
-        [record] = records.answered(session, job.searches[0].id)
-        assert records.log(session, again.probe.id, "") == "half a l"
+        [record] = probe_queries.answered(session, job.searches[0].id)
+        assert probe_queries.log(session, again.probe.id, "") == "half a l"
     assert (record.verdict.status, record.verdict.kind) == (Status.UNRESOLVED, Kind.CRASH)
     assert record.verdict.message.endswith("it ate all memory.")
     assert take(database, job.searches[0].id, Stage.SEARCH)
@@ -214,7 +214,7 @@ def test_a_lease_that_ends_further_ahead_than_any_can_has_run_out(database: Data
     assert not answer(database, mine, FAIL)  # the fence holds
     assert answer(database, claimed(database), PASS)
     with database.session() as session:
-        [record] = records.answered(session, job.searches[0].id)
+        [record] = probe_queries.answered(session, job.searches[0].id)
     assert record.verdict.passed
 
 
@@ -296,15 +296,15 @@ def test_what_was_answered_before_is_known(database: Database) -> None:
     found = read(database, job).searches[0]
     assert (found.calls, found.round) == (0, 0)
     with database.session() as session:
-        assert records.log(session, mine.probe.id, "") == FAIL.log
-        assert records.log(session, mine.probe.id, "stranger") is None
+        assert probe_queries.log(session, mine.probe.id, "") == FAIL.log
+        assert probe_queries.log(session, mine.probe.id, "stranger") is None
 
 
 def test_what_another_tenant_asked_is_not_known(database: Database) -> None:
     asking(database, [1], tenant="a")
     assert answer(database, claimed(database), FAIL, key=KEY)
     asking(database, [1], tenant="b")
-    assert name(database, claimed(database)) == Named(mine=True, known=None)
+    assert name(database, claimed(database)) == Deduplicated(mine=True, known=None)
 
 
 def test_unresolved_answers_and_unwanted_ones_are_not_kept(database: Database) -> None:
@@ -362,7 +362,7 @@ def test_who_waits_for_a_probe_without_an_answer_asks_itself(database: Database)
     assert answer(database, first, UNSURE)
     again = claimed(database)
     assert again.probe.id == second.probe.id
-    assert name(database, again) == Named(mine=True, known=None)
+    assert name(database, again) == Deduplicated(mine=True, known=None)
 
 
 def test_the_log_of_a_probe_is_not_read_with_its_row(database: Database) -> None:
@@ -372,4 +372,4 @@ def test_the_log_of_a_probe_is_not_read_with_its_row(database: Database) -> None
     assert "log" not in state(database, mine).__dict__
     end(database, job.searches[0].id)
     with database.session() as session:
-        assert records.log(session, mine.probe.id, "") == FAIL.log
+        assert probe_queries.log(session, mine.probe.id, "") == FAIL.log

@@ -9,7 +9,7 @@ from threading import Thread
 import pytest
 from sqlalchemy import func, select
 
-from onnxbisect_db import jobs, leases, lifecycle, models, naming, retention, searches, uploads, verdicts
+from onnxbisect_db import deduplication, jobs, leases, lifecycle, models, retention, searches, uploads, verdicts
 from onnxbisect_db.database import Database
 from onnxbisect_db.files import Files
 from onnxbisect_db.retention import Retention
@@ -74,7 +74,7 @@ def test_what_another_job_needs_stays(database: Database, files: Files) -> None:
     second = asking(database, [1], model_sha256=model)
     mine = claimed(database)
     with database.transaction() as session:
-        assert naming.named(session, mine, KEY).known == FAIL
+        assert deduplication.dedupe_by_key(session, mine, KEY).known == FAIL
     delete(database, files, first)
     assert files.size(report) is None
     assert files.size(model) is not None

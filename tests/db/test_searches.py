@@ -3,7 +3,7 @@
 import pytest
 
 from onnxbisect.answer import Ask
-from onnxbisect_db import leases, notices, plans, records, searches
+from onnxbisect_db import leases, notices, plans, probe_queries, searches
 from onnxbisect_db.database import Database
 from onnxbisect_db.errors import LostTurnError
 from onnxbisect_db.searches import Turn
@@ -45,7 +45,9 @@ def recall(database: Database, search_id: str) -> int:
 
 def verdicts_of(database: Database, search_id: str) -> dict[tuple[int, int], str]:
     with database.session() as session:
-        return {(found.units, found.attempt): found.verdict.status for found in records.answered(session, search_id)}
+        return {
+            (found.units, found.attempt): found.verdict.status for found in probe_queries.answered(session, search_id)
+        }
 
 
 def test_one_task_at_a_time_has_a_search(database: Database, clock: Clock) -> None:
@@ -214,7 +216,7 @@ def test_answers_come_back_as_records_of_a_report(database: Database, clock: Clo
     third = claimed(database)
     answer(database, third, UNSURE)
     with database.session() as session:
-        found = records.answered(session, search)
+        found = probe_queries.answered(session, search)
     assert [record.units for record in found] == [1, 2, 3]  # as they came, not as they were asked
     assert [record.round for record in found] == [1, 1, 2]
     assert found[0].verdict == FAIL.verdict
@@ -239,9 +241,11 @@ def test_a_like_search_begins_with_what_was_learnt(database: Database) -> None:
     found = read(database, job).searches[0]
     assert (found.calls, found.round) == (0, 0)
     with database.session() as session:
-        [record] = [record for record in records.answered(session, second) if record.units == 2 and not record.attempt]
+        [record] = [
+            record for record in probe_queries.answered(session, second) if record.units == 2 and not record.attempt
+        ]
         assert record.cached
-        assert records.log(session, record.probe_id, "") == FAIL.log
+        assert probe_queries.log(session, record.probe_id, "") == FAIL.log
 
 
 @pytest.mark.parametrize(

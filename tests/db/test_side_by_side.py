@@ -7,10 +7,10 @@ from collections import Counter
 
 import pytest
 
-from onnxbisect_db import leases, locking, naming, queues, records, searches
+from onnxbisect_db import deduplication, leases, locking, probe_queries, queues, searches
 from onnxbisect_db.claims import Claim
 from onnxbisect_db.database import Database
-from onnxbisect_db.naming import Named
+from onnxbisect_db.deduplication import Deduplicated
 from onnxbisect_db.states import Stage
 from support.db.scenes import (
     FAIL,
@@ -88,8 +88,13 @@ def test_of_those_who_cut_the_same_piece_one_compiles_it(database: Database) -> 
     for _ in range(4):
         asking(database, [1])
     mine = [claimed(database) for _ in range(4)]
-    named: list[Named] = []
-    at_once(4, lambda number: named.append(database.run(lambda session: naming.named(session, mine[number], "1" * 64))))
+    named: list[Deduplicated] = []
+    at_once(
+        4,
+        lambda number: named.append(
+            database.run(lambda session: deduplication.dedupe_by_key(session, mine[number], "1" * 64))
+        ),
+    )
     assert sum(each.mine for each in named) == 1
 
 
@@ -135,7 +140,7 @@ def test_planning_and_answering_at_once_lose_nothing(database: Database) -> None
         while left:
             plan(database, search, asks(left[:4]))
             with database.session() as session:
-                known = {found.units for found in records.answered(session, search)}
+                known = {found.units for found in probe_queries.answered(session, search)}
             left = [units for units in wanted if units not in known]
 
     def work(number: int) -> None:
@@ -151,7 +156,7 @@ def test_planning_and_answering_at_once_lose_nothing(database: Database) -> None
 
     at_once(3, work)
     with database.session() as session:
-        found = records.answered(session, search)
+        found = probe_queries.answered(session, search)
     assert sorted(record.units for record in found) == list(wanted)
     assert plan(database, search, []) == 0
 

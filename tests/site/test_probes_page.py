@@ -14,7 +14,7 @@ from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect_api.site.probe_bar import bar
 from onnxbisect_api.site.probe_tree import nested, parents
 from onnxbisect_api.site.timeline import timeline
-from onnxbisect_db.asked import AskedProbe
+from onnxbisect_db.probe_queries import ProbeSummary
 from onnxbisect_db.states import ProbeState
 from onnxbisect_db.tables import Job
 from onnxbisect_service.service import Service
@@ -38,9 +38,9 @@ def rows(html: str) -> list[str]:
     return re.findall(r'<tr id="(p[0-9a-f]{10})"', html)
 
 
-def told(units: int, start: float | None, end: float | None, worker: str = "w", batch: int = 1) -> AskedProbe:
+def told(units: int, start: float | None, end: float | None, worker: str = "w", batch: int = 1) -> ProbeSummary:
     moments = [None if at is None else AT + timedelta(seconds=at) for at in (start, end)]
-    return AskedProbe(
+    return ProbeSummary(
         id=f"{units}-{start}",
         units=units,
         attempt=0,

@@ -27,7 +27,7 @@ from onnxbisect.session import OWN_FILE
 from onnxbisect.unitset import UnitSet
 from onnxbisect.verdict import Status
 from onnxbisect_backends.probing.prober import ProbeResult
-from onnxbisect_db import lifecycle, probes, reconcile, records, workers
+from onnxbisect_db import lifecycle, probe_queries, probes, reconcile, workers
 from onnxbisect_db.database import Database
 from onnxbisect_db.states import Fault, JobState, ProbeState, Stage
 from onnxbisect_db.tables import Event, Job, Probe
@@ -144,7 +144,7 @@ def test_a_culprit_that_was_known_from_elsewhere_is_compiled_from_its_own_file(c
     job = it.job(model="second")
     it.run(job)
     with it.database.session() as session:
-        answers = records.answered(session, it.read(job).searches[0].id)
+        answers = probe_queries.answered(session, it.read(job).searches[0].id)
     own = [answer for answer in answers if answer.why == OWN_FILE]
     assert [(answer.units, answer.attempt, answer.cached) for answer in own] == [(0b100, 1, False)]
     known = next(answer for answer in answers if answer.units == 0b100 and answer.cached)
@@ -163,7 +163,7 @@ def test_a_culprit_s_own_file_takes_one_probe_whatever_is_on_record(crank: NewCr
         job = it.job(model=f"model {number}")
         it.run(job)
         with it.database.session() as session:
-            answers = records.answered(session, it.read(job).searches[0].id)
+            answers = probe_queries.answered(session, it.read(job).searches[0].id)
         probes.append(len(answers))
         compiled.append(alike.asked.total() - before)
         assert list(it.read(job).searches[0].files) == ["culprits/2/model.onnx"]
@@ -243,7 +243,7 @@ def test_what_kills_its_host_is_unresolved_and_the_job_goes_on(crank: NewCrank) 
     assert it.read(job).state == JobState.DONE
     assert it.compiler.asked[0b100] % MOST_CRASHES == 0
     with it.database.session() as session:
-        [poison, *_] = [it for it in records.answered(session, job.searches[0].id) if it.units == 0b100]
+        [poison, *_] = [it for it in probe_queries.answered(session, job.searches[0].id) if it.units == 0b100]
     assert "killed by signal 9" in poison.verdict.message
 
 
@@ -326,7 +326,7 @@ def test_a_compile_that_is_refused_memory_alone_too_is_unresolved(crank: NewCran
     job = it.job()
     it.run(job)
     with it.database.session() as session:
-        answered = records.answered(session, job.searches[0].id)
+        answered = probe_queries.answered(session, job.searches[0].id)
     assert ["Was refused memory" in it.verdict.message for it in answered].count(True) == 1
 
 
@@ -337,7 +337,7 @@ def test_a_compiler_that_is_killed_from_outside_is_started_again(crank: NewCrank
     it.run(job)
     assert it.report(job)["diagnosis"] == found_locally(fails_on(0b100))
     with it.database.session() as session:
-        answered = records.answered(session, job.searches[0].id)
+        answered = probe_queries.answered(session, job.searches[0].id)
     assert Status.UNRESOLVED not in {record.verdict.status for record in answered}
 
 
@@ -472,7 +472,7 @@ def test_a_cancelled_job_kills_its_compiler_at_once(crank: NewCrank) -> None:
         assert time.monotonic() - began < 2
     assert it.compiler.killed == 1
     with it.database.session() as session:
-        assert not records.answered(session, job.searches[0].id)
+        assert not probe_queries.answered(session, job.searches[0].id)
 
 
 def test_a_cancelled_job_is_not_read_any_further(crank: NewCrank) -> None:

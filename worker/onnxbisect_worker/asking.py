@@ -10,7 +10,7 @@ from onnxbisect.errors import OnnxBisectError
 from onnxbisect.session import OWN_FILE
 from onnxbisect.verdict import Kind, Status
 from onnxbisect_backends.probing.prober import ProbeResult
-from onnxbisect_db import naming, probes, queues
+from onnxbisect_db import deduplication, probes, queues
 from onnxbisect_db.claims import Claim
 from onnxbisect_db.database import now
 from onnxbisect_service.order import Order
@@ -86,7 +86,7 @@ def _answer(context: WorkerContext, claim: Claim, keeper: LeaseKeeper, process: 
         keeper.write(lambda session: probes.give_back(session, claim, spent=True))
         return
     key = claim.probe.key or _key(process, claim)
-    named = keeper.write(lambda session: naming.named(session, claim, key))
+    named = keeper.write(lambda session: deduplication.dedupe_by_key(session, claim, key))
     if not named.mine:
         return
     if named.known is not None:

@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 from onnxbisect.errors import OnnxBisectError
 from onnxbisect.job import Stats
 from onnxbisect_backends import registry, remote
-from onnxbisect_db import records, repairs
+from onnxbisect_db import probe_queries, repairs
 from onnxbisect_db.answered import Answered
 from onnxbisect_db.database import now
 from onnxbisect_db.repairs import ChangedModel
@@ -37,7 +37,7 @@ class Left:
 
 def begun_of(session: Session, turn: Turn) -> tuple[Begun, Left]:
     """What is known of a claimed search and of the changed models that it asked about, and what is left for more."""
-    answers = records.answered(session, turn.search.id)
+    answers = probe_queries.answered(session, turn.search.id)
     stats, replies = stats_of(session, turn, answers), repairs.replies(session, turn)
     order = Order.from_json(turn.request)
     calls = stats.compiler_calls + sum(it.calls for it in replies)

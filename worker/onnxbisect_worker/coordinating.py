@@ -24,7 +24,7 @@ from onnxbisect.session import Known, Planner, next_step, of_the_whole
 from onnxbisect.unitset import UnitSet, members, size
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Status
-from onnxbisect_db import plans, records, searches, workers
+from onnxbisect_db import plans, probe_queries, searches, workers
 from onnxbisect_db.database import now
 from onnxbisect_db.errors import LostTurnError
 from onnxbisect_db.queues import demand
@@ -121,18 +121,18 @@ def _plan(
 
 
 def _seen(session: Session, turn: Turn, order: Order) -> _Seen:
-    here = records.standing(session, turn.search.id)
+    here = probe_queries.known_probes(session, turn.search.id)
     slots = workers.slots(session).get(turn.search.backend)
     wanted = demand(session, turn.search.backend, turn.search.id, most=_WIDEST)
     if slots is not None and wanted.at_most is not None:
         slots = min(slots, wanted.at_most)
     calls_left = None
     if order.budget_calls is not None:
-        calls_left = order.budget_calls - session.get_one(Search, turn.search.id).calls - len(here.in_hand)
+        calls_left = order.budget_calls - session.get_one(Search, turn.search.id).calls - len(here.claimed)
     lasts = None if order.budget_seconds is None else timedelta(seconds=order.budget_seconds)
     known = Known(
         records=here.answers,
-        in_flight=here.in_hand,
+        in_flight=here.claimed,
         calls_left=calls_left,
         out_of_time=lasts is not None and now(session) >= turn.started_at + lasts,
     )

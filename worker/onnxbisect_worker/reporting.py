@@ -19,7 +19,7 @@ from onnxbisect.report.contents import Report
 from onnxbisect.report.files import FORMS, culprit_dirs
 from onnxbisect.report.text import clip, slug
 from onnxbisect.verdict import Kind, Status
-from onnxbisect_db import culprits, records, repairs, searches
+from onnxbisect_db import culprits, probe_queries, repairs, searches
 from onnxbisect_db.answered import Answered
 from onnxbisect_db.culprits import FoundCulprit
 from onnxbisect_db.errors import LostTurnError
@@ -175,7 +175,7 @@ def _logs(session: Session, turn: Turn, answers: Sequence[Answered]) -> dict[str
     found = {}
     for answer in answers:
         if answer.verdict.failed and answer.file_sha256:
-            found[answer.probe_id] = records.log(session, answer.probe_id, turn.job.tenant) or ""
+            found[answer.probe_id] = probe_queries.log(session, answer.probe_id, turn.job.tenant) or ""
     return found
 
 

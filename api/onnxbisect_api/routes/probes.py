@@ -18,7 +18,7 @@ from onnxbisect_api.pages import PagedRows
 from onnxbisect_api.problems import missing
 from onnxbisect_api.routes.reports import TargetNumber
 from onnxbisect_api.service import TheService
-from onnxbisect_db import questions, records
+from onnxbisect_db import probe_queries
 from onnxbisect_db.states import ProbeState
 from onnxbisect_db.tables import Probe, Search
 
@@ -65,7 +65,7 @@ def listed(
     with service.database.session() as session:
         job = job_of(session, job_id, caller)
         search_id = None if target is None else search_of(job, target).id
-        page = questions.listed(session, job, search_id=search_id, state=state, after=paged.after, limit=paged.limit)
+        page = probe_queries.page(session, job, search_id=search_id, state=state, after=paged.after, limit=paged.limit)
     paged.next_is(page.after)
     numbers = {search.id: search.ordinal + 1 for search in job.searches}
     return [_view(probe, numbers[probe.search_id]) for probe in page.probes]
@@ -84,7 +84,7 @@ def log(job_id: RowId, probe_id: RowId, service: TheService, caller: Reader) -> 
         text = None
         search = None if probe is None else session.get(Search, probe.search_id)
         if search is not None and search.job_id == job.id:
-            text = records.log(session, probe_id, caller.tenant)
+            text = probe_queries.log(session, probe_id, caller.tenant)
     if text is None:
         raise missing("probe of this job")
     return plain(text)

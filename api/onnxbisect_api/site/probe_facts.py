@@ -13,8 +13,8 @@ from onnxbisect_api.known import Known, StatesView, of_report, so_far
 from onnxbisect_api.problems import missing
 from onnxbisect_api.site.probe_tree import parents
 from onnxbisect_api.unit_names import Names
-from onnxbisect_db import records
-from onnxbisect_db.asked import AskedProbe, asked
+from onnxbisect_db import probe_queries
+from onnxbisect_db.probe_queries import ProbeSummary, summaries
 from onnxbisect_db.tables import Job, Probe, Search
 from onnxbisect_service.service import Service
 
@@ -39,14 +39,14 @@ class ProbeFacts:
 
     job: Job
     search: Search
-    probe: AskedProbe
+    probe: ProbeSummary
     name: str
     key: str | None
     fingerprint: str
     size: int
     ranges: str
-    around: AskedProbe | None
-    again: tuple[AskedProbe, ...]
+    around: ProbeSummary | None
+    again: tuple[ProbeSummary, ...]
     units: tuple[UnitLine, ...]
     log: str
 
@@ -61,8 +61,8 @@ def probe_facts(service: Service, state: Any, caller: Caller, job_id: str, probe
         search = next((search for search in job.searches if row is not None and search.id == row.search_id), None)
         if row is None or search is None:
             raise missing("probe of this job")
-        log = records.log(session, probe_id, caller.tenant)
-        probes = asked(session, search.id)
+        log = probe_queries.log(session, probe_id, caller.tenant)
+        probes = summaries(session, search.id)
         passed = known.passed(session, search) if search.report is None else 0
     states = so_far(search, passed) if search.report is None else of_report(document_of(service, search.report))
     index = next(index for index, probe in enumerate(probes) if probe.id == probe_id)

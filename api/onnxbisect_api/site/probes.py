@@ -25,7 +25,7 @@ from onnxbisect_api.site.probe_tree import nested, parents
 from onnxbisect_api.site.rendering import page
 from onnxbisect_api.site.timeline import timeline
 from onnxbisect_api.unit_names import Names
-from onnxbisect_db.asked import AskedProbe, asked
+from onnxbisect_db.probe_queries import ProbeSummary, summaries
 from onnxbisect_db.states import JobState, ProbeState
 from onnxbisect_db.tables import Job, Search
 
@@ -47,7 +47,7 @@ _ProbeName = Annotated[str, Path(pattern="^([0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f
 class _Row:
     """`after` is how many seconds after the first question it was asked."""
 
-    probe: AskedProbe
+    probe: ProbeSummary
     name: str
     within: str
     indent: int
@@ -71,7 +71,7 @@ def tree(
     """Of one target, the first where none is said; only the probes with `unit`, or only those that ended so."""
     with service.database.session() as session:
         job, search = _search(session, job_id, caller, target)
-        probes = asked(session, search.id)
+        probes = summaries(session, search.id)
     if unit is not None:
         if unit >= search.units:
             raise missing("unit of this model")
@@ -91,7 +91,7 @@ def tree(
         unit_name=None if unit is None else _unit_name(request, search, unit),
         verdict=verdict,
         counts=counts,
-        total=sum(probe.was_asked for probe in probes),
+        total=sum(probe.was_started for probe in probes),
         rows=rows[start : start + _MOST],
         start=start,
         found=len(rows),
@@ -120,7 +120,7 @@ def one(
     return page(request, "probe.html.j2", caller, facts=facts, outcome=outcome(facts.probe))
 
 
-def outcome(probe: AskedProbe) -> str:
+def outcome(probe: ProbeSummary) -> str:
     """Its verdict, or what has become of it so far."""
     return str(probe.status) if probe.status is not None else _STATES.get(probe.state, "unresolved")
 
@@ -133,24 +133,26 @@ def _search(session: Session, job_id: str, caller: Reader, target: int | None) -
 def _by_name(job_id: str, name: str, service: TheService, caller: Reader, target: int | None) -> Response:
     with service.database.session() as session:
         _, search = _search(session, job_id, caller, target)
-        probes = asked(session, search.id)
+        probes = summaries(session, search.id)
     found = next((probe.id for probe in probes if probe_name(probe.units, probe.attempt) == name), None)
     if found is None:
         raise missing("probe of this target")
     return RedirectResponse(f"/jobs/{job_id}/probes/{found}", 303)
 
 
-def _rows(probes: Sequence[AskedProbe], units: int, wanted: _Filter | None) -> list[_Row]:
+def _rows(probes: Sequence[ProbeSummary], units: int, wanted: _Filter | None) -> list[_Row]:
     parent = parents([probe.units for probe in probes])
     shown = {
-        index for index, probe in enumerate(probes) if (probe.was_asked if wanted is None else outcome(probe) == wanted)
+        index
+        for index, probe in enumerate(probes)
+        if (probe.was_started if wanted is None else outcome(probe) == wanted)
     }
-    begin = min((probe.started_at for probe in probes if probe.was_asked and probe.started_at), default=None)
+    begin = min((probe.started_at for probe in probes if probe.was_started and probe.started_at), default=None)
     names = [probe_name(probe.units, probe.attempt) for probe in probes]
     rows = []
     for place in nested(parent, shown):
         probe = probes[place.index]
-        asked_at = probe.started_at if probe.was_asked else None
+        asked_at = probe.started_at if probe.was_started else None
         rows.append(
             _Row(
                 probe=probe,

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from onnxbisect.report.text import duration
 from onnxbisect.unitset import size
 from onnxbisect.verdict_json import from_json
-from onnxbisect_db import questions
+from onnxbisect_db import probe_queries
 from onnxbisect_db.repairs import changed_model
 from onnxbisect_db.states import Stage
 from onnxbisect_db.tables import Probe, Search
@@ -71,7 +71,7 @@ def progress(session: Session, search: Search, *, repairs: bool) -> Progress:
     as far as the one that it asks about now.
     """
     asked = changed_model(session, search) if search.stage in (Stage.FILES, Stage.REPAIR) else search
-    lately = questions.lately(session, asked.id, answers=_ANSWERS)
+    recent = probe_queries.recent(session, asked.id, answers=_ANSWERS)
     shown = {Stage.REPAIR: repairs, Stage.FILES: search.stage == Stage.FILES}
     steps = [(stage, name) for stage, name in _STEPS.items() if shown.get(stage, True)]
     return Progress(
@@ -79,11 +79,11 @@ def progress(session: Session, search: Search, *, repairs: bool) -> Progress:
         # those about changed files are the search's own in the end
         calls=asked.calls + (search.calls if search.stage == Stage.FILES else 0),
         expected=round(asked.expected),
-        waiting=lately.waiting,
-        left=_left(search, lately.since),
+        waiting=recent.waiting,
+        left=_left(search, recent.since),
         since=search.started_at,
-        asking=tuple(map(_asked, lately.in_hand)),
-        answers=tuple(map(_said, lately.answers)),
+        asking=tuple(map(_asked, recent.claimed)),
+        answers=tuple(map(_said, recent.answers)),
         culprits=tuple(search.found.values()),
     )
 

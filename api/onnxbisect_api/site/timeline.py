@@ -8,7 +8,7 @@ from markupsafe import Markup
 
 from onnxbisect.report.records import probe_name
 from onnxbisect.report.text import clip
-from onnxbisect_db.asked import AskedProbe
+from onnxbisect_db.probe_queries import ProbeSummary
 
 _WIDTH = 1000
 _LANE = 12
@@ -40,12 +40,12 @@ class Timeline:
     at_a_time: float
 
 
-def timeline(probes: Sequence[AskedProbe], until: datetime) -> Timeline | None:
+def timeline(probes: Sequence[ProbeSummary], until: datetime) -> Timeline | None:
     """None where no worker has asked anything; `until` is when what is running is seen."""
     spans = {
         probe.id: (probe.started_at, max(probe.ended_at or until, probe.started_at))
         for probe in probes
-        if probe.was_asked and probe.started_at is not None
+        if probe.was_started and probe.started_at is not None
     }
     if not spans:
         return None
@@ -53,7 +53,7 @@ def timeline(probes: Sequence[AskedProbe], until: datetime) -> Timeline | None:
     begin, end = min(start for start, _ in spans.values()), max(end for _, end in spans.values())
     seconds = max((end - begin).total_seconds(), 0.001)
     first: dict[int, float] = {}
-    by_worker: dict[str, list[tuple[AskedProbe, float, float]]] = {}
+    by_worker: dict[str, list[tuple[ProbeSummary, float, float]]] = {}
     for probe in drawn:
         start, stop = ((moment - begin).total_seconds() for moment in spans[probe.id])
         first[probe.round] = min(start, first.get(probe.round, start))
@@ -75,7 +75,7 @@ def timeline(probes: Sequence[AskedProbe], until: datetime) -> Timeline | None:
 
 
 def _picture(
-    mine: Sequence[tuple[AskedProbe, float, float]], scale: float, rounds: Sequence[float], *, titled: bool
+    mine: Sequence[tuple[ProbeSummary, float, float]], scale: float, rounds: Sequence[float], *, titled: bool
 ) -> Markup:
     """Probes that a worker had at the same time are below one another."""
     free: list[float] = []

@@ -9,7 +9,7 @@ from typing import Any
 from onnxbisect.answer import Answer, Ask
 from onnxbisect.unitset import UnitSet
 from onnxbisect.verdict import Kind, Status, Verdict
-from onnxbisect_db import claims, jobs, models, naming, plans, probes, searches
+from onnxbisect_db import claims, deduplication, jobs, models, plans, probes, searches
 from onnxbisect_db.claims import Claim
 from onnxbisect_db.database import Database
 from onnxbisect_db.jobs import NewJob, NewTarget
@@ -120,7 +120,7 @@ def claimed(database: Database, backend: str = NPU, worker: str = "w") -> Claim:
 def answer(database: Database, claim: Claim, given: Answer = PASS, key: str | None = None) -> bool:
     def write(session: Any) -> bool:
         if key is not None:
-            assert naming.named(session, claim, key).mine
+            assert deduplication.dedupe_by_key(session, claim, key).mine
         return probes.answer(session, claim, given)
 
     return database.run(write)

@@ -1,4 +1,4 @@
-"""A probe gets its name: once it is cut its key is known, and by the key whether anybody has asked the same before."""
+"""Avoids compiling the same piece twice: looks up the key of a cut probe among kept verdicts and probes in flight."""
 
 import hashlib
 from dataclasses import asdict, dataclass
@@ -15,8 +15,8 @@ from onnxbisect_db.verdicts import Question
 
 
 @dataclass(frozen=True, kw_only=True)
-class Named:
-    """What to do with a probe whose key is known: answer with what is `known`, or compile, or (`mine` is False) take
+class Deduplicated:
+    """What a worker does next: answer the probe with the `known` verdict, compile it, or, where `mine` is False, claim
     another one.
     """
 
@@ -24,33 +24,32 @@ class Named:
     known: Answer | None = None
 
 
-def named(session: Session, claim: Claim, key: str) -> Named:
-    """The probe is cut and this is its key: look whether it was answered before, or is being asked elsewhere.
+def dedupe_by_key(session: Session, claim: Claim, key: str) -> Deduplicated:
+    """Store the key of a probe that was cut, and look for a kept verdict and for a duplicate in flight.
 
-    In that case it goes back to the queue, where nobody takes it until the other one is done.
+    Where another probe of the same key is running, this one goes back to the queue and is not claimed before the other
+    one has ended.
     """
     question = claim.question(key)
-    _wait_for_alike(session, question)
+    _lock_key(session, question)
     claimed = {"probe": claim.probe.id, "my_epoch": claim.lease.epoch}
     found = session.execute(_KNOWN, {**claimed, **asdict(question)}).one_or_none()
     if found is None:
-        return Named(mine=False)
-    known, twin = found
-    waits = known is None and twin is not None
+        return Deduplicated(mine=False)
+    known, duplicate = found
+    waits = known is None and duplicate is not None
     if waits:
         locking.locked(session, claim.job.id)  # before the probe's row, as everybody does
     # else without: of a job's probes nobody reads the key but who comes here with the same one
     mine = session.execute(_NAME, {**claimed, "key": key}).one_or_none() is not None
     if waits:
-        probes.give_back(session, claim, behind=twin)
-        return Named(mine=False)
-    return Named(mine=mine, known=None if known is None else verdicts.answer_of(known))
+        probes.give_back(session, claim, behind=duplicate)
+        return Deduplicated(mine=False)
+    return Deduplicated(mine=mine, known=None if known is None else verdicts.answer_of(known))
 
 
-def _wait_for_alike(session: Session, question: Question) -> None:
-    """Of two probes that come at once with the same question only one goes on, and the other waits here until that
-    transaction has ended. It comes before all other locks. SQLite has one writer at a time anyway.
-    """
+def _lock_key(session: Session, question: Question) -> None:
+    """Serialise transactions that look up the same key; taken before all other locks. SQLite has one writer anyway."""
     if session.get_bind().dialect.name == "postgresql":
         digest = hashlib.sha256(repr(question).encode()).digest()
         session.execute(select(func.pg_advisory_xact_lock(int.from_bytes(digest[:8], "big", signed=True))))
@@ -65,7 +64,7 @@ def _known() -> Select[KeptVerdict, str]:
         KeptVerdict.attempt == bindparam("attempt"),
     )
     other = aliased(Probe)
-    twin = (
+    duplicate = (
         select(other.id)
         .join(Search, Search.id == other.search_id)
         .join(Job, Job.id == Search.job_id)
@@ -73,7 +72,9 @@ def _known() -> Select[KeptVerdict, str]:
         .where(Search.identity == bindparam("identity"), Job.tenant == bindparam("tenant"), other.id != Probe.id)
         .limit(1)
     )
-    return select(KeptVerdict, twin.scalar_subquery()).select_from(Probe).outerjoin(KeptVerdict, same).where(*_MINE)
+    return (
+        select(KeptVerdict, duplicate.scalar_subquery()).select_from(Probe).outerjoin(KeptVerdict, same).where(*_MINE)
+    )
 
 
 _MINE = (

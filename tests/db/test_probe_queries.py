@@ -1,6 +1,6 @@
 """What was asked, page by page."""
 
-from onnxbisect_db import questions
+from onnxbisect_db import probe_queries
 from onnxbisect_db.database import Database
 from onnxbisect_db.states import ProbeState
 from support.db.scenes import answer, asking, claimed
@@ -13,12 +13,12 @@ def test_every_probe_is_on_one_page(database: Database) -> None:
     after = None
     with database.session() as session:
         for _ in range(4):
-            page = questions.listed(session, job, after=after, limit=3)
+            page = probe_queries.page(session, job, after=after, limit=3)
             seen += [probe.id for probe in page.probes]
             after = page.after
         assert after is None
         assert len(set(seen)) == len(seen) == 10
-        own = questions.listed(session, job, search_id=job.searches[1].id)
+        own = probe_queries.page(session, job, search_id=job.searches[1].id)
     assert {probe.search_id for probe in own.probes} == {job.searches[1].id}
 
 
@@ -27,5 +27,5 @@ def test_probes_by_state(database: Database) -> None:
     answer(database, claimed(database))
     claimed(database)
     with database.session() as session:
-        found = {state: len(questions.listed(session, job, state=state).probes) for state in ProbeState}
+        found = {state: len(probe_queries.page(session, job, state=state).probes) for state in ProbeState}
     assert found == {ProbeState.QUEUED: 1, ProbeState.RUNNING: 1, ProbeState.DONE: 1, ProbeState.DROPPED: 0}

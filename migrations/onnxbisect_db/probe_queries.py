@@ -1,0 +1,260 @@
+"""Reads the probes of a search: all answers for the planner and for reports, pages and summaries for people."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import bindparam, func, select
+from sqlalchemy.orm import Session
+
+from onnxbisect.unitset import UnitSet
+from onnxbisect.verdict import Kind, Status
+from onnxbisect.verdict_json import from_json
+from onnxbisect_db import verdicts
+from onnxbisect_db.answered import Answered
+from onnxbisect_db.states import ProbeState
+from onnxbisect_db.tables import Job, Probe, Search
+from onnxbisect_db.verdicts import Question
+
+#: Databases bound the length of a list.
+_AT_A_TIME = 500
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownProbes:
+    """The answers of a search, in the order in which they came, and the probes that workers have claimed, each by its
+    units and its attempt.
+    """
+
+    answers: tuple[Answered, ...]
+    claimed: frozenset[tuple[UnitSet, int]]
+
+
+def known_probes(session: Session, search_id: str) -> KnownProbes:
+    """Read now, without compilers' logs."""
+    found = session.execute(_KNOWN_PROBES, {"search": search_id}).all()
+    return KnownProbes(
+        answers=tuple(_answered(probe) for probe in found if probe.state == ProbeState.DONE),
+        claimed=frozenset(
+            (int(probe.units, 16), probe.attempt) for probe in found if probe.state == ProbeState.RUNNING
+        ),
+    )
+
+
+def answered(session: Session, search_id: str) -> tuple[Answered, ...]:
+    """All answers of a search, in the order in which they came."""
+    return known_probes(session, search_id).answers
+
+
+@dataclass(frozen=True, kw_only=True)
+class PassedUnits:
+    """All units that were in a probe that passed, and the ids of the answers that this was read from."""
+
+    units: UnitSet = 0
+    answers: frozenset[str] = frozenset()
+
+
+def passed_units(session: Session, search_id: str, before: PassedUnits | None = None) -> PassedUnits:
+    """As of now. What was known `before` is not read again: sets of units are long where models are large."""
+    mine = (Probe.search_id == search_id, Probe.state == ProbeState.DONE)
+    answers = frozenset(session.scalars(select(Probe.id).where(*mine)))
+    if before is None or not before.answers <= answers:  # a retry has begun anew
+        before = PassedUnits()
+    new = sorted(answers - before.answers)
+    units = before.units
+    for first in range(0, len(new), _AT_A_TIME):
+        few = Probe.id.in_(new[first : first + _AT_A_TIME])
+        for text in session.scalars(select(Probe.units).where(few, Probe.verdict["status"].as_string() == Status.PASS)):
+            units |= int(text, 16)
+    return PassedUnits(units=units, answers=answers)
+
+
+def log(session: Session, probe_id: str, tenant: str) -> str | None:
+    """The compiler's log; None where the tenant has no such probe. A cached answer's is in the verdict base."""
+    found = session.execute(
+        select(Probe.log, Probe.key, Probe.attempt, Search.identity)
+        .join(Search, Search.id == Probe.search_id)
+        .join(Job, Job.id == Search.job_id)
+        .where(Probe.id == probe_id, Job.tenant == tenant)
+    ).one_or_none()
+    if found is None:
+        return None
+    text, key, attempt, identity = found
+    if text or key is None or identity is None:
+        return text
+    known = verdicts.get(session, Question(tenant=tenant, identity=identity, key=key, attempt=attempt))
+    return "" if known is None else known.log
+
+
+def _answered(probe: Any) -> Answered:
+    return Answered(
+        probe_id=probe.id,
+        units=int(probe.units, 16),
+        attempt=probe.attempt,
+        verdict=from_json(probe.verdict),
+        why=probe.why,
+        round=probe.round,
+        key=probe.key or "",
+        cached=probe.cached,
+        file_sha256=probe.file_sha256,
+        engine_seconds=probe.engine_seconds,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbePage:
+    """Some probes, and the id to go on after: None on the last page."""
+
+    probes: tuple[Probe, ...]
+    after: str | None
+
+
+def page(
+    session: Session,
+    job: Job,
+    *,
+    search_id: str | None = None,
+    state: ProbeState | None = None,
+    after: str | None = None,
+    limit: int = 50,
+) -> ProbePage:
+    """The probes of a job's targets, the oldest first, from the one after `after` on; not those of their repairs."""
+    mine = (Search.job_id == job.id, Search.asked_for.is_(None))
+    found = select(Probe).join(Search, Search.id == Probe.search_id).where(*mine)
+    if search_id is not None:
+        found = found.where(Probe.search_id == search_id)
+    if state is not None:
+        found = found.where(Probe.state == state)
+    if after is not None:
+        found = found.where(Probe.id > after)
+    probes = list(session.scalars(found.order_by(Probe.id).limit(limit + 1)))
+    more = len(probes) > limit
+    probes = probes[:limit]
+    return ProbePage(probes=tuple(probes), after=probes[-1].id if more else None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recent:
+    """How a search gets on: the claimed probes, the longest first; the newest answers, the newest first; how many
+    probes wait, and when the first one was started.
+    """
+
+    claimed: tuple[Probe, ...]
+    answers: tuple[Probe, ...]
+    waiting: int
+    since: datetime | None
+
+
+def recent(session: Session, search_id: str, *, answers: int) -> Recent:
+    """With so many answers at most."""
+    mine = select(Probe).where(Probe.search_id == search_id)
+    running = mine.where(Probe.state == ProbeState.RUNNING).order_by(Probe.started_at, Probe.id)
+    done = mine.where(Probe.state == ProbeState.DONE).order_by(Probe.ended_at.desc(), Probe.id.desc())
+    waiting = select(func.count()).where(Probe.search_id == search_id, Probe.state == ProbeState.QUEUED)
+    return Recent(
+        claimed=tuple(session.scalars(running)),
+        answers=tuple(session.scalars(done.limit(answers))),
+        waiting=session.scalars(waiting).one(),
+        since=session.scalars(select(func.min(Probe.started_at)).where(Probe.search_id == search_id)).one(),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbeSummary:
+    """A probe without its log and without what the compiler tabulated, which can be a thousand times as long."""
+
+    id: str
+    units: UnitSet
+    attempt: int
+    why: str
+    state: ProbeState
+    speculative: bool
+    round: int
+    worker: str
+    cached: bool
+    status: Status | None
+    kind: Kind | None
+    message: str
+    seconds: float | None
+    created_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+
+    @property
+    def was_started(self) -> bool:
+        """Whether a worker claimed it, or its answer was known. False while it waits, and where it was dropped."""
+        return self.state in (ProbeState.RUNNING, ProbeState.DONE)
+
+
+def summaries(session: Session, search_id: str) -> list[ProbeSummary]:
+    """All probes of a search in the order in which they were started, those that were not at the end.
+
+    Answers that were known from the beginning have no start: they stand where the probe was created, the larger first.
+    """
+    answer = Probe.verdict
+    found = session.execute(
+        select(
+            Probe.id,
+            Probe.units,
+            Probe.attempt,
+            Probe.why,
+            Probe.state,
+            Probe.speculative,
+            Probe.round,
+            Probe.worker,
+            Probe.cached,
+            answer["status"].as_string(),
+            answer["kind"].as_string(),
+            answer["message"].as_string(),
+            answer["seconds"].as_float(),
+            Probe.created_at,
+            Probe.started_at,
+            Probe.ended_at,
+        ).where(Probe.search_id == search_id)
+    )
+    probes = [
+        ProbeSummary(
+            id=row[0],
+            units=int(row[1], 16),
+            attempt=row[2],
+            why=row[3],
+            state=ProbeState(row[4]),
+            speculative=row[5],
+            round=row[6],
+            worker=row[7],
+            cached=row[8],
+            status=Status(row[9]) if row[9] else None,
+            kind=Kind(row[10]) if row[10] else None,
+            message=row[11] or "",
+            seconds=row[12],
+            created_at=row[13],
+            started_at=row[14],
+            ended_at=row[15],
+        )
+        for row in found
+    ]
+    return sorted(probes, key=_order)
+
+
+def _order(probe: ProbeSummary) -> tuple[bool, datetime, int, str]:
+    return not probe.was_started, probe.started_at or probe.created_at, -probe.units.bit_count(), probe.id
+
+
+# Columns, not rows of the table: a log is long, and there are hundreds of answers.
+_KNOWN_PROBES = (
+    select(
+        Probe.id,
+        Probe.state,
+        Probe.units,
+        Probe.attempt,
+        Probe.verdict,
+        Probe.why,
+        Probe.round,
+        Probe.key,
+        Probe.cached,
+        Probe.file_sha256,
+        Probe.engine_seconds,
+    )
+    .where(Probe.search_id == bindparam("search"), Probe.state.in_((ProbeState.DONE, ProbeState.RUNNING)))
+    .order_by(Probe.ended_at, Probe.id)
+)
