@@ -78,7 +78,7 @@ def test_what_good_compiles_print_is_no_complaint(name: str, case: dict[str, Any
 @pytest.mark.parametrize("name", sorted(FILES))
 @pytest.mark.parametrize(
     "log",
-    ["x" * (4 << 20), "a.b." * (1 << 20), "\n" * (4 << 20), '%1 = "top.Abs"(%0) ' * (1 << 16)],
+    ["x" * (1 << 20), "a.b." * (1 << 18), "\n" * (1 << 20), '%1 = "top.Abs"(%0) ' * (1 << 14)],
     ids=["word", "dots", "empty", "ops"],
 )
 def test_a_log_of_any_shape_is_read_in_seconds(name: str, log: str) -> None:
@@ -87,7 +87,7 @@ def test_a_log_of_any_shape_is_read_in_seconds(name: str, log: str) -> None:
 
     backend.judge(Outcome(exit_code=1, log=log))
 
-    assert time.process_time() - began < 10
+    assert time.process_time() - began < 3
 
 
 def test_no_text_got_lost() -> None:
