@@ -85,8 +85,12 @@ def running(command: list[str], folder: Path, port: int) -> Iterator[None]:
             time.sleep(0.05)
         yield
     finally:
-        process.kill()  # told to stop, Caddy would wait for open streams
-        process.wait(timeout=60)
+        process.terminate()
+        try:
+            process.wait(timeout=3)
+        except subprocess.TimeoutExpired:  # Caddy waits for streams that are open
+            process.kill()
+            process.wait(timeout=60)
 
 
 def free_port() -> int:
