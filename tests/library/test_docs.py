@@ -1,6 +1,7 @@
 """What docs/library.md shows runs as it stands there, one block after the other."""
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,10 @@ def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     assert len(here) == len(blocks) - 1 == 8
     names: dict[str, Any] = {}
     shown = []
-    for block in here:
-        exec(compile(block, str(DOCS), "exec"), names)  # noqa: S102 - our own documentation
-        shown.append(capsys.readouterr().out)
+    with ThreadPoolExecutor(1) as pool:  # Playwright keeps a loop running in this thread after tests of the site
+        for block in here:
+            pool.submit(exec, compile(block, str(DOCS), "exec"), names).result()
+            shown.append(capsys.readouterr().out)
     assert "\nfail\nbounded: what was found stands" in shown[0]
     assert (tmp_path / "report.html").stat().st_size > 1000
     assert len(onnx.load(tmp_path / "culprit.onnx").graph.node) == 1
