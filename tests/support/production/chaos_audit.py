@@ -124,11 +124,14 @@ def messages(database: Database, received: Sequence[Message], secrets: Mapping[s
 
 
 def processes(topology: Topology) -> Iterator[str]:
-    """All have a living ancestor in the topology: nobody was left behind. Those that are ending have a few seconds."""
+    """None is left of a topology that was stopped; those that are ending have a few seconds.
+
+    Only then: model processes whose fork server was killed have no ancestor but init, and serve their worker on.
+    """
     give_up = time.monotonic() + 15
-    while orphans := _orphans(topology):
+    while left := topology.processes():
         if time.monotonic() > give_up:
-            yield f"Processes without anybody who waits for them: {orphans}"
+            yield from (f"Left behind: {command}" for command in left.values())
             return
         time.sleep(0.2)
 
@@ -150,22 +153,3 @@ def folders(database: Database, files: Files, work: Path) -> Iterator[str]:
         clear_hosts(Settings(work=each))  # as the next worker does
         if left := [path for path in (each / "hosts").glob("*") if path.exists()]:
             yield f"Working folders are left: {left}"
-
-
-def _orphans(topology: Topology) -> dict[int, str]:
-    known = {part.pid for part in topology.parts if part.process is not None and part.process.poll() is None}
-    found = {}
-    for pid, command in topology.processes().items():
-        ancestor = pid
-        while ancestor > 1 and ancestor not in known:
-            ancestor = _parent(ancestor)
-        if ancestor not in known:
-            found[pid] = command
-    return found
-
-
-def _parent(pid: int) -> int:
-    try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    except OSError:
-        return 0

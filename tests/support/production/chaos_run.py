@@ -101,11 +101,10 @@ class Run:
         receiver_has = self._deliver(database, receiver)
         complaints = self.result.complaints
         files = Files(going.data / "files", floor=0)
-        complaints += chaos_audit.processes(going)
         self._until_all_work(database, going)
         codes = going.stop()
         complaints += [f"{name} ended with {code}." for name, code in codes.items() if code != 0]
-        complaints += [f"Left behind: {command}" for command in going.processes().values()]
+        complaints += chaos_audit.processes(going)
         if ended:
             complaints += chaos_audit.jobs(database, files, made, known)
         complaints += chaos_audit.verdicts(database)
