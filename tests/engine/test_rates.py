@@ -29,14 +29,14 @@ KEPT = (Behaviour.EXCUSE, Behaviour.CUT, Behaviour.WEAK, Behaviour.UNLESS)
 @pytest.mark.timeout(900)  # a minute or two of CPU, of which four processes share two
 @pytest.mark.parametrize("behaviour", KEPT)
 def test_false_facts_are_rare(behaviour):
-    """Every second compiler names the first op it refuses, the others say nothing.
+    """The compiler says nothing; of one that names an op, less is asked.
 
     `benchmarks/rates.py --examples` shows more of a failure.
     """
     false, missed, contradicted = [], [], []
     for seed in range(_WORLDS):
         one = world(behaviour, seed)
-        run = Run(world=one, log=list(Log)[seed % 2], recheck=False)
+        run = Run(world=one, log=Log.SILENT, recheck=False)
         judgement = judge(run, run.diagnose())
         false += [f"{one}: {_units(judgement.false_facts)}"] if judgement.false_facts else []
         missed += [f"{one}: {_units(judgement.missed)}"] if judgement.missed else []

@@ -9,6 +9,7 @@ from onnxbisect.search.context import (
     NEAR,
     PATTERN,
     REACH,
+    VERY_FEW_UNITS,
     clusters,
     every_way,
     neighbours_kept,
@@ -130,7 +131,7 @@ class Confirmer:
             blame = self._blame.on_record(suspect, suspects, remainder, near, by_words=not elsewhere)
             if blame is None:
                 blame = without_others(near | suspect.units, suspect, suspects)
-        if self._small and not suspect.verified:
+        if self._small and not suspect.verified and not self._is_named_for_itself(suspect):
             ways = every_way(self._universe, suspect, suspects, remainder)
             questions += [(probe, f"{say} in another context") for probe in ways]
         asked = tuple((probe, why) for probe, why in dict.fromkeys(questions) if probe != self._universe.everything)
@@ -207,6 +208,17 @@ class Confirmer:
         if suspect.capacity or suspect.pool or suspect.contested:
             return False
         return self._oracle.passes_within(case.suspect.units)
+
+    def _is_named_for_itself(self, suspect: Suspect) -> bool:
+        """Whether the compiler names it alone, or said of more that holds it what it says of it alone."""
+        if is_named(self._universe, self._oracle, suspect):
+            return True
+        verdict = self._oracle.look(suspect.fails)
+        if len(self._universe) <= VERY_FEW_UNITS or verdict is None or not verdict.fingerprint:
+            return False
+        larger = [failing for failing in self._oracle.failing if size(failing) > size(suspect.fails)]
+        words = (self._oracle.look(failing) for failing in larger if suspect.held_by(failing))
+        return any(said is not None and said.fingerprint == verdict.fingerprint for said in words)
 
     def _named_everywhere(self, suspect: Suspect) -> bool:
         """Whether a log has named every place of it in one probe."""

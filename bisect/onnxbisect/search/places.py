@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from onnxbisect.search.context import FEW_NEAR, FEW_UNITS, NEAR, PATTERN, windows
+from onnxbisect.search.context import FEW_NEAR, NEAR, PATTERN, VERY_FEW_UNITS, windows
 from onnxbisect.search.oracle import Oracle
 from onnxbisect.search.suspect import Suspect
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, union
@@ -10,12 +10,13 @@ from onnxbisect.universe import Universe
 
 
 def is_named(universe: Universe, oracle: Oracle, suspect: Suspect) -> bool:
-    """Whether the compiler names a single suspect's op where it refuses it, in a model that is not small.
+    """Whether the compiler names a single suspect's op where it refuses it, and that saves calls.
 
     A table of tensors names the op for being alone in the probe, which says nothing of a pattern.
     """
     verdict = oracle.look(suspect.fails)
-    if len(universe) <= FEW_UNITS or verdict is None or not suspect.single or oracle.has_wrong_numbers(suspect.fails):
+    few = len(universe) <= VERY_FEW_UNITS
+    if few or verdict is None or not suspect.single or oracle.has_wrong_numbers(suspect.fails):
         return False
     return universe.op[lowest(suspect.units)] in verdict.hints.ops or bool(oracle.named_in(suspect.fails))
 
@@ -62,7 +63,7 @@ def refused_by_name(universe: Universe, oracle: Oracle, broken: UnitSet) -> dict
     of no pattern that the compiler fuses there.
     """
     found: dict[int, UnitSet] = {}
-    if len(universe) <= FEW_UNITS:
+    if len(universe) <= VERY_FEW_UNITS:
         return found
     for failing in reversed(oracle.failing):
         for unit in members(named(universe, oracle, failing) & ~of(found)):
