@@ -132,8 +132,10 @@ def test_the_prompt_encoder_of_segment_anything_in_bfloat16(shell: Shell) -> Non
     assert report["stats"]["compiler_calls"] <= 9
 
     done = shell.call("fix", str(model), *target, "--allow", "domain")
-    assert done.code == 0, done.out
-    assert "0 compiler calls for the diagnosis, 2 for the repair" in done.out
+    assert done.code == 1, done.out
+    assert "5 Abs  → Relu, Mul, Relu, Add  exact  difference 0  compiles" in done.out
+    assert "sin-doubling: not proven: in bfloat16, which the target computes in" in done.out
+    assert "cos-doubling: not proven: in bfloat16, which the target computes in" in done.out
 
 
 def test_rows_of_a_table_and_a_mask_are_repaired_for_an_older_chip(shell: Shell) -> None:
