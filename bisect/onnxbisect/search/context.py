@@ -30,10 +30,10 @@ _MOST_WINDOWS = 8
 #: In a model of so few units the neighbourhood of a suspect is most of the model. Nothing outside of it shows how its
 #: parts behave, so it is asked about in every way; such a model compiles fast.
 FEW_UNITS = 12
-#: The same, whatever a log names: then it costs a handful of calls.
-VERY_FEW_UNITS = 4
 #: In such a model, so many places of one suspect are asked about.
 _MOST_PLACES = 6
+#: A model of so few units is asked about in every way whatever a log names: that costs a handful of calls.
+VERY_FEW_UNITS = 4
 
 
 def neighbours_kept(universe: Universe, unit: int, remainder: UnitSet, steps: int = NEAR) -> tuple[bool, int, int]:
