@@ -258,7 +258,9 @@ def watched(callers: Callers, chromium: Browser) -> Iterator[Watched]:
                 ),
             )
             page.on("pageerror", lambda error: complaints.append(str(error)))
-            page.goto(f"/jobs/{job.id}{query}")
+            # what happens before the stream is open is told in another way
+            with page.expect_response(lambda response: "/stream" in response.url):
+                page.goto(f"/jobs/{job.id}{query}")
             return page
 
         yield look
