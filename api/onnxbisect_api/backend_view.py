@@ -133,9 +133,9 @@ def _view(
             BackendWorkerView(
                 id=worker.id,
                 takes=name in worker.backends,
-                usable=name not in (worker.unusable or ()) if name in worker.tools else None,
+                usable=name not in worker.unusable if name in worker.tools else None,
                 says=worker.tools.get(name, ""),
-                isolation=(worker.isolation or {}).get(name),
+                isolation=worker.isolation.get(name),
             )
             for worker in living
             if name in worker.backends or name in worker.tools

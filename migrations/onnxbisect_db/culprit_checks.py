@@ -50,7 +50,7 @@ def _announced(session: Session) -> Iterator[tuple[str, str, str]]:
         (backend, words)
         for tools, unusable in session.execute(alive)
         for backend, words in tools.items()
-        if backend not in (unusable or ())
+        if backend not in unusable
     }
     for backend, tool in session.execute(select(CulpritVerdict.backend, CulpritVerdict.tool).distinct()):
         for name, words in sorted(said):

@@ -33,15 +33,12 @@ def keep(
     files: Mapping[str, str] | None = None,
 ) -> Model:
     """Note an upload whose files are in place, of `size` bytes together. `onnx` is the SHA-256 of the ONNX file, where
-    there are other files, too. Uploading it again is the same model, with the new name; one that was named by its ONNX
-    file, as it was before revision 0007, keeps its data.
+    there are other files, too. Uploading it again is the same model, with the new name.
 
     InUseError where a job that is not over reads other files: the same bytes may be cut into files in another way.
     """
     at = now(session)
     known = session.get(Model, (tenant, sha256), with_for_update=True, populate_existing=True)
-    if known is not None and known.onnx is None and known.files:
-        files, size = known.files, known.size
     fresh = {"name": name, "size": size, "onnx": onnx, "files": dict(files or {}), "used_at": at}
     if known is not None and (known.onnx, known.files) != (fresh["onnx"], fresh["files"]):
         _demand_idle(session, known)

@@ -51,7 +51,7 @@ def upgrade(engine: Engine, to: str = "head") -> None:
         known = {script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()}
         if found is not None and found not in known:
             raise SchemaError(
-                f"The database is of a newer version of onnx-bisect (its tables are at {found}, the newest known here "
+                f"The database is of another version of onnx-bisect (its tables are at {found}, the newest known here "
                 f"is {head()}): use that version, or restore a backup."
             )
         config = _config()

@@ -57,7 +57,7 @@ def doubt(session: Session, worker_id: str, backend: str, what: str) -> bool:
     """
     worker = session.get(Worker, worker_id, with_for_update=True, populate_existing=True)
     if worker is not None and backend in worker.backends:
-        worker.unusable = sorted({*(worker.unusable or ()), backend})
+        worker.unusable = sorted({*worker.unusable, backend})
         worker.tools = {**worker.tools, backend: what}
         session.flush()
     return steps_aside(session, worker_id, backend)
@@ -68,7 +68,7 @@ def doubted(session: Session, presence: Presence) -> dict[str, str]:
     worker = session.get(Worker, presence.id, with_for_update=True)
     if worker is None:
         return {}
-    return {name: worker.tools.get(name, "") for name in worker.unusable or () if name not in presence.unusable}
+    return {name: worker.tools.get(name, "") for name in worker.unusable if name not in presence.unusable}
 
 
 def steps_aside(session: Session, worker_id: str, backend: str) -> bool:
@@ -88,7 +88,7 @@ def able(session: Session, worker_id: str, backends: Collection[str]) -> list[st
     )
     elsewhere: set[str] = set()
     for theirs, unusable in session.execute(others):
-        elsewhere.update({*theirs} - {*(unusable or ())})
+        elsewhere.update({*theirs} - {*unusable})
     return [name for name in backends if name not in broken & elsewhere]
 
 
@@ -113,7 +113,7 @@ def slots(session: Session) -> dict[str, int]:
     found: dict[str, int] = {}
     able: dict[str, int] = {}
     for backends, unusable, count in session.execute(_SLOTS, {"since": alive_since(session)}):
-        broken = json.loads(unusable or "null") or ()
+        broken = json.loads(unusable)
         for backend in json.loads(backends):
             found[backend] = found.get(backend, 0) + count
             if backend not in broken:

@@ -61,12 +61,6 @@ def test_a_model_that_is_uploaded_again_has_the_new_name(database: Database) -> 
     assert (again.files, again.onnx_file, again.size, again.name) == ({"w.bin": SAMPLE}, GRAPH, 100, "other.onnx")
 
 
-def test_a_model_that_was_named_by_its_graph_keeps_its_weights(database: Database) -> None:
-    keep(database, 1, files={"w.bin": SAMPLE}, size=100)  # as before revision 0007
-    again = keep(database, 1, name="other.onnx", size=10)
-    assert (again.files, again.size, again.name) == ({"w.bin": SAMPLE}, 100, "other.onnx")
-
-
 def test_weights_do_not_change_under_a_job_that_reads_them(database: Database) -> None:
     job = asking(database)
 

@@ -18,10 +18,10 @@ class Worker(Base):
     backends: Mapped[list[Any]]
     #: Tool and version of each backend, or the sentence that says why it cannot be used.
     tools: Mapped[dict[str, Any]] = mapped_column(default=dict)
-    #: The backends whose tool does not work there; None before revision 0004.
-    unusable: Mapped[list[Any] | None]
-    #: By backend, how far its compiles are kept away from the rest of that machine; None before revision 0006.
-    isolation: Mapped[dict[str, Any] | None]
+    #: The backends whose tool does not work there.
+    unusable: Mapped[list[Any]]
+    #: By backend, how far its compiles are kept away from the rest of that machine.
+    isolation: Mapped[dict[str, Any]]
     slots: Mapped[int] = mapped_column(default=1)
     started_at: Mapped[datetime]
     seen_at: Mapped[datetime]

@@ -167,7 +167,7 @@ class Search(Leased, Troubled, Base):
     stage: Mapped[str] = mapped_column(String(16), default=Stage.PREPARE)
     verdict: Mapped[str | None] = mapped_column(String(16))
     problem: Mapped[str] = mapped_column(default="")
-    #: Whose it is that it failed; None where it did not, or before revision 0003.
+    #: Whose it is that it failed; None where it did not.
     fault: Mapped[str | None] = mapped_column(String(16))
     identity: Mapped[str | None] = mapped_column(String(64))
     tool: Mapped[str] = mapped_column(default="")
@@ -175,7 +175,7 @@ class Search(Leased, Troubled, Base):
     universe: Mapped[str | None] = mapped_column(String(64))
     #: How many units the universe has.
     units: Mapped[int] = mapped_column(default=0)
-    #: What pictures of the model are made from; None where none could be made, and before revision 0005.
+    #: What pictures of the model are made from; None where none could be made.
     graph: Mapped[str | None] = mapped_column(String(64))
     report: Mapped[str | None] = mapped_column(String(64))
     #: What goes with the report, by path in it: the culprits' models, and what a repair has written.
@@ -191,7 +191,7 @@ class Search(Leased, Troubled, Base):
     expected: Mapped[float] = mapped_column(default=0.0)
     #: The culprits that stand: a few words on each, by a name of its own.
     found: Mapped[dict[str, Any]] = mapped_column(default=dict)
-    #: The worker that has it, or had it last; None before revision 0010.
+    #: The worker that has it, or had it last.
     worker: Mapped[str | None] = mapped_column(String(128))
     #: When it was last claimed: the one that was served longest ago is next.
     claimed_at: Mapped[datetime | None]

@@ -1,16 +1,38 @@
-"""The first tables."""
+"""All tables, as they are in the first release.
+
+Revisions before it were never released. It has the number of the last of them, so databases that had that stay.
+"""
 
 import sqlalchemy as sa
 from alembic import op
 
-revision: str = "0001"
+revision: str = "0014"
 down_revision = None
 branch_labels = None
 depends_on = None
 
 
 def upgrade() -> None:
-    """From nothing to 0001."""
+    """From nothing to 0014."""
+    op.create_table(
+        "culprit",
+        sa.Column("id", sa.String(length=36), nullable=False),
+        sa.Column("tenant", sa.String(length=64), nullable=False),
+        sa.Column("identity", sa.String(length=80), nullable=False),
+        sa.Column("state", sa.String(length=16), nullable=False),
+        sa.Column("kind", sa.String(length=16), nullable=False),
+        sa.Column("ops", sa.JSON(), nullable=False),
+        sa.Column("failure", sa.String(length=16), nullable=False),
+        sa.Column("message", sa.Text(), nullable=False),
+        sa.Column("cause", sa.Text(), nullable=False),
+        sa.Column("remedy", sa.Text(), nullable=False),
+        sa.Column("first_seen", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("last_seen", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("fixed_at", sa.DateTime(timezone=True), nullable=True),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_culprit")),
+        sa.UniqueConstraint("tenant", "identity", name=op.f("uq_culprit_tenant_identity")),
+    )
+    op.create_index("ix_culprit_tenant_id", "culprit", ["tenant", "id"])
     op.create_table(
         "kept_verdict",
         sa.Column("tenant", sa.String(length=64), nullable=False),
@@ -36,6 +58,7 @@ def upgrade() -> None:
         sa.Column("sha256", sa.String(length=64), nullable=False),
         sa.Column("name", sa.Text(), nullable=False),
         sa.Column("size", sa.BigInteger(), nullable=False),
+        sa.Column("onnx", sa.String(length=64), nullable=True),
         sa.Column("files", sa.JSON(), nullable=False),
         sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("used_at", sa.DateTime(timezone=True), nullable=False),
@@ -45,8 +68,6 @@ def upgrade() -> None:
         "queue",
         sa.Column("backend", sa.String(length=128), nullable=False),
         sa.Column("at_most", sa.Integer(), nullable=True),
-        sa.Column("ring_at", sa.DateTime(timezone=True), nullable=True),
-        sa.Column("rings", sa.Integer(), nullable=False),
         sa.PrimaryKeyConstraint("backend", name=op.f("pk_queue")),
     )
     op.create_table(
@@ -63,14 +84,42 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("pk_token")),
     )
     op.create_table(
+        "unneeded_file",
+        sa.Column("sha256", sa.String(length=64), nullable=False),
+        sa.Column("since", sa.DateTime(timezone=True), nullable=False),
+        sa.PrimaryKeyConstraint("sha256", name=op.f("pk_unneeded_file")),
+    )
+    op.create_table(
+        "upload",
+        sa.Column("tenant", sa.String(length=64), nullable=False),
+        sa.Column("sha256", sa.String(length=64), nullable=False),
+        sa.Column("size", sa.BigInteger(), nullable=False),
+        sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("used_at", sa.DateTime(timezone=True), nullable=False),
+        sa.PrimaryKeyConstraint("tenant", "sha256", name=op.f("pk_upload")),
+    )
+    op.create_table(
         "worker",
         sa.Column("id", sa.String(length=128), nullable=False),
         sa.Column("backends", sa.JSON(), nullable=False),
         sa.Column("tools", sa.JSON(), nullable=False),
+        sa.Column("unusable", sa.JSON(), nullable=False),
+        sa.Column("isolation", sa.JSON(), nullable=False),
         sa.Column("slots", sa.Integer(), nullable=False),
         sa.Column("started_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("seen_at", sa.DateTime(timezone=True), nullable=False),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_worker")),
+    )
+    op.create_table(
+        "browser_session",
+        sa.Column("id", sa.String(length=64), nullable=False),
+        sa.Column("token_id", sa.String(length=36), nullable=False),
+        sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("expires_at", sa.DateTime(timezone=True), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["token_id"], ["token.id"], name=op.f("fk_browser_session_token_id_token"), ondelete="CASCADE"
+        ),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_browser_session")),
     )
     op.create_table(
         "job",
@@ -82,6 +131,7 @@ def upgrade() -> None:
         sa.Column("files", sa.JSON(), nullable=False),
         sa.Column("labels", sa.JSON(), nullable=False),
         sa.Column("priority", sa.Integer(), nullable=False),
+        sa.Column("culprit_id", sa.String(length=36), nullable=True),
         sa.Column("state", sa.String(length=16), nullable=False),
         sa.Column("verdict", sa.String(length=16), nullable=True),
         sa.Column("problem", sa.Text(), nullable=False),
@@ -98,10 +148,40 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("pk_job")),
         sa.UniqueConstraint("tenant", "idempotency_key", name=op.f("uq_job_tenant_idempotency_key")),
     )
+    op.create_index("ix_job_culprit_id", "job", ["culprit_id"])
     op.create_index("ix_job_state_ended_at", "job", ["state", "ended_at"])
     op.create_index("ix_job_tenant_id", "job", ["tenant", "id"])
     op.create_index("ix_job_tenant_model_sha256_id", "job", ["tenant", "model_sha256", "id"])
-
+    op.create_table(
+        "culprit_verdict",
+        sa.Column("id", sa.String(length=36), nullable=False),
+        sa.Column("culprit_id", sa.String(length=36), nullable=False),
+        sa.Column("job_id", sa.String(length=36), nullable=True),
+        sa.Column("found", sa.Boolean(), nullable=False),
+        sa.Column("backend", sa.String(length=128), nullable=False),
+        sa.Column("options", sa.Text(), nullable=False),
+        sa.Column("tool", sa.Text(), nullable=False),
+        sa.Column("version", sa.Text(), nullable=False),
+        sa.Column("status", sa.String(length=16), nullable=False),
+        sa.Column("model_sha256", sa.String(length=64), nullable=False),
+        sa.Column("model_name", sa.Text(), nullable=False),
+        sa.Column("labels", sa.JSON(), nullable=False),
+        sa.Column("seconds", sa.Double(), nullable=False),
+        sa.Column("files", sa.JSON(), nullable=True),
+        sa.Column("at", sa.DateTime(timezone=True), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["culprit_id"], ["culprit.id"], name=op.f("fk_culprit_verdict_culprit_id_culprit"), ondelete="CASCADE"
+        ),
+        sa.ForeignKeyConstraint(
+            ["job_id"], ["job.id"], name=op.f("fk_culprit_verdict_job_id_job"), ondelete="SET NULL"
+        ),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_culprit_verdict")),
+    )
+    op.create_index("ix_culprit_verdict_backend_tool", "culprit_verdict", ["backend", "tool"])
+    op.create_index(
+        "ix_culprit_verdict_culprit_id_backend_version", "culprit_verdict", ["culprit_id", "backend", "version"]
+    )
+    op.create_index("ix_culprit_verdict_job_id", "culprit_verdict", ["job_id"])
     op.create_table(
         "endpoint",
         sa.Column("id", sa.String(length=36), nullable=False),
@@ -118,7 +198,6 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("pk_endpoint")),
     )
     op.create_index("ix_endpoint_tenant_job_id", "endpoint", ["tenant", "job_id"])
-
     op.create_table(
         "event",
         sa.Column("job_id", sa.String(length=36), nullable=False),
@@ -139,44 +218,56 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("job_id", "name", name=op.f("pk_label")),
     )
     op.create_index("ix_label_tenant_name_value_job_id", "label", ["tenant", "name", "value", "job_id"])
-
     op.create_table(
         "search",
         sa.Column("id", sa.String(length=36), nullable=False),
         sa.Column("job_id", sa.String(length=36), nullable=False),
         sa.Column("ordinal", sa.Integer(), nullable=False),
+        sa.Column("asked_for", sa.String(length=36), nullable=True),
+        sa.Column("question", sa.String(length=80), nullable=True),
+        sa.Column("onnx", sa.String(length=64), nullable=True),
+        sa.Column("data", sa.JSON(), nullable=True),
+        sa.Column("request", sa.JSON(), nullable=True),
         sa.Column("backend", sa.String(length=128), nullable=False),
         sa.Column("options", sa.JSON(), nullable=False),
         sa.Column("state", sa.String(length=16), nullable=False),
         sa.Column("stage", sa.String(length=16), nullable=False),
         sa.Column("verdict", sa.String(length=16), nullable=True),
         sa.Column("problem", sa.Text(), nullable=False),
+        sa.Column("fault", sa.String(length=16), nullable=True),
         sa.Column("identity", sa.String(length=64), nullable=True),
         sa.Column("tool", sa.Text(), nullable=False),
         sa.Column("version", sa.Text(), nullable=False),
         sa.Column("universe", sa.String(length=64), nullable=True),
         sa.Column("units", sa.Integer(), nullable=False),
+        sa.Column("graph", sa.String(length=64), nullable=True),
         sa.Column("report", sa.String(length=64), nullable=True),
         sa.Column("files", sa.JSON(), nullable=False),
+        sa.Column("compiles_after", sa.JSON(), nullable=True),
+        sa.Column("repair", sa.JSON(), nullable=True),
         sa.Column("calls", sa.Integer(), nullable=False),
         sa.Column("round", sa.Integer(), nullable=False),
         sa.Column("expected", sa.Double(), nullable=False),
         sa.Column("found", sa.JSON(), nullable=False),
-        sa.Column("turn", sa.Integer(), nullable=False),
-        sa.Column("losses", sa.Integer(), nullable=False),
-        sa.Column("lease_until", sa.DateTime(timezone=True), nullable=True),
-        sa.Column("stale", sa.Boolean(), nullable=False),
+        sa.Column("worker", sa.String(length=128), nullable=True),
+        sa.Column("claimed_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("dirty", sa.Boolean(), nullable=False),
         sa.Column("started_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("ended_at", sa.DateTime(timezone=True), nullable=True),
-        sa.Column("ring_at", sa.DateTime(timezone=True), nullable=True),
-        sa.Column("rings", sa.Integer(), nullable=False),
+        sa.Column("epoch", sa.Integer(), nullable=False),
+        sa.Column("lease_until", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("losses", sa.Integer(), nullable=False),
+        sa.Column("crashes", sa.Integer(), server_default="0", nullable=False),
+        sa.Column("retry_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("trouble", sa.Text(), server_default="", nullable=False),
         sa.ForeignKeyConstraint(["job_id"], ["job.id"], name=op.f("fk_search_job_id_job"), ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_search")),
         sa.UniqueConstraint("job_id", "ordinal", name=op.f("uq_search_job_id_ordinal")),
     )
+    op.create_index("ix_search_asked_for", "search", ["asked_for"])
+    op.create_index("ix_search_claimed_at", "search", ["claimed_at"])
     op.create_index("ix_search_stage_backend", "search", ["stage", "backend"])
     op.create_index("ix_search_universe_identity", "search", ["universe", "identity"])
-
     op.create_table(
         "delivery",
         sa.Column("id", sa.String(length=36), nullable=False),
@@ -187,12 +278,10 @@ def upgrade() -> None:
         sa.Column("state", sa.String(length=16), nullable=False),
         sa.Column("tries", sa.JSON(), nullable=False),
         sa.Column("step", sa.Integer(), nullable=False),
-        sa.Column("claims", sa.Integer(), nullable=False),
         sa.Column("due_at", sa.DateTime(timezone=True), nullable=False),
-        sa.Column("lease_until", sa.DateTime(timezone=True), nullable=True),
         sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
-        sa.Column("ring_at", sa.DateTime(timezone=True), nullable=True),
-        sa.Column("rings", sa.Integer(), nullable=False),
+        sa.Column("epoch", sa.Integer(), nullable=False),
+        sa.Column("lease_until", sa.DateTime(timezone=True), nullable=True),
         sa.ForeignKeyConstraint(
             ["endpoint_id"], ["endpoint.id"], name=op.f("fk_delivery_endpoint_id_endpoint"), ondelete="CASCADE"
         ),
@@ -202,7 +291,6 @@ def upgrade() -> None:
     op.create_index("ix_delivery_endpoint_id_id", "delivery", ["endpoint_id", "id"])
     op.create_index("ix_delivery_job_id", "delivery", ["job_id"])
     op.create_index("ix_delivery_state_due_at", "delivery", ["state", "due_at"])
-
     op.create_table(
         "probe",
         sa.Column("id", sa.String(length=36), nullable=False),
@@ -215,10 +303,7 @@ def upgrade() -> None:
         sa.Column("rank", sa.Integer(), nullable=False),
         sa.Column("round", sa.Integer(), nullable=False),
         sa.Column("state", sa.String(length=16), nullable=False),
-        sa.Column("claims", sa.Integer(), nullable=False),
-        sa.Column("losses", sa.Integer(), nullable=False),
         sa.Column("worker", sa.String(length=128), nullable=False),
-        sa.Column("lease_until", sa.DateTime(timezone=True), nullable=True),
         sa.Column("key", sa.String(length=64), nullable=True),
         sa.Column("waits_for", sa.String(length=36), nullable=True),
         sa.Column("verdict", sa.JSON(), nullable=True),
@@ -229,6 +314,12 @@ def upgrade() -> None:
         sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("started_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("ended_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("epoch", sa.Integer(), nullable=False),
+        sa.Column("lease_until", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("losses", sa.Integer(), nullable=False),
+        sa.Column("crashes", sa.Integer(), server_default="0", nullable=False),
+        sa.Column("retry_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("trouble", sa.Text(), server_default="", nullable=False),
         sa.ForeignKeyConstraint(
             ["search_id"], ["search.id"], name=op.f("fk_probe_search_id_search"), ondelete="CASCADE"
         ),
