@@ -46,9 +46,8 @@ from onnxbisect_db.tables import Job, Search
 from onnxbisect_db.turns import Taker
 from onnxbisect_db.workers import Presence
 from onnxbisect_service.order import Order
-from onnxbisect_worker.claiming import Claiming
+from onnxbisect_worker.claiming import Claiming, work_on
 from onnxbisect_worker.context import WorkerContext
-from onnxbisect_worker.coordinating import coordinate
 from onnxbisect_worker.model_processes.protocol import Case, ModelProcess
 from onnxbisect_worker.prepared import Prepared
 from simulated import Log
@@ -166,7 +165,7 @@ class Fleet:
         run = self.database.run
         while (turn := self._timed("take a turn", lambda: run(lambda session: turns.take(session, taker)))) is not None:
             if turn.stage is Stage.SEARCH:
-                self._timed("turn", partial(coordinate, context, turn))
+                self._timed("turn", partial(work_on, context, turn))
             else:
                 report = turn.search.universe or ""
                 end = partial(searches.finish, turn=turn, verdict=Status.PASS, report=report, files={})

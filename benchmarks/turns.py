@@ -26,8 +26,8 @@ from onnxbisect_db.states import ProbeState, Stage
 from onnxbisect_db.tables import Probe, Search
 from onnxbisect_db.workers import Presence
 from onnxbisect_service.order import Order
+from onnxbisect_worker.claiming import work_on
 from onnxbisect_worker.context import WorkerContext
-from onnxbisect_worker.coordinating import coordinate
 from onnxbisect_worker.model_processes.pool import ModelPool
 from onnxbisect_worker.prepared import Prepared
 from simulated import Log
@@ -119,7 +119,7 @@ def _turn(here: Installed, context: WorkerContext, search_id: str) -> None:
         lambda session: searches.claim(session, search_id, Stage.SEARCH, seconds=_LEASE, worker=context.worker)
     )
     assert turn is not None
-    coordinate(context, turn)
+    work_on(context, turn)
 
 
 def _asking(here: Installed, generated: Generated) -> str:

@@ -25,6 +25,9 @@ class Claim(Claimed):
 
     probe: Probe
 
+    def __str__(self) -> str:
+        return f"probe {self.probe.id}"
+
     @property
     def units(self) -> UnitSet:
         """What is asked about."""

@@ -29,6 +29,9 @@ _Moment = datetime | ColumnElement[datetime]
 class Turn(Claimed):
     """A claimed search."""
 
+    def __str__(self) -> str:
+        return f"search {self.search.id}"
+
     @property
     def stage(self) -> Stage:
         """What is to be done."""

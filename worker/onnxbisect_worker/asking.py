@@ -6,7 +6,6 @@ from datetime import timedelta
 from sqlalchemy.orm import Session
 
 from onnxbisect.answer import answer_about
-from onnxbisect.errors import OnnxBisectError
 from onnxbisect.session import OWN_FILE
 from onnxbisect.verdict import Kind, Status
 from onnxbisect_backends.probing.prober import ProbeResult
@@ -17,7 +16,6 @@ from onnxbisect_service.order import Order
 from onnxbisect_worker.context import WorkerContext
 from onnxbisect_worker.lease_keeper import LeaseKeeper
 from onnxbisect_worker.model_processes.protocol import ModelProcess, ProcessKilledError
-from onnxbisect_worker.outside import DATABASE_AWAY, outside, sentence
 
 #: How often one that is to be asked alone looks whether it is.
 _LOOK_EVERY = 0.5
@@ -25,45 +23,13 @@ _LOOK_EVERY = 0.5
 log = logging.getLogger(__name__)
 
 
-def ask(context: WorkerContext, claim: Claim) -> None:
-    """Ask a claimed probe, and put on record what came of it."""
+def ask(context: WorkerContext, claim: Claim, keeper: LeaseKeeper) -> None:
+    """Ask a claimed probe, and put its answer on record."""
     log.info("probe %s of search %s: %d units, attempt %d", *_facts(claim))
-    with LeaseKeeper(context, claim) as keeper:
-        if context.stopping.is_set():  # since the probe was claimed
-            _give_back(keeper, claim)
-            return
-        try:
-            with context.pool.acquire(context.case(claim), new=claim.alone) as process, keeper.kills(process):
-                if claim.alone:
-                    _wait_for_others(context, claim, keeper)
-                _answer(context, claim, keeper, process)
-        except DATABASE_AWAY:
-            raise
-        except Exception as error:
-            _failed(claim, keeper, error)
-
-
-def _failed(claim: Claim, keeper: LeaseKeeper, error: Exception) -> None:
-    """There is no answer."""
-    if keeper.lost:
-        log.info("probe %s: not wanted any more", claim.probe.id)
-        return
-    problem, was_outside = sentence(error), outside(error)
-    if keeper.ended:
-        _give_back(keeper, claim)
-    elif keeper.leaves_to_others(error):
-        log.warning("probe %s: left to another worker: %s", claim.probe.id, problem)
-        _give_back(keeper, claim)
-    elif was_outside is not None:
-        _lose(keeper, claim, was_outside)
-    else:
-        log.warning("probe %s: %s", claim.probe.id, problem, exc_info=not isinstance(error, OnnxBisectError))
-        keeper.write(lambda session: probes.crashed(session, claim, problem))
-
-
-def _lose(keeper: LeaseKeeper, claim: Claim, what: str) -> None:
-    log.warning("probe %s: %s", claim.probe.id, what)
-    keeper.write(lambda session: probes.lost(session, claim, what))
+    with context.pool.acquire(context.case(claim), new=claim.alone) as process, keeper.kills(process):
+        if claim.alone:
+            _wait_for_others(context, claim, keeper)
+        _answer(context, claim, keeper, process)
 
 
 def _wait_for_others(context: WorkerContext, claim: Claim, keeper: LeaseKeeper) -> None:
@@ -74,10 +40,6 @@ def _wait_for_others(context: WorkerContext, claim: Claim, keeper: LeaseKeeper) 
                 return
         context.stopping.wait(_LOOK_EVERY)
     raise ProcessKilledError("This process is to stop.")
-
-
-def _give_back(keeper: LeaseKeeper, claim: Claim) -> None:
-    keeper.write(lambda session: probes.give_back(session, claim))
 
 
 def _answer(context: WorkerContext, claim: Claim, keeper: LeaseKeeper, process: ModelProcess) -> None:
@@ -95,12 +57,9 @@ def _answer(context: WorkerContext, claim: Claim, keeper: LeaseKeeper, process: 
         keeper.write(lambda session: probes.answer(session, claim, own, cached=True))
         return
     asked = process.ask(claim.units, seconds_left=left)
-    if not asked.interrupted or asked.answer is None:
-        keeper.write(lambda session: _said(session, claim, asked))
-    elif keeper.ended:
-        _give_back(keeper, claim)
-    else:
-        _lose(keeper, claim, asked.answer.verdict.message)
+    if asked.interrupted and asked.answer is not None:
+        raise ProcessKilledError(asked.answer.verdict.message)
+    keeper.write(lambda session: _said(session, claim, asked))
 
 
 def _key(process: ModelProcess, claim: Claim) -> str:

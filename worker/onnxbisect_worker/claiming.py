@@ -1,5 +1,8 @@
-"""What a worker does next: coordinate a search, write a report, read or repair a model, or ask a probe."""
+"""What a worker does next: coordinate a search, write a report, read or repair a model, or ask a probe. And what is put
+on record where that came to nothing.
+"""
 
+import logging
 import time
 from collections import deque
 from collections.abc import Callable, Collection
@@ -8,15 +11,20 @@ from threading import Lock
 
 from sqlalchemy.orm import Session
 
-from onnxbisect_db import claims, locking, notices, queues, turns, workers
+from onnxbisect.errors import ModelError, OnnxBisectError, OptionError
+from onnxbisect_db import claims, locking, notices, probes, queues, searches, turns, workers
 from onnxbisect_db.claims import Claim
+from onnxbisect_db.errors import LostTurnError
 from onnxbisect_db.queues import ClaimRequest
 from onnxbisect_db.searches import Turn
-from onnxbisect_db.states import AT_BACKEND, Stage
+from onnxbisect_db.states import AT_BACKEND, Fault, Stage
 from onnxbisect_db.turns import Taker
 from onnxbisect_worker.asking import ask
 from onnxbisect_worker.context import WorkerContext
 from onnxbisect_worker.coordinating import coordinate
+from onnxbisect_worker.lease_keeper import LeaseKeeper
+from onnxbisect_worker.model_processes.protocol import ProcessKilledError, ProcessLostError, ToolBrokenError
+from onnxbisect_worker.outside import DATABASE_AWAY, outside, sentence
 from onnxbisect_worker.preparing import prepare
 from onnxbisect_worker.repairing import change
 from onnxbisect_worker.reporting import write_report
@@ -32,6 +40,8 @@ _STEPS = {
     Stage.REPORT: write_report,
     Stage.REPAIR: change,
 }
+
+log = logging.getLogger(__name__)
 
 _Claimed = Turn | Claim
 #: Claims one kind of work; it is told the backends whose compilers work here.
@@ -71,7 +81,7 @@ class Claiming:
         if isinstance(claimed, Turn):
             if kind is self._read:
                 self._read_at = time.monotonic() + _READ_EVERY
-            return partial(_STEPS[claimed.stage], self._context, claimed)
+            return partial(work_on, self._context, claimed)
         with self._lock:
             self._free -= 1
         self._backends.remove(claimed.search.backend)
@@ -124,7 +134,51 @@ class Claiming:
 
     def _ask(self, claim: Claim) -> None:
         try:
-            ask(self._context, claim)
+            work_on(self._context, claim)
         finally:
             with self._lock:
                 self._free += 1
+
+
+def work_on(context: WorkerContext, held: _Claimed) -> None:
+    """Do what was claimed. Where the database is away nothing can be put on record, and the lease runs out."""
+    try:
+        with LeaseKeeper(context, held) as keeper:
+            try:
+                if context.stopping.is_set():  # since it was claimed
+                    raise ProcessKilledError("The worker is to stop.")
+                if isinstance(held, Claim):
+                    ask(context, held, keeper)
+                else:
+                    _STEPS[held.stage](context, held, keeper)
+            except (LostTurnError, *DATABASE_AWAY):
+                raise
+            except Exception as error:
+                _give_up(held, keeper, error)
+    except LostTurnError:
+        log.info("%s: another worker has it", held)
+
+
+def _give_up(held: _Claimed, keeper: LeaseKeeper, error: Exception) -> None:
+    """It was not done. Another worker may do it, or this one another time; else that is what there is to know of it."""
+    table = probes if isinstance(held, Claim) else searches
+    what, was_outside = sentence(error), outside(error)
+    if isinstance(error, ToolBrokenError) and isinstance(held, Turn):
+        was_outside = None  # where it works nowhere, the search fails
+    if keeper.lost:
+        log.info("%s: not wanted any more", held)
+    elif keeper.ended:
+        keeper.write(lambda session: table.give_back(session, held))
+    elif keeper.leaves_to_others(error):
+        log.warning("%s: left to another worker: %s", held, what)
+        keeper.write(lambda session: table.give_back(session, held))
+    elif was_outside is not None:
+        log.warning("%s: %s", held, was_outside)
+        keeper.write(lambda session: table.lost(session, held, was_outside))
+    elif isinstance(held, Claim) or isinstance(error, ProcessLostError) or not isinstance(error, OnnxBisectError):
+        log.warning("%s: %s", held, what, exc_info=not isinstance(error, OnnxBisectError))
+        keeper.write(lambda session: table.crashed(session, held, what))
+    else:
+        log.warning("%s: %s", held, what)
+        fault = Fault.REQUEST if isinstance(error, ModelError | OptionError) else Fault.SERVICE
+        keeper.write(lambda session: searches.fail(session, held, what, fault))

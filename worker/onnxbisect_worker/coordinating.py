@@ -26,15 +26,13 @@ from onnxbisect.universe import Universe
 from onnxbisect.verdict import Status
 from onnxbisect_db import plans, probe_queries, searches, workers
 from onnxbisect_db.database import now
-from onnxbisect_db.errors import LostTurnError
 from onnxbisect_db.queues import demand
 from onnxbisect_db.searches import Turn
 from onnxbisect_db.tables import Search
 from onnxbisect_service.order import Order
 from onnxbisect_worker.context import WorkerContext
 from onnxbisect_worker.lease_keeper import LeaseKeeper
-from onnxbisect_worker.outside import DATABASE_AWAY, outside
-from onnxbisect_worker.preparing import give_up
+from onnxbisect_worker.outside import outside
 
 #: Units of a culprit that are told of while the search goes on.
 _SHOWN = 8
@@ -61,27 +59,13 @@ class _Seen:
         return min(max(len(self.known.in_flight) + idle, 1), _WIDEST)
 
 
-def coordinate(context: WorkerContext, turn: Turn) -> None:
+def coordinate(context: WorkerContext, turn: Turn, keeper: LeaseKeeper) -> None:
     """Plan on for a claimed search."""
     order = Order.from_json(turn.request)
     assert turn.search.universe is not None  # noqa: S101 - searches that ask are prepared
-    with LeaseKeeper(context, turn) as keeper:
-        try:
-            universe = context.universe(turn.search.universe)
-            with context.service.database.session() as session:
-                seen = _seen(session, turn, order)
-            _plan(context, turn, order, seen, keeper, universe)
-        except LostTurnError:
-            log.info("search %s: another worker has it", turn.search.id)
-        except DATABASE_AWAY:
-            raise
-        except Exception as error:
-            give_up(turn, keeper, error)
-
-
-def _plan(
-    context: WorkerContext, turn: Turn, order: Order, seen: _Seen, keeper: LeaseKeeper, universe: Universe
-) -> None:
+    universe = context.universe(turn.search.universe)
+    with context.service.database.session() as session:
+        seen = _seen(session, turn, order)
     planner: Planner = partial(plan, recheck=order.recheck)
     if order.pieces:
         called = ", ".join(f"{name}={value}" for name, value in turn.search.options.items())

@@ -109,7 +109,7 @@ class LeaseKeeper:
                 elif renewing:
                     renew_at, sure_until = at + self._seconds / 3, at + self._seconds
             except Exception as error:  # a database that is away, whatever its driver says
-                log.warning("%s: the lease could not be renewed: %s", _name(self._held), type(error).__name__)
+                log.warning("%s: the lease could not be renewed: %s", self._held, type(error).__name__)
                 if time.monotonic() > sure_until:
                     self._lost.set()
             if self.ended:
@@ -127,7 +127,3 @@ class LeaseKeeper:
     def _wanted(self) -> bool:
         with self._context.service.database.session() as session:
             return leases.wanted(session, self._held.lease)
-
-
-def _name(held: Turn | Claim) -> str:
-    return f"search {held.search.id}" if isinstance(held, Turn) else f"probe {held.probe.id}"

@@ -15,7 +15,6 @@ from sqlalchemy.orm import Session
 from onnxbisect.report.contents import Report
 from onnxbisect.report.text import clip
 from onnxbisect_db import repairs, searches
-from onnxbisect_db.errors import LostTurnError
 from onnxbisect_db.repairs import ChangedModel
 from onnxbisect_db.searches import Turn
 from onnxbisect_db.states import Stage
@@ -25,8 +24,6 @@ from onnxbisect_worker.changed_models import asked_model, begun_of
 from onnxbisect_worker.context import WorkerContext
 from onnxbisect_worker.lease_keeper import LeaseKeeper
 from onnxbisect_worker.model_processes.protocol import Changed, Question, Repaired
-from onnxbisect_worker.outside import DATABASE_AWAY
-from onnxbisect_worker.preparing import give_up
 from onnxbisect_worker.reporting import FOLDERS, store_all
 
 _LONGEST_REMEDY = 300
@@ -34,28 +31,18 @@ _LONGEST_REMEDY = 300
 log = logging.getLogger(__name__)
 
 
-def change(context: WorkerContext, turn: Turn) -> None:
+def change(context: WorkerContext, turn: Turn, keeper: LeaseKeeper) -> None:
     """Go on with the changed files, or with the repair, of a claimed search."""
     cache = context.service.settings.cache
-    with LeaseKeeper(context, turn) as keeper:
-        try:
-            with held_folders.temporary(cache / f"{FOLDERS}{uuid4().hex}") as folder:
-                begun, left = keeper.write(lambda session: begun_of(session, turn))
-                with context.pool.acquire(context.case(turn), new=turn.alone) as process, keeper.kills(process):
-                    step = process.change if turn.stage is Stage.FILES else process.repair
-                    came = step(begun, folder)
-                files = {} if isinstance(came, Changed) else store_all(context.service.files, came.files)
-                remedies = _remedies(context, turn, came) if isinstance(came, Repaired) else {}
-            asked = asked_model(context, turn, begun, came, files, left) if isinstance(came, Question) else None
-        except DATABASE_AWAY:
-            raise
-        except Exception as error:
-            give_up(turn, keeper, error)
-            return
-        try:
-            keeper.write(lambda session: _written(session, turn, came, files, asked, remedies))
-        except LostTurnError:
-            return
+    with held_folders.temporary(cache / f"{FOLDERS}{uuid4().hex}") as folder:
+        begun, left = keeper.write(lambda session: begun_of(session, turn))
+        with context.pool.acquire(context.case(turn), new=turn.alone) as process, keeper.kills(process):
+            step = process.change if turn.stage is Stage.FILES else process.repair
+            came = step(begun, folder)
+        files = {} if isinstance(came, Changed) else store_all(context.service.files, came.files)
+        remedies = _remedies(context, turn, came) if isinstance(came, Repaired) else {}
+    asked = asked_model(context, turn, begun, came, files, left) if isinstance(came, Question) else None
+    keeper.write(lambda session: _written(session, turn, came, files, asked, remedies))
     if asked is None:
         log.info("search %s: done with changed models", turn.search.id)
 

@@ -22,7 +22,6 @@ from onnxbisect.verdict import Kind, Status
 from onnxbisect_db import culprits, probe_queries, repairs, searches
 from onnxbisect_db.answered import Answered
 from onnxbisect_db.culprits import FoundCulprit
-from onnxbisect_db.errors import LostTurnError
 from onnxbisect_db.files import FileStore
 from onnxbisect_db.searches import Turn
 from onnxbisect_service.order import Order
@@ -32,8 +31,6 @@ from onnxbisect_worker.changed_models import Left, asked_model, begun_of
 from onnxbisect_worker.context import WorkerContext
 from onnxbisect_worker.lease_keeper import LeaseKeeper
 from onnxbisect_worker.model_processes.protocol import Begun, Neighbours, Question, Written
-from onnxbisect_worker.outside import DATABASE_AWAY
-from onnxbisect_worker.preparing import give_up
 
 _CHUNK = 1 << 20
 #: How the folders begin in which steps write.
@@ -46,34 +43,22 @@ _OPS = 64
 log = logging.getLogger(__name__)
 
 
-def write_report(context: WorkerContext, turn: Turn) -> None:
+def write_report(context: WorkerContext, turn: Turn, keeper: LeaseKeeper) -> None:
     """Write the report of a claimed search."""
     cache = context.service.settings.cache
-    with LeaseKeeper(context, turn) as keeper:
-        try:
-            with held_folders.temporary(cache / f"{FOLDERS}{uuid4().hex}") as folder:
-                begun, left = keeper.write(lambda session: begun_of(session, turn))
-                came, files = _stored(context, turn, keeper, folder, begun, left)
-            if isinstance(came, Question):
-                asked = asked_model(context, turn, begun, came, files, left)
-                keeper.write(lambda session: repairs.ask(session, turn, asked))
-                return
-            document = came.document
-            report = context.service.files.put([FORMS["report.json"](document).encode("utf-8", "backslashreplace")])
-            verdict, found = Status(document["verdict"]), culprits_of(document, files, _earlier(context, turn))
-        except DATABASE_AWAY:
-            raise
-        except Exception as error:
-            give_up(turn, keeper, error)
-            return
-        try:
-            keeper.write(
-                lambda session: searches.finish(
-                    session, turn, verdict=verdict, report=report.sha256, files=files, found=found
-                )
-            )
-        except LostTurnError:
-            return
+    with held_folders.temporary(cache / f"{FOLDERS}{uuid4().hex}") as folder:
+        begun, left = keeper.write(lambda session: begun_of(session, turn))
+        came, files = _stored(context, turn, keeper, folder, begun, left)
+    if isinstance(came, Question):
+        asked = asked_model(context, turn, begun, came, files, left)
+        keeper.write(lambda session: repairs.ask(session, turn, asked))
+        return
+    document = came.document
+    report = context.service.files.put([FORMS["report.json"](document).encode("utf-8", "backslashreplace")])
+    verdict, found = Status(document["verdict"]), culprits_of(document, files, _earlier(context, turn))
+    keeper.write(
+        lambda session: searches.finish(session, turn, verdict=verdict, report=report.sha256, files=files, found=found)
+    )
     log.info("search %s: over, %s", turn.search.id, verdict)
 
 
