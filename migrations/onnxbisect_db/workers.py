@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from sqlalchemy import Text, bindparam, cast, delete, func, or_, select
+from sqlalchemy import Text, bindparam, cast, delete, func, or_, select, update
 from sqlalchemy.orm import Session
 
 from onnxbisect_db.columns import Moment
@@ -51,6 +51,15 @@ def seen(session: Session, presence: Presence) -> None:
     )
 
 
+def renew(session: Session, worker_id: str) -> frozenset[str] | None:
+    """A worker is still alive. Returns the backends whose tools do not work there, as it has said or as its slots have
+    found since (`doubt`); None where it is not known.
+    """
+    mine = update(Worker).where(Worker.id == worker_id).values(seen_at=now(session))
+    unusable = session.scalars(mine.returning(Worker.unusable)).one_or_none()
+    return None if unusable is None else frozenset(unusable)
+
+
 def doubt(session: Session, worker_id: str, backend: str, what: str) -> bool:
     """The backend's tool has failed in the worker's hands, which `what` tells in a sentence: there it does not count as
     usable until the worker has looked at it again. Returns what `steps_aside` does from now on.
@@ -61,14 +70,6 @@ def doubt(session: Session, worker_id: str, backend: str, what: str) -> bool:
         worker.tools = {**worker.tools, backend: what}
         session.flush()
     return steps_aside(session, worker_id, backend)
-
-
-def doubted(session: Session, presence: Presence) -> dict[str, str]:
-    """The backends that hands of this worker have come to doubt, though it takes them for usable, and why."""
-    worker = session.get(Worker, presence.id, with_for_update=True)
-    if worker is None:
-        return {}
-    return {name: worker.tools.get(name, "") for name in worker.unusable if name not in presence.unusable}
 
 
 def steps_aside(session: Session, worker_id: str, backend: str) -> bool:

@@ -58,15 +58,15 @@ def test_a_tool_that_fails_is_doubted_until_the_worker_has_asked_it_again(databa
     with database.transaction() as session:
         workers.seen(session, A)
         workers.seen(session, B)
-        assert workers.doubted(session, A) == {}
+        assert workers.renew(session, "a") == A.unusable
         assert workers.doubt(session, "a", "qnn", "no licence")
-        assert workers.doubted(session, A) == {"qnn": "no licence"}
+        assert workers.renew(session, "a") == A.unusable | {"qnn"}
         assert workers.steps_aside(session, "a", "qnn")
         assert not workers.steps_aside(session, "b", "qnn")
         assert workers.slots(session) == {"qnn": 1, "rknn": 2}
         assert not workers.doubt(session, "b", "qnn", "no licence"), "somebody must say so"
         workers.seen(session, A)
-        assert workers.doubted(session, A) == {}
+        assert workers.renew(session, "a") == A.unusable
         assert workers.steps_aside(session, "b", "qnn")
 
 

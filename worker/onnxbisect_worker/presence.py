@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
-from threading import Event, Lock, Thread
+from threading import Event, Thread
 from uuid import uuid4
 
 from sqlalchemy.orm import Session
@@ -52,15 +52,14 @@ class Attendance:
 
     def __init__(self, service: Service, presence: Presence) -> None:
         self._service = service
+        #: What is to be told, replaced when tools were looked at; and what the database has.
         self._presence = presence
-        self._joined = False
+        self._told: Presence | None = None
         self._stopping = Event()
         self._wake = Event()
-        self._learning = Lock()
-        #: A hand has failed with a tool that counted as usable.
+        #: A slot has failed with a tool that counted as usable: with one of these.
         self._doubting = Event()
-        #: The tools have said something that was not told yet: what hands have found is older.
-        self._looked = False
+        self._doubted: frozenset[str] = frozenset()
         self._asking: subprocess.Popen[bytes] | None = None
         self._telling = Thread(target=self._tell, name="presence", daemon=True)
         self._looking = Thread(target=self._look, name="tools", daemon=True)
@@ -80,7 +79,7 @@ class Attendance:
             self._asking.kill()
         if self._telling.is_alive():
             self._telling.join()
-        if self._joined:
+        if self._told is not None:
             try:
                 self._service.database.run(lambda session: workers.left(session, self._presence.id))
             except Exception as error:  # then it will be taken for dead in a minute
@@ -96,24 +95,22 @@ class Attendance:
             self._wake.clear()
 
     def _tell_once(self) -> None:
-        with self._learning:
-            known, looked = self._presence, self._looked
+        presence = self._presence
 
-        def tell(session: Session) -> dict[str, str]:
-            doubted = {} if looked else workers.doubted(session, known)
-            workers.seen(session, _with_doubts(known, doubted))
-            return doubted
+        def tell(session: Session) -> frozenset[str]:
+            unusable = workers.renew(session, presence.id) if presence is self._told else None
+            if unusable is None:
+                workers.seen(session, presence)
+            return unusable or presence.unusable
 
-        doubted = self._service.database.run(tell)
-        self._joined = True
-        with self._learning:
-            self._looked = self._looked and self._presence is not known
-            if doubted:
-                self._presence = _with_doubts(self._presence, doubted)
-                self._doubting.set()
+        unusable = self._service.database.run(tell)
+        self._told = presence
+        if not unusable <= presence.unusable:
+            self._doubted = unusable
+            self._doubting.set()
 
     def _look(self) -> None:
-        """At all tools once; at those that do not work now and then, and as soon as a hand has failed with one."""
+        """At all tools once; at those that do not work now and then, and as soon as a slot has failed with one."""
         backends: Sequence[str] = self._presence.backends
         while not self._stopping.is_set():
             if backends:
@@ -123,18 +120,16 @@ class Attendance:
                     log.warning("tools cannot be asked what they are: %s: %s", type(error).__name__, error)
             self._doubting.wait(_LOOK_EVERY)
             self._doubting.clear()
-            backends = sorted(self._presence.unusable)
+            backends, self._doubted = sorted(self._presence.unusable | self._doubted), frozenset()
 
     def _learn(self, said: Mapping[str, tuple[bool, str, str]]) -> None:
         unusable = {name for name, (usable, _, _) in said.items() if not usable}
-        with self._learning:
-            self._presence = replace(
-                self._presence,
-                tools={**self._presence.tools, **{name: words for name, (_, words, _) in said.items()}},
-                unusable=self._presence.unusable - said.keys() | unusable,
-                isolation={**self._presence.isolation, **{name: level for name, (_, _, level) in said.items()}},
-            )
-            self._looked = True
+        self._presence = replace(
+            self._presence,
+            tools={**self._presence.tools, **{name: words for name, (_, words, _) in said.items()}},
+            unusable=self._presence.unusable - said.keys() | unusable,
+            isolation={**self._presence.isolation, **{name: level for name, (_, _, level) in said.items()}},
+        )
         self._wake.set()
 
     def _said(self, backends: Sequence[str]) -> Mapping[str, tuple[bool, str, str]]:
@@ -157,8 +152,3 @@ class Attendance:
             found[name] = (bool(usable), str(words), str(level))
         silent = (False, "It did not say what it is.", Isolation.NONE)
         return {name: found.get(name, silent) for name in backends}
-
-
-def _with_doubts(presence: Presence, doubted: Mapping[str, str]) -> Presence:
-    tools = {**presence.tools, **doubted}
-    return replace(presence, tools=tools, unusable=presence.unusable | doubted.keys())
