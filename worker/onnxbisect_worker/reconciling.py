@@ -1,13 +1,15 @@
-"""The loop that picks up what was dropped, in every process that has hands for it. One of them at a time does it."""
+"""The loop that picks up what was dropped, in every worker with --control. One of them at a time does it."""
 
 import logging
 import time
+from collections.abc import Callable
 from threading import Event, Thread
 
-from onnxbisect_db import culprit_checks, leases, retention
+from onnxbisect_db import culprit_checks, retention
 from onnxbisect_db.reconcile import leave, reconcile
 from onnxbisect_db.retention import Retention
 from onnxbisect_service.service import Service
+from onnxbisect_worker.outside import DATABASE_AWAY
 
 _SWEEP_SECONDS = 3600.0
 _CLEAR_SECONDS = 30.0
@@ -44,52 +46,38 @@ class Reconciler:
             log.warning("the database cannot be told that this process no longer reconciles: %s", type(error).__name__)
 
     def _run(self) -> None:
-        sweep_at = clear_at = time.monotonic() + _FIRST_SWEEP
-        ask_at = time.monotonic()
+        start = time.monotonic()
+        beside = {self._ask_again: _ASK_SECONDS, self._clear: _CLEAR_SECONDS, self._sweep: _SWEEP_SECONDS}
+        due = {self._ask_again: start, self._clear: start + _FIRST_SWEEP, self._sweep: start + _FIRST_SWEEP}
         while True:
-            reconciles = self._round()
-            if reconciles and time.monotonic() >= ask_at:
-                ask_at = time.monotonic() + _ASK_SECONDS
-                self._ask_again()
-            if reconciles and time.monotonic() >= clear_at:
-                clear_at = time.monotonic() + _CLEAR_SECONDS
-                self._clear()
-            if time.monotonic() >= sweep_at:
-                sweep_at = time.monotonic() + _SWEEP_SECONDS
-                self._sweep()
+            if self._tried(lambda: reconcile(self._service.database, self._holder)):
+                for task, seconds in beside.items():
+                    if time.monotonic() >= due[task]:
+                        due[task] = time.monotonic() + seconds
+                        self._tried(task)
             if self._stopping.wait(self._service.settings.reconcile_seconds):
                 return
 
-    def _round(self) -> bool:
-        """Whether this is the one that reconciles."""
+    def _tried(self, task: Callable[[], object]) -> object:
+        """What it returns; None where it failed: it comes again."""
         try:
-            return reconcile(self._service.database, self._holder)
-        except Exception as error:  # most likely the database is away, and comes back
-            log.warning("reconciling failed: %s", type(error).__name__, exc_info=log.isEnabledFor(logging.DEBUG))
-            return False
-
-    def _clear(self) -> None:
-        try:
-            retention.clear(self._service.database, self._service.files)
-            self._service.reserve.keep()
-        except Exception as error:  # as above
-            log.warning("deleted files were not cleared away: %s", type(error).__name__, exc_info=True)
+            return task()
+        except Exception as error:
+            away = isinstance(error, DATABASE_AWAY)
+            log.warning("reconciling failed: %s", type(error).__name__, exc_info=not away)
+            return None
 
     def _ask_again(self) -> None:
-        try:
-            if made := culprit_checks.ask_again(self._service.database, self._service.files):
-                log.info("asked again about culprits: %d jobs", made)
-        except Exception as error:  # as above
-            log.warning("culprits were not asked about again: %s", type(error).__name__, exc_info=True)
+        if made := culprit_checks.ask_again(self._service.database, self._service.files):
+            log.info("asked again about culprits: %d jobs", made)
+
+    def _clear(self) -> None:
+        retention.clear(self._service.database, self._service.files)
+        self._service.reserve.keep()
 
     def _sweep(self) -> None:
-        settings, database = self._service.settings, self._service.database
-        try:
-            if not database.run(lambda session: leases.take(session, "sweep", self._holder, seconds=_SWEEP_SECONDS)):
-                return
-            kept = Retention(jobs=settings.keep_jobs, models=settings.keep_models)
-            gone = retention.sweep(database, self._service.files, kept)
-            self._service.files.clear_unfinished(older_than=24 * 3600)
-            log.info("swept: %d files that nobody needs", gone)
-        except Exception as error:  # as above
-            log.warning("sweeping failed: %s", type(error).__name__, exc_info=True)
+        settings = self._service.settings
+        kept = Retention(jobs=settings.keep_jobs, models=settings.keep_models)
+        gone = retention.sweep(self._service.database, self._service.files, kept)
+        self._service.files.clear_unfinished(older_than=24 * 3600)
+        log.info("swept: %d files that nobody needs", gone)
