@@ -78,7 +78,7 @@ class _Server(uvicorn.Server):
 
 
 def _with_workers(service: Service) -> Lifespan[FastAPI]:
-    from onnxbisect_worker.embedded import embedded  # which brings a whole worker into memory
+    from onnxbisect_worker.running import embedded  # which brings a whole worker into memory
 
     worker = embedded(service)
 

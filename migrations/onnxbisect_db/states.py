@@ -42,11 +42,6 @@ class Stage(StrEnum):
     REPAIR = "repair"
     OVER = "over"
 
-    @property
-    def at_backend(self) -> bool:
-        """Whether its tasks are for workers that have the compiler."""
-        return self in AT_BACKEND
-
 
 #: Stages at which models are read beside their compiler.
 AT_BACKEND = (Stage.PREPARE, Stage.FILES, Stage.REPAIR)

@@ -18,7 +18,7 @@ from onnxbisect.unitset import UnitSet
 from onnxbisect_db.database import Database
 from onnxbisect_db.states import JobState
 from onnxbisect_service.order import Order, RepairOrder
-from onnxbisect_worker.embedded import embedded
+from onnxbisect_worker.running import embedded
 from support.db.scenes import Clock
 from support.engine.worlds import chain, monotone
 from support.worker.crank import Crank

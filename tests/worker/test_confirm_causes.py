@@ -7,7 +7,7 @@ import pytest
 
 import onnx_bisect
 from onnxbisect_service.order import Order
-from onnxbisect_worker.embedded import embedded
+from onnxbisect_worker.running import embedded
 from support.engine.refusals import model_of
 from support.worker.installation import Installation
 

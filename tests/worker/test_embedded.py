@@ -17,8 +17,7 @@ from onnxbisect_backends.sandbox import isolation
 from onnxbisect_db import lifecycle, workers
 from onnxbisect_db.states import JobState, ProbeState
 from onnxbisect_db.tables import Probe
-from onnxbisect_worker.embedded import embedded
-from onnxbisect_worker.running import Running
+from onnxbisect_worker.running import Running, embedded
 from onnxbisect_worker.working import work
 from support.worker.installation import Installation
 from support.worker.small_models import chain

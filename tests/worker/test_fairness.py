@@ -9,7 +9,7 @@ import pytest
 
 from onnxbisect_db import tokens
 from onnxbisect_db.states import JobState, Scope
-from onnxbisect_worker.embedded import embedded
+from onnxbisect_worker.running import embedded
 from support.worker import redis_server
 from support.worker.installation import Installation
 

@@ -16,7 +16,7 @@ from onnxbisect_db.states import ANNOUNCED
 from onnxbisect_service.order import Order
 from onnxbisect_service.service import Service, open_service
 from onnxbisect_service.settings import Settings
-from onnxbisect_worker.embedded import embedded
+from onnxbisect_worker.running import embedded
 from support import TESTS
 from support.worker.webhook_receiver import Message, Receiver
 

@@ -9,7 +9,7 @@ from onnxbisect_db.states import JobState
 from onnxbisect_service.order import Order
 from onnxbisect_service.service import Service, open_service
 from onnxbisect_service.settings import Settings
-from onnxbisect_worker.embedded import embedded
+from onnxbisect_worker.running import embedded
 from support.worker.webhook_receiver import dripping, saying
 
 MODEL = Path(__file__).parent.parent / "models" / "sam_part1_prompt__ts11.onnx"

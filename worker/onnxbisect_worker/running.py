@@ -3,12 +3,16 @@
 from collections.abc import Collection, Sequence
 from threading import Event
 
+from onnxbisect.errors import OptionError
+from onnxbisect_backends import registry
 from onnxbisect_db import notices
 from onnxbisect_db.workers import Presence
 from onnxbisect_service.service import Service
 from onnxbisect_worker.claiming import Claiming
 from onnxbisect_worker.context import WorkerContext
 from onnxbisect_worker.delivering import next_delivery
+from onnxbisect_worker.model_processes.confinement import tell_level
+from onnxbisect_worker.model_processes.pool import ModelPool
 from onnxbisect_worker.model_processes.protocol import Pool
 from onnxbisect_worker.presence import Attendance, worker_id
 from onnxbisect_worker.reconciling import Reconciler
@@ -20,6 +24,8 @@ _SENDERS = 8
 #: Seconds for giving back what is claimed; a message that is on its way then is sent again.
 _STOP_SECONDS = 8.0
 _SEND_SECONDS = 4.0
+#: Slots of an embedded worker besides those that compile: for coordinators, reports, and models that are read.
+_BESIDE = 6
 
 
 class Running:
@@ -86,3 +92,22 @@ class Running:
         self._senders.stop(_SEND_SECONDS)
         self._attendance.stop()
         self._context.pool.close()
+
+
+def embedded(service: Service, pool: Pool | None = None) -> Running:
+    """A worker for all backends and for everything else, in the process of `onnx-bisect serve`, to be started.
+    OptionError where redis is set: then workers are processes of their own.
+    """
+    settings = service.settings
+    if settings.redis_url is not None:
+        raise OptionError("ONNXBISECT_REDIS_URL is set, so workers are processes of their own: 'onnx-bisect worker'.")
+    tell_level(settings)
+    return Running(
+        service,
+        pool or ModelPool(settings, service.files),
+        sorted(registry.available()),
+        control=True,
+        beside=_BESIDE,
+        # one name, so that after a crash it does not wait until its own lease has run out
+        reconciler="embedded",
+    )
