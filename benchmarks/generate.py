@@ -146,9 +146,10 @@ def _refusing_a_pattern(
             around = {other for unit in units for other in _beside(universe, unit) if other in within}
             units.append(chance.choice(sorted(around - set(units))))
         variants = [universe.variant[unit] for unit in units]
-        often = all(size(universe.variant_members[it]) > times * variants.count(it) for it in variants)
+        if any(size(universe.variant_members[it]) <= times * variants.count(it) for it in variants):
+            continue  # before the occurrences are looked for, which takes long
         truth = frozenset(_occurrences(universe, units))
-        if often and len(truth) == times:
+        if len(truth) == times:
             return Generated(universe=universe, truth=truth)
 
 
