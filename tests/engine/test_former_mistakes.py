@@ -111,11 +111,50 @@ def test_the_number_of_workers_changes_no_culprit_of_a_compiler_that_is_not_mono
         assert found[0] == found[1] == found[2], seed
 
 
+def fused_in_threes_that_need_not_touch(units: UnitSet) -> bool:
+    """V0 is refused but in three, two of which are 2 -> 3 or 5 -> 6; and 2 -> 3 is refused with 0, 4 or 5."""
+    fused = size(units) >= 3 and any(is_subset(pair, units) for pair in (0b0001100, 0b1100000))
+    return not fused or (is_subset(0b0001100, units) and bool(units & 0b0110001))
+
+
+def fused_in_neighbouring_pairs(units: UnitSet) -> bool:
+    """V0 is refused without another one beside it, and three in a row are refused."""
+    beside = units << 1 | units >> 1
+    return bool(units & ~beside) or bool(units & units >> 1 & units >> 2)
+
+
+@pytest.mark.parametrize(
+    ("graph", "rule"),
+    [
+        (universe([0] * 7, [(2, 3), (5, 6)], [0, 1, 1, 0, 0, 0, 1]), fused_in_threes_that_need_not_touch),
+        (chain([0] * 5, [0, 0, 0, 0, 1]), fused_in_neighbouring_pairs),
+    ],
+)
+def test_four_workers_state_what_one_states_and_only_what_is_true(graph: Universe, rule: Rule):
+    failing = sum(1 << units for units in range(graph.everything + 1) if rule(units))
+    it = RuleWorld(behaviour=Behaviour.FUSION, seed=0, universe=graph, failing=failing, planted=(), words="a pattern")
+    runs = [Run(world=it) for _ in range(3)]
+    diagnoses = [run.diagnose(width) for run, width in zip(runs, (1, 4, 16), strict=True)]
+    assert diagnoses[0].culprits == diagnoses[1].culprits == diagnoses[2].culprits
+    assert not judge(runs[0], diagnoses[0]).false_facts
+
+
 def test_five_failures_in_nine_answers_are_no_answer():
     answers = tuple(Verdict(status=status) for status in (Status.FAIL, Status.PASS) * 4 + (Status.FAIL,))
     verdict = Oracle(chain([0, 1]), {0b11: answers}).look(0b11)
     assert verdict is not None
     assert verdict.status is Status.UNRESOLVED
+
+
+def test_no_pair_that_a_flaky_compiler_failed_five_times_in_nine_is_an_occurrence():
+    """A fifth of the answers is wrong; 2 and 3, which are fine together, fail in five of nine."""
+    truth = {of((one, other)) for one in (0, 1) for other in (2, 3, 4)}
+    graph = chain([0] * 5, [0, 0, 1, 1, 1])
+    one = World(graph, monotone(truth), flaky=0.2, seed=9)
+    step = one.diagnose(recheck=True)
+    assert [answer.failed for answer in one.verdicts[0b01100]].count(True) == 5
+    assert all_found(step) == truth
+    assert all(culprit.certainty is not Certainty.CONFIRMED for culprit in step.diagnosis.culprits)
 
 
 def test_one_wrong_failure_of_what_is_left_is_asked_again():
