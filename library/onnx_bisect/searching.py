@@ -99,7 +99,11 @@ class Searches:
         inquiry = self._latest
         if inquiry is None or inquiry.intake is not model:  # a model is mostly asked about twice in a row
             inquiry = self._latest = inquire(model, self._searching.backend, None if piece else self._calibration)
-        with working_folder() as folder, self._searching.driver(inquiry, folder, self.left) as driver:
+        planner = partial(plan, recheck=self._searching.recheck, brief=piece)
+        with (
+            working_folder() as folder,
+            self._searching.driver(inquiry, folder, self.left, planner=planner) as driver,
+        ):
             ended = driver.ask_whole() if whole else driver.run()
         self._searching.progress(SearchEnded(ending=ended.ending))
         self._calls += ended.stats.compiler_calls

@@ -47,6 +47,8 @@ class Order:
     whole: bool = False
     #: Units of pieces, in hexadecimal: these are asked about, and the whole model where all of them pass, and no more.
     pieces: tuple[str, ...] = ()
+    #: Whether it is enough to know which nodes fail (`onnxbisect.search.plan`).
+    brief: bool = False
 
     @property
     def files(self) -> frozenset[str]:
@@ -61,7 +63,7 @@ class Order:
             del fields["repair"]
         elif self.repair.alternatives is None:
             del fields["repair"]["alternatives"]
-        for name in ("as_is", "confirm_causes", "whole", "pieces"):
+        for name in ("as_is", "confirm_causes", "whole", "pieces", "brief"):
             if not fields[name]:
                 del fields[name]
         return fields

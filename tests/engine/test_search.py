@@ -318,6 +318,25 @@ def test_a_pair_that_fails_wherever_both_are_is_one_culprit_with_every_combinati
     assert world.calls <= 40
 
 
+@settings(deadline=None, max_examples=examples(40))
+@given(st.data())
+def test_a_brief_search_blames_what_fails_and_leaves_what_passes(data: st.DataObject):
+    graph = data.draw(dags(distinct=True))
+    truth = data.draw(minimal_sets(len(graph)))
+    step = World(graph, monotone(truth)).diagnose(brief=True)
+    assert all(any(is_subset(one, found) for one in truth) for found in all_found(step))
+    assert not any(is_subset(one, step.diagnosis.remainder) for one in truth)
+    assert (step.diagnosis.verdict is Status.PASS) == (not truth)
+
+
+def test_a_brief_search_asks_about_one_place_and_one_remainder():
+    graph = chain([0, 1, 2] * 8, solos=list(range(24)))
+    pairs = monotone([3 << start for start in range(0, 24, 3)])
+    whole, brief = World(graph, pairs), World(graph, pairs)
+    assert all_found(brief.diagnose(brief=True)) == all_found(whole.diagnose())
+    assert brief.calls <= 14 < whole.calls
+
+
 def test_a_compiler_that_never_answers_ends_the_search():
     class Mute(World):
         def compile(self, units: UnitSet) -> Verdict:

@@ -72,7 +72,7 @@ def asked_model(
         pieces=tuple(f"{units:x}" for units in question.pieces),
     )
     if question.piece:
-        order = replace(order, input_shapes={}, calibration={})
+        order = replace(order, input_shapes={}, calibration={}, brief=True)
     data = own if question.piece else context.case(turn).files
     return ChangedModel(question=name, onnx=onnx, data=data, request=order.to_json(), options=question.options)
 

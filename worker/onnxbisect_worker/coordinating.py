@@ -66,7 +66,7 @@ def coordinate(context: WorkerContext, turn: Turn, keeper: LeaseKeeper) -> None:
     universe = context.universe(turn.search.universe)
     with context.service.database.session() as session:
         seen = _seen(session, turn, order)
-    planner: Planner = partial(plan, recheck=order.recheck)
+    planner: Planner = partial(plan, recheck=order.recheck, brief=order.brief)
     if order.pieces:
         called = ", ".join(f"{name}={value}" for name, value in turn.search.options.items())
         planner = CulpritsThenWhole(culprits=[int(units, 16) for units in order.pieces], called=called)

@@ -30,7 +30,7 @@ class Search(Protocol):
 
     def __call__(self, model: Intake, *, piece: bool, whole: bool) -> Found:
         """What is refused of the model, or, with `whole`, only whether it is: one call. A `piece` has inputs of its
-        own, for which there are no samples.
+        own, for which there are no samples, and is searched in brief (`onnxbisect.search.plan`).
         """
 
 

@@ -59,9 +59,10 @@ class _Case:
 class Confirmer:
     """Asks for every suspect, all at once, what would clear it."""
 
-    def __init__(self, universe: Universe, oracle: Oracle) -> None:
+    def __init__(self, universe: Universe, oracle: Oracle, *, brief: bool = False) -> None:
         self._universe = universe
         self._oracle = oracle
+        self._brief = brief
         self._blame = Blame(universe, oracle)
         self._small = len(universe) <= FEW_UNITS
         #: How many of the suspects so far a log blames with others near them left out.
@@ -234,7 +235,7 @@ class Confirmer:
 
     def _occurrences_to_ask(self, suspect: Suspect) -> dict[Occurrence, UnitSet]:
         """The probe for each occurrence that is not the one already asked; identical ones share a probe."""
-        if suspect.verified:
+        if suspect.verified or self._brief:
             return {}
         probes: dict[Occurrence, UnitSet] = {}
         for occurrence in suspect.occurrences:

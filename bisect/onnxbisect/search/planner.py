@@ -18,11 +18,12 @@ from onnxbisect.search.search import Search
 from onnxbisect.search.speculate import Seen, speculate
 from onnxbisect.universe import Universe
 
-#: How far the last replay of a universe came. Only saves time: a replay from nothing sees the same.
-_LAST_SEEN: WeakKeyDictionary[Universe, tuple[bool, Seen]] = WeakKeyDictionary()
+#: How far the last replay of a universe came, and with which options. Only saves time: a replay from nothing sees the
+#: same.
+_LAST_SEEN: WeakKeyDictionary[Universe, tuple[tuple[bool, bool], Seen]] = WeakKeyDictionary()
 
 
-def plan(universe: Universe, verdicts: Verdicts, width: int = 1, *, recheck: bool = False) -> Plan:
+def plan(universe: Universe, verdicts: Verdicts, width: int = 1, *, recheck: bool = False, brief: bool = False) -> Plan:
     """The questions worth asking now, best first, with the diagnosis as far as it is known.
 
     Questions that do not depend on each other come together, however many they are. Where they are fewer than
@@ -31,27 +32,31 @@ def plan(universe: Universe, verdicts: Verdicts, width: int = 1, *, recheck: boo
 
     `recheck`: every verdict that decides a culprit or the certificate is asked until `oracle.LEAD` answers agree,
     as it is from the first contradiction on in any case. For compilers known not to be deterministic.
+
+    `brief`: one place of each culprit is asked about, and one remainder without culprits, so that an interaction may be
+    stated with more units than it needs. For pieces that are no result: what is compiled in the end is the model.
     """
-    seen = _resume(universe, verdicts, recheck)
+    options = (recheck, brief)
+    seen = _resume(universe, verdicts, options)
     while True:
-        search, oracle = _replay(universe, seen, recheck)
+        search, oracle = _replay(universe, seen, *options)
         due = oracle.due
         if not due or any(ask.attempt >= len(verdicts.get(ask.units, ())) for ask in due):
             break
         seen |= {ask.units: tuple(verdicts[ask.units][: ask.attempt + 1]) for ask in due}
-    _LAST_SEEN[universe] = (recheck, seen)
+    _LAST_SEEN[universe] = (options, seen)
     diagnosis = conclude(universe, oracle, search, recheck, verdicts)
     asks = [ask for ask in due if ask.attempt >= len(verdicts.get(ask.units, ()))]
     if asks and len(asks) < width:
-        replay = partial(_replay, universe, recheck=recheck)
+        replay = partial(_replay, universe, recheck=recheck, brief=brief)
         asks += speculate(universe, search, oracle, replay, seen, verdicts, asks, width - len(asks))
     expected = 0.0 if search.finished else len(asks) + search.locator.surprise
     return Plan(asks=tuple(asks), diagnosis=diagnosis, expected=expected)
 
 
-def _resume(universe: Universe, verdicts: Verdicts, recheck: bool) -> Seen:
+def _resume(universe: Universe, verdicts: Verdicts, options: tuple[bool, bool]) -> Seen:
     last = _LAST_SEEN.get(universe)
-    if last is None or last[0] != recheck:
+    if last is None or last[0] != options:
         return {}
     seen = last[1]
     if all(tuple(verdicts.get(units, ())[: len(answers)]) == answers for units, answers in seen.items()):
@@ -59,8 +64,8 @@ def _resume(universe: Universe, verdicts: Verdicts, recheck: bool) -> Seen:
     return {}
 
 
-def _replay(universe: Universe, seen: Seen, recheck: bool) -> tuple[Search, Oracle]:
+def _replay(universe: Universe, seen: Seen, recheck: bool, brief: bool) -> tuple[Search, Oracle]:
     oracle = Oracle(universe, seen, recheck)
-    search = Search(universe, oracle)
+    search = Search(universe, oracle, brief=brief)
     search.run()
     return search, oracle

@@ -21,10 +21,11 @@ MOST_IN_VAIN = 8
 class Search:
     """One replay. After `run` the attributes say how far the verdicts on record carry."""
 
-    def __init__(self, universe: Universe, oracle: Oracle) -> None:
+    def __init__(self, universe: Universe, oracle: Oracle, *, brief: bool = False) -> None:
         self._universe = universe
         self._oracle = oracle
-        self._confirmer = Confirmer(universe, oracle)
+        self._brief = brief
+        self._confirmer = Confirmer(universe, oracle, brief=brief)
         self.locator = Locator(universe, oracle)
         self.suspects: tuple[Suspect, ...] = ()
         self.cut_induced: list[CutInducedFailure] = []
@@ -127,6 +128,8 @@ class Search:
 
     def _find_in_remainders(self) -> Suspect | None:
         ways, self.exhaustive, self.cut_short = ways_to_break(self._universe, self.suspects)
+        if self._brief and len(ways) > 1:
+            ways, self.exhaustive, self.cut_short = ways[:1], False, True
         proof = []
         for broken in ways:
             region = self._universe.everything & ~broken & ~self.locator.unresolved

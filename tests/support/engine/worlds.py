@@ -88,10 +88,10 @@ class World:
         words = " ".join(hints.ops) if self.fingerprints else ""
         return Verdict(status=Status.FAIL, kind=self.kind, hints=hints, fingerprint=words, message=words)
 
-    def diagnose(self, width: int = 1, most: int = 5000, *, recheck: bool = False) -> Plan:
+    def diagnose(self, width: int = 1, most: int = 5000, *, recheck: bool = False, brief: bool = False) -> Plan:
         """Turn the crank: all questions that come together go out together."""
         while True:
-            step = plan(self.universe, self.verdicts, width, recheck=recheck)
+            step = plan(self.universe, self.verdicts, width, recheck=recheck, brief=brief)
             if not step.asks:
                 return step
             self.rounds += 1

@@ -57,7 +57,7 @@ class SimulatedCompiler:
         self.asked.append([node.op_type for node in piece.proto.graph.node])
         path = self._path()
         write(piece, whole, path)
-        found = self.search(load(path))
+        found = self.search(load(path), brief=True)
         return replace(found, names=piece.renamed)
 
     def inside(self, model: onnx.ModelProto) -> "SimulatedCompiler":
@@ -68,12 +68,12 @@ class SimulatedCompiler:
         onnx.save(model, path)
         return load(path)
 
-    def search(self, model: Model, most: int | None = None) -> Found:
+    def search(self, model: Model, most: int | None = None, *, brief: bool = False) -> Found:
         keyer = Keyer(model)
         verdicts: dict[UnitSet, list[Verdict]] = {}
         records: list[ProbeRecord] = []
         while True:
-            step = plan(model.universe, verdicts)
+            step = plan(model.universe, verdicts, brief=brief)
             asks = [] if most is not None and len(records) >= most else list(step.asks)[:1]
             if not asks:
                 return Found(job=_job(model, step.diagnosis, records))

@@ -70,10 +70,10 @@ class ChangedModels:
             folder=folder,
         )
 
-    def job(self, inquiry: Inquiry, answers: Sequence[Answered], stats: Stats) -> Job:
-        """What these answers say of a model."""
+    def job(self, inquiry: Inquiry, answers: Sequence[Answered], stats: Stats, *, brief: bool = False) -> Job:
+        """What these answers say of a model, or of a piece, which is searched in brief."""
         verdicts = Known(records=answers).verdicts
-        diagnosis = plan(inquiry.universe, verdicts, recheck=self.recheck).diagnosis
+        diagnosis = plan(inquiry.universe, verdicts, recheck=self.recheck, brief=brief).diagnosis
         return inquiry.job(diagnosis, answers, stats)
 
 
@@ -173,20 +173,20 @@ class _Replies:
         name = question_name(_digest(path), whole=whole)
         reply = self._replies.get(name)
         if reply is not None:
-            return self._found(inquiry, reply)
+            return self._found(inquiry, reply, brief=piece)
         if self._begun.ended:
             return unanswered(inquiry, "the budget is spent", stopped=True)
         files = [path, *sorted(path.parent.glob("model.data"))] if piece else [path]
         names = ["model.onnx", *(it.name for it in files[1:])]
         raise UnansweredError(Question(files=dict(zip(names, files, strict=True)), piece=piece, whole=whole))
 
-    def _found(self, inquiry: Inquiry, reply: Reply) -> Found:
+    def _found(self, inquiry: Inquiry, reply: Reply, *, brief: bool) -> Found:
         if reply.problem:
             raise ModelError(reply.problem) if reply.refused else OnnxBisectError(reply.problem)
         if inquiry.identity != reply.identity:
             raise BackendUnusableError(_OTHER_COMPILER)
         stats = Stats.of(reply.answers, calls=reply.calls, rounds=reply.rounds, engine_seconds=0, wall_seconds=0)
-        return Found(job=self._models.job(inquiry, reply.answers, stats))
+        return Found(job=self._models.job(inquiry, reply.answers, stats, brief=brief))
 
 
 def told_by(replies: Sequence[Reply], identity: str) -> Callable[[Path], Told]:
