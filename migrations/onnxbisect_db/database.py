@@ -46,7 +46,7 @@ class Database:
     """
 
     def __init__(self, url: str, *, clock: Callable[[], datetime] | None = None, durable: bool = True) -> None:
-        self._engine = _sqlite(url, durable=durable) if url.startswith("sqlite") else _engine(url, pool_pre_ping=True)
+        self._engine = _sqlite(url, durable=durable) if url.startswith("sqlite") else _postgresql(url)
         reading: dict[str, Any] = {_WRITES: False}
         if self._engine.dialect.name == "postgresql":
             reading |= {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
@@ -145,6 +145,18 @@ def _sqlite(url: str, *, durable: bool) -> Engine:
         writes = connection.get_execution_options().get(_WRITES, True)
         connection.exec_driver_sql(f"PRAGMA query_only = {'OFF' if writes else 'ON'}")
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+    return engine
+
+
+def _postgresql(url: str) -> Engine:
+    engine = _engine(url, pool_pre_ping=True)
+
+    @event.listens_for(engine, "connect")
+    def _connect(connection: Any, record: Any) -> None:
+        # what a worker asks runs for milliseconds; where much waits, PostgreSQL would compile it for fifty each time
+        connection.execute("SET jit = off")
+        connection.commit()
 
     return engine
 

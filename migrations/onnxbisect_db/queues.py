@@ -137,15 +137,15 @@ def _choice() -> Select[str]:
         or_(Probe.retry_at.is_(None), Probe.retry_at <= at, Probe.retry_at > far),
         or_(Probe.waits_for.is_(None), ~asking.exists()),
     )
-    # from what waits, which is little beside what was answered
-    waiting = (
-        select(Probe.search_id, func.min(case((Probe.speculative, 1), else_=0)).label("speculative"))
-        .where(free)
-        .group_by(Probe.search_id)
-        .cte("waiting")
+    # one look into an index for each search, however many of its probes wait
+    first = (
+        select(Probe.id)
+        .where(Probe.search_id == Search.id, free)
+        .order_by(Probe.speculative, Probe.rank, Probe.id)
+        .limit(1)
+        .correlate(Search)
     )
-    first = select(Probe.id).where(Probe.search_id == Search.id, free)
-    probe = first.order_by(Probe.speculative, Probe.rank, Probe.id).limit(1)
+    speculative = first.with_only_columns(Probe.speculative).scalar_subquery()
     running = (
         select(Search.job_id, func.count().label("probes"))
         .join(Probe, Probe.search_id == Search.id)
@@ -167,19 +167,19 @@ def _choice() -> Select[str]:
     at_hand = or_(Search.universe.in_(bindparam("warm", expanding=True)), overdue)
     return (
         # no more columns: PostgreSQL sorts them all before it locks one
-        select(probe.correlate(Search).scalar_subquery())
+        select(first.scalar_subquery())
         .select_from(Job)
         .join(Search, Search.job_id == Job.id)
-        .join(waiting, waiting.c.search_id == Search.id)
         .outerjoin(running, running.c.job_id == Job.id)
         .outerjoin(of_tenant, of_tenant.c.tenant == Job.tenant)
         .where(
             *(Search.stage == Stage.SEARCH, Search.backend == bindparam("backend")),
             of_backend < bindparam("at_most"),
             ~alone.exists(),
+            speculative.is_not(None),
         )
         .order_by(
-            waiting.c.speculative,
+            speculative,
             Job.priority.desc(),
             func.coalesce(of_tenant.c.probes, 0),
             func.coalesce(running.c.probes, 0),
