@@ -1,5 +1,6 @@
 """`onnx-bisect serve`: the API, and where there is no redis to share it with others, everything else in one process."""
 
+import asyncio
 import os
 import signal
 import socket
@@ -15,6 +16,7 @@ from starlette.types import Lifespan
 from onnxbisect.errors import OptionError
 from onnxbisect_api.app import create_app
 from onnxbisect_api.server import server_config
+from onnxbisect_api.site import rendering
 from onnxbisect_api.watch import Watch
 from onnxbisect_cli.own_database import is_current, upgrade
 from onnxbisect_db import tokens
@@ -71,6 +73,7 @@ class _Server(uvicorn.Server):
         print(f"onnx-bisect is at {self._url}", flush=True)
         if self._token is not None:
             print(*_told_of_token(self._token, self._url, terminal=sys.stdout.isatty()), sep="\n", flush=True)
+        asyncio.get_running_loop().run_in_executor(None, rendering.prepare)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._watch.end()

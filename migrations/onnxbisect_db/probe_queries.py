@@ -150,12 +150,15 @@ def recent(session: Session, search_id: str, *, answers: int) -> Recent:
     mine = select(Probe).where(Probe.search_id == search_id)
     running = mine.where(Probe.state == ProbeState.RUNNING).order_by(Probe.started_at, Probe.id)
     done = mine.where(Probe.state == ProbeState.DONE).order_by(Probe.ended_at.desc(), Probe.id.desc())
-    waiting = select(func.count()).where(Probe.search_id == search_id, Probe.state == ProbeState.QUEUED)
+    queued = func.count().filter(Probe.state == ProbeState.QUEUED)
+    waiting, since = session.execute(
+        select(queued, func.min(Probe.started_at)).where(Probe.search_id == search_id)
+    ).one()
     return Recent(
         claimed=tuple(session.scalars(running)),
         answers=tuple(session.scalars(done.limit(answers))),
-        waiting=session.scalars(waiting).one(),
-        since=session.scalars(select(func.min(Probe.started_at)).where(Probe.search_id == search_id)).one(),
+        waiting=waiting,
+        since=since,
     )
 
 

@@ -12,6 +12,7 @@ from onnxbisect_api.found import document_of
 from onnxbisect_api.known import CulpritUnits, of_report
 from onnxbisect_api.names import RowId
 from onnxbisect_api.overviews import overview_of
+from onnxbisect_api.repair_files import repair_document
 from onnxbisect_api.service import TheService
 from onnxbisect_api.site.rendering import page
 from onnxbisect_api.site.report_view import overview_view, report_view
@@ -96,7 +97,10 @@ def _drawn(now: Situation, names: Names) -> dict[str, Any] | None:
 
 
 def _repair(service: Service, search: Search) -> "RepairOnPage | None":
-    # loads ONNX, which a process that only takes uploads does without
+    document = repair_document(service, search)
+    if document is None:
+        return None
+    # loads ONNX, a quarter of a second that a page without a repair does not wait for
     from onnxbisect_api.site.repair_view import repair_on_page
 
-    return repair_on_page(service, search)
+    return repair_on_page(document, search)

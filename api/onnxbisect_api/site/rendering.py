@@ -8,7 +8,7 @@ import jinja2
 from fastapi import Request
 from fastapi.responses import HTMLResponse
 
-from onnxbisect.report.rendering import environment
+from onnxbisect.report.rendering import compile_all, environment
 from onnxbisect_api.access import Caller
 from onnxbisect_api.site.static import address
 from onnxbisect_db.states import Scope
@@ -53,6 +53,11 @@ def page(
 def fragment(name: str, **what: Any) -> str:
     """A template as text: what goes into an event."""
     return _templates().get_template(name).render(**what)
+
+
+def prepare() -> None:
+    """Do once what the first page of each kind would wait for."""
+    compile_all(_templates())
 
 
 def age(moment: datetime | None) -> str:

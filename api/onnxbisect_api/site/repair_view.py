@@ -9,10 +9,8 @@ from onnxbisect.proof import Difference
 from onnxbisect.remedies.document import Change, LeftRow, RepairDocument
 from onnxbisect.remedies.place_graph import before_and_after
 from onnxbisect.remedies.summary import called, groups, headline, left_groups, numbers, outcome
-from onnxbisect_api.repair_files import repair_document
 from onnxbisect_backends.probing.repair_document import read_document
 from onnxbisect_db.tables import Search
-from onnxbisect_service.service import Service
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,11 +38,8 @@ class RepairOnPage:
     has_report: bool
 
 
-def repair_on_page(service: Service, search: Search) -> RepairOnPage | None:
-    """None where there is none, or one that this version cannot read."""
-    found = repair_document(service, search)
-    if found is None:
-        return None
+def repair_on_page(found: object, search: Search) -> RepairOnPage | None:
+    """What a target's repair has written; None where this version cannot read it."""
     try:
         document = read_document(found)
     except OnnxBisectError:

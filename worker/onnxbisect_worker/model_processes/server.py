@@ -34,6 +34,7 @@ from onnx import TensorProto, helper
 from onnxbisect.errors import BackendUnusableError, OnnxBisectError
 from onnxbisect.job import CompilesAfter, Stats
 from onnxbisect.model.allowance import directly
+from onnxbisect.report.rendering import compile_all, environment
 from onnxbisect.shortage import shortage
 from onnxbisect_backends import registry
 from onnxbisect_backends.probing.inquiry import inquire
@@ -111,6 +112,7 @@ def _rehearse() -> None:
         inquiry = inquire(Intake(path, {}, bounded=directly), registry.make("whitelist", {"deny": "Relu"}))
         inquiry.key(1)
         inquiry.write(1, Path(name, "piece.onnx"))
+    compile_all(environment())
 
 
 def _keep(channel_number: int, output: int, status: int, lock: int) -> NoReturn:
