@@ -80,7 +80,7 @@ def _embedded(result: EmbeddedResult) -> str:
         ("times that the whole service was killed", result.kills),
         ("seconds until the last job had ended", f"{result.seconds:.0f}"),
         ("questions that were lost and asked again", result.questions),
-        ("turns of coordinators", result.turns),
+        ("runs of the coordinator", result.turns),
         ("jobs whose reports are those of `run`", result.right),
     ]
     return tables.table(["what happened", ""], rows)

@@ -30,22 +30,22 @@ import generate
 import simulated
 import tables
 from generate import Generated
-from installed import Installed, cpu_seconds, installed
+from installation import Installed, cpu_seconds, installed
 from onnxbisect.answer import Answer
 from onnxbisect.errors import ModelError
 from onnxbisect.job import Target
 from onnxbisect.verdict import Status
 from onnxbisect_backends.contract import Description
-from onnxbisect_db import claims, models, probes, queues, searches, turns, workers
+from onnxbisect_db import claims, models, probes, queues, search_queue, searches, workers
 from onnxbisect_db.claims import Claim
 from onnxbisect_db.columns import new_id
 from onnxbisect_db.database import Database, now
 from onnxbisect_db.queues import ClaimRequest
+from onnxbisect_db.search_queue import Taker
 from onnxbisect_db.states import JobState, Stage
 from onnxbisect_db.tables import Job, Search
-from onnxbisect_db.turns import Taker
 from onnxbisect_db.workers import Presence
-from onnxbisect_service.order import Order
+from onnxbisect_service.search_spec import SearchSpec
 from onnxbisect_worker.claiming import Claiming, work_on
 from onnxbisect_worker.context import WorkerContext
 from onnxbisect_worker.model_processes.protocol import Case, ModelProcess
@@ -160,17 +160,19 @@ class Fleet:
         self.in_vain = (cpu_seconds(self.here.postgres) - postgres) / _IN_VAIN
 
     def _coordinate(self, context: WorkerContext) -> None:
-        """Take turns of searches, and write reports, while there are any."""
+        """Claim searches, and write reports, while there are any."""
         taker = Taker(worker="control", seconds=_LEASE, stages=(Stage.SEARCH, Stage.REPORT))
         run = self.database.run
-        while (turn := self._timed("take a turn", lambda: run(lambda session: turns.take(session, taker)))) is not None:
-            if turn.stage is Stage.SEARCH:
-                self._timed("turn", partial(work_on, context, turn))
+        while (
+            claimed := self._timed("claim a search", lambda: run(lambda session: search_queue.take(session, taker)))
+        ) is not None:
+            if claimed.stage is Stage.SEARCH:
+                self._timed("coordinate", partial(work_on, context, claimed))
             else:
-                report = turn.search.universe or ""
-                end = partial(searches.finish, turn=turn, verdict=Status.PASS, report=report, files={})
+                report = claimed.search.universe or ""
+                end = partial(searches.finish, claimed=claimed, verdict=Status.PASS, report=report, files={})
                 self._timed("report", partial(run, end))
-                self.done[turn.search.id] = self.moment
+                self.done[claimed.search.id] = self.moment
 
     def _claim(self, worker: str) -> Claim | None:
         request = ClaimRequest(backend=_BACKEND, worker=worker, seconds=_LEASE)
@@ -231,7 +233,7 @@ def _prepared(session: Session, tenant: str, universe: str) -> Search:
     )
     session.add(
         Job(
-            **{"tenant": tenant, "model_sha256": universe, "model_name": "net.onnx", "request": Order().to_json()},
+            **{"tenant": tenant, "model_sha256": universe, "model_name": "net.onnx", "request": SearchSpec().to_json()},
             **{"state": JobState.RUNNING, "created_at": at, "started_at": at, "searches": [search]},
         )
     )
@@ -242,7 +244,7 @@ def table(fleet: Fleet) -> str:
     """As `docs/service-load.md` shows it. Cores are what it would take to keep up with this fleet."""
     answers, slots, ended = len(fleet.costs["answer"]), _SLOTS * fleet.workers, max(fleet.done.values())
     rate = slots / (sum(_COMPILE) / 2)
-    control = sum(cpu for kind in ("take a turn", "turn", "report") for _, cpu in fleet.costs[kind]) / answers
+    control = sum(cpu for kind in ("claim a search", "coordinate", "report") for _, cpu in fleet.costs[kind]) / answers
     hosts = sum(cpu for kind in ("claim", "answer") for _, cpu in fleet.costs[kind]) / answers
     rows: list[tuple[object, ...]] = [
         ("probes", answers, ""),

@@ -7,7 +7,7 @@ from functools import partial
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
-from installed import Installed
+from installation import Installed
 from onnxbisect.answer import Answer, Ask
 from onnxbisect.verdict import Status, Verdict
 from onnxbisect_db import jobs, models, plans, probes, searches
@@ -88,22 +88,24 @@ def _prepared(here: Installed, name: str, number: int) -> str:
         return jobs.create(session, wanted, tenant="").job.searches[0].id
 
     search_id = database.run(make)
-    turn = database.run(lambda session: searches.claim(session, search_id, Stage.PREPARE, seconds=_LEASE))
-    assert turn is not None
+    claimed = database.run(lambda session: searches.claim(session, search_id, Stage.PREPARE, seconds=_LEASE))
+    assert claimed is not None
     with database.transaction() as session:
-        searches.prepared(session, turn, identity=f"{number:064x}", tool="t", version="1", universe="b" * 64, units=200)
-        searches.release(session, turn)
+        searches.prepared(
+            session, claimed, identity=f"{number:064x}", tool="t", version="1", universe="b" * 64, units=200
+        )
+        searches.release(session, claimed)
     return search_id
 
 
 def _planned(here: Installed, search_id: str, asks: list[Ask]) -> float:
     database = here.service.database
-    turn = database.run(lambda session: searches.claim(session, search_id, Stage.SEARCH, seconds=_LEASE))
-    assert turn is not None
+    claimed = database.run(lambda session: searches.claim(session, search_id, Stage.SEARCH, seconds=_LEASE))
+    assert claimed is not None
 
     def save(session: Session) -> None:
-        plans.save(session, turn, asks, expected=1.0, culprits={})
-        searches.release(session, turn)
+        plans.save(session, claimed, asks, expected=1.0, culprits={})
+        searches.release(session, claimed)
 
     began = time.monotonic()
     database.run(save)

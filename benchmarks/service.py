@@ -14,17 +14,17 @@ from pathlib import Path
 from platform import python_version
 from statistics import median
 
-import answering
-import busy
+import coordination
+import first_job
+import many_jobs
 import queueing
-import starting
+import startup
 import tables
-import turns
 import uploads
-from installed import Installed, installed
+from installation import Installed, installed
 
 _MB = 1e6
-_HANDS = 8
+_SLOTS = 8
 
 
 def main() -> None:
@@ -41,7 +41,7 @@ def main() -> None:
     for name, part in PARTS.items():
         if given.only is None or name in given.only:
             began, load = time.monotonic(), os.getloadavg()[0]
-            with installed(slots=str(_HANDS)) as here:
+            with installed(slots=str(_SLOTS)) as here:
                 found[name] = part(here, given.quick)
             took = time.monotonic() - began
             found[name] += f"\n\n*{took:.0f} s; load average when it began: {load:.1f} on {os.cpu_count()} cores.*"
@@ -54,7 +54,7 @@ def main() -> None:
 
 
 def _start(here: Installed, quick: bool) -> str:
-    starts = starting.measure(here, times=2 if quick else 5)
+    starts = startup.measure(here, times=2 if quick else 5)
     rows = [
         (words, f"{min(it.seconds for it in starts[name]):.2f}", f"{min(it.cpu for it in starts[name]):.2f}", limit)
         for name, words, limit in (
@@ -67,7 +67,7 @@ def _start(here: Installed, quick: bool) -> str:
 
 
 def _answers(_here: Installed, quick: bool) -> str:
-    found = answering.measure(times=1 if quick else 5)
+    found = first_job.measure(times=1 if quick else 5)
 
     def row(words: str, seconds: list[float], limit: str) -> tuple[str, ...]:
         ratio = median(taken / it.run for taken, it in zip(seconds, found, strict=True))
@@ -101,7 +101,7 @@ def _upload(here: Installed, quick: bool) -> str:
 
 
 def _busy(here: Installed, quick: bool) -> str:
-    it = busy.measure(here, jobs=6 if quick else 12, hands=_HANDS, seconds=10 if quick else 40)
+    it = many_jobs.measure(here, jobs=6 if quick else 12, slots=_SLOTS, seconds=10 if quick else 40)
     compiling, cpu, page = 100 * it.compiling, sum(it.cpu.values()), it.reads.at(0.99)
     rows = [
         ("seconds", f"{it.window:.0f}", "-", "-"),
@@ -109,7 +109,7 @@ def _busy(here: Installed, quick: bool) -> str:
         ("probes answered, a second", f"{it.probes / it.window:.1f}", "-", "-"),
         ("of them compiled", f"{it.compiled / it.window:.1f}", "-", "-"),
         ("slots in the compiler, %", f"{compiling:.1f}", "≥ 85", tables.holds(-compiling, -85)),
-        ("slots with a probe in hand, %", f"{100 * it.asking:.1f}", "-", "-"),
+        ("slots with a claimed probe, %", f"{100 * it.asking:.1f}", "-", "-"),
         ("CPU for each probe, ms", f"{cpu:.1f}", "≤ 40", tables.holds(cpu, 40)),
         *((f"of it {name}", f"{ms:.1f}", "-", "-") for name, ms in it.cpu.items()),
         ("then, while all goes on: pages of a job, a second", f"{it.reads.per_second:.1f}", "-", "-"),
@@ -123,18 +123,18 @@ def _busy(here: Installed, quick: bool) -> str:
         ),
         ("their first byte after, ms, p50 / p99", f"{it.alone.at(0.5):.0f} / {it.alone.at(0.99):.0f}", "-", "-"),
     ]
-    return tables.table((f"{it.jobs} jobs, {it.hands} slots", "", "limit", "holds"), rows)
+    return tables.table((f"{it.jobs} jobs, {it.slots} slots", "", "limit", "holds"), rows)
 
 
-def _turns(here: Installed, quick: bool) -> str:
+def _coordination(here: Installed, quick: bool) -> str:
     sizes, counts = ((100, 1000), (10, 100)) if quick else ((100, 1000, 10_000), (10, 100, 1000))
     rows = [
-        (it.nodes, it.probes, f"{it.turn:.0f}", f"{it.read:.0f}", f"{it.plan:.0f}", f"{it.alone:.0f}")
+        (it.nodes, it.probes, f"{it.run:.0f}", f"{it.read:.0f}", f"{it.plan:.0f}", f"{it.alone:.0f}")
         for nodes in sizes
-        for it in turns.measure(here, nodes, counts, times=3)
+        for it in coordination.measure(here, nodes, counts, times=3)
     ]
     return tables.table(
-        ("nodes", "answers", "CPU of a turn, ms", "reading the answers", "planner, 8 idle hands", "none idle"), rows
+        ("nodes", "answers", "CPU of a run, ms", "reading the answers", "planner, 8 idle slots", "none idle"), rows
     )
 
 
@@ -169,7 +169,7 @@ PARTS: dict[str, Callable[[Installed, bool], str]] = {
     "answers": _answers,
     "upload": _upload,
     "busy": _busy,
-    "turns": _turns,
+    "coordination": _coordination,
     "queue": _queue,
 }
 

@@ -11,8 +11,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-import bare
-from installed import Api, Installed, cpu_seconds, forget_peak, resident
+import empty_api
+from installation import Api, Installed, cpu_seconds, forget_peak, resident
 
 _BLOCK = 1 << 20
 _TIMEOUT = 300.0
@@ -84,7 +84,7 @@ def measure(here: Installed, size: int, times: int) -> Uploaded:
 def _bare(here: Installed) -> int:
     """Bytes that `bare` holds when it has answered."""
     addresses = [here.environment[f"ONNXBISECT_{name}_URL"] for name in ("DATABASE", "REDIS")]
-    process = subprocess.Popen([sys.executable, bare.__file__, *addresses], stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen([sys.executable, empty_api.__file__, *addresses], stderr=subprocess.PIPE, text=True)
     try:
         assert process.stderr is not None
         started = next(found for line in process.stderr if (found := re.search(r"http://127\.0\.0\.1:(\d+)", line)))

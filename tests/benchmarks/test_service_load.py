@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-import busy
+import many_jobs
 import tables
 from support.worker import redis_server
 
@@ -35,7 +35,7 @@ def at(seconds):
     ],
 )
 def test_only_what_lies_between_the_first_and_the_last_claim_counts(spans, seconds):
-    assert busy.within([(at(start), at(end)) for start, end in spans], at(0), at(10)) == seconds
+    assert many_jobs.within([(at(start), at(end)) for start, end in spans], at(0), at(10)) == seconds
 
 
 def test_every_part_has_its_place_in_the_document():
@@ -49,10 +49,10 @@ def test_every_part_has_its_place_in_the_document():
 
 
 @pytest.mark.long
-def test_turns_are_measured_with_a_real_database():
+def test_the_coordinator_is_measured_with_a_real_database():
     with redis_server.running():
         pass  # skipped where there is none
-    argv = [sys.executable, "-W", "error", str(PROGRAM), "--quick", "--only", "turns"]
+    argv = [sys.executable, "-W", "error", str(PROGRAM), "--quick", "--only", "coordination"]
     done = subprocess.run(
         argv,
         capture_output=True,

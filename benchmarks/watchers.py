@@ -11,7 +11,7 @@ from threading import Event, Thread
 from typing import Any
 from urllib.parse import urlencode
 
-from installed import Api
+from installation import Api
 
 _TIMEOUT = 60.0
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from installed import PROGRAM, Installed, cpu_seconds
+from installation import PROGRAM, Installed, cpu_seconds
 
 _STOP_SECONDS = 40.0
 

@@ -1,6 +1,6 @@
 """An API that does nothing, on the libraries that this one stands on: what they hold by themselves.
 
-python benchmarks/bare.py DATABASE REDIS
+python benchmarks/empty_api.py DATABASE REDIS
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""What a turn of a search costs, by the number of nodes and of answers that it sees."""
+"""What one run of the coordinator costs, by the number of nodes and of answers that it sees."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 import generate
 import simulated
 from generate import Generated
-from installed import Installed
+from installation import Installed
 from onnxbisect.answer import Ask
 from onnxbisect.job import Target
 from onnxbisect.search import plan
@@ -25,7 +25,7 @@ from onnxbisect_db.jobs import NewJob, NewTarget
 from onnxbisect_db.states import ProbeState, Stage
 from onnxbisect_db.tables import Probe, Search
 from onnxbisect_db.workers import Presence
-from onnxbisect_service.order import Order
+from onnxbisect_service.search_spec import SearchSpec
 from onnxbisect_worker.claiming import work_on
 from onnxbisect_worker.context import WorkerContext
 from onnxbisect_worker.model_processes.pool import ModelPool
@@ -40,19 +40,19 @@ _PATIENCE = 40.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Turns:
-    """Milliseconds of a turn with so many answers: all of it, and of that reading the answers, and the planner."""
+class Coordination:
+    """Milliseconds of one run with so many answers: all of it, and of that reading the answers, and the planner."""
 
     nodes: int
     probes: int
-    turn: float
+    run: float
     read: float
     plan: float
-    #: What the planner takes when others want all free hands, so that it need not speculate.
+    #: What the planner takes when others want all free slots, so that it need not speculate.
     alone: float
 
 
-def measure(here: Installed, nodes: int, counts: Sequence[int], times: int) -> Iterator[Turns]:
+def measure(here: Installed, nodes: int, counts: Sequence[int], times: int) -> Iterator[Coordination]:
     """A search that is asked on with eight workers; measured where it has that many answers, unless the search ends
     before, or is slow to come there.
     """
@@ -87,13 +87,13 @@ def _measured(
     generated: Generated,
     verdicts: dict[UnitSet, list[Verdict]],
     times: int,
-) -> Turns:
-    _turn(here, context, search_id)  # what follows finds its questions queued already, as most turns do
-    turns, reads, plans, alone = [], [], [], []
+) -> Coordination:
+    _coordinate(here, context, search_id)  # what follows finds its questions queued already, as in most runs
+    runs, reads, plans, alone = [], [], [], []
     for _ in range(times):
         began = time.process_time()
-        _turn(here, context, search_id)
-        turns.append(time.process_time() - began)
+        _coordinate(here, context, search_id)
+        runs.append(time.process_time() - began)
         began = time.process_time()
         with here.service.database.session() as session:
             answers = probe_queries.answered(session, search_id)
@@ -104,26 +104,26 @@ def _measured(
         began = time.process_time()
         plan(generated.universe, verdicts)
         alone.append(time.process_time() - began)
-    return Turns(
+    return Coordination(
         nodes=len(generated.universe),
         probes=len(answers),
-        turn=1000 * min(turns),
+        run=1000 * min(runs),
         read=1000 * min(reads),
         plan=1000 * min(plans),
         alone=1000 * min(alone),
     )
 
 
-def _turn(here: Installed, context: WorkerContext, search_id: str) -> None:
-    turn = here.service.database.run(
+def _coordinate(here: Installed, context: WorkerContext, search_id: str) -> None:
+    claimed = here.service.database.run(
         lambda session: searches.claim(session, search_id, Stage.SEARCH, seconds=_LEASE, worker=context.worker)
     )
-    assert turn is not None
-    work_on(context, turn)
+    assert claimed is not None
+    work_on(context, claimed)
 
 
 def _asking(here: Installed, generated: Generated) -> str:
-    """A search that is prepared, of a worker with eight hands."""
+    """A search that is prepared, of a worker with eight slots."""
     prepared = Prepared(
         target=Target(backend=_BACKEND, tool="simulated", version="1", options={}),
         description=Description(tool="simulated", version="1"),
@@ -135,25 +135,27 @@ def _asking(here: Installed, generated: Generated) -> str:
 
     def make(session: Session) -> str:
         models.keep(session, tenant="", sha256=stored.sha256, name="generated.onnx", size=1)
-        wanted = NewJob(model_sha256=stored.sha256, targets=(NewTarget(backend=_BACKEND),), request=Order().to_json())
+        wanted = NewJob(
+            model_sha256=stored.sha256, targets=(NewTarget(backend=_BACKEND),), request=SearchSpec().to_json()
+        )
         return jobs.create(session, wanted, tenant="").job.searches[0].id
 
     search_id = database.run(make)
     presence = Presence(id="benchmark", backends=(_BACKEND,), slots=_HANDS)
     database.run(lambda session: workers.seen(session, presence))
-    turn = database.run(lambda session: searches.claim(session, search_id, Stage.PREPARE, seconds=_LEASE))
-    assert turn is not None
+    claimed = database.run(lambda session: searches.claim(session, search_id, Stage.PREPARE, seconds=_LEASE))
+    assert claimed is not None
     with database.transaction() as session:
         searches.prepared(
             session,
-            turn,
+            claimed,
             identity=prepared.identity,
             tool="simulated",
             version="1",
             universe=stored.sha256,
             units=len(generated.universe),
         )
-        searches.release(session, turn)
+        searches.release(session, claimed)
     return search_id
 
 

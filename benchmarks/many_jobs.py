@@ -1,4 +1,4 @@
-"""Many jobs at a time: are the workers' hands full, what does a probe cost, and what do those who watch notice?"""
+"""Many jobs at a time: are the workers' slots full, what does a probe cost, and what do those who watch notice?"""
 
 import json
 import time
@@ -15,12 +15,12 @@ from typing import Any
 from sqlalchemy import func, select
 
 import models
-from installed import Api, Installed, cpu_seconds, until, worker_seconds
+from installation import Api, Installed, cpu_seconds, until, worker_seconds
+from onnxbisect_db import workers
 from onnxbisect_db.database import now
 from onnxbisect_db.states import JobState, ProbeState
 from onnxbisect_db.tables import Event, Job, Probe, Search
-from onnxbisect_db.workers import slots
-from reading import Reads, fastest, request, watching
+from watchers import Reads, fastest, request, watching
 
 _DELAY = 1.0
 _ALONE_SECONDS = 5.0
@@ -38,7 +38,7 @@ class Busy:
     """
 
     jobs: int
-    hands: int
+    slots: int
     window: float
     done: int
     probes: int
@@ -53,7 +53,7 @@ class Busy:
     alone: Reads
 
 
-def measure(here: Installed, jobs: int, hands: int, seconds: float) -> Busy:
+def measure(here: Installed, jobs: int, slots: int, seconds: float) -> Busy:
     """For so many seconds, from when the first jobs ask questions. As one job ends, the next one comes."""
     with here.api() as api:
         coming = _requests(here, api)
@@ -62,7 +62,7 @@ def measure(here: Installed, jobs: int, hands: int, seconds: float) -> Busy:
             here.process("worker", "--backend", "whitelist") as compiling,
             here.process("worker", "--control") as control,
         ):
-            assert until(_START_SECONDS, lambda: _hands(here) >= hands), "the workers did not start"
+            assert until(_START_SECONDS, lambda: _slots(here) >= slots), "the workers did not start"
             with _feeding(here, coming, jobs):
                 assert until(_START_SECONDS, lambda: _asking(here, ids)), "the models were not read"
                 pids = (compiling.pid, control.pid)
@@ -73,17 +73,17 @@ def measure(here: Installed, jobs: int, hands: int, seconds: float) -> Busy:
                     time.sleep(seconds / 2)
             found = _found(here, first, last)
         alone = fastest(api, ids, _ALONE_SECONDS)
-    slots = hands * (last - first).total_seconds()
+    seconds_of_slots = slots * (last - first).total_seconds()
     return Busy(
         jobs=jobs,
-        hands=hands,
+        slots=slots,
         window=(last - first).total_seconds(),
         done=found.done,
         probes=found.probes,
         compiled=found.compiled,
-        in_hand=(found.asking + found.reading) / slots,
-        asking=found.asking / slots,
-        compiling=_DELAY * found.compiled / slots,
+        in_hand=(found.asking + found.reading) / seconds_of_slots,
+        asking=found.asking / seconds_of_slots,
+        compiling=_DELAY * found.compiled / seconds_of_slots,
         cpu={name: 1000 * (after[name] - before[name]) / found.probes for name in after},
         reads=reads.seen(),
         alone=alone,
@@ -120,9 +120,9 @@ def _feeding(here: Installed, coming: Iterator[str], jobs: int) -> Iterator[None
         thread.join()
 
 
-def _hands(here: Installed) -> int:
+def _slots(here: Installed) -> int:
     with here.service.database.session() as session:
-        return slots(session).get("whitelist", 0)
+        return workers.slots(session).get("whitelist", 0)
 
 
 def _open(here: Installed) -> int:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from installed import PROGRAM
+from installation import PROGRAM
 
 _MODEL = Path(__file__).parent.parent / "examples" / "sam_decoder.onnx"
 _TARGET = ("--backend", "whitelist", "--option", "profile=edgesam")
