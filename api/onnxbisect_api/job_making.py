@@ -18,7 +18,7 @@ from onnxbisect_db.columns import new_id
 from onnxbisect_db.jobs import Created, NewJob, NewTarget
 from onnxbisect_db.states import Scope
 from onnxbisect_service import outbound
-from onnxbisect_service.order import Order
+from onnxbisect_service.search_spec import SearchSpec
 from onnxbisect_service.service import Service
 
 _LATER = {"Retry-After": "60"}
@@ -44,14 +44,16 @@ class Accepted:
     def of(self, model_sha256: str) -> NewJob:
         """The job on this model."""
         terms = self.terms
-        same = {field.name for field in fields(Order)} & JobTerms.model_fields.keys()
+        same = {field.name for field in fields(SearchSpec)} & JobTerms.model_fields.keys()
         asked = terms.model_dump(mode="json", include=same)
-        order = Order.from_json({**asked, "budget_calls": terms.budget.calls, "budget_seconds": terms.budget.seconds})
+        spec = SearchSpec.from_json(
+            {**asked, "budget_calls": terms.budget.calls, "budget_seconds": terms.budget.seconds}
+        )
         return NewJob(
             model_sha256=model_sha256,
             targets=self.targets,
-            request=order.to_json(),
-            files=tuple(sorted(order.files)),
+            request=spec.to_json(),
+            files=tuple(sorted(spec.files)),
             labels=terms.labels,
             priority=terms.priority,
             webhook=None if terms.webhook is None else terms.webhook.url,

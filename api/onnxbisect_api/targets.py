@@ -8,7 +8,7 @@ from onnxbisect_backends import registry, remote
 from onnxbisect_backends.options import unknown
 from onnxbisect_backends.other_options import OtherOptions
 from onnxbisect_db.jobs import NewTarget
-from onnxbisect_service.order import Alternatives
+from onnxbisect_service.search_spec import Alternatives
 
 
 def checked(

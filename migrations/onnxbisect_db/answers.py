@@ -1,4 +1,4 @@
-"""Answers as workers hand them to the processes that read models, which have no database."""
+"""Answers in the form in which workers pass them to model processes, which have no database."""
 
 from dataclasses import dataclass
 
@@ -6,8 +6,8 @@ from onnxbisect.job import ProbeRecord
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answered(ProbeRecord):
-    """One answered question of a search, and the id under which its log is."""
+class AnsweredProbe(ProbeRecord):
+    """An answered probe of a search, and the id under which its log is stored."""
 
     probe_id: str
     engine_seconds: float
@@ -21,7 +21,7 @@ class Reply:
 
     question: str
     identity: str
-    answers: tuple[Answered, ...]
+    answers: tuple[AnsweredProbe, ...]
     calls: int
     rounds: int
     problem: str = ""

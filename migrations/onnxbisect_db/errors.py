@@ -31,7 +31,7 @@ class InUseError(OnnxBisectError):
     """A job needs what would be deleted or changed."""
 
 
-class LostTurnError(OnnxBisectError):
+class LostClaimError(OnnxBisectError):
     """The search was taken from this holder: its lease ran out, or the job ended. Nothing was written."""
 
 

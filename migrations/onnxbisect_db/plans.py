@@ -12,7 +12,7 @@ from onnxbisect.answer import Ask
 from onnxbisect.verdict_json import from_json
 from onnxbisect_db import events, notices, searches
 from onnxbisect_db.database import now
-from onnxbisect_db.searches import Turn
+from onnxbisect_db.searches import ClaimedSearch
 from onnxbisect_db.states import EventType, ProbeState
 from onnxbisect_db.tables import Job, Probe, Search
 
@@ -27,14 +27,19 @@ _Question = tuple[str, int]
 
 
 def save(
-    session: Session, turn: Turn, asks: Sequence[Ask], *, expected: float, culprits: Mapping[str, Mapping[str, Any]]
+    session: Session,
+    claimed: ClaimedSearch,
+    asks: Sequence[Ask],
+    *,
+    expected: float,
+    culprits: Mapping[str, Mapping[str, Any]],
 ) -> int:
     """Make the plan what is queued: new questions come in, those that it has no more go, all get their rank.
 
     Questions that a worker asks at this moment are left to it. `culprits` are those that stand now, each under a name
-    that it keeps. Returns how many questions are new. LostTurnError where the search is not this holder's any more.
+    that it keeps. Returns how many questions are new. LostClaimError where the search is not this holder's any more.
     """
-    job, search = searches.held(session, turn)
+    job, search = searches.held(session, claimed)
     at = now(session)
     known = _asked(session, search.id)
     unwanted = {question for question, probe in known.items() if probe.state == ProbeState.QUEUED}
@@ -72,14 +77,14 @@ def save(
     return new
 
 
-def recall(session: Session, turn: Turn, *, without: str = "") -> int:
+def recall(session: Session, claimed: ClaimedSearch, *, without: str = "") -> int:
     """Take over what the newest like search of the tenant asked: the same units of the same model, the same target.
 
     With several workers the order of answers steers a search, so a second one starts from all that the first one
     learnt and asks little or nothing. An unresolved answer is left behind, with what was asked of its units after it.
     Probes that were asked for the reason `without` stay where they are. Returns how many answers came.
     """
-    job, search = searches.held(session, turn)
+    job, search = searches.held(session, claimed)
     at = now(session)
     asked = select(Probe.id).where(Probe.search_id == Search.id, Probe.state == ProbeState.DONE).exists()
     like = (Search.universe == search.universe, Search.identity == search.identity, Job.tenant == job.tenant)

@@ -11,7 +11,7 @@ from onnxbisect.unitset import UnitSet
 from onnxbisect.verdict import Kind, Status
 from onnxbisect.verdict_json import from_json
 from onnxbisect_db import verdicts
-from onnxbisect_db.answered import Answered
+from onnxbisect_db.answers import AnsweredProbe
 from onnxbisect_db.states import ProbeState
 from onnxbisect_db.tables import Job, Probe, Search
 from onnxbisect_db.verdicts import Question
@@ -26,7 +26,7 @@ class KnownProbes:
     units and its attempt.
     """
 
-    answers: tuple[Answered, ...]
+    answers: tuple[AnsweredProbe, ...]
     claimed: frozenset[tuple[UnitSet, int]]
 
 
@@ -41,7 +41,7 @@ def known_probes(session: Session, search_id: str) -> KnownProbes:
     )
 
 
-def answered(session: Session, search_id: str) -> tuple[Answered, ...]:
+def answered(session: Session, search_id: str) -> tuple[AnsweredProbe, ...]:
     """All answers of a search, in the order in which they came."""
     return known_probes(session, search_id).answers
 
@@ -86,8 +86,8 @@ def log(session: Session, probe_id: str, tenant: str) -> str | None:
     return "" if known is None else known.log
 
 
-def _answered(probe: Any) -> Answered:
-    return Answered(
+def _answered(probe: Any) -> AnsweredProbe:
+    return AnsweredProbe(
         probe_id=probe.id,
         units=int(probe.units, 16),
         attempt=probe.attempt,

@@ -128,8 +128,8 @@ def best(session: Session, queue: Queue, request: ClaimRequest, at: datetime, *,
 
 
 def _choice() -> Select[str]:
-    twin = aliased(Probe)
-    asking = select(twin.id).where(twin.id == Probe.waits_for, twin.state == ProbeState.RUNNING)
+    duplicate = aliased(Probe)
+    asking = select(duplicate.id).where(duplicate.id == Probe.waits_for, duplicate.state == ProbeState.RUNNING)
     at, far = bindparam("at", type_=Moment()), bindparam("far", type_=Moment())
     # queued, not to be tried again only later, and not behind another probe that is finding out the very same
     free = and_(

@@ -13,8 +13,8 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from onnxbisect_db import notices, probe_queries, searches
-from onnxbisect_db.answered import Reply
-from onnxbisect_db.searches import Turn
+from onnxbisect_db.answers import Reply
+from onnxbisect_db.searches import ClaimedSearch
 from onnxbisect_db.states import Fault, JobState, Stage
 from onnxbisect_db.tables import Search
 
@@ -34,9 +34,9 @@ class ChangedModel:
     options: Mapping[str, str] = field(default_factory=dict)
 
 
-def replies(session: Session, turn: Turn) -> tuple[Reply, ...]:
+def replies(session: Session, claimed: ClaimedSearch) -> tuple[Reply, ...]:
     """All that is known, in the order in which it was asked."""
-    mine = select(Search).where(Search.asked_for == turn.search.id, Search.stage == Stage.OVER)
+    mine = select(Search).where(Search.asked_for == claimed.search.id, Search.stage == Stage.OVER)
     return tuple(_reply(session, search) for search in session.scalars(mine.order_by(Search.ordinal)))
 
 
@@ -46,9 +46,9 @@ def changed_model(session: Session, search: Search) -> Search:
     return session.scalars(mine).one_or_none() or search
 
 
-def ask(session: Session, turn: Turn, model: ChangedModel) -> None:
+def ask(session: Session, claimed: ClaimedSearch, model: ChangedModel) -> None:
     """Have a changed model searched, and release the search that asks."""
-    job, search = searches.held(session, turn)
+    job, search = searches.held(session, claimed)
     last = session.scalars(select(func.max(Search.ordinal)).where(Search.job_id == job.id)).one()
     asked = Search(
         job_id=job.id,
@@ -63,7 +63,7 @@ def ask(session: Session, turn: Turn, model: ChangedModel) -> None:
     )
     session.add(asked)
     notices.notify(session, notices.backend(asked.backend))
-    searches.release(session, turn)
+    searches.release(session, claimed)
 
 
 def _reply(session: Session, search: Search) -> Reply:

@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 from onnxbisect_db import leases, locking, searches
 from onnxbisect_db.columns import Moment
 from onnxbisect_db.database import now
-from onnxbisect_db.searches import Turn
+from onnxbisect_db.searches import ClaimedSearch
 from onnxbisect_db.states import Stage
 from onnxbisect_db.tables import Job, Search, Token
 
@@ -48,7 +48,7 @@ class Taker:
         return _BOUNDLESS if self.slots is None else max(self.slots // 2, 1)
 
 
-def take(session: Session, taker: Taker) -> Turn | None:
+def take(session: Session, taker: Taker) -> ClaimedSearch | None:
     """Claim the search that is next. None where none waits, or only such as their tenant has to wait with. A worker's
     own claims come one after the other: each counts the searches that it holds already.
     """
@@ -71,9 +71,9 @@ def take(session: Session, taker: Taker) -> Turn | None:
         if chosen is None:
             return None
         search_id, stage = chosen
-        turn = searches.claim(session, search_id, stage, seconds=taker.seconds, worker=taker.worker)
-        if turn is not None:
-            return turn
+        claimed = searches.claim(session, search_id, stage, seconds=taker.seconds, worker=taker.worker)
+        if claimed is not None:
+            return claimed
         without.append(search_id)
     return None
 
@@ -94,7 +94,7 @@ def _waiting() -> tuple[ColumnElement[bool], ...]:
     return (
         Search.stage.in_(bindparam("stages", type_=String(), expanding=True)),
         or_(bindparam("any_backend", type_=Boolean()), Search.backend.in_(bindparam("backends", expanding=True))),
-        searches.wants_a_turn(at, far),
+        searches.claimable(at, far),
     )
 
 

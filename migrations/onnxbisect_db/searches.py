@@ -17,7 +17,7 @@ from onnxbisect.verdict import Status
 from onnxbisect_db import culprits, events, leases, lifecycle, locking, notices, trouble
 from onnxbisect_db.culprits import FoundCulprit
 from onnxbisect_db.database import now
-from onnxbisect_db.errors import LostTurnError
+from onnxbisect_db.errors import LostClaimError
 from onnxbisect_db.leases import Claimed
 from onnxbisect_db.states import EventType, Fault, JobState, Stage
 from onnxbisect_db.tables import Job, Model, Search
@@ -26,7 +26,7 @@ _Moment = datetime | ColumnElement[datetime]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Turn(Claimed):
+class ClaimedSearch(Claimed):
     """A claimed search."""
 
     def __str__(self) -> str:
@@ -38,9 +38,9 @@ class Turn(Claimed):
         return Stage(self.search.stage)
 
 
-def claim(session: Session, search_id: str, stage: Stage, *, seconds: float, worker: str = "") -> Turn | None:
+def claim(session: Session, search_id: str, stage: Stage, *, seconds: float, worker: str = "") -> ClaimedSearch | None:
     """Claim the search for so many seconds, if it is at that stage, nobody has it, and it is not to be tried again only
-    later. `turns.take` says which one.
+    later. `search_queue.take` says which one.
     """
     found = locking.locked_with(session, search_id)
     if found is None:
@@ -58,7 +58,7 @@ def claim(session: Session, search_id: str, stage: Stage, *, seconds: float, wor
     search.started_at = search.started_at or at
     search.worker, search.claimed_at = worker, at
     search.dirty = False
-    return Turn(
+    return ClaimedSearch(
         lease=leases.claim(search, at, seconds=seconds),
         job=job,
         model=session.get_one(Model, (job.tenant, job.model_sha256)),
@@ -67,7 +67,7 @@ def claim(session: Session, search_id: str, stage: Stage, *, seconds: float, wor
     )
 
 
-def wants_a_turn(at: _Moment, far: _Moment) -> ColumnElement[bool]:
+def claimable(at: _Moment, far: _Moment) -> ColumnElement[bool]:
     """Searches that a worker is to claim: whose holder is lost, or that nobody holds and for which something has
     changed; not those that are tried again only later. Whatever ends after `far` has ended (see `leases`).
     """
@@ -76,34 +76,34 @@ def wants_a_turn(at: _Moment, far: _Moment) -> ColumnElement[bool]:
     return and_(or_(Search.retry_at.is_(None), Search.retry_at <= at, Search.retry_at > far), or_(lost, changed))
 
 
-def release(session: Session, turn: Turn) -> None:
+def release(session: Session, claimed: ClaimedSearch) -> None:
     """Let another worker have it, at once where something has changed since it was claimed."""
-    _, search = held(session, turn)
+    _, search = held(session, claimed)
     search.lease_until = None
     trouble.forget(search)
     if search.dirty:
         notices.notify_of(session, search)
 
 
-def give_back(session: Session, turn: Turn) -> None:
+def give_back(session: Session, claimed: ClaimedSearch) -> None:
     """Let another worker do what this one has not done, and not for want of trying: it stops, or its compiler fails."""
-    _, search = held(session, turn)
+    _, search = held(session, claimed)
     _let_go(session, search)
 
 
-def lost(session: Session, turn: Turn, what: str) -> None:
+def lost(session: Session, claimed: ClaimedSearch, what: str) -> None:
     """Something was in the way that says nothing about the model, as `what` tells in a sentence: it is released, and
     tried again after longer and longer pauses, the first time at once.
     """
-    _, search = held(session, turn)
+    _, search = held(session, claimed)
     _lose(session, search, what, now(session))
 
 
-def crashed(session: Session, turn: Turn, what: str) -> None:
+def crashed(session: Session, claimed: ClaimedSearch, what: str) -> None:
     """The process died of it that has the model, as `what` tells in a sentence: it is released and tried once more. The
     second time it fails.
     """
-    job, search = held(session, turn)
+    job, search = held(session, claimed)
     at = now(session)
     if trouble.crash(search, what):
         _fail(session, job, search, what, Fault.SERVICE, at)
@@ -120,7 +120,7 @@ def mark_dirty(session: Session, search: Search) -> None:
 
 def prepared(
     session: Session,
-    turn: Turn,
+    claimed: ClaimedSearch,
     *,
     identity: str,
     tool: str,
@@ -133,7 +133,7 @@ def prepared(
     """The model was read for the target: on to asking. `changeable`: whether changed copies of the file are worth
     asking about. The caller releases it.
     """
-    job, search = held(session, turn)
+    job, search = held(session, claimed)
     at = now(session)
     search.identity, search.tool, search.version = identity, tool, version
     search.universe, search.units, search.graph = universe, units, graph
@@ -144,28 +144,28 @@ def prepared(
         events.tell(session, job, EventType.SEARCH_PREPARED, at, **facts)
 
 
-def refused(session: Session, turn: Turn) -> None:
+def refused(session: Session, claimed: ClaimedSearch) -> None:
     """The model fails as a whole: on to changed copies of its file. The caller releases it."""
-    _, search = held(session, turn)
+    _, search = held(session, claimed)
     _move(session, search, Stage.FILES)
 
 
-def changed(session: Session, turn: Turn, compiles_after: Mapping[str, Any]) -> None:
+def changed(session: Session, claimed: ClaimedSearch, compiles_after: Mapping[str, Any]) -> None:
     """What changed files came to (`Search.compiles_after`): on to the report where one compiles, else to the parts.
 
     Their calls are counted as the search's own.
     """
-    _, search = held(session, turn)
+    _, search = held(session, claimed)
     search.compiles_after = dict(compiles_after)
     for asked in session.scalars(select(Search).where(Search.asked_for == search.id)):
         search.calls, asked.calls = search.calls + asked.calls, 0
     _move(session, search, Stage.REPORT if compiles_after else Stage.SEARCH)
-    release(session, turn)
+    release(session, claimed)
 
 
-def searched(session: Session, turn: Turn) -> None:
+def searched(session: Session, claimed: ClaimedSearch) -> None:
     """There is nothing left to ask, or the budget has ended: on to the report. The caller releases it."""
-    _, search = held(session, turn)
+    _, search = held(session, claimed)
     lifecycle.drop_probes(session, search)
     search.expected = 0.0
     _move(session, search, Stage.REPORT)
@@ -173,7 +173,7 @@ def searched(session: Session, turn: Turn) -> None:
 
 def finish(
     session: Session,
-    turn: Turn,
+    claimed: ClaimedSearch,
     *,
     verdict: Status,
     report: str,
@@ -183,7 +183,7 @@ def finish(
     """The report is written, with these culprits: `report` and the values of `files` name stored files. A repair
     follows where the job asks for one; else this is the end of the search, and the last one's is that of the job.
     """
-    job, search = held(session, turn)
+    job, search = held(session, claimed)
     search.verdict = verdict
     search.report, search.files = report, dict(files)
     if job.culprit_id is None:
@@ -192,20 +192,20 @@ def finish(
         culprits.answered(session, job, search, now(session))
     if job.request.get("repair") is not None:
         _move(session, search, Stage.REPAIR)
-        release(session, turn)
+        release(session, claimed)
     else:
         _end(session, job, search, JobState.DONE, "", now(session))
 
 
-def answered(session: Session, turn: Turn) -> None:
+def answered(session: Session, claimed: ClaimedSearch) -> None:
     """There is nothing left to ask of a changed model: its answers are for the repair."""
-    job, search = held(session, turn)
+    job, search = held(session, claimed)
     _end(session, job, search, JobState.DONE, "", now(session))
 
 
 def repaired(
     session: Session,
-    turn: Turn,
+    claimed: ClaimedSearch,
     outcome: Mapping[str, Any],
     files: Mapping[str, str],
     remedies: Mapping[str, str] = MappingProxyType({}),
@@ -213,23 +213,23 @@ def repaired(
     """The repair has ended: `outcome` is `Search.repair`, `files` go with the report, and `remedies` tell by identities
     of culprits the rules that have replaced them.
     """
-    job, search = held(session, turn)
+    job, search = held(session, claimed)
     culprits.note_remedies(session, job.tenant, remedies)
     search.files = {**search.files, **files}
     _end_repair(session, job, search, outcome, now(session))
 
 
-def fail(session: Session, turn: Turn, problem: str, fault: Fault = Fault.SERVICE) -> None:
+def fail(session: Session, claimed: ClaimedSearch, problem: str, fault: Fault = Fault.SERVICE) -> None:
     """It cannot be gone on with. The job's other targets go on."""
-    job, search = held(session, turn)
+    job, search = held(session, claimed)
     _fail(session, job, search, problem, fault, now(session))
 
 
-def held(session: Session, turn: Turn) -> tuple[Job, Search]:
-    """The job, locked, and the search as its holder has it; LostTurnError where it does not hold it any more."""
-    found = locking.locked_with(session, turn.search.id)
-    if found is None or not leases.is_held(found[1], turn.lease):
-        raise LostTurnError(f"Another worker has search {turn.search.id} now, or its job has ended.")
+def held(session: Session, claimed: ClaimedSearch) -> tuple[Job, Search]:
+    """The job, locked, and the search as its holder has it; LostClaimError where it does not hold it any more."""
+    found = locking.locked_with(session, claimed.search.id)
+    if found is None or not leases.is_held(found[1], claimed.lease):
+        raise LostClaimError(f"Another worker has search {claimed.search.id} now, or its job has ended.")
     return found
 
 

@@ -48,7 +48,7 @@ def forget(row: Troubled) -> None:
 
 
 def waits(session: Session, jobs: Collection[Job]) -> dict[str, str]:
-    """By search, where it has a question that was lost and none is being asked, or its last turn was lost: what
+    """By search, where it has a question that was lost and none is being asked, or its last claim was lost: what
     happened, and when it is tried again. The jobs are read with their searches.
     """
     at = now(session)

@@ -9,7 +9,7 @@ Alternatives = Literal["all"] | Mapping[str, Sequence[str]] | None
 
 
 @dataclass(frozen=True, kw_only=True)
-class RepairOrder:
+class RepairSpec:
     """What a repair may do, and how it is proven: the fields of `onnxbisect_backends.probing.repairing.Terms`.
 
     `samples` maps file names to the SHA-256 of stored files. The `alternatives` are asked about the culprits.
@@ -24,7 +24,7 @@ class RepairOrder:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
+class SearchSpec:
     """`seconds` bounds one compile, `budget_calls` and `budget_seconds` the search on each target, with its `repair`
     where one is to follow.
 
@@ -38,7 +38,7 @@ class Order:
     budget_seconds: float | None = None
     recheck: bool = False
     calibration: Mapping[str, str] = field(default_factory=dict)
-    repair: RepairOrder | None = None
+    repair: RepairSpec | None = None
     #: Whether no changed copies of the file are asked about before its parts are searched.
     as_is: bool = False
     #: How many calls may be made for neighbours of culprits, before the report.
@@ -53,7 +53,7 @@ class Order:
     @property
     def files(self) -> frozenset[str]:
         """The stored files that it speaks of."""
-        repair = RepairOrder() if self.repair is None else self.repair
+        repair = RepairSpec() if self.repair is None else self.repair
         return frozenset([*self.calibration.values(), *repair.samples.values()])
 
     def to_json(self) -> dict[str, Any]:
@@ -69,9 +69,9 @@ class Order:
         return fields
 
     @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> "Order":
-        """The order that `to_json` wrote."""
+    def from_json(cls, fields: Mapping[str, Any]) -> "SearchSpec":
+        """The request that `to_json` wrote."""
         shapes = {name: tuple(shape) for name, shape in fields.get("input_shapes", {}).items()}
-        repair = None if fields.get("repair") is None else RepairOrder(**fields["repair"])
+        repair = None if fields.get("repair") is None else RepairSpec(**fields["repair"])
         pieces = tuple(fields.get("pieces", ()))
         return cls(**{**fields, "input_shapes": shapes, "repair": repair, "pieces": pieces})

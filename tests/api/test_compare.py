@@ -43,9 +43,9 @@ def test_a_target_that_failed_keeps_no_other_from_being_compared(callers: Caller
     after = new_job(service.database, "x", "y")
     prepare(service.database, after.searches[0].id)
     finish(service, after.searches[0].id, report_on())
-    turn = take(service.database, after.searches[1].id, Stage.PREPARE)
+    claimed = take(service.database, after.searches[1].id, Stage.PREPARE)
     with service.database.transaction() as session:
-        searches.fail(session, turn, "y is not installed.")
+        searches.fail(session, claimed, "y is not installed.")
     fine, failed = compared(callers, before.id, after.id)["targets"]
     assert fine["comparison"]["headline"] == "1 fixed, 0 new, 0 unchanged"
     assert failed["comparison"] is None

@@ -14,7 +14,7 @@ from onnxbisect_db.columns import new_id
 from onnxbisect_db.queues import ClaimRequest
 from onnxbisect_db.states import Fault, JobState, Stage
 from onnxbisect_db.workers import Presence
-from onnxbisect_service.order import Order
+from onnxbisect_service.search_spec import SearchSpec
 from onnxbisect_service.service import Service
 from onnxbisect_service.settings import Settings
 from support.api.callers import Callers
@@ -61,8 +61,10 @@ def test_a_job_is_made_and_workers_are_notified(callers: Callers, service: Servi
     with service.database.session() as session:
         job = jobs.get(session, made["id"], "")
     assert job is not None
-    order = Order(input_shapes={"x": (1, 3, 224, 224)}, seconds=30, budget_calls=100, budget_seconds=60, recheck=True)
-    assert Order.from_json(job.request) == order
+    spec = SearchSpec(
+        input_shapes={"x": (1, 3, 224, 224)}, seconds=30, budget_calls=100, budget_seconds=60, recheck=True
+    )
+    assert SearchSpec.from_json(job.request) == spec
     assert notified == [{notices.backend("onnxruntime"), notices.backend("whitelist")}]
 
 
@@ -316,9 +318,9 @@ def test_a_target_that_failed_can_be_retried_alone(callers: Callers, service: Se
     good, bad = job.searches
     prepare(service.database, good.id)
     finish(service, good.id, refusing_exp())
-    turn = take(service.database, bad.id, Stage.PREPARE)
+    claimed = take(service.database, bad.id, Stage.PREPARE)
     with service.database.transaction() as session:
-        searches.fail(session, turn, "the compiler is away")
+        searches.fail(session, claimed, "the compiler is away")
     client = callers.submitter()
     assert f'action="/jobs/{job.id}/retry"' in client.get(f"/jobs/{job.id}").text
     again = client.post(f"/v1/jobs/{job.id}/retry")
@@ -335,9 +337,9 @@ def test_a_job_that_failed_says_why(callers: Callers, service: Service) -> None:
     with service.database.session() as session:
         job = jobs.get(session, made["id"], "")
     assert job is not None
-    turn = take(service.database, job.searches[0].id, Stage.PREPARE)
+    claimed = take(service.database, job.searches[0].id, Stage.PREPARE)
     with service.database.transaction() as session:
-        searches.fail(session, turn, "The model is cyclic.")
+        searches.fail(session, claimed, "The model is cyclic.")
     shown = client.get(made["url"]).json()
     assert (shown["state"], shown["verdict"], shown["problem"]) == ("failed", None, "The model is cyclic.")
     assert client.post(f"{made['url']}/cancel").status_code == 409
@@ -359,9 +361,9 @@ def test_a_job_that_failed_says_whose_it_is(
     assert client.get(f"/v1/jobs/{job.id}").json()["fault"] is None
     for search, fault in zip(job.searches, faults, strict=True):
         assert client.get(f"/v1/jobs/{job.id}").json()["fault"] is None
-        turn = take(service.database, search.id, Stage.PREPARE)
+        claimed = take(service.database, search.id, Stage.PREPARE)
         with service.database.transaction() as session:
-            searches.fail(session, turn, "it was not to be", fault)
+            searches.fail(session, claimed, "it was not to be", fault)
     shown = client.get(f"/v1/jobs/{job.id}").json()
     assert (shown["state"], shown["fault"]) == ("failed", of_job)
     assert [target["fault"] for target in shown["targets"]] == list(faults)
@@ -439,13 +441,13 @@ def test_a_job_says_what_it_waits_for_when_a_turn_was_lost(callers: Callers, ser
     job = new_job(service.database, "npu", model_sha256=uploaded(service))
     with service.database.transaction() as session:
         workers.seen(session, Presence(id="w", backends=("npu",), slots=1))
-    turn = take(service.database, job.searches[0].id, Stage.PREPARE)
+    claimed = take(service.database, job.searches[0].id, Stage.PREPARE)
     with service.database.transaction() as session:
-        searches.lost(session, turn, "The process that had the model was killed by SIGKILL.")
+        searches.lost(session, claimed, "The process that had the model was killed by SIGKILL.")
     [target] = callers.reader().get(f"/v1/jobs/{job.id}").json()["targets"]
     assert "was killed by SIGKILL. This says nothing about the model" in target["problem"]
-    turn = take(service.database, job.searches[0].id, Stage.PREPARE)
+    claimed = take(service.database, job.searches[0].id, Stage.PREPARE)
     with service.database.transaction() as session:
-        searches.crashed(session, turn, "The process that had the model was killed by SIGSEGV.")
+        searches.crashed(session, claimed, "The process that had the model was killed by SIGSEGV.")
     [target] = callers.reader().get(f"/v1/jobs/{job.id}").json()["targets"]
     assert "was killed by SIGSEGV. It is tried once more, alone in a new process" in target["problem"]

@@ -7,7 +7,7 @@ from starlette.testclient import TestClient
 
 from onnxbisect.report.contents import Report
 from onnxbisect_db import jobs, lifecycle
-from onnxbisect_service.order import Order
+from onnxbisect_service.search_spec import SearchSpec
 from onnxbisect_service.service import Service
 from support.api.callers import Callers
 from support.api.fixtures import Notified
@@ -51,7 +51,7 @@ def test_each_model_gets_a_job_with_its_own_terms(callers: Callers, service: Ser
     assert len(notified) == 1
     with service.database.session() as session:
         rows = [jobs.get(session, job["id"], "") for job in made["jobs"]]
-    shapes = [dict(Order.from_json(row.request).input_shapes) for row in rows if row is not None]
+    shapes = [dict(SearchSpec.from_json(row.request).input_shapes) for row in rows if row is not None]
     assert shapes == [{"x": (3,)}, {"x": (3,), "tokens": (1, 7)}, {"x": (3,)}]
     listed = callers.reader().get(f"/v1/jobs?label={made['label']}&label=net:sam").json()
     assert {job["id"] for job in listed} == {job["id"] for job in made["jobs"]}

@@ -8,7 +8,7 @@ from fastapi import FastAPI
 from onnxbisect_db import lifecycle, searches
 from onnxbisect_db.states import JobState, Stage
 from onnxbisect_db.tables import Job
-from onnxbisect_service.order import Order, RepairOrder
+from onnxbisect_service.search_spec import RepairSpec, SearchSpec
 from onnxbisect_service.service import Service
 from support.api.callers import Callers
 from support.api.given import REPAIRED, done, refusing_exp, repair_document, repaired, to_repair, uploaded
@@ -38,7 +38,7 @@ def test_what_a_repair_may_do_is_kept_with_the_job(callers: Callers, service: Se
     made = ask(callers, service, wanted)
     assert made.status_code == 202
     assert made.json()["request"]["repair"] == wanted
-    assert Order.from_json(made.json()["request"]).repair == RepairOrder(**wanted)
+    assert SearchSpec.from_json(made.json()["request"]).repair == RepairSpec(**wanted)
     assert made.json()["targets"][0]["repair"]["state"] == "queued"
     # the job keeps its sample, whoever deletes the upload
     assert client.delete(f"/v1/files/{sample}").status_code == 204
@@ -139,8 +139,8 @@ def test_before_its_end_there_is_the_report_and_no_repair(callers: Callers, serv
 
 def test_one_that_failed_says_why_and_is_retried(callers: Callers, service: Service) -> None:
     job = to_repair(service)
-    turn = take(service.database, job.searches[0].id, Stage.REPAIR)
-    service.database.run(lambda session: searches.fail(session, turn, "It does not run."))
+    claimed = take(service.database, job.searches[0].id, Stage.REPAIR)
+    service.database.run(lambda session: searches.fail(session, claimed, "It does not run."))
     assert (told(callers, job)["state"], told(callers, job)["problem"]) == ("failed", "It does not run.")
     client = callers.submitter()
     assert "It does not run." in client.get(f"/v1/jobs/{job.id}/repair").json()["detail"]

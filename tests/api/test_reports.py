@@ -174,6 +174,6 @@ class TestSeveralTargets:
 
 
 def fail(service: Service, search_id: str, problem: str) -> None:
-    turn = take(service.database, search_id, Stage.PREPARE)
+    claimed = take(service.database, search_id, Stage.PREPARE)
     with service.database.transaction() as session:
-        searches.fail(session, turn, problem)
+        searches.fail(session, claimed, problem)

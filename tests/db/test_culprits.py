@@ -79,13 +79,13 @@ def report(
     database: Database, search_id: str, found: Sequence[FoundCulprit] = (), verdict: Status = Status.FAIL
 ) -> None:
     """The search has nothing left to ask, and has its report."""
-    turn = take(database, search_id, Stage.SEARCH)
+    claimed = take(database, search_id, Stage.SEARCH)
     with database.transaction() as session:
-        searches.searched(session, turn)
-        searches.release(session, turn)
-    turn = take(database, search_id, Stage.REPORT)
+        searches.searched(session, claimed)
+        searches.release(session, claimed)
+    claimed = take(database, search_id, Stage.REPORT)
     with database.transaction() as session:
-        searches.finish(session, turn, verdict=verdict, report=REPORT, files={}, found=found)
+        searches.finish(session, claimed, verdict=verdict, report=REPORT, files={}, found=found)
 
 
 def listed(database: Database, tenant: str = "", **wanted: Any) -> list[Culprit]:
@@ -246,14 +246,14 @@ def test_a_culprit_that_is_found_while_another_job_with_it_is_deleted_stays(data
     first = finished(database, found())
     job = new_job(database)
     prepare(database, job.searches[0].id)
-    turn = take(database, job.searches[0].id, Stage.SEARCH)
+    claimed = take(database, job.searches[0].id, Stage.SEARCH)
     with database.transaction() as session:
-        searches.searched(session, turn)
-        searches.release(session, turn)
-    turn = take(database, job.searches[0].id, Stage.REPORT)
+        searches.searched(session, claimed)
+        searches.release(session, claimed)
+    claimed = take(database, job.searches[0].id, Stage.REPORT)
     forgetting = Thread(target=lambda: database.run(lambda session: retention.forget(session, first.id, "")))
     with database.transaction() as session:
-        searches.finish(session, turn, verdict=Status.FAIL, report=REPORT, files={}, found=[found()])
+        searches.finish(session, claimed, verdict=Status.FAIL, report=REPORT, files={}, found=[found()])
         session.flush()
         forgetting.start()
         forgetting.join(0.3)

@@ -9,7 +9,7 @@ import pytest
 from onnxbisect.verdict import Status
 from onnxbisect_db import deliveries, endpoints, events, jobs, leases, lifecycle, probes, searches
 from onnxbisect_db.database import Database
-from onnxbisect_db.errors import IdempotencyError, JobStateError, LostTurnError, UnknownModelError
+from onnxbisect_db.errors import IdempotencyError, JobStateError, LostClaimError, UnknownModelError
 from onnxbisect_db.events import Progress
 from onnxbisect_db.jobs import Filter, NewJob, NewTarget
 from onnxbisect_db.states import Fault, JobState, Stage
@@ -175,9 +175,9 @@ def test_a_job_ends_with_its_last_target(
             prepare(database, search.id)
             end(database, search.id, ending)
         else:
-            turn = take(database, search.id, Stage.PREPARE)
+            claimed = take(database, search.id, Stage.PREPARE)
             with database.transaction() as session:
-                searches.fail(session, turn, f"{search.backend} is not installed")
+                searches.fail(session, claimed, f"{search.backend} is not installed")
     found = read(database, job)
     assert (found.state, found.verdict) == (state, verdict)
     assert found.problem == ("x is not installed; y is not installed" if state == JobState.FAILED else "")
@@ -186,7 +186,7 @@ def test_a_job_ends_with_its_last_target(
 def test_cancelling_takes_everything_from_everybody(database: Database) -> None:
     job = asking(database)
     mine = claimed(database)
-    turn = take(database, job.searches[0].id, Stage.SEARCH)
+    taken = take(database, job.searches[0].id, Stage.SEARCH)
     with database.transaction() as session:
         assert lifecycle.cancel(session, job.id, "") is not None
         assert lifecycle.cancel(session, job.id, "") is not None
@@ -196,9 +196,9 @@ def test_cancelling_takes_everything_from_everybody(database: Database) -> None:
         assert not leases.wanted(session, mine.lease)
         assert not leases.renew(session, mine.lease, seconds=30)
         assert not probes.answer(session, mine, FAIL)
-        assert not leases.renew(session, turn.lease, seconds=30)
-    with pytest.raises(LostTurnError), database.transaction() as session:
-        searches.searched(session, turn)
+        assert not leases.renew(session, taken.lease, seconds=30)
+    with pytest.raises(LostClaimError), database.transaction() as session:
+        searches.searched(session, taken)
     assert claim(database) is None
     found = read(database, job)
     assert (found.state, found.searches[0].state, found.searches[0].stage) == ("cancelled", "cancelled", "over")
@@ -232,9 +232,9 @@ def test_what_a_state_does_not_allow_is_said(
 def test_a_failed_search_remembers_whose_it_is_until_it_is_retried(database: Database) -> None:
     job = new_job(database, "x", "y")
     for search, fault in zip(job.searches, (Fault.REQUEST, Fault.SERVICE), strict=True):
-        turn = take(database, search.id, Stage.PREPARE)
+        claimed = take(database, search.id, Stage.PREPARE)
         with database.transaction() as session:
-            searches.fail(session, turn, "it was not to be", fault)
+            searches.fail(session, claimed, "it was not to be", fault)
     assert [search.fault for search in read(database, job).searches] == ["request", "service"]
     with database.transaction() as session:
         lifecycle.retry(session, job.id, "")
@@ -245,7 +245,7 @@ def test_a_retried_job_begins_anew_and_owes_nothing_to_its_past(database: Databa
     job = asking(database)
     [search] = job.searches
     mine = claimed(database)
-    turn = take(database, search.id, Stage.SEARCH)
+    taken = take(database, search.id, Stage.SEARCH)
     with database.transaction() as session:
         lifecycle.cancel(session, job.id, "")
         lifecycle.retry(session, job.id, "")
@@ -253,8 +253,8 @@ def test_a_retried_job_begins_anew_and_owes_nothing_to_its_past(database: Databa
     assert (found.state, found.problem, found.ended_at) == (JobState.QUEUED, "", None)
     assert found.searches[0].identity is None
     assert not answer(database, mine)
-    with pytest.raises(LostTurnError), database.transaction() as session:
-        searches.searched(session, turn)
+    with pytest.raises(LostClaimError), database.transaction() as session:
+        searches.searched(session, taken)
     assert found.searches[0].id != search.id
     prepare(database, found.searches[0].id)
     assert plan(database, found.searches[0].id, []) == 0
@@ -268,12 +268,12 @@ def test_a_retry_begins_what_has_no_verdict_and_keeps_the_rest(database: Databas
     job = asking(database, (1,), "x", "y")
     good, bad = job.searches
     end(database, good.id, Status.FAIL)
-    turn = take(database, bad.id, Stage.SEARCH)
+    claimed = take(database, bad.id, Stage.SEARCH)
     with database.transaction() as session:
         if cancelled:
             lifecycle.cancel(session, job.id, "")
         else:
-            searches.fail(session, turn, "the compiler is away")
+            searches.fail(session, claimed, "the compiler is away")
     with database.transaction() as session:
         lifecycle.retry(session, job.id, "")
     found = read(database, job)

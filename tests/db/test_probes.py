@@ -268,10 +268,10 @@ def test_the_first_answer_since_a_search_was_claimed_notifies_coordinators(datab
             return notices.CONTROL in notices.topics(session)
 
     assert [notified(), notified()] == [True, False]
-    turn = take(database, search, Stage.SEARCH)
+    taken = take(database, search, Stage.SEARCH)
     assert notified()
     with database.transaction() as session:
-        searches.release(session, turn)
+        searches.release(session, taken)
         assert notices.topics(session) == {notices.CONTROL}
 
 

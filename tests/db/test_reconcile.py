@@ -5,12 +5,12 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import update
 
-from onnxbisect_db import gauges, leases, probes, turns, workers
+from onnxbisect_db import gauges, leases, probes, search_queue, workers
 from onnxbisect_db.database import Database
 from onnxbisect_db.reconcile import LEASE_SECONDS, leave, reconcile
+from onnxbisect_db.search_queue import Taker
 from onnxbisect_db.states import JobState, Stage
 from onnxbisect_db.tables import Job
-from onnxbisect_db.turns import Taker
 from onnxbisect_db.workers import Presence
 from support.db.scenes import LEASE, NPU, Clock, asking, claim, claimed, end, read, take
 
@@ -29,10 +29,10 @@ def test_a_search_that_waits_for_nothing_is_coordinated(database: Database) -> N
     asking(database, [])
     asking(database, [1])
     control = Taker(worker="w", seconds=LEASE, stages=(Stage.SEARCH,))
-    assert database.run(lambda session: turns.take(session, control)) is None
+    assert database.run(lambda session: search_queue.take(session, control)) is None
     assert reconcile(database, "me")
-    assert database.run(lambda session: turns.take(session, control)) is not None
-    assert database.run(lambda session: turns.take(session, control)) is None
+    assert database.run(lambda session: search_queue.take(session, control)) is not None
+    assert database.run(lambda session: search_queue.take(session, control)) is None
 
 
 def test_what_is_held_is_left_to_its_holder(database: Database, clock: Clock) -> None:
@@ -76,7 +76,7 @@ def test_nothing_stands_still_when_the_clock_is_set_back(database: Database, clo
     running = asking(database, [1])
     probe = claimed(database)
     held = asking(database, [2]).searches[0].id
-    turn = take(database, held, Stage.SEARCH)
+    taken = take(database, held, Stage.SEARCH)
     seen(database, "ghost")
     assert reconcile(database, "ghost")
     clock.forward(-24 * 3600)
@@ -85,9 +85,9 @@ def test_nothing_stands_still_when_the_clock_is_set_back(database: Database, clo
     again = {claimed(database, worker="living").probe.id for _ in range(2)}
     assert probe.probe.id in again
     control = Taker(worker="living", seconds=LEASE, stages=(Stage.SEARCH,))
-    found = database.run(lambda session: turns.take(session, control))
+    found = database.run(lambda session: search_queue.take(session, control))
     assert found is not None
-    assert (found.search.id, found.lease.epoch) == (held, turn.lease.epoch + 1)
+    assert (found.search.id, found.lease.epoch) == (held, taken.lease.epoch + 1)
     with database.session() as session:
         assert [worker.id for worker in workers.listed(session)] == ["living"]
     assert read(database, running).state == "running"

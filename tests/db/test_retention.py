@@ -44,10 +44,10 @@ def finished(database: Database, files: Files, content: bytes, model: str) -> tu
     report = old(files, content)
     search = job.searches[0].id
     answer(database, claimed(database), FAIL, key=KEY)
-    turn = take(database, search, Stage.SEARCH)
+    taken = take(database, search, Stage.SEARCH)
     with database.transaction() as session:
-        searches.searched(session, turn)
-        searches.finish(session, turn, verdict=FAIL.verdict.status, report=report, files={"culprits/1": report})
+        searches.searched(session, taken)
+        searches.finish(session, taken, verdict=FAIL.verdict.status, report=report, files={"culprits/1": report})
     return job, report
 
 

@@ -3,12 +3,12 @@
 from dataclasses import replace
 from datetime import timedelta
 
-from onnxbisect_db import searches, tokens, turns
+from onnxbisect_db import search_queue, searches, tokens
 from onnxbisect_db.database import Database
-from onnxbisect_db.searches import Turn
+from onnxbisect_db.search_queue import Taker
+from onnxbisect_db.searches import ClaimedSearch
 from onnxbisect_db.states import Scope, Stage
 from onnxbisect_db.tables import Job, Search
-from onnxbisect_db.turns import Taker
 from support.db.scenes import LEASE, NPU, Clock, asking, new_job, prepare, read
 
 FOUR = Taker(worker="w", seconds=LEASE, stages=(Stage.PREPARE,), backends=(NPU,), slots=4)
@@ -26,13 +26,13 @@ def tenants(database: Database, *names: str) -> None:
             tokens.issue(session, tenant=name, name="t", scopes=[Scope.SUBMIT])
 
 
-def taken(database: Database, taker: Taker = FOUR) -> Turn | None:
-    return database.run(lambda session: turns.take(session, taker))
+def taken(database: Database, taker: Taker = FOUR) -> ClaimedSearch | None:
+    return database.run(lambda session: search_queue.take(session, taker))
 
 
-def done(database: Database, turn: Turn | None) -> None:
-    assert turn is not None
-    database.run(lambda session: searches.fail(session, turn, "over"))
+def done(database: Database, claimed: ClaimedSearch | None) -> None:
+    assert claimed is not None
+    database.run(lambda session: searches.fail(session, claimed, "over"))
 
 
 def test_a_tenant_with_many_jobs_is_served_in_turn_with_one_that_has_two(database: Database, clock: Clock) -> None:
@@ -41,11 +41,11 @@ def test_a_tenant_with_many_jobs_is_served_in_turn_with_one_that_has_two(databas
     waiting = [*many(database, 6, "many"), *many(database, 2, "few")]
     served = []
     for _ in waiting:
-        turn = taken(database, ONE)
-        assert turn is not None
-        served.append(turn.job.tenant)
+        claimed = taken(database, ONE)
+        assert claimed is not None
+        served.append(claimed.job.tenant)
         clock.forward(20)
-        done(database, turn)
+        done(database, claimed)
     assert served == ["many", "few", "many", "few", *["many"] * 4]
 
 
@@ -57,7 +57,7 @@ def test_the_tenant_that_holds_the_fewest_is_next(database: Database, clock: Clo
     clock.forward(1)
     other, *_ = many(database, 3, "other")
     served = [taken(database) for _ in range(4)]
-    assert [turn.job.tenant for turn in served if turn] == ["other", "other", "other", "many"]
+    assert [claimed.job.tenant for claimed in served if claimed] == ["other", "other", "other", "many"]
     assert served[0] is not None
     assert served[0].job.id == other.id
 
@@ -68,9 +68,9 @@ def test_jobs_of_a_tenant_are_served_in_turn_whatever_targets_they_have(database
     served = []
     for _ in range(4):
         clock.forward(1)
-        turn = taken(database)
-        assert turn is not None
-        served.append(turn.job.id)
+        claimed = taken(database)
+        assert claimed is not None
+        served.append(claimed.job.id)
     assert served == [large.id, small.id, large.id, large.id]
 
 
@@ -84,11 +84,11 @@ def test_searches_that_ask_are_coordinated_in_turn(database: Database, clock: Cl
     served = []
     for _ in range(4):
         clock.forward(1)
-        turn = taken(database, CONTROL)
-        assert turn is not None
-        served.append(turn.job.id)
+        claimed = taken(database, CONTROL)
+        assert claimed is not None
+        served.append(claimed.job.id)
         with database.transaction() as session:
-            searches.release(session, turn)
+            searches.release(session, claimed)
     assert sorted(served) == sorted(job.id for job in made)
     assert served.index(made[3].id) < 2
     assert taken(database, CONTROL) is None  # nothing has changed since
@@ -99,7 +99,7 @@ def test_priority_comes_first(database: Database) -> None:
     low = new_job(database, tenant="a", priority=-1)
     normal = many(database, 2, "b")
     served = [taken(database) for _ in range(3)]
-    assert [turn.job.id for turn in served if turn] == [*(job.id for job in normal), low.id]
+    assert [claimed.job.id for claimed in served if claimed] == [*(job.id for job in normal), low.id]
 
 
 def test_a_worker_prepares_for_its_own_backends(database: Database) -> None:
@@ -117,19 +117,19 @@ def test_reports_are_written_and_searches_coordinated_in_turn(database: Database
     with database.transaction() as session:
         searches.mark_dirty(session, session.get_one(Search, reporting.searches[0].id))
     clock.forward(1)
-    turn = taken(database, CONTROL)
-    assert turn is not None
-    assert turn.job.id == reporting.id
+    claimed = taken(database, CONTROL)
+    assert claimed is not None
+    assert claimed.job.id == reporting.id
     with database.transaction() as session:
-        searches.searched(session, turn)
-        searches.release(session, turn)
+        searches.searched(session, claimed)
+        searches.release(session, claimed)
         searches.mark_dirty(session, session.get_one(Search, dirty.searches[0].id))
     found = []
     for _ in range(2):
         clock.forward(1)
-        turn = taken(database, CONTROL)
-        assert turn is not None
-        found.append((turn.job.id, turn.stage))
+        claimed = taken(database, CONTROL)
+        assert claimed is not None
+        found.append((claimed.job.id, claimed.stage))
     assert found == [(dirty.id, Stage.SEARCH), (reporting.id, Stage.REPORT)]
 
 
@@ -141,21 +141,21 @@ def test_one_of_several_tenants_holds_half_of_the_slots(database: Database, cloc
     assert taken(database, elsewhere) is not None
     assert taken(database, elsewhere) is None
     many(database, 1, "few")
-    turn = taken(database)
-    assert turn is not None
-    assert turn.job.tenant == "few"
+    claimed = taken(database)
+    assert claimed is not None
+    assert claimed.job.tenant == "few"
 
 
 def test_a_slot_that_is_free_again_takes_what_had_to_wait(database: Database, clock: Clock) -> None:
     tenants(database, "many", "few")
     waiting = many(database, 5, "many")
-    held = [turn for _ in waiting if (turn := taken(database)) is not None]
+    held = [claimed for _ in waiting if (claimed := taken(database)) is not None]
     assert len(held) == 2
     while held:
         clock.forward(1)
         done(database, held.pop(0))
-        if (turn := taken(database)) is not None:
-            held.append(turn)
+        if (claimed := taken(database)) is not None:
+            held.append(claimed)
     assert {read(database, job).state for job in waiting} == {"failed"}
 
 
@@ -206,10 +206,10 @@ def test_a_search_whose_holder_died_is_claimed_again(database: Database, clock: 
 
 def test_a_search_that_is_given_back_is_claimed_again(database: Database, clock: Clock) -> None:
     new_job(database)
-    turn = taken(database)
-    assert turn is not None
+    claimed = taken(database)
+    assert claimed is not None
     with database.transaction() as session:
-        searches.give_back(session, turn)
+        searches.give_back(session, claimed)
     assert taken(database) is not None
 
 

@@ -1,12 +1,12 @@
-"""Turns of a search, and what a coordinator writes in them."""
+"""Claims of a search, and what a coordinator writes in them."""
 
 import pytest
 
 from onnxbisect.answer import Ask
 from onnxbisect_db import leases, notices, plans, probe_queries, searches
 from onnxbisect_db.database import Database
-from onnxbisect_db.errors import LostTurnError
-from onnxbisect_db.searches import Turn
+from onnxbisect_db.errors import LostClaimError
+from onnxbisect_db.searches import ClaimedSearch
 from onnxbisect_db.states import Stage
 from support.db.scenes import (
     FAIL,
@@ -31,15 +31,15 @@ from support.db.scenes import (
 )
 
 
-def try_turn(database: Database, search_id: str, stage: Stage) -> Turn | None:
+def try_to_claim(database: Database, search_id: str, stage: Stage) -> ClaimedSearch | None:
     return database.run(lambda session: searches.claim(session, search_id, stage, seconds=LEASE))
 
 
 def recall(database: Database, search_id: str) -> int:
-    turn = take(database, search_id, Stage.SEARCH)
+    claimed = take(database, search_id, Stage.SEARCH)
     with database.transaction() as session:
-        taken = plans.recall(session, turn)
-        searches.release(session, turn)
+        taken = plans.recall(session, claimed)
+        searches.release(session, claimed)
     return taken
 
 
@@ -52,9 +52,9 @@ def verdicts_of(database: Database, search_id: str) -> dict[tuple[int, int], str
 
 def test_one_task_at_a_time_has_a_search(database: Database, clock: Clock) -> None:
     search = new_job(database).searches[0].id
-    assert try_turn(database, search, Stage.SEARCH) is None  # it is not that far
+    assert try_to_claim(database, search, Stage.SEARCH) is None  # it is not that far
     first = take(database, search, Stage.PREPARE)
-    assert try_turn(database, search, Stage.PREPARE) is None
+    assert try_to_claim(database, search, Stage.PREPARE) is None
     clock.forward(LEASE + 1)
     second = take(database, search, Stage.PREPARE)
     assert second.lease.epoch > first.lease.epoch
@@ -66,9 +66,9 @@ def test_what_a_lost_task_writes_changes_nothing(database: Database, clock: Cloc
     lost = take(database, search, Stage.SEARCH)
     clock.forward(LEASE + 1)
     take(database, search, Stage.SEARCH)
-    with pytest.raises(LostTurnError), database.transaction() as session:
+    with pytest.raises(LostClaimError), database.transaction() as session:
         plans.save(session, lost, asks([7, 8]), expected=1, culprits={"x": {}})
-    with pytest.raises(LostTurnError), database.transaction() as session:
+    with pytest.raises(LostClaimError), database.transaction() as session:
         searches.fail(session, lost, "gone wrong")
     with database.transaction() as session:
         assert not leases.renew(session, lost.lease, seconds=LEASE)
@@ -88,26 +88,26 @@ def test_a_slow_task_that_nobody_replaced_may_still_write(database: Database, cl
 
 def test_renewing_keeps_the_search(database: Database, clock: Clock) -> None:
     search = new_job(database).searches[0].id
-    turn = take(database, search, Stage.PREPARE)
+    claimed = take(database, search, Stage.PREPARE)
     for _ in range(3):
         clock.forward(LEASE - 1)
         with database.transaction() as session:
-            assert leases.wanted(session, turn.lease)
-            assert leases.renew(session, turn.lease, seconds=LEASE)
-    assert try_turn(database, search, Stage.PREPARE) is None
+            assert leases.wanted(session, claimed.lease)
+            assert leases.renew(session, claimed.lease, seconds=LEASE)
+    assert try_to_claim(database, search, Stage.PREPARE) is None
 
 
 def test_an_answer_during_a_turn_asks_for_another_one(database: Database) -> None:
     search = asking(database, [1, 2]).searches[0].id
     mine = claimed(database)
-    turn = take(database, search, Stage.SEARCH)
+    taken = take(database, search, Stage.SEARCH)
     answer(database, mine)
     with database.transaction() as session:
-        searches.release(session, turn)
+        searches.release(session, taken)
         assert notices.topics(session) == {notices.CONTROL}
-    turn = take(database, search, Stage.SEARCH)
+    taken = take(database, search, Stage.SEARCH)
     with database.transaction() as session:
-        searches.release(session, turn)
+        searches.release(session, taken)
         assert notices.topics(session) == frozenset()
 
 
@@ -115,7 +115,7 @@ def test_tasks_that_vanish_say_nothing_however_many_they_are(database: Database,
     job = new_job(database)
     search = job.searches[0].id
     for _ in range(20):
-        while try_turn(database, search, Stage.PREPARE) is None:
+        while try_to_claim(database, search, Stage.PREPARE) is None:
             clock.forward(60)
         clock.forward(LEASE + 1)
     assert read(database, job).state == "running"
@@ -127,22 +127,22 @@ def test_a_search_that_is_lost_again_and_again_waits_longer_and_longer(database:
     for pause in (0, 0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 300):
         if pause:
             clock.forward(pause - 0.5)
-            assert try_turn(database, search, Stage.PREPARE) is None
+            assert try_to_claim(database, search, Stage.PREPARE) is None
             clock.forward(0.5)
-        turn = try_turn(database, search, Stage.PREPARE)
-        assert turn is not None
+        claimed = try_to_claim(database, search, Stage.PREPARE)
+        assert claimed is not None
         with database.transaction() as session:
-            searches.lost(session, turn, "Its host was shot.")
+            searches.lost(session, claimed, "Its host was shot.")
 
 
 def test_a_model_whose_process_crashes_twice_fails_the_search(database: Database) -> None:
     job = new_job(database)
     search = job.searches[0].id
     for crashes in range(2):
-        turn = take(database, search, Stage.PREPARE)
-        assert turn.alone == (crashes == 1)
+        claimed = take(database, search, Stage.PREPARE)
+        assert claimed.alone == (crashes == 1)
         with database.transaction() as session:
-            searches.crashed(session, turn, "It was killed by SIGSEGV.")
+            searches.crashed(session, claimed, "It was killed by SIGSEGV.")
     found = read(database, job)
     assert (found.state, found.problem, found.searches[0].fault) == ("failed", "It was killed by SIGSEGV.", "service")
 
@@ -150,11 +150,11 @@ def test_a_model_whose_process_crashes_twice_fails_the_search(database: Database
 def test_a_turn_whose_lease_ends_further_ahead_than_any_can_is_over(database: Database, clock: Clock) -> None:
     search = new_job(database).searches[0].id
     clock.forward(24 * 3600)
-    turn = take(database, search, Stage.PREPARE)
+    claimed = take(database, search, Stage.PREPARE)
     clock.forward(-24 * 3600)
-    assert take(database, search, Stage.PREPARE).lease.epoch == turn.lease.epoch + 1
-    with pytest.raises(LostTurnError), database.transaction() as session:
-        searches.release(session, turn)
+    assert take(database, search, Stage.PREPARE).lease.epoch == claimed.lease.epoch + 1
+    with pytest.raises(LostClaimError), database.transaction() as session:
+        searches.release(session, claimed)
 
 
 def test_tasks_that_let_go_are_no_losses(database: Database, clock: Clock) -> None:
@@ -163,7 +163,7 @@ def test_tasks_that_let_go_are_no_losses(database: Database, clock: Clock) -> No
         take(database, search, Stage.SEARCH)
         clock.forward(LEASE + 1)
         plan(database, search, [])
-    assert try_turn(database, search, Stage.SEARCH) is not None
+    assert try_to_claim(database, search, Stage.SEARCH) is not None
 
 
 def test_the_queue_is_what_the_plan_says(database: Database) -> None:

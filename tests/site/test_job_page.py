@@ -49,18 +49,18 @@ def asking(service: Service, names: list[str], *questions: int, **found: Any) ->
 
 def prepared(service: Service, job: Job, names: list[str]) -> None:
     """The model is read."""
-    turn = take(service.database, job.searches[0].id, Stage.PREPARE)
+    claimed = take(service.database, job.searches[0].id, Stage.PREPARE)
     with service.database.transaction() as session:
         searches.prepared(
             session,
-            turn,
+            claimed,
             identity="c" * 64,
             tool="npucc",
             version="7",
             universe=universe(service, names),
             units=len(names),
         )
-        searches.release(session, turn)
+        searches.release(session, claimed)
 
 
 def present(service: Service) -> None:
@@ -70,9 +70,9 @@ def present(service: Service) -> None:
 
 
 def fail(service: Service, job: Job, problem: str, fault: Fault) -> None:
-    turn = take(service.database, job.searches[0].id, Stage.PREPARE)
+    claimed = take(service.database, job.searches[0].id, Stage.PREPARE)
     with service.database.transaction() as session:
-        searches.fail(session, turn, problem, fault)
+        searches.fail(session, claimed, problem, fault)
 
 
 def test_a_job_that_waits_says_what_for(callers: Callers, service: Service) -> None:

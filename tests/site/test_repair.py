@@ -100,11 +100,11 @@ def test_a_document_of_a_process_that_was_taken_over_breaks_nothing(
 
 def test_a_repair_on_its_way_shows_the_report_and_what_is_asked(callers: Callers, service: Service) -> None:
     job = to_repair(service)
-    turn = take(service.database, job.searches[0].id, Stage.REPAIR)
+    claimed_search = take(service.database, job.searches[0].id, Stage.REPAIR)
     changed = ChangedModel(question="q", onnx=uploaded(service, b"changed"), data={}, request={})
-    service.database.run(lambda session: repairs.ask(session, turn, changed))
+    service.database.run(lambda session: repairs.ask(session, claimed_search, changed))
     with service.database.session() as session:
-        asked = session.scalars(select(Search.id).where(Search.asked_for == turn.search.id)).one()
+        asked = session.scalars(select(Search.id).where(Search.asked_for == claimed_search.search.id)).one()
     prepare(service.database, asked, universe="e" * 64)
     plan(service.database, asked, asks([1, 3]))
     answer(service.database, claimed(service.database, job.searches[0].backend), PASS)
@@ -118,8 +118,8 @@ def test_a_repair_on_its_way_shows_the_report_and_what_is_asked(callers: Callers
 
 def test_one_that_failed_says_why_and_offers_to_go_on(callers: Callers, service: Service) -> None:
     job = to_repair(service)
-    turn = take(service.database, job.searches[0].id, Stage.REPAIR)
-    service.database.run(lambda session: searches.fail(session, turn, "onnxruntime does not run <it>."))
+    claimed_search = take(service.database, job.searches[0].id, Stage.REPAIR)
+    service.database.run(lambda session: searches.fail(session, claimed_search, "onnxruntime does not run <it>."))
     text = page_of(callers.submitter(), job)
     assert "onnxruntime does not run &lt;it&gt;." in section(text)
     assert f'action="/jobs/{job.id}/retry"' in text

@@ -17,7 +17,7 @@ from onnxbisect.job import CompilesAfter
 from onnxbisect.unitset import UnitSet
 from onnxbisect_db.database import Database
 from onnxbisect_db.states import JobState
-from onnxbisect_service.order import Order, RepairOrder
+from onnxbisect_service.search_spec import RepairSpec, SearchSpec
 from onnxbisect_worker.running import embedded
 from support.db.scenes import Clock
 from support.engine.worlds import chain, monotone
@@ -56,7 +56,7 @@ def test_where_one_compiles_no_part_is_asked_about(crank: NewCrank, seed: int) -
 @pytest.mark.parametrize("seed", range(3))
 def test_where_none_does_the_search_goes_on(crank: NewCrank, seed: int) -> None:
     it = crank(None)
-    as_is, job = it.job(order=Order(as_is=True)), it.job()
+    as_is, job = it.job(spec=SearchSpec(as_is=True)), it.job()
     it.run(as_is)
     it.run(job, places=[it.place("one"), it.place("two")], chance=random.Random(seed), dies=0.15)
     assert it.report(job)["compiles_after"] is None
@@ -65,7 +65,7 @@ def test_where_none_does_the_search_goes_on(crank: NewCrank, seed: int) -> None:
 
 def test_nothing_is_changed_where_the_file_is_to_be_searched_as_it_is(crank: NewCrank) -> None:
     it = crank(LOWERED)
-    job = it.job(order=Order(as_is=True))
+    job = it.job(spec=SearchSpec(as_is=True))
     it.run(job)
     assert it.report(job)["compiles_after"] is None
     assert it.report(job)["diagnosis"]
@@ -96,7 +96,7 @@ def test_a_job_says_what_run_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         running = embedded(it.service)
         running.start()
         try:
-            job = it.submit(path, options, order=Order(repair=RepairOrder()))
+            job = it.submit(path, options, spec=SearchSpec(repair=RepairSpec()))
             ended = it.ended(job)
         finally:
             running.stop()

@@ -14,7 +14,7 @@ import pytest
 
 from onnxbisect.errors import BackendUnusableError
 from onnxbisect.verdict import Status
-from onnxbisect_service.order import Order
+from onnxbisect_service.search_spec import SearchSpec
 from onnxbisect_worker.model_processes.client import hosts_folder
 from onnxbisect_worker.model_processes.protocol import ProcessKilledError, ProcessLostError, Written
 from support import TESTS
@@ -226,5 +226,5 @@ def test_a_compiler_that_is_not_there_is_a_sentence(root: Path) -> None:
     path.write_text('name = "none"\ncommand = ["no-such-compiler", "{model}"]\n')
     place = place_in(root)
     refused = pytest.raises(BackendUnusableError, match="'no-such-compiler' was not found")
-    with place.hosts() as hosts, hosts.acquire(place.case(relus(2), str(path), order=Order())) as host, refused:
+    with place.hosts() as hosts, hosts.acquire(place.case(relus(2), str(path), spec=SearchSpec())) as host, refused:
         host.prepare()

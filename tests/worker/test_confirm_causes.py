@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import onnx_bisect
-from onnxbisect_service.order import Order
+from onnxbisect_service.search_spec import SearchSpec
 from onnxbisect_worker.running import embedded
 from support.engine.refusals import model_of
 from support.worker.installation import Installation
@@ -40,7 +40,7 @@ def test_a_job_says_what_run_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         running = embedded(it.service)
         running.start()
         try:
-            job = it.submit(path, options, order=Order(as_is=True, confirm_causes=3))
+            job = it.submit(path, options, spec=SearchSpec(as_is=True, confirm_causes=3))
             ended = it.ended(job)
         finally:
             running.stop()

@@ -19,7 +19,7 @@ from onnxbisect.errors import OptionError
 from onnxbisect_backends import registry
 from onnxbisect_backends.probing.inquiry import inquire
 from onnxbisect_backends.probing.intake import Intake
-from onnxbisect_service.order import Order
+from onnxbisect_service.search_spec import SearchSpec
 from onnxbisect_worker.model_processes.protocol import Written
 from support.backends import pulsar2_tools
 from support.worker.hosted import MODELS, Place, searched
@@ -58,9 +58,9 @@ def chain(folder: Path) -> Path:
     return path
 
 
-def compared(folder: Path, model: Path, backend: str, options: dict[str, str], order: Order) -> dict[str, object]:
+def compared(folder: Path, model: Path, backend: str, options: dict[str, str], spec: SearchSpec) -> dict[str, object]:
     """The host's report, once it is shown to be that of `run`."""
-    out, shapes = folder / "out", [f"{name}={','.join(map(str, it))}" for name, it in order.input_shapes.items()]
+    out, shapes = folder / "out", [f"{name}={','.join(map(str, it))}" for name, it in spec.input_shapes.items()]
     words = [f"--option={key}={value}" for key, value in options.items()] + [f"--input-shape={it}" for it in shapes]
     subprocess.run(
         [PROGRAM, "run", str(model), "--backend", backend, *words, "--out", str(out)],
@@ -71,7 +71,7 @@ def compared(folder: Path, model: Path, backend: str, options: dict[str, str], o
     expected = json.loads((out / "report.json").read_text())
 
     place = Place.at(folder / "data")
-    case = place.case(model, backend, options=options, order=order)
+    case = place.case(model, backend, options=options, spec=spec)
     with place.hosts() as hosts:
         with hosts.acquire(case) as host:
             prepared = host.prepare()
@@ -99,18 +99,18 @@ def compared(folder: Path, model: Path, backend: str, options: dict[str, str], o
 
 
 def test_a_compiler_in_a_process(tmp_path: Path) -> None:
-    document = compared(tmp_path, chain(tmp_path), toml(tmp_path), {}, Order())
+    document = compared(tmp_path, chain(tmp_path), toml(tmp_path), {}, SearchSpec())
     assert document["verdict"] == "fail"
 
 
 @pytest.mark.long
 def test_a_simulated_compiler(tmp_path: Path) -> None:
-    compared(tmp_path, MODELS / "sam_part1_prompt__ts11.onnx", "whitelist", {"deny": "Sin,Abs"}, Order())
+    compared(tmp_path, MODELS / "sam_part1_prompt__ts11.onnx", "whitelist", {"deny": "Sin,Abs"}, SearchSpec())
 
 
 @pytest.mark.long
 def test_onnxruntime(tmp_path: Path) -> None:
-    compared(tmp_path, MODELS / "custom_domain_unknown.onnx", "onnxruntime", {}, Order())
+    compared(tmp_path, MODELS / "custom_domain_unknown.onnx", "onnxruntime", {}, SearchSpec())
 
 
 @pytest.mark.long
@@ -120,7 +120,7 @@ def test_a_model_with_external_data_and_bound_dimensions(tmp_path: Path) -> None
         value.name: tuple(dim.dim_value or 8 for dim in value.type.tensor_type.shape.dim)
         for value in onnx.load(model, load_external_data=False).graph.input
     }
-    compared(tmp_path, model, "whitelist", {"deny": "Range,Tanh"}, Order(input_shapes=shapes))
+    compared(tmp_path, model, "whitelist", {"deny": "Range,Tanh"}, SearchSpec(input_shapes=shapes))
 
 
 @pytest.fixture
@@ -140,7 +140,7 @@ def test_the_samples_of_the_order_are_given_to_the_compiler(tmp_path: Path) -> N
     model = chain(tmp_path)
     place = Place.at(tmp_path / "data")
     stored = {path.name: place.store(path) for path in samples.iterdir()}
-    case = place.case(model, "pulsar2", order=Order(calibration=stored))
+    case = place.case(model, "pulsar2", spec=SearchSpec(calibration=stored))
     local = inquire(Intake(model, {}), registry.make("pulsar2", {}), samples)
     with place.hosts() as hosts, hosts.acquire(case) as host:
         prepared = host.prepare()
@@ -167,7 +167,7 @@ def test_wrong_samples_are_a_sentence(tmp_path: Path) -> None:
     stored, model = place.store(tmp_path / "0.npz"), chain(tmp_path)
     with place.hosts() as hosts:
         for name, sentence in sentences.items():
-            case = place.case(model, "pulsar2", order=Order(calibration={name: stored}))
+            case = place.case(model, "pulsar2", spec=SearchSpec(calibration={name: stored}))
             with hosts.acquire(case) as host, pytest.raises(OptionError) as refused:
                 host.prepare()
             assert str(refused.value).startswith(sentence)

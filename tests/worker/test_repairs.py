@@ -24,7 +24,7 @@ from onnxbisect_db import lifecycle, retention
 from onnxbisect_db.database import Database
 from onnxbisect_db.states import JobState, Stage
 from onnxbisect_db.tables import Event, Job, Search
-from onnxbisect_service.order import Order, RepairOrder
+from onnxbisect_service.search_spec import RepairSpec, SearchSpec
 from onnxbisect_worker import changed_models
 from onnxbisect_worker.model_processes.protocol import ProcessLostError
 from onnxbisect_worker.running import embedded
@@ -35,7 +35,7 @@ from support.worker.crank import Crank
 from support.worker.hidden_rule import Compiler
 from support.worker.installation import Installation
 
-ASKED = Order(repair=RepairOrder())
+ASKED = SearchSpec(repair=RepairSpec())
 NewCrank = Callable[[Compiler], Crank]
 
 
@@ -71,7 +71,7 @@ def test_a_job_that_asks_for_no_repair_has_none(crank: NewCrank) -> None:
 @pytest.mark.parametrize("seed", range(6))
 def test_a_repair_ends_however_often_workers_die(crank: NewCrank, seed: int) -> None:
     it = crank(fails_on(0b100))
-    job = it.job(order=ASKED)
+    job = it.job(spec=ASKED)
     it.run(job, places=[it.place("one"), it.place("two")], chance=random.Random(seed), dies=0.15)
 
     [search] = it.read(job).searches
@@ -85,16 +85,16 @@ def test_a_repair_ends_however_often_workers_die(crank: NewCrank, seed: int) -> 
 
 def test_of_a_changed_file_only_the_whole_is_asked(crank: NewCrank) -> None:
     it = crank(fails_on(0b100))
-    job = it.job(order=Order(whole=True))
+    job = it.job(spec=SearchSpec(whole=True))
     it.run(job)
     assert dict(it.compiler.asked) == {0b11111111: 1}
-    it.run(it.job(order=Order(whole=True)))
+    it.run(it.job(spec=SearchSpec(whole=True)))
     assert it.compiler.asked.total() == 1
 
 
 def test_its_end_is_told_once_and_before_that_of_the_job(crank: NewCrank) -> None:
     it = crank(fails_on(0b100))
-    job = it.job(order=ASKED)
+    job = it.job(spec=ASKED)
     it.run(job)
     events = told(it, job)
     assert [kind for kind in events if kind in ("search.prepared", "job.repaired", "search.ended", "job.finished")] == [
@@ -108,9 +108,9 @@ def test_its_end_is_told_once_and_before_that_of_the_job(crank: NewCrank) -> Non
 
 def test_the_second_job_asks_nothing_of_its_repair_either(crank: NewCrank) -> None:
     it = crank(fails_on(0b100))
-    it.run(it.job(order=ASKED))
+    it.run(it.job(spec=ASKED))
     asked = it.compiler.asked.total()
-    second = it.job(order=ASKED)
+    second = it.job(spec=ASKED)
     it.run(second)
     assert it.compiler.asked.total() == asked
     assert it.read(second).searches[0].repair == {
@@ -125,7 +125,7 @@ def test_the_second_job_asks_nothing_of_its_repair_either(crank: NewCrank) -> No
 @pytest.mark.parametrize("problem", [ModelError("It does not run."), ProcessLostError("It was killed.")])
 def test_a_repair_that_fails_leaves_the_report_and_is_retried(crank: NewCrank, problem: Any) -> None:
     it = crank(fails_on(0b100, no_repair=problem))
-    job = it.job(order=ASKED)
+    job = it.job(spec=ASKED)
     it.run(job)
     [search] = it.read(job).searches
     assert (it.read(job).verdict, search.state, search.verdict) == ("fail", JobState.DONE, "fail")
@@ -150,7 +150,7 @@ def test_a_process_that_was_taken_over_asks_with_no_options_of_its_own(
     crank: NewCrank, alternatives: dict[str, list[str]] | None
 ) -> None:
     it = crank(fails_on(0b100, options={"profile": "/etc/passwd"}))
-    job = it.job(order=Order(repair=RepairOrder(alternatives=alternatives)))
+    job = it.job(spec=SearchSpec(repair=RepairSpec(alternatives=alternatives)))
     it.run(job)
     repair = it.read(job).searches[0].repair
     assert repair is not None
@@ -169,7 +169,7 @@ def until(it: Crank, job: Job, done: Callable[[], bool]) -> None:
 
 def test_a_cancelled_repair_asks_nothing_more_and_goes_on_where_it_was(crank: NewCrank) -> None:
     it = crank(fails_on(0b100))
-    job = it.job(order=ASKED)
+    job = it.job(spec=ASKED)
     until(it, job, lambda: len(changed(it, job)) == 2)
     it.database.run(lambda session: lifecycle.cancel(session, job.id, ""))
     assert [search.state for search in changed(it, job)] == [JobState.DONE, JobState.CANCELLED]
@@ -184,7 +184,7 @@ def test_a_cancelled_repair_asks_nothing_more_and_goes_on_where_it_was(crank: Ne
 
 def test_a_repair_that_waits_for_an_answer_is_not_claimed(crank: NewCrank) -> None:
     it = crank(fails_on(0b100))
-    job = it.job(order=ASKED)
+    job = it.job(spec=ASKED)
     until(it, job, lambda: len(changed(it, job)) == 1)
     repairs = it.compiler.repairs
     it.clock.forward(100)
@@ -200,7 +200,7 @@ def test_the_budget_is_for_the_search_and_its_repair(crank: NewCrank) -> None:
     calls = it.report(whole)["stats"]["compiler_calls"]
     it.database.run(lambda session: retention.forget(session, whole.id, ""))
 
-    job = it.job(order=Order(repair=RepairOrder(), budget_calls=calls))
+    job = it.job(spec=SearchSpec(repair=RepairSpec(), budget_calls=calls))
     it.run(job)
     assert it.read(job).searches[0].calls == calls
     assert changed(it, job) == []
@@ -209,7 +209,7 @@ def test_the_budget_is_for_the_search_and_its_repair(crank: NewCrank) -> None:
 def test_a_repair_that_asks_for_ever_is_given_up(crank: NewCrank, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(changed_models, "MOST_QUESTIONS", 2)
     it = crank(fails_on(0b100, changed_models=[b"1", b"2", b"3"]))
-    job = it.job(order=ASKED)
+    job = it.job(spec=ASKED)
     it.run(job)
     repair = it.read(job).searches[0].repair
     assert repair is not None
@@ -218,7 +218,7 @@ def test_a_repair_that_asks_for_ever_is_given_up(crank: NewCrank, monkeypatch: p
 
 def test_files_of_a_repair_are_kept_with_the_job_and_go_with_it(crank: NewCrank) -> None:
     it = crank(fails_on(0b100))
-    job = it.job(order=ASKED)
+    job = it.job(spec=ASKED)
     it.run(job)
     own = {search.onnx for search in changed(it, job)} | {it.read(job).searches[0].files["repair/repair.json"]}
     with it.database.session() as session:
@@ -270,8 +270,8 @@ def test_a_job_is_repaired_as_fix_repairs_it(
     monkeypatch.setenv("ONNXBISECT_CACHE_DIR", str(tmp_path / "cache"))
     model, options = saved(tmp_path, "Neg", "Abs", "Relu", "Erf", "HardSigmoid"), {"deny": "Abs,Erf", "report": "none"}
     others = {"deny": ["Abs", "Neg,Relu", "Sin"]}
-    order = Order(repair=RepairOrder(allow="approximate", relative=0.01, alternatives=others))
-    job = installed.submit(model, options, order=order)
+    spec = SearchSpec(repair=RepairSpec(allow="approximate", relative=0.01, alternatives=others))
+    job = installed.submit(model, options, spec=spec)
     ended = installed.ended(job)
     local = onnx_bisect.fix(
         model,
@@ -309,7 +309,7 @@ def test_a_repair_goes_on_in_another_process(tmp_path: Path) -> None:
         running = embedded(it.service)
         running.start()
         model = saved(tmp_path, "Neg", "Abs", "Relu")
-        job = it.submit(model, {"deny": "Abs", "report": "none", "delay": "1"}, order=ASKED)
+        job = it.submit(model, {"deny": "Abs", "report": "none", "delay": "1"}, spec=ASKED)
         try:
             while it.read(job).searches[0].stage != Stage.REPAIR:
                 time.sleep(0.02)
@@ -334,7 +334,7 @@ def test_what_a_model_of_a_stranger_cannot_run_fails_the_repair_alone(installed:
     proto.opset_import.append(helper.make_opsetid("no.such.domain", 1))
     proto.graph.value_info.append(helper.make_tensor_value_info("t1", TensorProto.FLOAT, [2, 3]))
     onnx.save(proto, path)
-    job = installed.submit(path, {"deny": "Abs", "report": "none"}, order=ASKED)
+    job = installed.submit(path, {"deny": "Abs", "report": "none"}, spec=ASKED)
     ended = installed.ended(job)
     assert ended.searches[0].report is not None
     assert ended.searches[0].repair is not None

@@ -34,7 +34,7 @@ from onnxbisect_db.tables import Event, Job, Probe
 from onnxbisect_db.trouble import MOST_CRASHES
 from onnxbisect_db.unfinished import Stored
 from onnxbisect_db.workers import Presence
-from onnxbisect_service.order import Order
+from onnxbisect_service.search_spec import SearchSpec
 from onnxbisect_service.settings import Settings
 from onnxbisect_worker.claiming import Claiming
 from onnxbisect_worker.context import WorkerContext
@@ -201,7 +201,7 @@ def test_a_new_model_is_read_while_probes_wait(crank: NewCrank) -> None:
 
 def test_a_budget_of_calls_is_kept(crank: NewCrank) -> None:
     it = crank(fails_on(0b100, 0b1000000))
-    job = it.job(order=Order(budget_calls=3))
+    job = it.job(spec=SearchSpec(budget_calls=3))
     it.run(job)
     ended = it.read(job)
     assert ended.state == JobState.DONE
@@ -210,7 +210,7 @@ def test_a_budget_of_calls_is_kept(crank: NewCrank) -> None:
 
 def test_a_budget_of_time_ends_the_search_with_what_is_known(crank: NewCrank) -> None:
     it = crank(fails_on(0b100))
-    job = it.job(order=Order(budget_seconds=60))
+    job = it.job(spec=SearchSpec(budget_seconds=60))
     place = it.place()
     it.step(place)
     it.step(place)
@@ -224,7 +224,7 @@ def test_a_budget_of_time_ends_the_search_with_what_is_known(crank: NewCrank) ->
 def test_a_compile_that_the_budget_ended_says_nothing(crank: NewCrank) -> None:
     it = crank(fails_on(0b100))
     it.compiler.too_slow = True
-    job = it.job(order=Order(budget_seconds=60))
+    job = it.job(spec=SearchSpec(budget_seconds=60))
     place = it.place()
     it.step(place)
     it.step(place)

@@ -13,7 +13,7 @@ from onnxbisect_db import deliveries, endpoints, jobs, models
 from onnxbisect_db.endpoints import rotate
 from onnxbisect_db.jobs import NewJob, NewTarget
 from onnxbisect_db.states import ANNOUNCED
-from onnxbisect_service.order import Order
+from onnxbisect_service.search_spec import SearchSpec
 from onnxbisect_service.service import Service, open_service
 from onnxbisect_service.settings import Settings
 from onnxbisect_worker.running import embedded
@@ -66,7 +66,9 @@ def sent(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Message], tuple
 def _ordered(service: Service, url: str) -> tuple[str, ...]:
     sha256 = service.files.put([MODEL.read_bytes()]).sha256
     target = NewTarget(backend="whitelist", options={"deny": "Sin,Abs"})
-    wanted = NewJob(model_sha256=sha256, targets=(target,), request=Order().to_json(), labels={"commit": "9f1c2ab"})
+    wanted = NewJob(
+        model_sha256=sha256, targets=(target,), request=SearchSpec().to_json(), labels={"commit": "9f1c2ab"}
+    )
     with service.database.transaction() as session:
         endpoint = endpoints.add(session, tenant="", url=url)
         deliveries.ping(session, endpoint)

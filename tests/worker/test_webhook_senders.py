@@ -6,7 +6,7 @@ from pathlib import Path
 from onnxbisect_db import deliveries, endpoints, jobs, models
 from onnxbisect_db.jobs import NewJob, NewTarget
 from onnxbisect_db.states import JobState
-from onnxbisect_service.order import Order
+from onnxbisect_service.search_spec import SearchSpec
 from onnxbisect_service.service import Service, open_service
 from onnxbisect_service.settings import Settings
 from onnxbisect_worker.running import embedded
@@ -31,7 +31,7 @@ def test_jobs_go_on_while_receivers_are_silent(tmp_path: Path) -> None:
         everything.start()
         sha256 = service.files.put([MODEL.read_bytes()]).sha256
         target = NewTarget(backend="whitelist", options={"deny": "Sin"})
-        wanted = NewJob(model_sha256=sha256, targets=(target,), request=Order().to_json())
+        wanted = NewJob(model_sha256=sha256, targets=(target,), request=SearchSpec().to_json())
         with service.database.transaction() as session:
             models.keep(session, tenant="", sha256=sha256, name=MODEL.name, size=1)
             job = jobs.create(session, wanted, tenant="").job.id

@@ -12,7 +12,7 @@ from onnxbisect_backends.probing.prober import ProbeResult
 from onnxbisect_db import deduplication, probes, queues
 from onnxbisect_db.claims import Claim
 from onnxbisect_db.database import now
-from onnxbisect_service.order import Order
+from onnxbisect_service.search_spec import SearchSpec
 from onnxbisect_worker.context import WorkerContext
 from onnxbisect_worker.lease_keeper import LeaseKeeper
 from onnxbisect_worker.model_processes.protocol import ModelProcess, ProcessKilledError
@@ -80,7 +80,7 @@ def _said(session: Session, claim: Claim, asked: ProbeResult) -> bool:
 
 
 def _seconds_left(context: WorkerContext, claim: Claim) -> float | None:
-    budget = Order.from_json(claim.request).budget_seconds
+    budget = SearchSpec.from_json(claim.request).budget_seconds
     if budget is None:
         return None
     with context.service.database.session() as session:

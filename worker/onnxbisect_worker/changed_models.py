@@ -9,12 +9,12 @@ from onnxbisect.errors import OnnxBisectError
 from onnxbisect.job import Stats
 from onnxbisect_backends import registry, remote
 from onnxbisect_db import probe_queries, repairs
-from onnxbisect_db.answered import Answered
+from onnxbisect_db.answers import AnsweredProbe
 from onnxbisect_db.database import now
 from onnxbisect_db.repairs import ChangedModel
-from onnxbisect_db.searches import Turn
+from onnxbisect_db.searches import ClaimedSearch
 from onnxbisect_db.tables import Search
-from onnxbisect_service.order import Order
+from onnxbisect_service.search_spec import SearchSpec
 from onnxbisect_worker.context import WorkerContext
 from onnxbisect_worker.model_processes.protocol import Begun, Question
 from onnxbisect_worker.model_processes.repair import question_name
@@ -35,35 +35,40 @@ class Left:
         return (self.calls is not None and self.calls <= 0) or (self.seconds is not None and self.seconds <= 0)
 
 
-def begun_of(session: Session, turn: Turn) -> tuple[Begun, Left]:
+def begun_of(session: Session, claimed: ClaimedSearch) -> tuple[Begun, Left]:
     """What is known of a claimed search and of the changed models that it asked about, and what is left for more."""
-    answers = probe_queries.answered(session, turn.search.id)
-    stats, replies = stats_of(session, turn, answers), repairs.replies(session, turn)
-    order = Order.from_json(turn.request)
+    answers = probe_queries.answered(session, claimed.search.id)
+    stats, replies = stats_of(session, claimed, answers), repairs.replies(session, claimed)
+    spec = SearchSpec.from_json(claimed.request)
     calls = stats.compiler_calls + sum(it.calls for it in replies)
-    passed = (now(session) - turn.started_at).total_seconds()
+    passed = (now(session) - claimed.started_at).total_seconds()
     left = Left(
-        calls=None if order.budget_calls is None else order.budget_calls - calls,
-        seconds=None if order.budget_seconds is None else order.budget_seconds - passed,
+        calls=None if spec.budget_calls is None else spec.budget_calls - calls,
+        seconds=None if spec.budget_seconds is None else spec.budget_seconds - passed,
     )
-    searched = not turn.search.compiles_after
+    searched = not claimed.search.compiles_after
     return Begun(answers=answers, stats=stats, replies=replies, ended=left.nothing, searched=searched), left
 
 
 def asked_model(
-    context: WorkerContext, turn: Turn, begun: Begun, question: Question, files: Mapping[str, str], left: Left
+    context: WorkerContext,
+    claimed: ClaimedSearch,
+    begun: Begun,
+    question: Question,
+    files: Mapping[str, str],
+    left: Left,
 ) -> ChangedModel:
     """The search that a question is: of a model with the job's own data files beside it, or with one of its own."""
-    _demand_wanted(turn, question)
-    onnx = files.get("model.onnx", turn.onnx)
+    _demand_wanted(claimed, question)
+    onnx = files.get("model.onnx", claimed.onnx)
     name = question_name(onnx, whole=question.whole, options=question.options)
     if name in {it.question for it in begun.replies}:
         raise OnnxBisectError("It is asked again what was answered: please report this.")
     if len(begun.replies) >= MOST_QUESTIONS:
         raise OnnxBisectError(f"It was given up after {MOST_QUESTIONS} changed models.")
     own = {location: sha256 for location, sha256 in files.items() if location != "model.onnx"}
-    order = replace(
-        Order.from_json(turn.request),
+    spec = replace(
+        SearchSpec.from_json(claimed.request),
         budget_calls=left.calls,
         budget_seconds=left.seconds,
         repair=None,
@@ -72,30 +77,30 @@ def asked_model(
         pieces=tuple(f"{units:x}" for units in question.pieces),
     )
     if question.piece:
-        order = replace(order, input_shapes={}, calibration={}, brief=True)
-    data = own if question.piece else context.case(turn).files
-    return ChangedModel(question=name, onnx=onnx, data=data, request=order.to_json(), options=question.options)
+        spec = replace(spec, input_shapes={}, calibration={}, brief=True)
+    data = own if question.piece else context.case(claimed).files
+    return ChangedModel(question=name, onnx=onnx, data=data, request=spec.to_json(), options=question.options)
 
 
-def _demand_wanted(turn: Turn, question: Question) -> None:
+def _demand_wanted(claimed: ClaimedSearch, question: Question) -> None:
     """Options of a question are those that the job speaks of, and name nothing of this machine, whatever a model
     process says that a model may have taken over.
     """
     if question.options:
-        repair = Order.from_json(turn.request).repair
+        repair = SearchSpec.from_json(claimed.request).repair
         wanted = None if repair is None else repair.alternatives
         if wanted is None or not (wanted == "all" or question.options.keys() <= wanted.keys()):
             raise OnnxBisectError("Options were asked for that the job does not speak of.")
-        remote.refuse_local(registry.find(turn.search.backend), question.options)
+        remote.refuse_local(registry.find(claimed.search.backend), question.options)
 
 
-def stats_of(session: Session, turn: Turn, answers: Sequence[Answered]) -> Stats:
+def stats_of(session: Session, claimed: ClaimedSearch, answers: Sequence[AnsweredProbe]) -> Stats:
     """What a search has cost so far."""
-    search = session.get_one(Search, turn.search.id)
+    search = session.get_one(Search, claimed.search.id)
     return Stats.of(
         answers,
         calls=search.calls,
         rounds=search.round,
         engine_seconds=sum(answer.engine_seconds for answer in answers),
-        wall_seconds=(now(session) - turn.started_at).total_seconds(),
+        wall_seconds=(now(session) - claimed.started_at).total_seconds(),
     )

@@ -12,13 +12,13 @@ from threading import Lock
 from sqlalchemy.orm import Session
 
 from onnxbisect.errors import ModelError, OnnxBisectError, OptionError
-from onnxbisect_db import claims, locking, notices, probes, queues, searches, turns, workers
+from onnxbisect_db import claims, locking, notices, probes, queues, search_queue, searches, workers
 from onnxbisect_db.claims import Claim
-from onnxbisect_db.errors import LostTurnError
+from onnxbisect_db.errors import LostClaimError
 from onnxbisect_db.queues import ClaimRequest
-from onnxbisect_db.searches import Turn
+from onnxbisect_db.search_queue import Taker
+from onnxbisect_db.searches import ClaimedSearch
 from onnxbisect_db.states import AT_BACKEND, Fault, Stage
-from onnxbisect_db.turns import Taker
 from onnxbisect_worker.asking import ask
 from onnxbisect_worker.context import WorkerContext
 from onnxbisect_worker.coordinating import coordinate
@@ -43,7 +43,7 @@ _STEPS = {
 
 log = logging.getLogger(__name__)
 
-_Claimed = Turn | Claim
+_Claimed = ClaimedSearch | Claim
 #: Claims one kind of work; it is told the backends whose compilers work here.
 _Kind = Callable[[Session, Collection[str]], _Claimed | None]
 
@@ -78,7 +78,7 @@ class Claiming:
             return None
         kind, claimed = found
         self._kinds = [*(it for it in self._kinds if it is not kind), kind]
-        if isinstance(claimed, Turn):
+        if isinstance(claimed, ClaimedSearch):
             if kind is self._read:
                 self._read_at = time.monotonic() + _READ_EVERY
             return partial(work_on, self._context, claimed)
@@ -101,7 +101,7 @@ class Claiming:
                 return kind, claimed
         return None
 
-    def _search(self, stages: Collection[Stage], session: Session, able: Collection[str]) -> Turn | None:
+    def _search(self, stages: Collection[Stage], session: Session, able: Collection[str]) -> ClaimedSearch | None:
         context = self._context
         taker = Taker(
             worker=context.worker,
@@ -110,7 +110,7 @@ class Claiming:
             backends=able if stages is AT_BACKEND else None,
             slots=context.slots,
         )
-        return turns.take(session, taker)
+        return search_queue.take(session, taker)
 
     def _probe(self, session: Session, able: Collection[str]) -> Claim | None:
         with self._lock:
@@ -151,11 +151,11 @@ def work_on(context: WorkerContext, held: _Claimed) -> None:
                     ask(context, held, keeper)
                 else:
                     _STEPS[held.stage](context, held, keeper)
-            except (LostTurnError, *DATABASE_AWAY):
+            except (LostClaimError, *DATABASE_AWAY):
                 raise
             except Exception as error:
                 _give_up(held, keeper, error)
-    except LostTurnError:
+    except LostClaimError:
         log.info("%s: another worker has it", held)
 
 
@@ -163,7 +163,7 @@ def _give_up(held: _Claimed, keeper: LeaseKeeper, error: Exception) -> None:
     """It was not done. Another worker may do it, or this one another time; else that is what there is to know of it."""
     table = probes if isinstance(held, Claim) else searches
     what, was_outside = sentence(error), outside(error)
-    if isinstance(error, ToolBrokenError) and isinstance(held, Turn):
+    if isinstance(error, ToolBrokenError) and isinstance(held, ClaimedSearch):
         was_outside = None  # where it works nowhere, the search fails
     if keeper.lost:
         log.info("%s: not wanted any more", held)

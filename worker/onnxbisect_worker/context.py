@@ -7,7 +7,7 @@ from threading import Event
 
 from onnxbisect.universe import Universe
 from onnxbisect_db.leases import Claimed
-from onnxbisect_service.order import Order
+from onnxbisect_service.search_spec import SearchSpec
 from onnxbisect_service.service import Service
 from onnxbisect_worker.model_processes.protocol import Case, Pool
 from onnxbisect_worker.prepared import Prepared
@@ -45,7 +45,7 @@ class WorkerContext:
             files=work.data,
             backend=work.search.backend,
             options={name: str(value) for name, value in work.search.options.items()},
-            order=Order.from_json(work.request),
+            spec=SearchSpec.from_json(work.request),
             prepared=work.search.universe,
         )
 

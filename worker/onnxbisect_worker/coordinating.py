@@ -1,7 +1,7 @@
-"""A turn of a search that asks: replay the planner on all answers, and make the queue what it says.
+"""The coordinator of a search: replay the planner on all answers, and queue the probes that it wants.
 
-The coordinator holds no state. Two of them never have one search at a time, and one that is lost has written either
-all of its turn or nothing.
+The coordinator holds no state. One at a time works on a search, and one that crashes has written either all of its
+results or none: they are one transaction.
 """
 
 import hashlib
@@ -27,9 +27,9 @@ from onnxbisect.verdict import Status
 from onnxbisect_db import plans, probe_queries, searches, workers
 from onnxbisect_db.database import now
 from onnxbisect_db.queues import demand
-from onnxbisect_db.searches import Turn
+from onnxbisect_db.searches import ClaimedSearch
 from onnxbisect_db.tables import Search
-from onnxbisect_service.order import Order
+from onnxbisect_service.search_spec import SearchSpec
 from onnxbisect_worker.context import WorkerContext
 from onnxbisect_worker.lease_keeper import LeaseKeeper
 from onnxbisect_worker.outside import outside
@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class _Seen:
-    """What a turn reads: what is known of the search, and the workers that are there for it."""
+    """What the coordinator reads: what is known of the search, and the workers that can ask for it."""
 
     known: Known
     #: Free slots of workers, None where no worker of the backend is known.
@@ -59,81 +59,83 @@ class _Seen:
         return min(max(len(self.known.in_flight) + idle, 1), _WIDEST)
 
 
-def coordinate(context: WorkerContext, turn: Turn, keeper: LeaseKeeper) -> None:
+def coordinate(context: WorkerContext, claimed: ClaimedSearch, keeper: LeaseKeeper) -> None:
     """Plan on for a claimed search."""
-    order = Order.from_json(turn.request)
-    assert turn.search.universe is not None  # noqa: S101 - searches that ask are prepared
-    universe = context.universe(turn.search.universe)
+    spec = SearchSpec.from_json(claimed.request)
+    assert claimed.search.universe is not None  # noqa: S101 - searches that ask are prepared
+    universe = context.universe(claimed.search.universe)
     with context.service.database.session() as session:
-        seen = _seen(session, turn, order)
-    planner: Planner = partial(plan, recheck=order.recheck, brief=order.brief)
-    if order.pieces:
-        called = ", ".join(f"{name}={value}" for name, value in turn.search.options.items())
-        planner = CulpritsThenWhole(culprits=[int(units, 16) for units in order.pieces], called=called)
+        seen = _seen(session, claimed, spec)
+    planner: Planner = partial(plan, recheck=spec.recheck, brief=spec.brief)
+    if spec.pieces:
+        called = ", ".join(f"{name}={value}" for name, value in claimed.search.options.items())
+        planner = CulpritsThenWhole(culprits=[int(units, 16) for units in spec.pieces], called=called)
     # of a changed model nobody is handed a culprit's file
-    digests = partial(_digests, context, turn, keeper) if turn.search.asked_for is None else None
+    digests = partial(_digests, context, claimed, keeper) if claimed.search.asked_for is None else None
     # a changed model is expected to pass: until it has failed, nothing is asked beside the whole
-    width = seen.width if seen.known.records or order.pieces or turn.search.asked_for is None else 1
+    width = seen.width if seen.known.records or spec.pieces or claimed.search.asked_for is None else 1
     step = next_step(universe, seen.known, planner, width=width, digests=digests)
     whole = of_the_whole(step, universe)
     # nothing but the whole is asked about before changed copies of the file, and these only where it was refused
-    files_first = turn.search.asked_for is None and turn.search.compiles_after is None
+    files_first = claimed.search.asked_for is None and claimed.search.compiles_after is None
     refused = files_first and whole.ending is not None and step.plan.diagnosis.verdict is Status.FAIL
-    if order.whole or refused or (files_first and whole.ending is None):
+    if spec.whole or refused or (files_first and whole.ending is None):
         step = whole
     over = step.ending is not None and not refused
     culprits = {} if refused else _found(universe, step.plan.diagnosis, over=over)
 
     def save(session: Session) -> int:
-        new = plans.save(session, turn, step.asks, expected=step.plan.expected, culprits=culprits)
+        new = plans.save(session, claimed, step.asks, expected=step.plan.expected, culprits=culprits)
         if refused:
-            searches.refused(session, turn)
-        if over and turn.search.asked_for is not None:
-            searches.answered(session, turn)
+            searches.refused(session, claimed)
+        if over and claimed.search.asked_for is not None:
+            searches.answered(session, claimed)
             return new
         if over:
-            searches.searched(session, turn)
-        searches.release(session, turn)
+            searches.searched(session, claimed)
+        searches.release(session, claimed)
         return new
 
     new = keeper.write(save)
     log.info(
-        "search %s: turn %d, %d answers, %d questions, %d of them new%s",
-        *(turn.search.id, turn.lease.epoch, len(seen.known.records), len(step.asks), new),
+        "search %s: claim %d, %d answers, %d questions, %d of them new%s",
+        *(claimed.search.id, claimed.lease.epoch, len(seen.known.records), len(step.asks), new),
         f"; over: {step.ending}" if over else "",
     )
 
 
-def _seen(session: Session, turn: Turn, order: Order) -> _Seen:
-    here = probe_queries.known_probes(session, turn.search.id)
-    slots = workers.slots(session).get(turn.search.backend)
-    wanted = demand(session, turn.search.backend, turn.search.id, most=_WIDEST)
+def _seen(session: Session, claimed: ClaimedSearch, spec: SearchSpec) -> _Seen:
+    here = probe_queries.known_probes(session, claimed.search.id)
+    slots = workers.slots(session).get(claimed.search.backend)
+    wanted = demand(session, claimed.search.backend, claimed.search.id, most=_WIDEST)
     if slots is not None and wanted.at_most is not None:
         slots = min(slots, wanted.at_most)
     calls_left = None
-    if order.budget_calls is not None:
-        calls_left = order.budget_calls - session.get_one(Search, turn.search.id).calls - len(here.claimed)
-    lasts = None if order.budget_seconds is None else timedelta(seconds=order.budget_seconds)
+    if spec.budget_calls is not None:
+        calls_left = spec.budget_calls - session.get_one(Search, claimed.search.id).calls - len(here.claimed)
+    lasts = None if spec.budget_seconds is None else timedelta(seconds=spec.budget_seconds)
     known = Known(
         records=here.answers,
         in_flight=here.claimed,
         calls_left=calls_left,
-        out_of_time=lasts is not None and now(session) >= turn.started_at + lasts,
+        out_of_time=lasts is not None and now(session) >= claimed.started_at + lasts,
     )
     return _Seen(
         known=known, free=None if slots is None else max(slots - wanted.running, 0), elsewhere=wanted.elsewhere
     )
 
 
-def _digests(context: WorkerContext, turn: Turn, keeper: LeaseKeeper, pieces: Sequence[UnitSet]) -> dict[UnitSet, str]:
+def _digests(
+    context: WorkerContext, claimed: ClaimedSearch, keeper: LeaseKeeper, pieces: Sequence[UnitSet]
+) -> dict[UnitSet, str]:
     """Of the files of these pieces; none of them where the model cannot be read, which is logged."""
     try:
-        with context.pool.acquire(context.case(turn), new=turn.alone) as process, keeper.kills(process):
+        with context.pool.acquire(context.case(claimed), new=claimed.alone) as process, keeper.kills(process):
             return dict(zip(pieces, process.digests(pieces), strict=True))
     except OnnxBisectError as error:
         if keeper.ended or outside(error) is not None:
             raise
-        log.warning("search %s: its culprits' own files are not asked about: %s", turn.search.id, error)
+        log.warning("search %s: its culprits' own files are not asked about: %s", claimed.search.id, error)
         return {}
 
 

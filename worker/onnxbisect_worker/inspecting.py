@@ -5,7 +5,7 @@ from contextlib import closing
 from typing import Any
 
 from onnxbisect_db.tables import Model
-from onnxbisect_service.order import Order
+from onnxbisect_service.search_spec import SearchSpec
 from onnxbisect_service.service import Service
 from onnxbisect_worker.model_processes.pool import ModelPool
 from onnxbisect_worker.model_processes.protocol import Case
@@ -25,7 +25,7 @@ def inspection(
         files=model.files,
         backend=backend,
         options=options,
-        order=Order(input_shapes={name: tuple(shape) for name, shape in shapes.items()}),
+        spec=SearchSpec(input_shapes={name: tuple(shape) for name, shape in shapes.items()}),
     )
     with closing(ModelPool(service.settings, service.files)) as pool, pool.acquire(case) as process:
         return process.inspect()

@@ -1,8 +1,8 @@
-"""Having something for as long as one works on it: the lease is renewed, and whoever lost it is stopped.
+"""Keeps the lease of a claimed search or probe while a worker works on it, and stops the work once the lease is lost.
 
-What is held is a turn of a search, or a probe. A thread renews its lease and looks, every second, whether anybody still
-wants it; where nobody does, or where the worker is to stop, the model process is killed. A database
-that cannot be reached is asked again until the lease has run out; then somebody else may have the work.
+A thread renews the lease and checks every second whether the result is still wanted. Where it is not, or where the
+worker is told to stop, the thread kills the model process. While the database cannot be reached, the thread tries
+again until the lease has run out; from then on another worker may claim the work.
 """
 
 import logging
@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session
 
 from onnxbisect_db import leases, workers
 from onnxbisect_db.claims import Claim
-from onnxbisect_db.searches import Turn
+from onnxbisect_db.searches import ClaimedSearch
 from onnxbisect_worker.context import WorkerContext
 from onnxbisect_worker.model_processes.protocol import ModelProcess, ToolBrokenError
 
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 class LeaseKeeper:
     """A lease that is renewed while the context lasts."""
 
-    def __init__(self, context: WorkerContext, held: Turn | Claim) -> None:
+    def __init__(self, context: WorkerContext, held: ClaimedSearch | Claim) -> None:
         self._context = context
         self._held = held
         self._seconds = context.service.settings.lease_seconds

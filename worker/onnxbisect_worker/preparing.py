@@ -7,8 +7,8 @@ from sqlalchemy.orm import Session
 from onnxbisect.errors import OnnxBisectError
 from onnxbisect.session import OWN_FILE
 from onnxbisect_db import plans, searches
-from onnxbisect_db.searches import Turn
-from onnxbisect_service.order import Order
+from onnxbisect_db.searches import ClaimedSearch
+from onnxbisect_service.search_spec import SearchSpec
 from onnxbisect_worker.context import WorkerContext
 from onnxbisect_worker.lease_keeper import LeaseKeeper
 from onnxbisect_worker.model_processes.protocol import ModelProcess
@@ -18,42 +18,42 @@ from onnxbisect_worker.prepared import Prepared
 log = logging.getLogger(__name__)
 
 
-def prepare(context: WorkerContext, turn: Turn, keeper: LeaseKeeper) -> None:
+def prepare(context: WorkerContext, claimed: ClaimedSearch, keeper: LeaseKeeper) -> None:
     """Bring a claimed search to where it asks."""
-    log.info("search %s: preparing for %s", turn.search.id, turn.search.backend)
-    with context.pool.acquire(context.case(turn), new=turn.alone) as process, keeper.kills(process):
+    log.info("search %s: preparing for %s", claimed.search.id, claimed.search.backend)
+    with context.pool.acquire(context.case(claimed), new=claimed.alone) as process, keeper.kills(process):
         prepared = process.prepare()
-        graph = None if turn.search.asked_for is not None else _drawn(context, turn, process, keeper)
+        graph = None if claimed.search.asked_for is not None else _drawn(context, claimed, process, keeper)
     stored = context.service.files.put([prepared.to_bytes()])
-    keeper.write(lambda session: _prepared(session, turn, prepared, stored.sha256, graph))
+    keeper.write(lambda session: _prepared(session, claimed, prepared, stored.sha256, graph))
 
 
-def _drawn(context: WorkerContext, turn: Turn, process: ModelProcess, keeper: LeaseKeeper) -> str | None:
+def _drawn(context: WorkerContext, claimed: ClaimedSearch, process: ModelProcess, keeper: LeaseKeeper) -> str | None:
     """What pictures are made from, stored. A search goes on without, unless that was not the model's doing."""
     try:
         return context.service.files.put([process.draw()]).sha256
     except OnnxBisectError as error:
         if keeper.ended or outside(error) is not None:
             raise
-        log.warning("search %s: there will be no picture of the model: %s", turn.search.id, error)
+        log.warning("search %s: there will be no picture of the model: %s", claimed.search.id, error)
         return None
 
 
-def _prepared(session: Session, turn: Turn, prepared: Prepared, sha256: str, graph: str | None) -> None:
-    order = Order.from_json(turn.request)
+def _prepared(session: Session, claimed: ClaimedSearch, prepared: Prepared, sha256: str, graph: str | None) -> None:
+    spec = SearchSpec.from_json(claimed.request)
     searches.prepared(
         session,
-        turn,
+        claimed,
         identity=prepared.identity,
         tool=prepared.target.tool,
         version=prepared.target.version,
         universe=sha256,
         units=len(prepared.universe),
         graph=graph,
-        changeable=prepared.changeable and turn.search.asked_for is None and not (order.as_is or order.whole),
+        changeable=prepared.changeable and claimed.search.asked_for is None and not (spec.as_is or spec.whole),
     )
     # the like search may be of a model with other weights, whose culprits' own files are not this model's
-    recalled = plans.recall(session, turn, without=OWN_FILE)
+    recalled = plans.recall(session, claimed, without=OWN_FILE)
     if recalled:
-        log.info("search %s: %d answers of an earlier search", turn.search.id, recalled)
-    searches.release(session, turn)
+        log.info("search %s: %d answers of an earlier search", claimed.search.id, recalled)
+    searches.release(session, claimed)

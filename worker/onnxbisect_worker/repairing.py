@@ -16,7 +16,7 @@ from onnxbisect.report.contents import Report
 from onnxbisect.report.text import clip
 from onnxbisect_db import repairs, searches
 from onnxbisect_db.repairs import ChangedModel
-from onnxbisect_db.searches import Turn
+from onnxbisect_db.searches import ClaimedSearch
 from onnxbisect_db.states import Stage
 from onnxbisect_db.tables import Search
 from onnxbisect_worker import held_folders
@@ -31,25 +31,25 @@ _LONGEST_REMEDY = 300
 log = logging.getLogger(__name__)
 
 
-def change(context: WorkerContext, turn: Turn, keeper: LeaseKeeper) -> None:
+def change(context: WorkerContext, claimed: ClaimedSearch, keeper: LeaseKeeper) -> None:
     """Go on with the changed files, or with the repair, of a claimed search."""
     cache = context.service.settings.cache
     with held_folders.temporary(cache / f"{FOLDERS}{uuid4().hex}") as folder:
-        begun, left = keeper.write(lambda session: begun_of(session, turn))
-        with context.pool.acquire(context.case(turn), new=turn.alone) as process, keeper.kills(process):
-            step = process.change if turn.stage is Stage.FILES else process.repair
+        begun, left = keeper.write(lambda session: begun_of(session, claimed))
+        with context.pool.acquire(context.case(claimed), new=claimed.alone) as process, keeper.kills(process):
+            step = process.change if claimed.stage is Stage.FILES else process.repair
             came = step(begun, folder)
         files = {} if isinstance(came, Changed) else store_all(context.service.files, came.files)
-        remedies = _remedies(context, turn, came) if isinstance(came, Repaired) else {}
-    asked = asked_model(context, turn, begun, came, files, left) if isinstance(came, Question) else None
-    keeper.write(lambda session: _written(session, turn, came, files, asked, remedies))
+        remedies = _remedies(context, claimed, came) if isinstance(came, Repaired) else {}
+    asked = asked_model(context, claimed, begun, came, files, left) if isinstance(came, Question) else None
+    keeper.write(lambda session: _written(session, claimed, came, files, asked, remedies))
     if asked is None:
-        log.info("search %s: done with changed models", turn.search.id)
+        log.info("search %s: done with changed models", claimed.search.id)
 
 
-def _remedies(context: WorkerContext, turn: Turn, repaired: Repaired) -> Mapping[str, str]:
+def _remedies(context: WorkerContext, claimed: ClaimedSearch, repaired: Repaired) -> Mapping[str, str]:
     with context.service.database.session() as session:
-        report = session.get_one(Search, turn.search.id).report
+        report = session.get_one(Search, claimed.search.id).report
     assert report is not None  # noqa: S101 - what is repaired has a report
     with context.service.files.open(report) as file:
         return remedies_of(json.load(file), json.loads(repaired.files["repair/repair.json"].read_bytes()))
@@ -71,15 +71,15 @@ def remedies_of(report: Report, repair: Mapping[str, Any]) -> dict[str, str]:
 
 def _written(
     session: Session,
-    turn: Turn,
+    claimed: ClaimedSearch,
     came: Question | Changed | Repaired,
     files: Mapping[str, str],
     asked: ChangedModel | None,
     remedies: Mapping[str, str],
 ) -> None:
     if isinstance(came, Repaired):
-        searches.repaired(session, turn, came.outcome, files, remedies)
+        searches.repaired(session, claimed, came.outcome, files, remedies)
     elif isinstance(came, Changed):
-        searches.changed(session, turn, {} if came.compiles_after is None else asdict(came.compiles_after))
+        searches.changed(session, claimed, {} if came.compiles_after is None else asdict(came.compiles_after))
     elif asked is not None:
-        repairs.ask(session, turn, asked)
+        repairs.ask(session, claimed, asked)

@@ -20,11 +20,11 @@ from onnxbisect.report.files import FORMS, culprit_dirs
 from onnxbisect.report.text import clip, slug
 from onnxbisect.verdict import Kind, Status
 from onnxbisect_db import culprits, probe_queries, repairs, searches
-from onnxbisect_db.answered import Answered
+from onnxbisect_db.answers import AnsweredProbe
 from onnxbisect_db.culprits import FoundCulprit
 from onnxbisect_db.files import FileStore
-from onnxbisect_db.searches import Turn
-from onnxbisect_service.order import Order
+from onnxbisect_db.searches import ClaimedSearch
+from onnxbisect_service.search_spec import SearchSpec
 from onnxbisect_service.settings import Settings
 from onnxbisect_worker import held_folders
 from onnxbisect_worker.changed_models import Left, asked_model, begun_of
@@ -43,23 +43,25 @@ _OPS = 64
 log = logging.getLogger(__name__)
 
 
-def write_report(context: WorkerContext, turn: Turn, keeper: LeaseKeeper) -> None:
+def write_report(context: WorkerContext, claimed: ClaimedSearch, keeper: LeaseKeeper) -> None:
     """Write the report of a claimed search."""
     cache = context.service.settings.cache
     with held_folders.temporary(cache / f"{FOLDERS}{uuid4().hex}") as folder:
-        begun, left = keeper.write(lambda session: begun_of(session, turn))
-        came, files = _stored(context, turn, keeper, folder, begun, left)
+        begun, left = keeper.write(lambda session: begun_of(session, claimed))
+        came, files = _stored(context, claimed, keeper, folder, begun, left)
     if isinstance(came, Question):
-        asked = asked_model(context, turn, begun, came, files, left)
-        keeper.write(lambda session: repairs.ask(session, turn, asked))
+        asked = asked_model(context, claimed, begun, came, files, left)
+        keeper.write(lambda session: repairs.ask(session, claimed, asked))
         return
     document = came.document
     report = context.service.files.put([FORMS["report.json"](document).encode("utf-8", "backslashreplace")])
-    verdict, found = Status(document["verdict"]), culprits_of(document, files, _earlier(context, turn))
+    verdict, found = Status(document["verdict"]), culprits_of(document, files, _earlier(context, claimed))
     keeper.write(
-        lambda session: searches.finish(session, turn, verdict=verdict, report=report.sha256, files=files, found=found)
+        lambda session: searches.finish(
+            session, claimed, verdict=verdict, report=report.sha256, files=files, found=found
+        )
     )
-    log.info("search %s: over, %s", turn.search.id, verdict)
+    log.info("search %s: over, %s", claimed.search.id, verdict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,9 +106,9 @@ def culprits_of(
     )
 
 
-def _earlier(context: WorkerContext, turn: Turn) -> EarlierReport | None:
+def _earlier(context: WorkerContext, claimed: ClaimedSearch) -> EarlierReport | None:
     with context.service.database.session() as session:
-        search = culprits.other_version(session, turn.search.id)
+        search = culprits.other_version(session, claimed.search.id)
     if search is None or search.report is None:
         return None
     try:
@@ -123,29 +125,29 @@ def clear_reports(settings: Settings) -> None:
 
 
 def _stored(
-    context: WorkerContext, turn: Turn, keeper: LeaseKeeper, folder: Path, begun: Begun, left: Left
+    context: WorkerContext, claimed: ClaimedSearch, keeper: LeaseKeeper, folder: Path, begun: Begun, left: Left
 ) -> tuple[Question | Written, Mapping[str, str]]:
     """The report and the files that go with it, or what has to be asked before, with its model."""
     with context.service.database.session() as session:
-        logs = _logs(session, turn, begun.answers)
-    neighbours = Neighbours(most=_most_neighbours(turn, begun, left), replies=begun.replies)
-    with context.pool.acquire(context.case(turn), new=turn.alone) as process, keeper.kills(process):
-        came = process.report(begun.answers, begun.stats, logs, folder, _compiles_after(turn), neighbours)
+        logs = _logs(session, claimed, begun.answers)
+    neighbours = Neighbours(most=_most_neighbours(claimed, begun, left), replies=begun.replies)
+    with context.pool.acquire(context.case(claimed), new=claimed.alone) as process, keeper.kills(process):
+        came = process.report(begun.answers, begun.stats, logs, folder, _compiles_after(claimed), neighbours)
     return came, store_all(context.service.files, came.files)
 
 
-def _most_neighbours(turn: Turn, begun: Begun, left: Left) -> int:
+def _most_neighbours(claimed: ClaimedSearch, begun: Begun, left: Left) -> int:
     """Calls for neighbours, those that were made counted; a call more is never begun once the budget is spent."""
-    wanted, made = Order.from_json(turn.request).confirm_causes, sum(it.calls for it in begun.replies)
+    wanted, made = SearchSpec.from_json(claimed.request).confirm_causes, sum(it.calls for it in begun.replies)
     if left.nothing:
         return min(wanted, made)
     return wanted if left.calls is None else min(wanted, made + left.calls)
 
 
-def _compiles_after(turn: Turn) -> CompilesAfter | None:
-    if not turn.search.compiles_after:
+def _compiles_after(claimed: ClaimedSearch) -> CompilesAfter | None:
+    if not claimed.search.compiles_after:
         return None
-    found = turn.search.compiles_after
+    found = claimed.search.compiles_after
     typed = {"remedies": tuple(found["remedies"]), "exactness": Exactness(found["exactness"])}
     return CompilesAfter(**{**found, **typed})
 
@@ -155,12 +157,12 @@ def store_all(store: FileStore, written: Mapping[str, Path]) -> dict[str, str]:
     return {name: store.put(_chunks(path)).sha256 for name, path in sorted(written.items())}
 
 
-def _logs(session: Session, turn: Turn, answers: Sequence[Answered]) -> dict[str, str]:
+def _logs(session: Session, claimed: ClaimedSearch, answers: Sequence[AnsweredProbe]) -> dict[str, str]:
     """Of the failures on a file that may be handed out: a culprit's log goes with its file."""
     found = {}
     for answer in answers:
         if answer.verdict.failed and answer.file_sha256:
-            found[answer.probe_id] = probe_queries.log(session, answer.probe_id, turn.job.tenant) or ""
+            found[answer.probe_id] = probe_queries.log(session, answer.probe_id, claimed.job.tenant) or ""
     return found
 
 

@@ -233,7 +233,7 @@ class Probe(Leased, Troubled, Base):
     worker: Mapped[str] = mapped_column(String(128), default="")
     #: The canonical structure, once a worker has cut it.
     key: Mapped[str | None] = mapped_column(String(64))
-    #: A probe of the same key that was running: while it does, nobody takes this one.
+    #: A running probe of the same key: no worker claims this one while that one runs.
     waits_for: Mapped[str | None] = mapped_column(String(36))
     #: The answer: a verdict as JSON, the bytes compiled, whether it was known already, and the compiler's log.
     verdict: Mapped[dict[str, Any] | None]

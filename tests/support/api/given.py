@@ -80,20 +80,20 @@ def done(service: Service, *reports: Report, backends: Sequence[str] = (), **wan
 def finish(service: Service, search_id: str, report: Report) -> None:
     """From asking to the report, and over."""
     plan(service.database, search_id, [], **{each["id"]: {"ops": each["ops"]} for each in report["culprits"]})
-    turn = take(service.database, search_id, Stage.SEARCH)
+    claimed = take(service.database, search_id, Stage.SEARCH)
     with service.database.transaction() as session:
-        searches.searched(session, turn)
-        searches.release(session, turn)
+        searches.searched(session, claimed)
+        searches.release(session, claimed)
     written = service.files.put([json.dumps(report).encode()]).sha256
     files = {}
     for folder in culprit_dirs(report):
         files[f"{folder}/model.onnx"] = service.files.put([ONNX]).sha256
         files[f"{folder}/compiler.log"] = service.files.put([LOG]).sha256
-    turn = take(service.database, search_id, Stage.REPORT)
+    claimed = take(service.database, search_id, Stage.REPORT)
     with service.database.transaction() as session:
         found = culprits_of(report, files)
         verdict = Status(report["verdict"])
-        searches.finish(session, turn, verdict=verdict, report=written, files=files, found=found)
+        searches.finish(session, claimed, verdict=verdict, report=written, files=files, found=found)
 
 
 def to_repair(service: Service, *reports: Report, **wanted: Any) -> Job:
@@ -112,11 +112,11 @@ def repaired(service: Service, document: dict[str, Any], *reports: Report, **wan
         }
         if document["left"]:
             files["repair/report.json"] = service.files.put([b"{}"]).sha256
-        turn = take(service.database, search.id, Stage.REPAIR)
+        claimed = take(service.database, search.id, Stage.REPAIR)
         changes, left = len(document["changes"]), len(document["left"])
         outcome = {"verdict": document["verdict"], "changes": changes, "left": left, "calls": 2, "problem": ""}
         with service.database.transaction() as session:
-            searches.repaired(session, turn, outcome, files, remedies_of(report, document))
+            searches.repaired(session, claimed, outcome, files, remedies_of(report, document))
     return read(service.database, job)
 
 

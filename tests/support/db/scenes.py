@@ -14,7 +14,7 @@ from onnxbisect_db.claims import Claim
 from onnxbisect_db.database import Database
 from onnxbisect_db.jobs import NewJob, NewTarget
 from onnxbisect_db.queues import ClaimRequest
-from onnxbisect_db.searches import Turn
+from onnxbisect_db.searches import ClaimedSearch
 from onnxbisect_db.states import Stage
 from onnxbisect_db.tables import Job
 
@@ -65,10 +65,10 @@ def new_job(database: Database, *backends: str, tenant: str = "", key: str | Non
     return database.run(make)
 
 
-def take(database: Database, search_id: str, stage: Stage, seconds: float = LEASE) -> Turn:
-    turn = database.run(lambda session: searches.claim(session, search_id, stage, seconds=seconds))
-    assert turn is not None
-    return turn
+def take(database: Database, search_id: str, stage: Stage, seconds: float = LEASE) -> ClaimedSearch:
+    claimed = database.run(lambda session: searches.claim(session, search_id, stage, seconds=seconds))
+    assert claimed is not None
+    return claimed
 
 
 def prepare(
@@ -80,20 +80,20 @@ def prepare(
     graph: str | None = None,
     version: str = "1",
 ) -> None:
-    turn = take(database, search_id, Stage.PREPARE)
+    claimed = take(database, search_id, Stage.PREPARE)
     with database.transaction() as session:
         searches.prepared(
-            session, turn, identity=identity, tool="t", version=version, universe=universe, units=9, graph=graph
+            session, claimed, identity=identity, tool="t", version=version, universe=universe, units=9, graph=graph
         )
-        searches.release(session, turn)
+        searches.release(session, claimed)
 
 
 def plan(database: Database, search_id: str, wanted: list[Ask], **found: Any) -> int:
     """One turn of the coordinator, which wants these."""
-    turn = take(database, search_id, Stage.SEARCH)
+    claimed = take(database, search_id, Stage.SEARCH)
     with database.transaction() as session:
-        new = plans.save(session, turn, wanted, expected=5.0, culprits=found)
-        searches.release(session, turn)
+        new = plans.save(session, claimed, wanted, expected=5.0, culprits=found)
+        searches.release(session, claimed)
     return new
 
 
@@ -128,13 +128,13 @@ def answer(database: Database, claim: Claim, given: Answer = PASS, key: str | No
 
 def end(database: Database, search_id: str, verdict: Status = Status.PASS) -> None:
     """From asking to the report, and over."""
-    turn = take(database, search_id, Stage.SEARCH)
+    claimed = take(database, search_id, Stage.SEARCH)
     with database.transaction() as session:
-        searches.searched(session, turn)
-        searches.release(session, turn)
-    turn = take(database, search_id, Stage.REPORT)
+        searches.searched(session, claimed)
+        searches.release(session, claimed)
+    claimed = take(database, search_id, Stage.REPORT)
     with database.transaction() as session:
-        searches.finish(session, turn, verdict=verdict, report=REPORT, files={})
+        searches.finish(session, claimed, verdict=verdict, report=REPORT, files={})
 
 
 def at_once(count: int, work: Callable[[int], None]) -> None:

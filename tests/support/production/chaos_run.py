@@ -239,7 +239,7 @@ def _counted(database: Database, receiver: Receiver) -> dict[str, int]:
         "jobs": states.total(),
         "of these cancelled": states[JobState.CANCELLED],
         "targets": targets,
-        "turns of coordinators": turns or 0,
+        "runs of the coordinator": turns or 0,
         "questions answered": answered,
         "of these known already, so not compiled": cached,
         "of these taken over at once from an earlier job": recalled,

@@ -14,7 +14,7 @@ from onnxbisect_db.jobs import NewJob, NewTarget
 from onnxbisect_db.reconcile import reconcile
 from onnxbisect_db.states import JobState, Stage
 from onnxbisect_db.tables import Job
-from onnxbisect_service.order import Order
+from onnxbisect_service.search_spec import SearchSpec
 from onnxbisect_service.service import Service
 from onnxbisect_service.settings import Settings
 from onnxbisect_worker.claiming import Claiming
@@ -63,13 +63,13 @@ class Crank:
             assert work is not None
             work()
 
-    def job(self, backends: Sequence[str] = (NPU,), model: str = "net", order: Order | None = None) -> Job:
+    def job(self, backends: Sequence[str] = (NPU,), model: str = "net", spec: SearchSpec | None = None) -> Job:
         stored = self.service.files.put([model.encode()])
 
         def make(session: Any) -> Job:
             models.keep(session, tenant="", sha256=stored.sha256, name=f"{model}.onnx", size=stored.size)
             targets = tuple(NewTarget(backend=backend) for backend in backends)
-            wanted = NewJob(model_sha256=stored.sha256, targets=targets, request=(order or Order()).to_json())
+            wanted = NewJob(model_sha256=stored.sha256, targets=targets, request=(spec or SearchSpec()).to_json())
             return jobs.create(session, wanted, tenant="").job
 
         return self.database.run(make)

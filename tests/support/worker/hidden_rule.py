@@ -20,7 +20,7 @@ from onnxbisect.universe import Universe
 from onnxbisect.verdict import Hints, Kind, Status, Verdict
 from onnxbisect_backends.contract import Description
 from onnxbisect_backends.probing.prober import ProbeResult
-from onnxbisect_db.answered import Answered
+from onnxbisect_db.answers import AnsweredProbe
 from onnxbisect_worker.model_processes.protocol import (
     NO_NEIGHBOURS,
     Begun,
@@ -160,7 +160,7 @@ class HiddenRuleProcess:
 
     def report(
         self,
-        answers: Sequence[Answered],
+        answers: Sequence[AnsweredProbe],
         stats: Stats,
         logs: Mapping[str, str],
         folder: Path,
@@ -219,11 +219,11 @@ class HiddenRuleProcess:
     def kill(self) -> None:
         self._killed.set()
 
-    def _diagnosis(self, answers: Sequence[Answered]) -> Diagnosis:
+    def _diagnosis(self, answers: Sequence[AnsweredProbe]) -> Diagnosis:
         verdicts: dict[UnitSet, list[Verdict]] = {}
         for answer in answers:
             verdicts.setdefault(answer.units, []).append(answer.verdict)
-        return plan(self._compiler.universe, verdicts, recheck=self._case.order.recheck).diagnosis
+        return plan(self._compiler.universe, verdicts, recheck=self._case.spec.recheck).diagnosis
 
     def _wait(self) -> None:
         self._compiler.running.set()

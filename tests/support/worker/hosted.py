@@ -16,9 +16,9 @@ from onnxbisect.model.external import locations
 from onnxbisect.search import plan
 from onnxbisect.unitset import UnitSet
 from onnxbisect_backends.probing.prober import ProbeResult
-from onnxbisect_db.answered import Answered
+from onnxbisect_db.answers import AnsweredProbe
 from onnxbisect_db.files import Files
-from onnxbisect_service.order import Order
+from onnxbisect_service.search_spec import SearchSpec
 from onnxbisect_service.settings import Settings
 from onnxbisect_worker.model_processes.pool import ModelPool
 from onnxbisect_worker.model_processes.protocol import Case, ModelProcess
@@ -56,7 +56,7 @@ class Place:
             "files": data,
             "backend": backend,
             "options": {"deny": "Sinh"} if backend == "whitelist" else {},
-            "order": Order(),
+            "spec": SearchSpec(),
         }
         return Case(**{**known, **fields})  # type: ignore[arg-type]
 
@@ -73,7 +73,7 @@ class Place:
 class Searched:
     """What became of a search: what the database would have of it."""
 
-    answers: list[Answered]
+    answers: list[AnsweredProbe]
     logs: dict[str, str]
     stats: Stats
 
@@ -89,9 +89,9 @@ class _Probes:
 def searched(host: ModelProcess, prepared: Prepared) -> Searched:
     """The driver of `run`, one question at a time, with a host to cut, compile, and see culprits' files fail."""
 
-    def answered(records: Sequence[ProbeRecord], answers: dict[UnitSet, Answer]) -> list[Answered]:
+    def answered(records: Sequence[ProbeRecord], answers: dict[UnitSet, Answer]) -> list[AnsweredProbe]:
         return [
-            Answered(
+            AnsweredProbe(
                 probe_id=str(number),
                 units=it.units,
                 attempt=it.attempt,

@@ -16,7 +16,7 @@ from onnxbisect_db import jobs, models
 from onnxbisect_db.jobs import NewJob, NewTarget
 from onnxbisect_db.states import JobState
 from onnxbisect_db.tables import Job
-from onnxbisect_service.order import Order
+from onnxbisect_service.search_spec import SearchSpec
 from onnxbisect_service.service import Service, open_service
 from onnxbisect_service.settings import Settings
 from onnxbisect_worker.model_processes.protocol import PROCESS_NAME
@@ -54,7 +54,7 @@ class Installation:
         options: dict[str, str],
         *,
         backend: str = "whitelist",
-        order: Order | None = None,
+        spec: SearchSpec | None = None,
         tenant: str = "",
     ) -> Job:
         stored = self.service.files.put([model.read_bytes()])
@@ -62,7 +62,7 @@ class Installation:
         def make(session: Any) -> Job:
             models.keep(session, tenant=tenant, sha256=stored.sha256, name=model.name, size=stored.size)
             targets = (NewTarget(backend=backend, options=options),)
-            wanted = NewJob(model_sha256=stored.sha256, targets=targets, request=(order or Order()).to_json())
+            wanted = NewJob(model_sha256=stored.sha256, targets=targets, request=(spec or SearchSpec()).to_json())
             return jobs.create(session, wanted, tenant=tenant).job
 
         return self.service.database.run(make)

@@ -17,7 +17,7 @@ from onnxbisect.unitset import UnitSet
 from onnxbisect.verdict import Status
 from onnxbisect_backends import registry
 from onnxbisect_backends.probing.prober import ProbeResult
-from onnxbisect_db.answered import Answered
+from onnxbisect_db.answers import AnsweredProbe
 from onnxbisect_db.files import FileStore
 from onnxbisect_service.settings import Settings
 from onnxbisect_worker.model_processes.confinement import confinement, environment
@@ -95,7 +95,7 @@ class ModelClient:
 
     def report(
         self,
-        answers: Sequence[Answered],
+        answers: Sequence[AnsweredProbe],
         stats: Stats,
         logs: Mapping[str, str],
         folder: Path,

@@ -126,7 +126,7 @@ def confine(setup: Setup, own: Path, layout: Layout) -> int | None:
         return None
     reached = Access() if isinstance(layout.backend, Exception) else access(layout.backend)
     case = setup.case
-    names = [case.onnx, *case.order.files, *([] if case.prepared is None else [case.prepared])]
+    names = [case.onnx, *case.spec.files, *([] if case.prepared is None else [case.prepared])]
     data = [setup.paths[sha256] for sha256 in names]
     if case.files and isinstance(layout.model, Path):
         data.append(layout.model.parent)

@@ -23,8 +23,8 @@ from onnxbisect.report.contents import Report
 from onnxbisect.unitset import UnitSet
 from onnxbisect_backends.contract import Confinement
 from onnxbisect_backends.probing.prober import ProbeResult
-from onnxbisect_db.answered import Answered, Reply
-from onnxbisect_service.order import Alternatives, Order
+from onnxbisect_db.answers import AnsweredProbe, Reply
+from onnxbisect_service.search_spec import Alternatives, SearchSpec
 from onnxbisect_worker.prepared import Prepared
 
 #: The name of a model process among the system's processes.
@@ -70,7 +70,7 @@ class Case:
     files: Mapping[str, str] = field(default_factory=dict)
     backend: str
     options: Mapping[str, str]
-    order: Order
+    spec: SearchSpec
     #: SHA-256 of the stored file that `prepare` led to.
     prepared: str | None = None
 
@@ -78,7 +78,7 @@ class Case:
     def all_files(self) -> set[str]:
         """SHA-256 of every stored file that is needed."""
         prepared = [] if self.prepared is None else [self.prepared]
-        return {self.onnx, *self.files.values(), *self.order.files, *prepared}
+        return {self.onnx, *self.files.values(), *self.spec.files, *prepared}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,7 +155,7 @@ class Begun:
     these. `ended`: the budget is spent; `searched`: the parts of the model were asked about, and not only the whole.
     """
 
-    answers: Sequence[Answered]
+    answers: Sequence[AnsweredProbe]
     stats: Stats
     replies: Sequence[Reply]
     ended: bool
@@ -198,7 +198,7 @@ class ModelProcess(Protocol):
 
     def report(
         self,
-        answers: Sequence[Answered],
+        answers: Sequence[AnsweredProbe],
         stats: Stats,
         logs: Mapping[str, str],
         folder: Path,

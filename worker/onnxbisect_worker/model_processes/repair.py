@@ -29,8 +29,8 @@ from onnxbisect_backends.probing.inquiry import Inquiry
 from onnxbisect_backends.probing.intake import Intake
 from onnxbisect_backends.probing.repair_compiler import RepairCompiler, unanswered
 from onnxbisect_backends.probing.repairing import Terms, repair_model, written
-from onnxbisect_db.answered import Answered, Reply
-from onnxbisect_service.order import RepairOrder
+from onnxbisect_db.answers import AnsweredProbe, Reply
+from onnxbisect_service.search_spec import RepairSpec
 from onnxbisect_worker.model_processes.protocol import Begun, Changed, Question, Repaired
 
 _OTHER_COMPILER = (
@@ -70,7 +70,7 @@ class ChangedModels:
             folder=folder,
         )
 
-    def job(self, inquiry: Inquiry, answers: Sequence[Answered], stats: Stats, *, brief: bool = False) -> Job:
+    def job(self, inquiry: Inquiry, answers: Sequence[AnsweredProbe], stats: Stats, *, brief: bool = False) -> Job:
         """What these answers say of a model, or of a piece, which is searched in brief."""
         verdicts = Known(records=answers).verdicts
         diagnosis = plan(inquiry.universe, verdicts, recheck=self.recheck, brief=brief).diagnosis
@@ -91,7 +91,7 @@ class RepairWork:
     """A repair of the model of `models`. `others` are further targets that are asked about its culprits."""
 
     models: ChangedModels
-    order: RepairOrder
+    spec: RepairSpec
     samples: Path | None
     model_name: str
     others: Callable[[Sequence[str]], Iterable[tuple[Mapping[str, str], Backend]]] = lambda messages: ()
@@ -99,12 +99,12 @@ class RepairWork:
 
     def run(self, begun: Begun, folder: Path) -> Question | Repaired:
         """Until an answer is missing, or to its end. Files are written into `folder`."""
-        order = self.order
+        spec = self.spec
         terms = Terms(
-            allow=Exactness(order.allow),
+            allow=Exactness(spec.allow),
             samples=self.samples,
-            count=order.count,
-            tolerance=Tolerance(absolute=order.absolute, relative=order.relative),
+            count=spec.count,
+            tolerance=Tolerance(absolute=spec.absolute, relative=spec.relative),
         )
         try:
             compiler = self.models.compiler(begun, folder)

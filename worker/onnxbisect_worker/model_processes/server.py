@@ -40,7 +40,7 @@ from onnxbisect_backends import registry
 from onnxbisect_backends.probing.inquiry import inquire
 from onnxbisect_backends.probing.intake import Intake
 from onnxbisect_backends.sandbox.supervise import PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, prctl
-from onnxbisect_db.answered import Answered
+from onnxbisect_db.answers import AnsweredProbe
 from onnxbisect_worker.held_folders import remove_held
 from onnxbisect_worker.model_processes.confinement import Layout, confine
 from onnxbisect_worker.model_processes.limits import Bounds
@@ -220,7 +220,7 @@ def _answer(work: ModelWork, setup: Setup, request: Mapping[str, Any]) -> dict[s
 
 
 def _report(work: ModelWork, request: Mapping[str, Any]) -> dict[str, Any]:
-    answers = converter.structure(request["answers"], list[Answered])
+    answers = converter.structure(request["answers"], list[AnsweredProbe])
     stats = converter.structure(request["stats"], Stats)
     after = request["compiles_after"]
     compiles_after = None if after is None else converter.structure(after, CompilesAfter)

@@ -30,7 +30,7 @@ from onnxbisect_backends.probing.intake import Intake
 from onnxbisect_backends.probing.known_target import inspect_for, known_target
 from onnxbisect_backends.probing.prober import Prober, ProbeResult
 from onnxbisect_backends.probing.sampling import sampling
-from onnxbisect_db.answered import Answered
+from onnxbisect_db.answers import AnsweredProbe
 from onnxbisect_worker.model_processes.confinement import Layout
 from onnxbisect_worker.model_processes.limits import Bounds, UnboundBackend
 from onnxbisect_worker.model_processes.protocol import (
@@ -63,7 +63,7 @@ class ModelWork:
         self._setup = setup
         self._layout = layout
         self._case = setup.case
-        self._order = setup.case.order
+        self._spec = setup.case.spec
         self._folder = folder
         self._bounds = bounds
         self._new: Inquiry | None = None
@@ -109,7 +109,7 @@ class ModelWork:
 
     def report(
         self,
-        answers: Sequence[Answered],
+        answers: Sequence[AnsweredProbe],
         stats: Stats,
         logs: Mapping[str, str],
         compiles_after: CompilesAfter | None,
@@ -117,7 +117,7 @@ class ModelWork:
     ) -> Question | Written:
         """See `ModelProcess.report`. The files lie in the working folder, side by side under names of ours."""
         verdicts = Known(records=answers).verdicts
-        diagnosis = plan(self._inquiry.universe, verdicts, recheck=self._order.recheck).diagnosis
+        diagnosis = plan(self._inquiry.universe, verdicts, recheck=self._spec.recheck).diagnosis
         if compiles_after is not None:
             diagnosis = replace(diagnosis, culprits=(), needs_context=())
         job = self._inquiry.job(diagnosis, answers, stats)
@@ -162,12 +162,12 @@ class ModelWork:
 
     def repair(self, begun: Begun) -> Question | Repaired:
         """See `ModelProcess.repair`. The files lie where those of `change` do."""
-        if self._order.repair is None:
+        if self._spec.repair is None:
             raise OnnxBisectError("No repair was asked for.")
         work = RepairWork(
             models=self._changed_models,
-            order=self._order.repair,
-            samples=self._laid_out("samples", self._order.repair.samples, "sample"),
+            spec=self._spec.repair,
+            samples=self._laid_out("samples", self._spec.repair.samples, "sample"),
             model_name=self._case.model_name,
             others=self._others,
             calibration=self._calibration,
@@ -177,7 +177,7 @@ class ModelWork:
             return replace(came, files=self._put(came.files))
 
     def _others(self, messages: Sequence[str]) -> Iterator[tuple[Mapping[str, str], Backend]]:
-        wanted = None if self._order.repair is None else self._order.repair.alternatives
+        wanted = None if self._spec.repair is None else self._spec.repair.alternatives
         if wanted is not None:
             others = OtherOptions.of(self._case.backend, self._case.options, wanted)
             for changed, backend in others.settings(messages):
@@ -189,7 +189,7 @@ class ModelWork:
             onnx=self._case.onnx,
             inquiry=self._inquiry,
             inquire=lambda intake, piece: inquire(intake, self._backend, None if piece else self._calibration),
-            recheck=self._order.recheck,
+            recheck=self._spec.recheck,
         )
 
     def _put(self, files: Mapping[str, Path]) -> dict[str, Path]:
@@ -226,7 +226,7 @@ class ModelWork:
         raw = b"" if self._prepared is None else self._prepared.established
         established = Established.from_bytes(raw) if raw else None
         backend = self._named_backend
-        shapes = {**({} if backend is None else input_shapes(backend)), **self._order.input_shapes}
+        shapes = {**({} if backend is None else input_shapes(backend)), **self._spec.input_shapes}
         return Intake(self._model, shapes, most_nodes=self._setup.nodes, established=established)
 
     @property
@@ -246,7 +246,7 @@ class ModelWork:
     @cached_property
     def _calibration(self) -> Path | None:
         """The folder, with the samples in it."""
-        return self._laid_out(self._calibration_folder.name, self._order.calibration, "calibration file")
+        return self._laid_out(self._calibration_folder.name, self._spec.calibration, "calibration file")
 
     def _laid_out(self, folder_name: str, files: Mapping[str, str], what: str) -> Path | None:
         """A folder with these files; None where there are none."""
@@ -294,8 +294,8 @@ class ModelWork:
                     f"workers of a backend have the same, and start the job again."
                 )
         default, seconds = Limits(), self._setup.compile_seconds
-        if self._order.seconds is not None:
-            seconds = min(self._order.seconds, seconds)
+        if self._spec.seconds is not None:
+            seconds = min(self._spec.seconds, seconds)
         memory, confinement = self._setup.compile_memory, self._setup.confinement
         limits = replace(default, seconds=seconds, memory_bytes=memory, confinement=confinement)
         return self._inquiry.prober(self._backend, self._folder, limits)
