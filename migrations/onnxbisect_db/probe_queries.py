@@ -194,48 +194,16 @@ def summaries(session: Session, search_id: str) -> list[ProbeSummary]:
 
     Answers that were known from the beginning have no start: they stand where the probe was created, the larger first.
     """
-    answer = Probe.verdict
-    found = session.execute(
-        select(
-            Probe.id,
-            Probe.units,
-            Probe.attempt,
-            Probe.why,
-            Probe.state,
-            Probe.speculative,
-            Probe.round,
-            Probe.worker,
-            Probe.cached,
-            answer["status"].as_string(),
-            answer["kind"].as_string(),
-            answer["message"].as_string(),
-            answer["seconds"].as_float(),
-            Probe.created_at,
-            Probe.started_at,
-            Probe.ended_at,
-        ).where(Probe.search_id == search_id)
-    )
-    probes = [
-        ProbeSummary(
-            id=row[0],
-            units=int(row[1], 16),
-            attempt=row[2],
-            why=row[3],
-            state=ProbeState(row[4]),
-            speculative=row[5],
-            round=row[6],
-            worker=row[7],
-            cached=row[8],
-            status=Status(row[9]) if row[9] else None,
-            kind=Kind(row[10]) if row[10] else None,
-            message=row[11] or "",
-            seconds=row[12],
-            created_at=row[13],
-            started_at=row[14],
-            ended_at=row[15],
-        )
-        for row in found
-    ]
+    probes = []
+    for row in session.execute(_SUMMARIES, {"search": search_id}).mappings():
+        typed = {
+            "units": int(row["units"], 16),
+            "state": ProbeState(row["state"]),
+            "status": Status(row["status"]) if row["status"] else None,
+            "kind": Kind(row["kind"]) if row["kind"] else None,
+            "message": row["message"] or "",
+        }
+        probes.append(ProbeSummary(**{**row, **typed}))
     return sorted(probes, key=_order)
 
 
@@ -261,3 +229,9 @@ _KNOWN_PROBES = (
     .where(Probe.search_id == bindparam("search"), Probe.state.in_((ProbeState.DONE, ProbeState.RUNNING)))
     .order_by(Probe.ended_at, Probe.id)
 )
+_SUMMARIES = select(
+    *(Probe.id, Probe.units, Probe.attempt, Probe.why, Probe.state, Probe.speculative, Probe.round, Probe.worker),
+    *(Probe.cached, Probe.created_at, Probe.started_at, Probe.ended_at),
+    *(Probe.verdict[name].as_string().label(name) for name in ("status", "kind", "message")),
+    Probe.verdict["seconds"].as_float().label("seconds"),
+).where(Probe.search_id == bindparam("search"))
