@@ -5,7 +5,7 @@ saw it before can tell.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -37,13 +37,9 @@ _ANSWER_CHARACTERS = 2000
 class Sending:
     """A claimed delivery."""
 
-    id: str
     lease: RowLease
-    endpoint_id: str
-    url: str
-    secrets: tuple[str, ...] = field(repr=False)
-    payload: Mapping[str, Any]
-    created_at: datetime
+    delivery: Delivery
+    endpoint: Endpoint
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,16 +121,8 @@ def claim(session: Session, *, seconds: float) -> Sending | None:
     found = session.scalars(next_one.with_for_update(skip_locked=True)).one_or_none()
     if found is None:
         return None
-    endpoint = session.get_one(Endpoint, found.endpoint_id)
-    return Sending(
-        id=found.id,
-        lease=leases.claim(found, at, seconds=seconds),
-        endpoint_id=endpoint.id,
-        url=endpoint.url,
-        secrets=tuple(endpoint.secrets),
-        payload=found.payload,
-        created_at=found.created_at,
-    )
+    lease = leases.claim(found, at, seconds=seconds)
+    return Sending(lease=lease, delivery=found, endpoint=session.get_one(Endpoint, found.endpoint_id))
 
 
 def record(session: Session, sending: Sending, tried: Try, *, jitter: float = 0.0) -> bool:
@@ -144,8 +132,8 @@ def record(session: Session, sending: Sending, tried: Try, *, jitter: float = 0.
     `jitter`, from 0 to 1, is a share of a tenth of the wait that is added to it.
     """
     # Without its key, so that nobody who writes a message to it waits.
-    endpoint = session.get(Endpoint, sending.endpoint_id, with_for_update={"key_share": True}, populate_existing=True)
-    found = session.get(Delivery, sending.id, with_for_update=True, populate_existing=True)
+    endpoint = session.get(Endpoint, sending.endpoint.id, with_for_update={"key_share": True}, populate_existing=True)
+    found = session.get(Delivery, sending.delivery.id, with_for_update=True, populate_existing=True)
     if endpoint is None or found is None:
         return False
     at = now(session)

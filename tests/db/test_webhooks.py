@@ -34,7 +34,7 @@ def pinged(database: Database, endpoint: Endpoint) -> str:
 def send(database: Database, delivery_id: str) -> Sending | None:
     """What the next worker sends, which is to be this delivery if anything."""
     sending = database.run(lambda session: deliveries.claim(session, seconds=30))
-    assert sending is None or sending.id == delivery_id
+    assert sending is None or sending.delivery.id == delivery_id
     return sending
 
 
@@ -120,12 +120,12 @@ def test_a_message_is_sent_once_it_arrived(database: Database) -> None:
     message = pinged(database, endpoint)
     sending = send(database, message)
     assert sending is not None
-    assert sending.payload == {
+    assert sending.delivery.payload == {
         "type": "webhook.ping",
         "timestamp": "2026-01-01T00:00:00+00:00",
         "data": {"endpoint": endpoint.id},
     }
-    assert sending.secrets == tuple(endpoint.secrets)
+    assert sending.endpoint.secrets == endpoint.secrets
     assert send(database, message) is None  # somebody is sending it
     assert database.run(lambda session: deliveries.record(session, sending, OK))
     assert send(database, message) is None
@@ -173,7 +173,7 @@ def test_a_sender_that_was_given_up_for_dead_ends_nothing(database: Database, cl
     again = send(database, message)
     assert late is not None
     assert again is not None
-    assert late.id == again.id
+    assert late.delivery.id == again.delivery.id
     assert not database.run(lambda session: deliveries.record(session, late, DOWN))
     assert database.run(lambda session: deliveries.record(session, again, OK))
     found = row(database, message)
@@ -271,10 +271,10 @@ def test_while_a_secret_is_rotated_both_sign(database: Database) -> None:
         endpoints.rotate(session, endpoint.id, "")
     sending = send(database, pinged(database, endpoint))
     assert sending is not None
-    assert len(set(sending.secrets)) == 2
-    assert sending.secrets[1] == endpoint.secrets[0]
+    assert len(set(sending.endpoint.secrets)) == 2
+    assert sending.endpoint.secrets[1] == endpoint.secrets[0]
     with database.transaction() as session:
-        assert endpoints.retire(session, endpoint.id, "").secrets == [sending.secrets[0]]  # type: ignore[union-attr]
+        assert endpoints.retire(session, endpoint.id, "").secrets == [sending.endpoint.secrets[0]]  # type: ignore[union-attr]
 
 
 def test_the_log_of_an_endpoint_is_read_page_by_page(database: Database) -> None:

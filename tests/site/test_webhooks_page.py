@@ -41,7 +41,7 @@ def tried(service: Service, came: Try) -> str:
         sending = deliveries.claim(session, seconds=30)
         assert sending is not None
         assert deliveries.record(session, sending, came)
-    return sending.id
+    return sending.delivery.id
 
 
 def test_a_secret_is_shown_once(client: TestClient) -> None:

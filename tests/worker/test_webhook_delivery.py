@@ -62,7 +62,7 @@ class Sender:
         """Send what is due, which is to be this message if anything."""
         sending = self.database.run(lambda session: deliveries.claim(session, seconds=30))
         if sending is not None:
-            assert sending.id == message
+            assert sending.delivery.id == message
             deliver(self.service, sending, **how)
 
     def row(self, message: str) -> Delivery:
@@ -424,4 +424,4 @@ def test_secrets_are_in_no_log(sender: Sender, receiver: Receiver) -> None:
     sending = sender.database.run(lambda session: deliveries.claim(session, seconds=30))
     assert sending is not None
     assert endpoint.secrets[0].removeprefix("whsec_") not in repr(sending) + repr(endpoint)
-    assert re.fullmatch("whsec_[A-Za-z0-9+/]{43}=", sending.secrets[0])
+    assert re.fullmatch("whsec_[A-Za-z0-9+/]{43}=", sending.endpoint.secrets[0])

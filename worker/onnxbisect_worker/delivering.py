@@ -51,7 +51,7 @@ def deliver(service: Service, sending: Sending, *, resolve: Resolver = resolved)
 
 
 def _tried(sending: Sending, settings: Settings, resolve: Resolver) -> Try:
-    refused = complaint(sending.url, settings.webhook_allow)
+    refused = complaint(sending.endpoint.url, settings.webhook_allow)
     if refused is not None:
         return Try(status=None, milliseconds=0, problem=refused)
     body = _body(sending, settings.public_url)
@@ -59,7 +59,7 @@ def _tried(sending: Sending, settings: Settings, resolve: Resolver) -> Try:
     start = time.monotonic()
     try:
         answer = post(
-            httpx2.URL(sending.url),
+            httpx2.URL(sending.endpoint.url),
             _headers(sending, body),
             body.encode(),
             seconds=seconds,
@@ -69,7 +69,7 @@ def _tried(sending: Sending, settings: Settings, resolve: Resolver) -> Try:
     except (TargetRefusedError, UnknownHostError, OSError, httpcore2.ProtocolError) as error:
         return Try(status=None, milliseconds=_since(start), problem=_problem(error, seconds))
     except Exception:  # else the message would come back for ever
-        _log.exception("Webhook %s could not be sent.", sending.id)
+        _log.exception("Webhook %s could not be sent.", sending.delivery.id)
         return Try(status=None, milliseconds=_since(start), problem="It could not be sent: see the service's log.")
     return Try(
         status=answer.status,
@@ -81,14 +81,14 @@ def _tried(sending: Sending, settings: Settings, resolve: Resolver) -> Try:
 
 
 def _body(sending: Sending, public_url: str | None) -> str:
-    data = dict(sending.payload["data"])
+    data = dict(sending.delivery.payload["data"])
     if public_url and "job" in data:  # compose files pass on what is not set as ""
         data["url"] = f"{public_url.rstrip('/')}/v1/jobs/{data['job']}"
-    body = _json({**sending.payload, "data": data})
+    body = _json({**sending.delivery.payload, "data": data})
     if len(body) < _LARGEST:
         return body
     essential = {name: value for name, value in data.items() if name in _ESSENTIAL}
-    return _json({**sending.payload, "data": {**essential, "cut": True}})
+    return _json({**sending.delivery.payload, "data": {**essential, "cut": True}})
 
 
 def _json(payload: Mapping[str, Any]) -> str:
@@ -97,11 +97,11 @@ def _json(payload: Mapping[str, Any]) -> str:
 
 def _headers(sending: Sending, body: str) -> dict[str, str]:
     at = datetime.now(UTC)
-    signatures = [Webhook(secret).sign(sending.id, at, body) for secret in sending.secrets]
+    signatures = [Webhook(secret).sign(sending.delivery.id, at, body) for secret in sending.endpoint.secrets]
     return {
         "Content-Type": "application/json",
         "User-Agent": f"onnx-bisect/{version('onnx-bisect')}",
-        "webhook-id": sending.id,
+        "webhook-id": sending.delivery.id,
         "webhook-timestamp": str(int(at.timestamp())),
         "webhook-signature": " ".join(signatures),
     }
