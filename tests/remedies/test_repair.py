@@ -117,6 +117,18 @@ def test_nothing_is_asked_twice_and_nothing_when_all_answers_are_on_record(tmp_p
     assert first.model == again.model
 
 
+def test_nodes_that_share_a_name_are_told_apart(tmp_path: Path) -> None:
+    model = chain("Abs", "Relu", "Abs")
+    for node in model.graph.node:
+        node.name = "same"
+    found = repaired(model, compiler(tmp_path, "Abs"))
+    assert found.compiles
+    assert found.model is not None
+    names = [it.name for it in found.model.graph.node]
+    assert len(set(names)) == len(names)
+    assert len(found.places) == 2
+
+
 def test_a_model_that_compiles_is_left_alone(tmp_path: Path) -> None:
     found = repaired(chain("Abs", "Relu"), compiler(tmp_path))
     assert found.compiles

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 
 import onnx
 
+from onnxbisect.model.scopes import bodies, walk
+
 
 def make_unique(nodes: Sequence[onnx.NodeProto]) -> list[str]:
     """Name the nameless and rename all but the first of each duplicate, in place; returns the new names.
@@ -29,3 +31,27 @@ def make_unique(nodes: Sequence[onnx.NodeProto]) -> list[str]:
         seen.add(name)
         given.append(name)
     return given
+
+
+def with_unique_names(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model, or a copy where nodes of one graph share a name; in it they are told apart, and the nameless stay so.
+
+    The names are those that `make_unique` gives. onnxruntime refuses a model without them.
+    """
+    if not any(_shared_names(graph) for graph in _graphs(model)):
+        return model
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    for graph in _graphs(copy):
+        if _shared_names(graph):
+            make_unique([node for node in graph.node if node.name])
+    return copy
+
+
+def _graphs(model: onnx.ModelProto) -> list[onnx.GraphProto]:
+    return [model.graph, *(body for node in walk(model.graph) for body in bodies(node))]
+
+
+def _shared_names(graph: onnx.GraphProto) -> bool:
+    names = [node.name for node in graph.node if node.name]
+    return len(set(names)) < len(names)

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import onnx
 
+from onnxbisect.model.names import with_unique_names
+
 #: Seconds after which a run is ended, as `Clock` counts: a Loop may have been told to go on for ever.
 _SECONDS = 30.0
 #: The share of the seconds left that one run may take: others are to come.
@@ -51,7 +53,8 @@ class Session:
         options.add_session_config_entry("session.disable_prepacking", "1")
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))
-        self._session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        content = with_unique_names(model).SerializeToString()
+        self._session = ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
         self.timed_out = False
 
     @property

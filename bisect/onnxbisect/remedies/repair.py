@@ -12,6 +12,7 @@ from typing import Protocol
 import onnx
 
 from onnxbisect.errors import ModelError
+from onnxbisect.model.names import with_unique_names
 from onnxbisect.remedies.advise import Advice, Place
 from onnxbisect.remedies.advisor import Advisor, Left, Struck
 from onnxbisect.remedies.candidate import Candidate
@@ -150,7 +151,8 @@ def repair(
 ) -> Repair:
     """Repair a model of which `before` is the diagnosis; `original` is its file's content.
 
-    Nothing of lesser exactness than `most` is used. `tell` is given a sentence for each step.
+    Nodes that share a name get names of their own. Nothing of lesser exactness than `most` is used. `tell` is given a
+    sentence for each step.
     """
     if before.compiles or before.stopped:
         return Repair(before=before, after=before, stopped=before.stopped)
@@ -169,7 +171,7 @@ class _Repairer:
         advisor: Advisor,
         tell: Callable[[str], None],
     ) -> None:
-        self._before, self._original = before, original
+        self._before, self._original = before, with_unique_names(original)
         self._compiler, self._prover, self._advisor, self._tell = compiler, prover, advisor, tell
 
     def run(self) -> Repair:
