@@ -127,7 +127,7 @@ def _arrays(name: str, file: SampleFile, kinds: Mapping[str, onnx.TypeProto]) ->
     if name.endswith(".npy"):
         if len(kinds) != 1:
             raise OptionError(
-                f"The calibration file {name} holds one array, and the model has {len(kinds)} inputs: write .npz "
+                f"The sample file {name} holds one array, and the model has {len(kinds)} inputs: write .npz "
                 f"files with the keys {', '.join(sorted(kinds))}."
             )
         (key,) = kinds
@@ -138,10 +138,10 @@ def _arrays(name: str, file: SampleFile, kinds: Mapping[str, onnx.TypeProto]) ->
         keys = {member.removesuffix(".npy"): member for member in archive.namelist()}
         for key in keys:
             if key not in kinds:
-                raise OptionError(f"The calibration file {name} is wrong: {unknown('input of the model', key, kinds)}")
+                raise OptionError(f"The sample file {name} is wrong: {unknown('input of the model', key, kinds)}")
         for key, kind in kinds.items():
             if key not in keys:
-                raise OptionError(f"The calibration file {name} has no array for the input '{key}'.")
+                raise OptionError(f"The sample file {name} has no array for the input '{key}'.")
             with archive.open(keys[key]) as member:
                 yield key, read_array(name, key, member, kind)
 
@@ -150,29 +150,27 @@ def read_array(name: str, key: str, stream: IO[bytes], kind: onnx.TypeProto) -> 
     """One array, read only where its header says what the input wants."""
     elem_type = kind.tensor_type.elem_type
     if elem_type in (TensorProto.UNDEFINED, TensorProto.STRING):
-        raise OptionError(f"The input '{key}' is no array of numbers, and cannot be calibrated with files.")
+        raise OptionError(f"The input '{key}' is no array of numbers, and cannot be given in files.")
     try:
         version = npy.read_magic(stream)
         header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
         shape, fortran, dtype = header(stream, max_header_size=_HEADER_BYTES)
     except (ValueError, TokenError) as error:
-        raise OptionError(f"The calibration file {name} is damaged at '{key}': {error}.") from error
+        raise OptionError(f"The sample file {name} is damaged at '{key}': {error}.") from error
     expected = np.dtype(helper.tensor_dtype_to_np_dtype(CARRIERS.get(elem_type, elem_type)))
     if dtype != expected:
-        raise OptionError(
-            f"The calibration file {name} has {dtype} for the input '{key}', which is {expected}: convert it."
-        )
+        raise OptionError(f"The sample file {name} has {dtype} for the input '{key}', which is {expected}: convert it.")
     if not is_unbound(kind) and shape != dims_of(kind):
         raise OptionError(
-            f"The calibration file {name} has the shape {_dims(shape)} for the input '{key}', which is "
+            f"The sample file {name} has the shape {_dims(shape)} for the input '{key}', which is "
             f"{_dims(dims_of(kind))}, the batch included."
         )
     data = stream.read(prod(shape) * dtype.itemsize)
     if len(data) != prod(shape) * dtype.itemsize:
-        raise OptionError(f"The calibration file {name} is damaged at '{key}': it ends too early.")
+        raise OptionError(f"The sample file {name} is damaged at '{key}': it ends too early.")
     array: np.ndarray = np.frombuffer(data, dtype).reshape(shape, order="F" if fortran else "C")
     if dtype.kind in "fc" and not np.isfinite(array).all():
-        raise OptionError(f"The calibration file {name} has values for the input '{key}' that are not finite.")
+        raise OptionError(f"The sample file {name} has values for the input '{key}' that are not finite.")
     return array
 
 

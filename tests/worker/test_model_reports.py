@@ -157,7 +157,7 @@ def test_the_samples_of_the_order_are_given_to_the_compiler(tmp_path: Path) -> N
 def test_wrong_samples_are_a_sentence(tmp_path: Path) -> None:
     sentences = {
         "0.txt": "--calibration of the job has no .npz or .npy files; ",
-        "0.npz": "The calibration file 0.npz is wrong: ",
+        "0.npz": "The sample file 0.npz is wrong: ",
         "../0.npz": "A calibration file cannot be called '../0.npz': ",
         "..": "A calibration file cannot be called '..': ",
         "\x1b.npz": "A calibration file cannot be called '\\x1b.npz': ",
