@@ -7,7 +7,8 @@ from onnxbisect.remedies.finder import Finder
 from onnxbisect.remedies.found import Found
 from onnxbisect.remedies.known import Known
 from onnxbisect.remedies.low_precision import LowPrecision
-from onnxbisect.remedies.proving import PlaceProof, Proof, Prover
+from onnxbisect.remedies.proofs import PlaceProof, Proof
+from onnxbisect.remedies.proving import Prover
 from onnxbisect.remedies.repair import ChangedFile, Compiler, Repair, TriedFiles, repair, try_files
 
 __all__ = [

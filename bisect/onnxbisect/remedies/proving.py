@@ -6,7 +6,7 @@ difference that this replacement makes, and not what others made before it.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 
@@ -24,61 +24,12 @@ from onnxbisect.model.wording import brief
 from onnxbisect.proof import Difference, Tolerance, difference, edge_feeds, random_feeds
 from onnxbisect.remedies.candidate import Candidate
 from onnxbisect.remedies.low_precision import InLowPrecision, LowPrecision
+from onnxbisect.remedies.proofs import PlaceProof, Proof, at_least, promised, too_far
 from onnxbisect.rewrites import Exactness, Facts, replaced
 
 _AFTER = "/onnxbisect-replaced"
 #: Bytes of tensors at places that are fetched in one run.
 _MOST_BYTES = 1 << 29
-_EXACT = Tolerance(absolute=0, relative=0)
-_OF_OUTPUT = "the output"
-
-
-@dataclass(frozen=True, kw_only=True)
-class PlaceProof:
-    """What one replacement changed at its outputs, and how much it may; `problem` says what is too much. `low` is the
-    same in the low precision that the target computes in, if it does.
-    """
-
-    candidate: Candidate
-    differences: tuple[Difference, ...]
-    allowed: Tolerance
-    problem: str = ""
-    low: tuple[Difference, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Proof:
-    """What a repair changed in `samples` samples. `problem` says why the whole is not proven, where no single place
-    is to blame.
-    """
-
-    places: tuple[PlaceProof, ...] = ()
-    outputs: tuple[Difference, ...] = ()
-    allowed: Tolerance = field(default_factory=Tolerance)
-    samples: int = 0
-    problem: str = ""
-
-    @property
-    def failed(self) -> tuple[PlaceProof, ...]:
-        """The places whose replacement does not keep its promise."""
-        return tuple(place for place in self.places if place.problem)
-
-    @property
-    def disagreement(self) -> str:
-        """How the model's outputs differ by more than they may."""
-        worst = max((it for it in self.outputs if not it.agrees), key=lambda it: it.relative, default=None)
-        if worst is None:
-            return ""
-        share = (
-            f"{worst.relative:.2g} of its largest magnitude, where {self.allowed.relative:g} is allowed (--relative)"
-        )
-        unlike = f", and in {worst.unlike} of {worst.elements} numbers by NaN, infinity or sort" if worst.unlike else ""
-        return f"the model's output {worst.output} differs by {worst.absolute:.3g}, {share}{unlike}"
-
-    @property
-    def holds(self) -> bool:
-        """Whether each place keeps its promise and the model's outputs agree."""
-        return not self.failed and not self.problem and all(it.agrees for it in self.outputs)
 
 
 class Prover:
@@ -165,7 +116,7 @@ class Prover:
         for sample, before in zip(self._samples, self._before, strict=True):
             after = _run(session, self._outputs, sample)
             for name, new in zip(self._outputs, after, strict=True):
-                tolerance = _at_least(self._tolerance, before[name].dtype)
+                tolerance = at_least(self._tolerance, before[name].dtype)
                 _take(worst, difference(name, before[name], new, tolerance))
         return tuple(worst.values())
 
@@ -229,7 +180,7 @@ class Prover:
 
     def _in(self, low: LowPrecision, place: PlaceProof, found: tuple[Difference, ...]) -> PlaceProof:
         wrong = next((it for it in found if not it.agrees), None)
-        problem = "" if wrong is None else f"in {low.name}, which the target computes in: {_too_far(wrong)}"
+        problem = "" if wrong is None else f"in {low.name}, which the target computes in: {too_far(wrong)}"
         return replace(place, low=found, problem=problem)
 
     def _place(
@@ -241,7 +192,7 @@ class Prover:
         problems: Mapping[str, str],
     ) -> PlaceProof:
         differences = tuple(worst[old] for old, _ in pairs)
-        problem = problems.get(candidate.node, "") or next((_too_far(it) for it in differences if not it.agrees), "")
+        problem = problems.get(candidate.node, "") or next((too_far(it) for it in differences if not it.agrees), "")
         return PlaceProof(candidate=candidate, differences=differences, allowed=allowed, problem=problem)
 
     def _computed(self, model: onnx.ModelProto, names: Iterable[str]) -> set[str]:
@@ -254,38 +205,6 @@ class Prover:
             inputs = [values[name] if name in values else self._facts.value(name) for name in check.inputs]
             if not check.domain.holds(inputs):
                 yield f"values outside of the domain of {check.rule.id} ({check.domain.text}) occur"
-
-
-def promised(candidate: Candidate, dtype: np.dtype) -> Tolerance:
-    """How far the outputs of a replacement may be apart from the original's.
-
-    A bound that is a share of the output is taken as it is. Others are shares of what is not computed here, and a
-    bound for several rules in a row is none of theirs, nor one for what goes through a loop: then it is the default
-    tolerance.
-    """
-    if candidate.exactness is Exactness.EXACT:
-        return _EXACT
-    bound = candidate.rules[0].bound
-    plain = len(candidate.rules) == 1 and not any(map(bodies, candidate.replacement.nodes))
-    if plain and (bound.of == _OF_OUTPUT or not bound.epsilons):
-        share = bound.epsilons * float(np.finfo(dtype).eps) if dtype.kind == "f" else 0.0
-        return Tolerance(absolute=bound.absolute, relative=share)
-    return _at_least(Tolerance(), dtype)
-
-
-def _at_least(tolerance: Tolerance, dtype: np.dtype) -> Tolerance:
-    """Not less than what the element type can tell apart."""
-    if dtype.kind != "f":
-        return tolerance
-    return Tolerance(absolute=tolerance.absolute, relative=max(tolerance.relative, 4 * float(np.finfo(dtype).eps)))
-
-
-def _too_far(found: Difference) -> str:
-    if found.form:
-        return f"{found.output}: {found.form}"
-    if found.unlike:
-        return f"{found.unlike} of {found.elements} elements are NaN, infinite or another value on one side only"
-    return f"it differs by {found.absolute:.3g}, in {found.beyond} of {found.elements} elements by more than it may"
 
 
 def _take(worst: dict[str, Difference], found: Difference) -> None:

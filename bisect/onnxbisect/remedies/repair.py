@@ -18,7 +18,7 @@ from onnxbisect.remedies.advisor import Advisor, Left, Struck
 from onnxbisect.remedies.candidate import Candidate
 from onnxbisect.remedies.found import Found
 from onnxbisect.remedies.inside import repaired_inside
-from onnxbisect.remedies.proving import PlaceProof, Proof
+from onnxbisect.remedies.proofs import PlaceProof, Proof
 from onnxbisect.rewrites import Exactness, Facts, Rule, replaced
 
 
