@@ -3,13 +3,14 @@
 from onnxbisect.remedies.advise import Advice, Place, advise
 from onnxbisect.remedies.advisor import Advisor, Left, Struck
 from onnxbisect.remedies.candidate import Candidate
+from onnxbisect.remedies.contract import ChangedFile, Compiler, Repair
 from onnxbisect.remedies.finder import Finder
 from onnxbisect.remedies.found import Found
 from onnxbisect.remedies.known import Known
 from onnxbisect.remedies.low_precision import LowPrecision
 from onnxbisect.remedies.proofs import PlaceProof, Proof
 from onnxbisect.remedies.proving import Prover
-from onnxbisect.remedies.repair import ChangedFile, Compiler, Repair, TriedFiles, repair, try_files
+from onnxbisect.remedies.repair import TriedFiles, repair, try_files
 
 __all__ = [
     "Advice",

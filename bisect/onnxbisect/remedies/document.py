@@ -12,9 +12,9 @@ from onnxbisect.model.model import Model
 from onnxbisect.model.scopes import is_constant, qualified, walk
 from onnxbisect.proof import Difference, Tolerance, finite
 from onnxbisect.remedies.advisor import Left
+from onnxbisect.remedies.contract import Repair
 from onnxbisect.remedies.found import Found
 from onnxbisect.remedies.proofs import PlaceProof
-from onnxbisect.remedies.repair import Repair
 from onnxbisect.rewrites import Exactness, Facts, Rule
 from onnxbisect.verdict import Verdict
 
