@@ -70,7 +70,7 @@ def changes(session: Session, tenant: str) -> list[VersionChanges]:
     asked = select(CulpritVerdict.culprit_id).join(Culprit, Culprit.id == CulpritVerdict.culprit_id)
     changing = asked.where(Culprit.tenant == tenant).group_by(CulpritVerdict.culprit_id).having(several)
     by_id = {culprit.id: culprit for culprit in session.scalars(select(Culprit).where(Culprit.id.in_(changing)))}
-    told = versions_of(session, list(by_id))
+    told = versions_of(session, changing)
     said = [(by_id[culprit_id], it) for culprit_id, versions in told.items() for it in versions]
     found: dict[tuple[str, str, str], VersionChanges] = {}
     before: dict[tuple[str, str, str], Status] = {}

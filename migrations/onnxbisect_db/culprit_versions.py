@@ -1,11 +1,12 @@
 """What each version of each target says of culprits."""
 
 import json
+from collections import defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import func, select
+from sqlalchemy import Select, func, select
 from sqlalchemy.orm import Session
 
 from onnxbisect.verdict import Status
@@ -41,13 +42,15 @@ class TargetVersion:
         return options
 
 
-def versions_of(session: Session, culprit_ids: Collection[str]) -> dict[str, list[TargetVersion]]:
-    """By culprit, in the order in which the versions first said something of it: a later one counts as newer."""
+def versions_of(session: Session, culprit_ids: Collection[str] | Select[str]) -> dict[str, list[TargetVersion]]:
+    """By culprit, in the order in which the versions first said something of it: a later one counts as newer.
+    Databases bound the length of a list: for many culprits give a query of their ids.
+    """
     it = CulpritVerdict
     said = (it.culprit_id, it.backend, it.options, it.tool, it.version, it.status)
     last_said = func.max(it.at)
     counted = select(*said, func.min(it.at), last_said).where(it.culprit_id.in_(culprit_ids))
-    found: dict[str, dict[tuple[str, ...], TargetVersion]] = {culprit_id: {} for culprit_id in culprit_ids}
+    found: defaultdict[str, dict[tuple[str, ...], TargetVersion]] = defaultdict(dict)
     for row in session.execute(counted.group_by(*said).order_by(last_said)):
         culprit_id, *place, status, first, last = row
         backend, options, tool, version = place
@@ -61,7 +64,8 @@ def versions_of(session: Session, culprit_ids: Collection[str]) -> dict[str, lis
             first=first if before is None else min(first, before.first),
             last=last,
         )
-    return {culprit_id: sorted(them.values(), key=lambda it: it.first) for culprit_id, them in found.items()}
+    ordered = {culprit_id: sorted(them.values(), key=lambda it: it.first) for culprit_id, them in found.items()}
+    return defaultdict(list, ordered)
 
 
 def passes_now(versions: Iterable[TargetVersion]) -> bool:
