@@ -81,6 +81,8 @@ def steps_aside(session: Session, worker_id: str, backend: str) -> bool:
 
 def able(session: Session, worker_id: str, backends: Collection[str]) -> list[str]:
     """Those of its backends for which the worker takes work: not those that it leaves to others (`steps_aside`)."""
+    if not backends:
+        return []
     broken = set(session.scalars(select(Worker.unusable).where(Worker.id == worker_id)).one_or_none() or ())
     if broken.isdisjoint(backends):  # mostly; else every claim would read a row of each worker
         return list(backends)

@@ -1,4 +1,4 @@
-"""Tells workers on other machines over redis, by a celery task that goes to all of them, that there may be work."""
+"""Tells workers on other machines over redis that there may be work, by a celery task on a queue of each topic."""
 
 import logging
 import time
@@ -16,22 +16,20 @@ _PATIENCE = 1.0
 _QUIET = 2.0
 _WAKE = "onnxbisect.wake"
 
-#: Every worker hears every message, and a message that no worker hears is gone: none pile up while no worker is there.
-_EXCHANGE = Exchange(_WAKE, type="fanout", durable=False)
-
 log = logging.getLogger(__name__)
 
 
-def make_app(settings: Settings) -> Celery:
-    """Celery over the redis that the settings name. A worker gives it the task (`install`)."""
+def make_app(settings: Settings, topics: Collection[str] = ()) -> Celery:
+    """Celery over the redis that the settings name. A worker hears of these `topics`, by the task that it gives it
+    (`install`).
+    """
     app = Celery("onnxbisect", broker=settings.broker, set_as_current=False)
     app.conf.update(
         accept_content=["json"],
         task_serializer="json",
         task_ignore_result=True,
         task_store_errors_even_if_ignored=False,
-        task_queues=[Queue(_WAKE, exchange=_EXCHANGE, durable=False, no_ack=True)],
-        task_default_queue=_WAKE,
+        task_queues=[_queue(topic) for topic in topics],
         worker_hijack_root_logger=False,
         worker_redirect_stdouts=False,
         worker_send_task_events=False,
@@ -52,18 +50,24 @@ def make_app(settings: Settings) -> Celery:
     return app
 
 
+def _queue(topic: str) -> Queue:
+    """Every worker that hears of the topic hears every message; what no worker hears is gone, and none pile up."""
+    name = f"{_WAKE}.{topic}"
+    return Queue(name, exchange=Exchange(name, type="fanout", durable=False), durable=False, no_ack=True)
+
+
 def install(app: Celery, wake: Callable[[Collection[str]], None]) -> None:
     """Have this process hear what others notify of."""
 
-    def heard(topics: list[str]) -> None:
-        wake(topics)
+    def heard(topic: str) -> None:
+        wake([topic])
 
     app.task(name=_WAKE, shared=False)(heard)  # of this app alone, not of all that come after it
 
 
 class CeleryNotifier:
-    """Sends what was notified of to all workers. It never raises: where redis is away, workers look by themselves
-    within two seconds. Threads may share it.
+    """Sends what was notified of to the workers that hear of it. It never raises: where redis is away, workers look by
+    themselves within two seconds. Threads may share it.
     """
 
     def __init__(self, app: Celery) -> None:
@@ -80,9 +84,16 @@ class CeleryNotifier:
             try:
                 if self._producer is None:
                     self._producer = self._connected()
-                self._app.send_task(
-                    _WAKE, (sorted(topics),), queue=_WAKE, producer=self._producer, declare=[_EXCHANGE], retry=False
-                )
+                for topic in sorted(topics):
+                    queue = _queue(topic)
+                    self._app.send_task(
+                        _WAKE,
+                        (topic,),
+                        queue=queue,  # type: ignore[arg-type] # celery takes one that it has not heard of only so
+                        producer=self._producer,
+                        declare=[queue.exchange],
+                        retry=False,
+                    )
             except Exception as error:  # whatever the transport raises
                 log.warning("the queue cannot be reached: %s", type(error).__name__)
                 self._quiet_until = time.monotonic() + _QUIET

@@ -12,7 +12,7 @@ from threading import Lock
 from sqlalchemy.orm import Session
 
 from onnxbisect.errors import ModelError, OnnxBisectError, OptionError
-from onnxbisect_db import claims, locking, notices, probes, queues, search_queue, searches, workers
+from onnxbisect_db import claims, locking, probes, queues, search_queue, searches, workers
 from onnxbisect_db.claims import Claim
 from onnxbisect_db.errors import LostClaimError
 from onnxbisect_db.queues import ClaimRequest
@@ -87,11 +87,6 @@ class Claiming:
         self._backends.remove(claimed.search.backend)
         self._backends.append(claimed.search.backend)
         return partial(self._ask, claimed)
-
-    def concerns(self, topics: Collection[str]) -> bool:
-        """Whether this worker has to look at something when these were notified of."""
-        mine = {notices.CONTROL, *map(notices.backend, self._context.backends)}
-        return not mine.isdisjoint(topics)
 
     def _first(self, kinds: Collection[_Kind], session: Session) -> tuple[_Kind, _Claimed] | None:
         able = workers.able(session, self._context.worker, self._backends)

@@ -50,6 +50,7 @@ class Running:
             service=service, pool=pool, worker=worker_id(), backends=backends, slots=slots, stopping=Event()
         )
         self._claiming = Claiming(self._context, control=control, probes=service.settings.slots)
+        self._topics = {*map(notices.backend, backends)} | ({notices.CONTROL} if control else set())
         self._slots = Slots("slot", slots, self._claiming)
         self._senders = Slots("webhooks", _SENDERS if control else 0, lambda: next_delivery(service))
         presence = Presence(id=self._context.worker, backends=tuple(sorted(backends)), slots=service.settings.slots)
@@ -60,6 +61,11 @@ class Running:
     def worker(self) -> str:
         """Its name."""
         return self._context.worker
+
+    @property
+    def topics(self) -> set[str]:
+        """What it is to be notified of."""
+        return self._topics | ({notices.WEBHOOKS} if notices.CONTROL in self._topics else set())
 
     def start(self) -> None:
         """Begin; what is to be done is done when this returns, whatever the compilers may take to start."""
@@ -74,7 +80,7 @@ class Running:
 
     def wake(self, topics: Collection[str]) -> None:
         """Look at once at what was notified of."""
-        if self._claiming.concerns(topics):
+        if not self._topics.isdisjoint(topics):
             self._slots.wake()
         if notices.WEBHOOKS in topics:
             self._senders.wake()

@@ -45,7 +45,7 @@ def work(settings: Settings, *, backends: Sequence[str] = (), control: bool = Fa
     service = _opened(settings)
     beside = _CONTROL_SLOTS if backends and control else 0
     running = Running(service, ModelPool(settings, service.files), backends, control=control, beside=beside)
-    app = make_app(settings)
+    app = make_app(settings, sorted(running.topics))
     install(app, running.wake)
 
     @signals.setup_logging.connect(weak=False)
