@@ -8,7 +8,7 @@ from pathlib import Path
 import onnx
 
 from onnx_bisect import OnnxBisectError, RemoteJob, RemoteRepair, Status
-from onnx_bisect.client import TargetStatus
+from onnx_bisect.job_documents import TargetStatus
 from onnxbisect.remedies.summary import lines
 from onnxbisect.report.text import clean
 from onnxbisect_backends.probing.repair_compiler import REPAIRED, copy_data

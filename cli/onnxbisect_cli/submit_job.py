@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from onnx_bisect import Client, JobTerms, RemoteJob
-from onnx_bisect.client import JobStatus, TargetStatus, failure
+from onnx_bisect.client import failure
+from onnx_bisect.job_documents import JobStatus, TargetStatus
 from onnxbisect.errors import OnnxBisectError
 from onnxbisect.report.text import clean, plural
 from onnxbisect_cli import submit_fix

@@ -7,7 +7,7 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 from onnx_bisect.callable_backend import CompileFunction
 from onnx_bisect.cancellation import Cancellation
-from onnx_bisect.client import Client, JobTerms, RemoteJob, RemoteTarget
+from onnx_bisect.client import Client, RemoteJob
 from onnx_bisect.diagnosing import diagnose
 from onnx_bisect.events import (
     Event,
@@ -21,6 +21,7 @@ from onnx_bisect.events import (
     SearchStarted,
 )
 from onnx_bisect.fixing import FixResult, fix
+from onnx_bisect.job_documents import JobTerms, RemoteTarget
 from onnx_bisect.listing import BackendInfo, BackendState, backends
 from onnx_bisect.models import extract, inspect
 from onnx_bisect.parts import Part, parts_table

@@ -16,7 +16,8 @@ from onnxbisect.exactness import Exactness
 from onnxbisect.job import CompilesAfter, Job, Stats, Target
 from onnxbisect.model.external import external_tensors
 from onnxbisect.report import files, model_explorer
-from onnxbisect.report.contents import CulpritEntry, Report
+from onnxbisect.report.contents import Report
+from onnxbisect.report.culprit_contents import CulpritEntry
 from onnxbisect.report.files import FORMS, culprit_dirs, put
 from onnxbisect.session import Ending
 from onnxbisect.verdict import Kind, Status

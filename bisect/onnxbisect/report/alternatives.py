@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from onnxbisect.report.contents import AlternativeEntry, Report
+from onnxbisect.report.contents import Report
+from onnxbisect.report.culprit_contents import AlternativeEntry
 from onnxbisect.report.text import plural
 from onnxbisect.verdict import Status, Verdict
 

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from onnxbisect.report.contents import CauseEntry, ContrastEntry, CulpritEntry, Report
+from onnxbisect.report.contents import Report
+from onnxbisect.report.culprit_contents import CauseEntry, ContrastEntry, CulpritEntry
 from onnxbisect.report.text import plural
 
 _Numbered = tuple[int, CulpritEntry]

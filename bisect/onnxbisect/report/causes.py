@@ -7,7 +7,7 @@ from onnxbisect.causes.condition import Condition
 from onnxbisect.causes.explain import causes
 from onnxbisect.causes.wording import nothing_passed
 from onnxbisect.job import Job
-from onnxbisect.report.contents import CauseEntry, ConditionEntry, ContrastEntry
+from onnxbisect.report.culprit_contents import CauseEntry, ConditionEntry, ContrastEntry
 from onnxbisect.report.culprits import Entries
 from onnxbisect.report.ranges import spell
 from onnxbisect.report.records import Records

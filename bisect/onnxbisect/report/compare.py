@@ -10,7 +10,8 @@ from typing import Final, Literal
 from typing_extensions import TypedDict
 
 from onnxbisect.diagnosis import Certainty, CertificateStatus, CulpritKind
-from onnxbisect.report.contents import CulpritEntry, Report, TargetEntry
+from onnxbisect.report.contents import Report, TargetEntry
+from onnxbisect.report.culprit_contents import CulpritEntry
 from onnxbisect.report.ranges import LISTED, chosen
 from onnxbisect.unitset import is_subset, of
 from onnxbisect.verdict import Kind, Status

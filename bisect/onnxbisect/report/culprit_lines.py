@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from onnxbisect.report import cause_words, words
-from onnxbisect.report.contents import CulpritEntry, PassingVariant, Report, Subgraph
+from onnxbisect.report.contents import Report
+from onnxbisect.report.culprit_contents import CulpritEntry, PassingVariant, Subgraph
 from onnxbisect.report.grid import aligned
 from onnxbisect.report.text import clean, clip, plural
 

@@ -6,7 +6,14 @@ from typing import Any
 
 from onnxbisect.diagnosis import Certainty, Culprit, CulpritKind, NeedsContext
 from onnxbisect.job import Job
-from onnxbisect.report.contents import AtMost, CulpritEntry, Difference, NeedsContextEntry, OriginEntry, PassingVariant
+from onnxbisect.report.culprit_contents import (
+    AtMost,
+    CulpritEntry,
+    Difference,
+    NeedsContextEntry,
+    OriginEntry,
+    PassingVariant,
+)
 from onnxbisect.report.facts import Facts
 from onnxbisect.report.names import culprit_dir_name, op_name
 from onnxbisect.report.origin import Origin, origin

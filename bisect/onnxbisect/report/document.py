@@ -7,14 +7,7 @@ from onnxbisect.job import Job, ProbeRecord
 from onnxbisect.report import words
 from onnxbisect.report.alternatives import alternative_entries
 from onnxbisect.report.causes import cause_entries
-from onnxbisect.report.contents import (
-    CertificateEntry,
-    CompilesAfterEntry,
-    ModelEntry,
-    ProbeEntry,
-    Report,
-    UnitsEntry,
-)
+from onnxbisect.report.contents import CertificateEntry, CompilesAfterEntry, ModelEntry, ProbeEntry, Report, UnitsEntry
 from onnxbisect.report.culprits import Entries
 from onnxbisect.report.module_entries import module_entries
 from onnxbisect.report.names import op_name

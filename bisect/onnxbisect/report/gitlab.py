@@ -4,7 +4,8 @@ import json
 import re
 
 from onnxbisect.report import words
-from onnxbisect.report.contents import CulpritEntry, Report
+from onnxbisect.report.contents import Report
+from onnxbisect.report.culprit_contents import CulpritEntry
 from onnxbisect.report.text import clean, plural
 
 

@@ -3,7 +3,8 @@
 from xml.etree import ElementTree
 
 from onnxbisect.report import cause_words, words
-from onnxbisect.report.contents import CulpritEntry, Report
+from onnxbisect.report.contents import Report
+from onnxbisect.report.culprit_contents import CulpritEntry
 from onnxbisect.report.text import clean, plural
 
 

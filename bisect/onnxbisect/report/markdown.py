@@ -1,7 +1,8 @@
 """The report as GitHub-flavoured Markdown, for a pull request or an issue."""
 
 from onnxbisect.report import alternatives, cause_words, modules, words
-from onnxbisect.report.contents import CulpritEntry, Report
+from onnxbisect.report.contents import Report
+from onnxbisect.report.culprit_contents import CulpritEntry
 from onnxbisect.report.markdown_text import code, fence, plain, table
 from onnxbisect.report.names import culprit_dir_name
 from onnxbisect.report.tables import summary

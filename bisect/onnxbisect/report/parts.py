@@ -5,7 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from onnxbisect.report.contents import CauseEntry, CulpritEntry, Report
+from onnxbisect.report.contents import Report
+from onnxbisect.report.culprit_contents import CauseEntry, CulpritEntry
 from onnxbisect.report.names import op_name
 from onnxbisect.report.overview import Subject, TargetReport
 

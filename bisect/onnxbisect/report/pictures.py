@@ -6,7 +6,8 @@ Colours come from the page's style sheet by class; states differ in shape and la
 from markupsafe import Markup, escape
 
 from onnxbisect.report import extent
-from onnxbisect.report.contents import DrawnEdge, DrawnNode, Report, Surroundings, UnitsEntry
+from onnxbisect.report.contents import Report, UnitsEntry
+from onnxbisect.report.culprit_contents import DrawnEdge, DrawnNode, Surroundings
 from onnxbisect.report.ranges import indices
 from onnxbisect.report.text import clean, clip, clip_left
 

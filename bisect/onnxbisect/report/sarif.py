@@ -6,7 +6,8 @@ from urllib.parse import quote
 
 from onnxbisect.report import cause_words, words
 from onnxbisect.report.alternatives import called, outcome
-from onnxbisect.report.contents import CulpritEntry, Report
+from onnxbisect.report.contents import Report
+from onnxbisect.report.culprit_contents import CulpritEntry
 from onnxbisect.report.text import clean, plural
 
 _SCHEMA = "https://raw.githubusercontent.com/oasis-tcs/sarif-spec/master/Schemata/sarif-schema-2.1.0.json"

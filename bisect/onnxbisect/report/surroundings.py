@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from onnxbisect.model.model import Model
-from onnxbisect.report.contents import DrawnEdge, DrawnNode, Role, Surroundings
+from onnxbisect.report.culprit_contents import DrawnEdge, DrawnNode, Role, Surroundings
 from onnxbisect.report.facts import Facts
 from onnxbisect.unitset import UnitSet, members, size
 

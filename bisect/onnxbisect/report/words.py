@@ -3,18 +3,14 @@
 import shlex
 from posixpath import join, normpath
 
-from onnxbisect.report.contents import (
-    Choice,
-    CompilesAfterEntry,
+from onnxbisect.report.contents import Choice, CompilesAfterEntry, OpEntry, Report, TargetEntry
+from onnxbisect.report.culprit_contents import (
     Complaint,
     CulpritEntry,
     Difference,
     EvidenceEntry,
     NeedsContextEntry,
-    OpEntry,
     OriginEntry,
-    Report,
-    TargetEntry,
 )
 from onnxbisect.report.ranges import indices
 from onnxbisect.report.text import plural, uncoloured
