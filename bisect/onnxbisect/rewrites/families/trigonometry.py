@@ -37,6 +37,12 @@ _DOUBLED = float(np.float32(2**_DOUBLINGS * pi / 4))
 #: (Cody and Waite; the constants are those of Cephes for a quarter of pi, times four).
 _PI = (3.140625, 9.67502593994140625e-4, 1.509957990978376432e-7)
 _FARTHEST = 1000.0
+#: Of the sum of the input and a quarter turn, which rounds.
+_SHIFTED = Bound(
+    epsilons=1,
+    of="the input and 2 together",
+    note="from magnitudes of 2046 on more than 1e-4, and then not proven",
+)
 
 
 def _within(limit: float) -> Domain:
@@ -96,7 +102,7 @@ def _alternating(at: Site, number: str) -> str:
     takes="Cos",
     gives="Add Sin",
     exactness=Exactness.ROUNDING,
-    bound=Bound(epsilons=1, of="the input and 2 together"),
+    bound=_SHIFTED,
     rank=20,
     source=operator("Sin"),
     pytorch="torch.sin(x + torch.pi / 2) instead of x.cos()",
@@ -111,7 +117,7 @@ def cos_sin(at: Site) -> str:
     takes="Sin",
     gives="Sub Cos",
     exactness=Exactness.ROUNDING,
-    bound=Bound(epsilons=1, of="the input and 2 together"),
+    bound=_SHIFTED,
     rank=20,
     source=operator("Cos"),
     pytorch="torch.cos(x - torch.pi / 2) instead of x.sin()",
