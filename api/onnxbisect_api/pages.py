@@ -29,7 +29,7 @@ def _id(text: str | None) -> str | None:
 
 
 class Page:
-    """Which page is asked for, and how its answer names the next one. Whoever takes it reads `after` himself."""
+    """Which page is requested, and how the answer links to the next one. The route itself interprets `after`."""
 
     def __init__(
         self,

@@ -37,7 +37,7 @@ def rate(name: str, text: str) -> Rate:
 
 
 class Counters:
-    """Counts for whoever is named. Where redis fails, each process counts for itself: nobody is turned away for it."""
+    """Counts requests by the caller's name. Where redis fails, each process counts its own requests."""
 
     def __init__(self, redis_url: str | None) -> None:
         self._own = SlidingWindowCounterRateLimiter(MemoryStorage())

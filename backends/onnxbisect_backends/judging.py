@@ -27,7 +27,7 @@ _OUTSIDE = (signals.SIGKILL, signals.SIGTERM, signals.SIGINT, signals.SIGHUP, si
 
 
 def killed_from_outside(outcome: Outcome) -> bool:
-    """Whether somebody else ended the compile, or the kernel for want of memory."""
+    """Whether another process ended the compile, or the kernel because memory ran out."""
     shot = outcome.signal in _OUTSIDE or outcome.exit_code == _KILLED
     return outcome.interrupted or (shot and not outcome.over_memory)
 

@@ -69,7 +69,7 @@ class Claimed:
     @property
     def started_at(self) -> datetime:
         """Where the budget of the search is counted from."""
-        assert self.search.started_at is not None  # noqa: S101 - whoever claims it begins with it
+        assert self.search.started_at is not None  # noqa: S101 - a claim sets it
         return self.search.started_at
 
 

@@ -22,7 +22,7 @@ from onnxbisect_db.insertion import insert_if_new
 from onnxbisect_db.states import ProbeState, Stage
 from onnxbisect_db.tables import Job, Probe, Queue, Search
 
-#: After how long a job is served by whoever comes, though he must read its model first.
+#: After this time any worker may claim the job's probes, also one that must read its model first.
 PATIENCE = timedelta(seconds=30)
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _ABSENT = ("404", "NoSuchKey")
 _BLOCK = 1 << 20
-#: Seconds that a file stays in the cache, however full that is: whoever was given its path opens it in that time.
+#: Seconds that a file stays in the cache, however full that is: the caller that has its path opens it in that time.
 _IN_USE = 3600.0
 
 

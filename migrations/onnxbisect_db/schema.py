@@ -36,7 +36,7 @@ def revision(connection: Connection) -> str | None:
 
 
 def upgrade(engine: Engine, to: str = "head") -> None:
-    """Upgrade in one transaction; whoever comes at the same time waits and finds it done."""
+    """Upgrade in one transaction; a process that calls this at the same time waits and finds it done."""
     with engine.connect() as connection:
         if to == "head" and revision(connection) == head():
             return

@@ -33,7 +33,7 @@ def get(session: Session, sha256: str, tenant: str) -> Upload | None:
 def use(session: Session, names: Iterable[str], tenant: str, at: datetime) -> None:
     """A job of the tenant speaks of these files; UnknownFileError for one that the tenant has not uploaded.
 
-    Whoever knows the hash of another tenant's file does not get at it by naming it.
+    Knowing the hash of another tenant's file gives no access to it.
     """
     wanted = set(names)
     mine = (Upload.tenant == tenant, Upload.sha256.in_(wanted))

@@ -1,4 +1,4 @@
-"""Compilers run as the user of the service, who may look into his processes: their environment has its passwords."""
+"""Compilers run as the service's user and could read the environment of its processes, which holds passwords."""
 
 import ctypes
 import sys

@@ -1,4 +1,4 @@
-"""What every process of the service holds in its hands: settings, database and files."""
+"""What every process of the service uses: settings, database and files."""
 
 import errno
 import tempfile
@@ -55,7 +55,7 @@ def open_files(settings: Settings) -> FileStore:
 
 def _begin_folder(folder: Path) -> None:
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # models and secrets are nobody else's
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # other users must not read models and secrets
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:

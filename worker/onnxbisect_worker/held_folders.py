@@ -1,7 +1,7 @@
-"""Folders that processes make, use and clear away beside each other, each with a lock in it.
+"""Folders that several processes make, use and remove at the same time, each with a lock in it.
 
-The kernel keeps the locks (flock), so whoever dies has let go, however it died. A folder that nobody holds may be
-removed by anybody: that is how what killed processes left behind goes away.
+The kernel keeps the locks (flock), so a process that ends releases them, however it ends. Any process may remove a
+folder that is not locked: so the folders of killed processes are removed.
 """
 
 import fcntl
@@ -61,7 +61,7 @@ def remove(folder: Path) -> bool:
 
 def remove_held(folder: Path) -> None:
     """Remove a folder that the caller holds alone."""
-    # Renamed first: whoever waits for the lock, or makes the folder again, must not meet half of it.
+    # Renamed first: a process that waits for the lock, or makes the folder again, must not see half of it.
     gone = folder.with_name(f"{folder.name[:64]}-{uuid4().hex}")
     folder.rename(gone)
     shutil.rmtree(gone, ignore_errors=True)

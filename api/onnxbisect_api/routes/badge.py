@@ -1,7 +1,7 @@
 """Badges: how the newest job with certain labels went.
 
-READMEs show them, so whoever fetches one has no token. The address has a seal instead: it is good for these labels,
-for as long as the token that it was asked for with is, and tells nothing of that.
+READMEs show them, so the browser that fetches one has no token. The address is signed instead: it is valid for these
+labels, as long as the token that requested it is valid, and does not reveal that token.
 """
 
 from typing import Annotated, Any

@@ -26,7 +26,7 @@ _HEARTBEAT_SECONDS = 5.0
 _RETRY_MILLISECONDS = 2000
 _AT_A_TIME = 500
 _LARGEST = 2**31 - 1
-#: Whoever stands in between is not to wait for more.
+#: Tells proxies not to buffer the stream.
 _UNBUFFERED = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 _EVENT = {
     "type": "object",

@@ -1,4 +1,4 @@
-"""For whoever watches the service. These addresses have no `/v1`: orchestrators and Prometheus expect them there."""
+"""Health and metrics. These addresses have no `/v1`: orchestrators and Prometheus expect them there."""
 
 from fastapi import APIRouter, Request
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest

@@ -1,4 +1,4 @@
-"""Models: uploaded once, named by their SHA-256, and there for the tenant that uploaded them and nobody else."""
+"""Models: uploaded once, named by their SHA-256, and visible only to the tenant that uploaded them."""
 
 from collections.abc import Callable
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""What is known of every unit of a target, for whoever draws it."""
+"""What is known of every unit of a target, for programs that draw the graph."""
 
 from fastapi import APIRouter, Request, Response
 

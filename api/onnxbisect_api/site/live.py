@@ -1,6 +1,6 @@
 """A job's page while the job goes on: the parts of it that change, as they change.
 
-Every message has all of a part, so whoever comes again after a cut needs nothing of what he missed.
+Every message has all of a part of the page, so a browser that reconnects needs none of the messages that it missed.
 """
 
 import asyncio

@@ -22,7 +22,7 @@ _WRONG = "This token is unknown, expired or revoked."
 
 @router.get("/login")
 def login_page(request: Request, onward: Annotated[str, Query(alias="next", max_length=4000)] = _HOME) -> Response:
-    """Where whoever is not logged in ends up."""
+    """The page to which a browser without a session is redirected."""
     return page(request, "login.html.j2", None, onward=_local(onward), complaint="")
 
 

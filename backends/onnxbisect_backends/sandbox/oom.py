@@ -1,4 +1,4 @@
-"""What the kernel tells of processes that it has killed for want of memory."""
+"""What the kernel reports about processes that it killed because memory ran out."""
 
 from pathlib import Path
 

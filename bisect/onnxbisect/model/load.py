@@ -28,7 +28,7 @@ from onnxbisect.model.wording import brief, some
 MEMORY_LIMIT = 4 << 30
 #: Of what is allowed in all: for running the model, the rest being for inference; and for inference once that failed.
 _RUN_SHARE, _INFER_SHARE = 0.6, 0.4
-#: Where the caller sets no limit of his own: real models have a hundredth of it, and made-up ones have no end.
+#: Where the caller sets no limit: real models have a hundredth of it, and made-up ones have no end.
 _MOST_NODES = 10_000_000
 
 

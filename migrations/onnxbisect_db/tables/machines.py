@@ -28,7 +28,7 @@ class Worker(Base):
 
 
 class Queue(Base):
-    """What waits for one backend. Where it has a bound, whoever takes from it holds its row."""
+    """The queue of one backend. Where it has a limit, a claim locks this row."""
 
     __tablename__ = "queue"
 

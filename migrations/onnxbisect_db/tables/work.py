@@ -69,8 +69,8 @@ class UnneededFile(Base):
 class Job(Base):
     """One model on one or more targets. `verdict` is pass, fail or unresolved once it is done.
 
-    Whoever changes anything of a job, its searches and probes included, locks this row first: a job's transactions
-    come one after the other.
+    A transaction that changes anything of a job, its searches and probes included, locks this row first:
+    transactions of one job run one after the other.
     """
 
     __tablename__ = "job"

@@ -139,7 +139,7 @@ def confine(setup: Setup, own: Path, layout: Layout) -> int | None:
     )
     try:
         status = fork_confined(seen, network=reached.network)
-    except OSError as error:  # whoever waits for this process tells its last words
+    except OSError as error:  # the parent process reports what this one has written
         print(f"could not be isolated: {error.strerror}", file=sys.stderr, flush=True)
         os._exit(1)
     if status is None:

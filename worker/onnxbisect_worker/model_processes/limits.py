@@ -49,7 +49,7 @@ class Bounds:
 
 
 class UnboundBackend:
-    """A backend whose tool does not run under the bounds of whoever asks it."""
+    """A backend whose tool does not run within the limits of the process that calls it."""
 
     def __init__(self, backend: Backend, bounds: Bounds) -> None:
         self._backend = backend

@@ -150,7 +150,7 @@ class ChildProcess:
         return answer
 
     def end(self) -> None:
-        """End it, its compiles and its folder; whoever waits in `ask` gets ProcessLostError."""
+        """End it and its compiles, and remove its folder; a thread that waits in `ask` gets ProcessLostError."""
         self._told_to_end = True
         self._gone()
 
@@ -203,7 +203,7 @@ class ChildProcess:
             return int(self._code) if self._code else None
 
     def _lost(self, kills: int) -> ProcessLostError:
-        """Why there is no answer; before the question the kernel had killed so many processes for want of memory."""
+        """Why there is no answer. Before the question, the kernel had killed so many processes for lack of memory."""
         if self._told_to_end:
             return ProcessKilledError("The process that had the model was told to end.")
         code = self._gone()

@@ -221,7 +221,7 @@ class ModelProcess(Protocol):
         """
 
     def kill(self) -> None:
-        """End it and every compile of it, at once; from any thread. Whoever waits for it gets ProcessLostError."""
+        """End it and all its compiles at once; from any thread. A thread that waits for it gets ProcessLostError."""
 
 
 class Pool(Protocol):

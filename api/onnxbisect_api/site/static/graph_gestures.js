@@ -53,7 +53,7 @@ export function gestures(canvas, camera, wish) {
     camera.zoom(apart(now) / apart(before), ...to);
   }
 
-  // Whoever scrolls the page past the graph goes on scrolling it: only a movement that begins here zooms.
+  // Only a wheel movement that begins over the graph zooms it: scrolling the page past the graph keeps scrolling.
   let passing = -Infinity;
   addEventListener("wheel", (event) => {
     if (event.target !== canvas) passing = event.timeStamp;

@@ -69,7 +69,7 @@ export class Painter {
     if (selected >= 0) this.#ring(selected, scale);
     if (scale >= TYPES) this.#types(left, top, right, bottom);
     if (scale >= TEXT) this.#texts(count);
-    // Whoever observes is told; nothing is kept of it, since this goes on as long as the page is open.
+    // Observers are notified; nothing is stored, since this runs as long as the page is open.
     performance.measure("graph-draw", { start: began });
     performance.clearMeasures("graph-draw");
   }

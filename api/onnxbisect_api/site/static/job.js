@@ -13,7 +13,8 @@ stream.addEventListener("verdicts", ({ detail }) => {
   document.dispatchEvent(new CustomEvent("states", { detail: states }));
 });
 
-// What somebody is about to confirm is not taken from under his hand. Meanwhile nothing is to be heard any more.
+// The page is loaded again. An open menu may hold a form that is about to be confirmed: then this waits until the menu
+// is closed, and the stream, closed at once, brings no more updates meanwhile.
 function anew() {
   stream.remove();
   const menu = document.querySelector(".menu[open]");

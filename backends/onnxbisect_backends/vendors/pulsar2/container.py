@@ -22,7 +22,7 @@ _INSIDE = "/data"
 
 #: What docker exits with where no container ran: its own trouble, a command that cannot be started or found.
 NOT_RUN = (125, 126, 127)
-#: Status of a container that was killed, as for want of memory.
+#: Exit status of a container that was killed, for example because memory ran out.
 KILLED = 137
 
 _CLIENT = ("DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "DOCKER_TLS_VERIFY", "DOCKER_CERT_PATH", "XDG_RUNTIME_DIR")
