@@ -38,7 +38,7 @@ def main() -> None:
 
 def _search(model: Path, options: Sequence[str]) -> Mapping[str, Any]:
     program = str(Path(sys.executable).with_name("onnx-bisect"))
-    command = [program, "run", "--no-cache", "--format", "json", *options, str(model)]
+    command = [program, "run", "--as-is", "--no-cache", "--format", "json", *options, str(model)]
     done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
     if not done.stdout.startswith("{"):
         raise RuntimeError(f"onnx-bisect ended with {done.returncode} on {model}: {done.stderr}")

@@ -16,6 +16,7 @@ from onnxbisect.universe import Universe
 #: How far back a shortcut reaches, and how many units have one.
 _REACH = 20
 _SHORTCUTS = 0.3
+_MOST_DRAWS = 5_000
 
 Edges = list[tuple[int, int]]
 
@@ -109,15 +110,19 @@ def far_pairs(n: int, m: int, k: int, seed: int, copies: int = 1) -> Generated:
 def pattern(n: int, m: int, p: int, seed: int) -> Generated:
     """`p` connected units are refused together, once; the op of each also stands elsewhere and is fine there."""
     chance = random.Random(f"pattern/{n}/{m}/{p}/{seed}")
-    variants = _variants(chance, n, m)
-    return _refusing_a_pattern(chance, _universe(variants, _chain(chance, n)), range(n), p, times=1)
+    while True:
+        universe = _universe(_variants(chance, n, m), _chain(chance, n))
+        if found := _refusing_a_pattern(chance, universe, range(n), p, times=1):
+            return found
 
 
 def pattern_in_layers(layers: int, length: int, m: int, p: int, seed: int) -> Generated:
     """The same in each of so many equal layers of `length` units."""
     chance = random.Random(f"layers/{layers}/{length}/{m}/{p}/{seed}")
-    universe = _layers(layers, _variants(chance, length, m), _chain(chance, length))
-    return _refusing_a_pattern(chance, universe, range(length), p, times=layers)
+    while True:
+        universe = _layers(layers, _variants(chance, length, m), _chain(chance, length))
+        if found := _refusing_a_pattern(chance, universe, range(length), p, times=layers):
+            return found
 
 
 def at_most(most: int, layers: int, length: int, seed: int) -> Generated:
@@ -138,9 +143,12 @@ def _layers(layers: int, variants: Sequence[int], edges: Edges) -> Universe:
 
 def _refusing_a_pattern(
     chance: random.Random, universe: Universe, within: Sequence[int], p: int, times: int
-) -> Generated:
-    """A connected pattern from `within` that occurs so many times; other units have the ops that it has."""
-    while True:
+) -> Generated | None:
+    """A connected pattern from `within` that occurs so many times; other units have the ops that it has.
+
+    None where none is drawn in `_MOST_DRAWS`: some graphs have no such pattern.
+    """
+    for _ in range(_MOST_DRAWS):
         units = [chance.choice(within)]
         while len(units) < p:
             around = {other for unit in units for other in _beside(universe, unit) if other in within}
@@ -151,6 +159,7 @@ def _refusing_a_pattern(
         truth = frozenset(_occurrences(universe, units))
         if len(truth) == times:
             return Generated(universe=universe, truth=truth)
+    return None
 
 
 def _occurrences(universe: Universe, units: Sequence[int]) -> Iterator[UnitSet]:
