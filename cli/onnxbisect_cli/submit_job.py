@@ -91,7 +91,7 @@ def _show(
 ) -> dict[str, int]:
     """Of each target the exit status."""
     ended = dict(zip(labels, targets, strict=True))
-    results = {label: job.fetched(target["number"]) for label, target in ended.items() if target["state"] == "done"}
+    results = {label: job.fetched(target) for label, target in ended.items() if target["state"] == "done"}
     overview = relabelled(job.client.overview(job.id), labels) if len(targets) > 1 else None
     failures = {label: failure(target) for label, target in ended.items() if label not in results}
     for label, what in failures.items():

@@ -66,7 +66,7 @@ class _Shown:
                 self._worst = max(self._worst, error.exit_code)
                 asked.append(TargetReport(label=label, backend=backend, reason=str(error)))
                 continue
-            result = job.fetched(target["number"])
+            result = job.fetched(target)
             self._worst = max(self._worst, exit_code(result))
             asked.append(TargetReport(label=label, backend=backend, report=result.report))
             if self._out is not None:

@@ -294,7 +294,7 @@ class RemoteJob:
         found = self.wait()["targets"][target - 1]
         if found["state"] != "done":
             raise failure(found)
-        return self.fetched(target)
+        return self.fetched(found)
 
     def repair(self, target: int = 1) -> RemoteRepair:
         """Wait, and fetch what the repair of a target came to, the first being 1.
@@ -311,21 +311,23 @@ class RemoteJob:
             raise BackendUnusableError(f"There is no repair: {repair['problem'] or repair['state']}")
         return self.client.repair(self.id, target)
 
-    def fetched(self, target: int) -> Result:
-        """What was found for a target that is known to have ended."""
-        return Result.of(self.client.report(self.id, target), _RemoteFiles(self.client, self.id, target))
+    def fetched(self, target: TargetStatus) -> Result:
+        """What was found for a target that is done."""
+        return Result.of(self.client.report(self.id, target["number"]), _RemoteFiles(self.client, self.id, target))
 
 
 class _RemoteFiles:
     """The attachments of a report that a server has."""
 
-    def __init__(self, client: Client, job_id: str, target: int) -> None:
+    def __init__(self, client: Client, job_id: str, target: TargetStatus) -> None:
         self._client = client
         self._job_id = job_id
-        self._target = target
+        self._target = target["number"]
+        self._paths = target["files"]
 
     def of_culprit(self, number: int, folder: Path) -> Mapping[str, Path | bytes]:
-        paths = {name: folder / f"{number}-{name}" for name in (PROBE_NAME, DATA_NAME, LOG_NAME)}
+        mine = [path.rpartition("/")[2] for path in self._paths if path.startswith(f"culprits/{number:02d}-")]
+        paths = {name: folder / f"{number}-{name}" for name in (PROBE_NAME, DATA_NAME, LOG_NAME) if name in mine}
         return {
             name: path
             for name, path in paths.items()

@@ -57,6 +57,7 @@ class TargetStatus(TypedDict):
     calls: int
     expected: float
     culprits: list[object]
+    files: dict[str, str]
     repair: NotRequired[RepairStatus | None]
 
 
