@@ -52,7 +52,7 @@ def upgrade(engine: Engine, to: str = "head") -> None:
         if found is not None and found not in known:
             raise SchemaError(
                 f"The database is of another version of onnx-bisect (its tables are at {found}, the newest known here "
-                f"is {head()}): use that version, or restore a backup."
+                f"is {head()}): use that version, restore a backup, or begin with an empty database."
             )
         config = _config()
         config.attributes["connection"] = connection
