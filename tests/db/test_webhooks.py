@@ -180,6 +180,14 @@ def test_a_sender_that_was_given_up_for_dead_ends_nothing(database: Database, cl
     assert (found.state, [tried["status"] for tried in found.tries]) == (DeliveryState.DELIVERED, [None, 204])
 
 
+def test_messages_of_one_millisecond_are_sent_in_their_order(database: Database) -> None:
+    endpoint = hook(database)
+    with database.transaction() as session:
+        messages = [deliveries.ping(session, session.get_one(Endpoint, endpoint.id)).id for _ in range(20)]
+    for message in messages:
+        sent(database, message, OK)
+
+
 def test_gone_disables_the_endpoint_and_ends_what_waits(database: Database) -> None:
     endpoint = hook(database)
     first, second = pinged(database, endpoint), pinged(database, endpoint)
