@@ -1,4 +1,4 @@
-"""Cuts: from a set of units to a stand-alone ONNX file."""
+"""Cut a set of units out of a model into a stand-alone ONNX file."""
 
 from onnxbisect.cut.cutter import Cutter
 from onnxbisect.cut.extract import cut_between, cut_modules, units_between, units_of_nodes

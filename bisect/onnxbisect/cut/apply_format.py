@@ -1,4 +1,4 @@
-"""Brings a piece into the form that a target takes."""
+"""Rewrite a piece into the form that a target accepts (`ProbeFormat`)."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,12 +12,12 @@ from onnxbisect.cut.weights import IR_WITH_INITIALIZERS_AS_INPUTS, list_as_input
 from onnxbisect.model.scopes import bodies, domain_of, is_constant
 from onnxbisect.probe_format import ProbeFormat
 
-#: Ops whose `kernel_shape` is their weight's where the attribute is missing.
+#: Ops that take `kernel_shape` from the weight's shape where the attribute is missing.
 _CONVOLUTIONS = ("Conv", "ConvTranspose")
 
 
 def apply_format(piece: onnx.ModelProto, probe_format: ProbeFormat) -> dict[str, str]:
-    """Change `piece` in place as `probe_format` says; returns the new name and the old one of each renamed tensor."""
+    """Change `piece` in place as `probe_format` says; returns the old name of each renamed tensor by its new name."""
     if probe_format.constants_as_initializers:
         _constants_to_initializers(piece.graph)
         if piece.ir_version <= IR_WITH_INITIALIZERS_AS_INPUTS:
@@ -52,7 +52,7 @@ def _make_names_safe(graph: onnx.GraphProto) -> dict[str, str]:
 
 
 def safe_name(name: str) -> str:
-    """What `ProbeFormat.safe_names` makes of a name at the boundary, unless the piece has that name already."""
+    """The boundary name that `ProbeFormat.safe_names` gives to `name`, unless the piece already uses that name."""
     return re.sub(r"[^A-Za-z0-9_]", "_", name) or "_"
 
 
@@ -81,7 +81,7 @@ def _constants_to_initializers(graph: onnx.GraphProto) -> None:
 
 
 def _move(node: onnx.NodeProto, graph: onnx.GraphProto) -> bool:
-    """Write a Constant node's value as an initializer; False where it has a form that initializers cannot have."""
+    """Turn a Constant node into an initializer; returns False for values that an initializer cannot hold."""
     (name,) = node.output
     attributes = {attribute.name: attribute for attribute in node.attribute if not attribute.ref_attr_name}
     if "value" in attributes:
@@ -138,10 +138,10 @@ def _write_kernel_shapes(graph: onnx.GraphProto, outer: Mapping[str, Sequence[in
 
 @cache
 def _schema_defaults(op_type: str, domain: str, version: int) -> tuple[onnx.AttributeProto, ...]:
-    """The defaults of an operator's attributes; none for ops that onnx does not know."""
+    """The attributes of an operator that have a default value; empty for ops that onnx does not know."""
     if not version or not defs.has(op_type, version, domain):
         return ()
     schema = defs.get_schema(op_type, version, domain)
-    # An attribute without a default value, such as Clip-6's or Resize's axes, is one that means something by absence.
+    # Attributes without a default, such as the axes of Clip-6 or Resize, mean something when absent: never add them.
     values = (schema.attributes[name].default_value for name in sorted(schema.attributes))
     return tuple(value for value in values if value.type != onnx.AttributeProto.UNDEFINED)

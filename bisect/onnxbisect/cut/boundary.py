@@ -1,4 +1,4 @@
-"""Types of tensors at the ends of a piece."""
+"""Type declarations for the graph inputs and outputs of a piece."""
 
 import onnx
 
@@ -7,10 +7,10 @@ from onnxbisect.model.model import Model
 
 
 class Declarations:
-    """The value_info of a graph input or output: intake's concrete type, else what the file says, else a guess.
+    """Builds the value_info of a graph input or output, which ONNX demands to have a type.
 
-    ONNX demands one there. Inside a piece only intake's serve (`onnxbisect.cut.encoded`): a wrong type would be worse
-    than none.
+    The type is the inferred one, else the one that the file declares, else a guess. Tensors inside a piece get only
+    inferred types (`onnxbisect.cut.encoded`), because a wrong type is worse than none.
     """
 
     def __init__(self, model: Model, wiring: Wiring) -> None:
@@ -20,7 +20,7 @@ class Declarations:
         self._declared = {value.name: value for value in (*graph.value_info, *graph.output, *graph.input)}
 
     def at_boundary(self, name: str) -> onnx.ValueInfoProto:
-        """Never fails."""
+        """The tensor's declaration; guesses a type where none is known, and never raises."""
         value = onnx.ValueInfoProto()
         declared = self._declared.get(name)
         if declared is not None:
@@ -34,7 +34,7 @@ class Declarations:
         return value
 
     def _guess(self, name: str) -> int:
-        # Most ops, custom ones too, give the dtype that they take first.
+        # Most ops, custom ones included, return the dtype of their first input.
         unit = self._wiring.maker.get(name)
         for taken in () if unit is None else self._wiring.boundary[unit]:
             known = self._model.types.get(taken)

@@ -1,8 +1,8 @@
-"""Cutting any set of units out of a model, so that the piece asks the compiler the same question.
+"""Cut any set of units out of a model into a stand-alone model with the same semantics.
 
-`onnx.utils.Extractor` walks from the tensors that leave the set back to those that enter it; what it reaches is
-the set itself, convex or not (`onnxbisect.cut.skeleton`). Around these nodes this module puts everything that they
-need to mean the same as in the model.
+`onnx.utils.Extractor` walks from the tensors that leave the set back to those that enter it; the nodes it reaches are
+exactly the set, convex or not (`onnxbisect.cut.skeleton`). This module adds what these nodes depend on: weights,
+functions, operator sets and type declarations.
 """
 
 from collections.abc import Sequence
@@ -30,9 +30,9 @@ _AS_IT_IS = ProbeFormat()
 
 
 class Cutter:
-    """Cuts pieces out of one model; build it once, cut as often as needed, from any thread.
+    """Cuts pieces out of one model. Build it once; `cut` can be called from any thread.
 
-    Building is linear in the model, a cut in the piece. The model is not changed, and a piece shares nothing with it.
+    Building takes time linear in the model, a cut linear in the piece. The model is not changed; pieces are copies.
     """
 
     def __init__(self, model: Model) -> None:
@@ -45,7 +45,7 @@ class Cutter:
         self._types = Declarations(model, self._wiring)
         self._weights = Weights(model, self._wiring)
         self._functions = Functions(model.proto)
-        self._asked = tuple(_asked(self._functions, self._wiring))
+        self._needs = tuple(_needs(self._functions, self._wiring))
         self._head = _head(model.proto)
         external = external_tensors(model.proto)
         self._external_nodes = len(external) > len(external_tensors(model.proto, in_nodes=False))
@@ -53,12 +53,12 @@ class Cutter:
         self._own_ends = frozenset(value.name for value in (*graph.input, *graph.output))
 
     def cut(self, units: UnitSet, probe_format: ProbeFormat = _AS_IT_IS, wishes: Wishes | None = None) -> Piece:
-        """The units as a stand-alone model.
+        """Return `units` as a stand-alone model.
 
-        Its graph inputs are the tensors that enter the set, except for those of known value, which become
-        initializers; its outputs are those that leave the set, and the first result of a unit whose results are not
-        used. All units together give the model's own inputs and outputs. `wishes` is for people who name tensors
-        (`cut_between`). Raises CutError for an empty set.
+        Graph inputs are the tensors that enter the set, except those of known value, which become initializers. Graph
+        outputs are the tensors that leave the set, plus the first result of each unit whose results are unused. The set
+        of all units keeps the model's own inputs and outputs. `wishes` overrides the boundary (`cut_between`). Raises
+        CutError for an empty set.
         """
         chosen = indices(units)
         if not len(chosen):
@@ -91,7 +91,7 @@ class Cutter:
         )
 
     def _walk(self, frame: Frame, count: int) -> list[int]:
-        """The nodes between the entering tensors and the roots, as indices into the model, in its order."""
+        """The nodes between the entering tensors and the roots: ascending indices into the model's nodes."""
         names = self._wiring.names
         entering, roots = ([names[number] for number in numbers.tolist()] for numbers in (frame.entering, frame.roots))
         nodes = self._extractor.nodes_between(entering, roots)
@@ -106,30 +106,30 @@ class Cutter:
             return
         functions: set[Call] = set()
         domains = {"", "ai.onnx"}
-        for called, used in set(map(self._asked.__getitem__, nodes)):
+        for called, used in set(map(self._needs.__getitem__, nodes)):
             functions |= called
             domains |= used
         proto.functions.extend(self._functions.pick(functions))
         proto.opset_import.extend(opset for opset in self._model.proto.opset_import if opset.domain in domains)
 
 
-def _asked(functions: Functions, wiring: Wiring) -> list[tuple[frozenset[Call], frozenset[str]]]:
-    """For each node the functions and domains it needs, one shared object per kind of node."""
+def _needs(functions: Functions, wiring: Wiring) -> list[tuple[frozenset[Call], frozenset[str]]]:
+    """The functions and domains that each node needs; nodes of the same kind share one tuple."""
     shared: dict[Call, tuple[frozenset[Call], frozenset[str]]] = {}
-    asked = []
+    needs = []
     for index, node in enumerate(wiring.nodes):
         if index in wiring.branching:
-            asked.append(functions.asked_by(node))
+            needs.append(functions.needs_of(node))
             continue
         call = call_of(node)
         if call not in shared:
-            shared[call] = functions.asked_by(node)
-        asked.append(shared[call])
-    return asked
+            shared[call] = functions.needs_of(node)
+        needs.append(shared[call])
+    return needs
 
 
 def _head(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Everything about a model and its graph that holds for each of its pieces; fields that onnx may add, too."""
+    """A copy of the model without nodes, tensors and functions, but with any field that a later onnx may add."""
     head = onnx.ModelProto()
     _copy_except(model, head, {"graph", "functions", "opset_import", "training_info"})
     payload = {"node", "initializer", "sparse_initializer", "input", "output", "value_info", "quantization_annotation"}

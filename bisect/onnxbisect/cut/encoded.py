@@ -1,7 +1,7 @@
-"""What each node brings into a graph, as bytes of a protobuf that are made once and joined in every cut.
+"""Nodes encoded once as protobuf bytes, to be concatenated in every cut.
 
-Protobuf promises that messages written one behind the other are read as one, whose repeated fields are those of the
-parts in turn. Reading a graph so joined is ten times as fast as adding its nodes one by one.
+Protobuf parses concatenated messages as one message and concatenates their repeated fields. Parsing a graph joined in
+this way is ten times as fast as adding its nodes one by one.
 """
 
 from collections.abc import Collection, Sequence
@@ -11,12 +11,12 @@ import onnx
 from onnxbisect.cut.wiring import Wiring
 from onnxbisect.model.model import Model
 
-#: Bytes up to which a node is kept encoded. Larger ones carry weights, which are not to be held twice.
+#: Largest node, in bytes, that is kept encoded. Larger nodes hold weights, which would be in memory twice.
 _MOST_BYTES = 64 << 10
 
 
 class EncodedNodes:
-    """The nodes of one model, each with the types of what it makes as far as intake knows them."""
+    """The nodes of one model, each with the inferred types of its outputs."""
 
     def __init__(self, model: Model, wiring: Wiring) -> None:
         self._types = model.types
@@ -28,7 +28,7 @@ class EncodedNodes:
         )
 
     def join(self, nodes: Sequence[int], outputs: Collection[str]) -> bytes:
-        """A graph of these nodes; `outputs` are declared elsewhere in it."""
+        """A graph of these nodes; the caller declares the types of `outputs` itself."""
         kept = self._kept
         ends = {self._maker[name] for name in outputs if name in self._maker}
         return b"".join(

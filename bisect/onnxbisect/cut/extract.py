@@ -1,4 +1,4 @@
-"""Choosing what to cut by name, for people: `onnx-bisect extract`."""
+"""Cut pieces that a user names by nodes, tensors or modules: `onnx-bisect extract`."""
 
 from collections.abc import Collection, Iterable, Sequence
 from difflib import get_close_matches
@@ -14,17 +14,17 @@ from onnxbisect.model.scopes import reads
 from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.unitset import UnitSet, members, of
 
-#: Bytes of a constant that is stored instead of computed, and of all of them.
+#: Most bytes of one constant that is stored instead of computed, and of all such constants together.
 _LARGEST, _MOST = 16 << 20, 256 << 20
-#: What they make stands for a quantised weight, which is not to be stored as floats.
+#: The outputs of these ops stay computed: stored, a quantised weight would become a float tensor.
 _QUANTISERS = frozenset({"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"})
 
 
 def units_of_nodes(model: Model, names: Sequence[str]) -> UnitSet:
-    """The units of these nodes.
+    """The units of the named nodes.
 
-    Constant nodes may be named too; they add nothing, since they come with the nodes they feed. Raises CutError,
-    with the nearest names, for a name that no node has, and where only Constant nodes are named.
+    Constant nodes may be named but add nothing: they come with the nodes that read them. Raises CutError for an unknown
+    name, with similar names, and where only Constant nodes are named.
     """
     graph = model.proto.graph
     constants = {graph.node[index].name for unit in model.units for index in unit.constants}
@@ -41,18 +41,19 @@ def units_of_nodes(model: Model, names: Sequence[str]) -> UnitSet:
 
 
 def units_between(model: Model, inputs: Sequence[str], outputs: Sequence[str]) -> UnitSet:
-    """The units that compute `outputs` from `inputs`: all that walking back from the outputs meets before an input.
+    """The units that compute `outputs` from `inputs`: those met on the way back from the outputs to the inputs.
 
-    What the walk needs beside `inputs` it follows to the model's own inputs. No outputs named means the model's.
-    Raises CutError for unknown names, with the nearest ones, and for inputs that no output depends on.
+    The walk also follows tensors that do not depend on `inputs`, back to the model's own inputs. Without `outputs` it
+    starts at the model's. Raises CutError for unknown names, with similar ones, and for inputs that no output depends
+    on.
     """
     return _between(read_wiring(model), model, inputs, outputs)
 
 
 def units_of_modules(model: Model, scopes: Sequence[str]) -> UnitSet:
-    """The units of these modules of the network, and of all modules within them: `/decoder/layers.0`.
+    """The units of these modules of the network, such as `/decoder/layers.0`, and of the modules inside them.
 
-    Raises CutError, with the nearest ones, for a module of which no node says that it came from there.
+    Raises CutError, with similar names, for a module that no node belongs to.
     """
     graph = model.proto.graph
     paths = {number: path_of_node(graph.node[unit.node]) for number, unit in enumerate(model.units)}
@@ -68,10 +69,10 @@ def units_of_modules(model: Model, scopes: Sequence[str]) -> UnitSet:
 
 
 def settled(model: Model, units: UnitSet, outputs: Collection[str]) -> UnitSet:
-    """Of these units those that `outputs` need and the model's inputs change: what the others make becomes constants.
+    """The units that are left when values that do not depend on the model's inputs are stored as constants.
 
-    Units that make an output stay, and so do those of large constants, and of weights that are stored quantised. What
-    was computed for a shape only goes with it. All stay where nothing else would be left.
+    Keeps units that make one of `outputs`, a constant too large to store, or a dequantised weight. Drops units whose
+    results no remaining unit needs. Returns `units` where nothing else would be left.
     """
     graph, universe = model.proto.graph, model.universe
     kept = frozenset(outputs)
@@ -83,7 +84,7 @@ def settled(model: Model, units: UnitSet, outputs: Collection[str]) -> UnitSet:
 
 
 def _constant(model: Model, kept: Collection[str]) -> UnitSet:
-    """The units that make nothing but values which are known and can be stored, and none of `kept`."""
+    """The units whose results are all known values, small enough to store, and not in `kept`."""
     of_quantised: set[str] = set()
     left, found = _MOST, 0
     for number, unit in enumerate(model.units):
@@ -105,9 +106,9 @@ def _constant(model: Model, kept: Collection[str]) -> UnitSet:
 def cut_between(
     model: Model, inputs: Sequence[str], outputs: Sequence[str], probe_format: ProbeFormat | None = None
 ) -> Piece:
-    """`units_between` as a piece with exactly these outputs, whose `inputs` stay inputs even of known value.
+    """`units_between` as a piece with exactly these inputs and outputs, even where an input's value is known.
 
-    What no input changes becomes constants, unless one of `inputs` is itself such a value.
+    Values that do not depend on the model's inputs become constants, unless `inputs` names such a value.
     """
     outputs = outputs or [value.name for value in model.proto.graph.output]
     units = units_between(model, inputs, outputs)
@@ -118,10 +119,10 @@ def cut_between(
 
 
 def cut_modules(model: Model, scopes: Sequence[str]) -> Piece:
-    """`units_of_modules` as a piece in which what no input changes becomes constants.
+    """`units_of_modules` as a piece in which values that do not depend on the model's inputs become constants.
 
-    Its outputs are those of the model, and what other modules take of it and make something of that inputs change: not
-    what they only take the shape of.
+    Its outputs are the model's outputs made here and the tensors that other modules read to compute something that
+    depends on the inputs. Tensors of which other modules use only the shape are not outputs.
     """
     units = units_of_modules(model, scopes)
     outputs = _leaving(model, units)
@@ -129,7 +130,10 @@ def cut_modules(model: Model, scopes: Sequence[str]) -> Piece:
 
 
 def _leaving(model: Model, units: UnitSet) -> tuple[str, ...]:
-    """Of constants only where nothing else leaves; where nothing does, what the units themselves do not take."""
+    """The tensors that leave the units.
+
+    Tensors of known value only where no other leaves; where none leaves, the results that no unit of the set reads.
+    """
     ends = {value.name for value in model.proto.graph.output}
     others = settled(model, model.universe.everything, ends) & ~units
     made = [name for unit in members(units) for name in model.proto.graph.node[model.units[unit].node].output if name]
@@ -150,7 +154,7 @@ def _between(wiring: Wiring, model: Model, inputs: Sequence[str], outputs: Seque
     given = set(inputs)
     reached: set[str] = set()
     chosen: set[int] = set()
-    # Constants and weights that are outputs of the model are made by no unit.
+    # No unit makes an output that is a constant or a weight.
     stack = [name for name in outputs or (v.name for v in model.proto.graph.output) if name in wiring.maker]
     while stack:
         name = stack.pop()

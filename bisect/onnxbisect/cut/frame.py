@@ -1,4 +1,4 @@
-"""Where a cut runs: the tensors that enter a set of units and those that leave it."""
+"""Find the boundary of a cut: the tensors that enter a set of units and those that leave it."""
 
 from dataclasses import dataclass
 
@@ -12,11 +12,11 @@ from onnxbisect.unitset import UnitSet, full
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Frame:
-    """The boundary of a piece in topological order, as numbers of tensors (`Wiring.names`).
+    """The boundary of a piece in topological order; tensors are indices into `Wiring.names`.
 
-    `entering` are all tensors that the set takes from elsewhere, of which `inputs` become graph inputs and `known`
-    initializers. `outputs` are the graph outputs; `roots` are the tensors from which walking back reaches every
-    unit of the set: more than the outputs where nobody uses a result.
+    `entering` are all tensors that the set reads and does not make. Of these, `inputs` become graph inputs and `known`
+    become initializers. `outputs` are the graph outputs. `roots` are the tensors from which a backward walk reaches
+    every unit of the set: the outputs, plus a result of each unit whose results are unused.
     """
 
     entering: Numbers
@@ -28,7 +28,7 @@ class Frame:
 
 @dataclass(frozen=True, kw_only=True)
 class Wishes:
-    """What a person who names tensors wants at the boundary: these inputs, known or not, and only these outputs."""
+    """A boundary that the caller fixes: these inputs, even of known value, and exactly these outputs."""
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
@@ -48,16 +48,16 @@ class Framer:
         self._made = Rows([number[name] for name in names] for names in made)
         self._known = np.array([name in model.known for name in wiring.names], np.bool_)
         kept = {value.name for value in model.proto.graph.output}
-        #: By how many a tensor is taken, the model's user for one: it leaves a set that has fewer of them.
+        #: Readers of each tensor, counting a model output as one. A tensor leaves a set that has fewer of its readers.
         self._wanted = np.array([len(wiring.takers.get(name, ())) + (name in kept) for name in wiring.names], np.intp)
-        #: One result of each unit whose results are not used at all.
+        #: The first result of each unit whose results are all unused.
         self._dangling = Rows(
             [number[names[0]]] if names and not any(name in wiring.takers or name in kept for name in names) else []
             for names in made
         )
 
     def frame(self, units: UnitSet, chosen: Numbers, wishes: Wishes | None = None) -> Frame:
-        """The boundary of `units`, whose members are `chosen`; all units have the model's own inputs and outputs."""
+        """The boundary of `units`, given as a set and as indices; the set of all units has the model's boundary."""
         count = len(self._wanted)
         made = self._made.of(chosen)
         inside = np.zeros(count, np.bool_)

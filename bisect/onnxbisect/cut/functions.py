@@ -1,4 +1,4 @@
-"""Model-local functions that a piece cannot do without."""
+"""Find the model-local functions that a piece needs."""
 
 from collections.abc import Iterable, Iterator
 
@@ -6,20 +6,20 @@ import onnx
 
 from onnxbisect.model.scopes import bodies, domain_of
 
-#: Domain, name and overload of a model-local function, or of the operator that a node asks for.
+#: Domain, name and overload of a model-local function or operator.
 Call = tuple[str, str, str]
 
 
 def call_of(node: onnx.NodeProto) -> Call:
-    """What a node itself asks for."""
+    """The function or operator that a node calls."""
     return domain_of(node), node.op_type, node.overload
 
 
 class Functions:
-    """The model-local functions of a model, and what each leads to.
+    """The model-local functions of a model, with the functions that each calls, transitively.
 
-    `onnx.utils.Extractor` knows functions by name and domain only, and does not look into branches: it loses
-    overloads and every function that only a branch calls.
+    `onnx.utils.Extractor` identifies functions by name and domain only and does not look into subgraphs, so it loses
+    overloads and functions that only a subgraph calls.
     """
 
     def __init__(self, model: onnx.ModelProto) -> None:
@@ -44,8 +44,8 @@ class Functions:
                     queue.append(called)
         return frozenset(seen & self._functions.keys()), frozenset(domains)
 
-    def asked_by(self, node: onnx.NodeProto) -> tuple[frozenset[Call], frozenset[str]]:
-        """The functions that a node needs, transitively, and every domain that it and they take operators from."""
+    def needs_of(self, node: onnx.NodeProto) -> tuple[frozenset[Call], frozenset[str]]:
+        """The functions that a node needs, transitively, and the domains of all operators used by it and them."""
         needed: set[Call] = set()
         domains: set[str] = set()
         for call in set(_calls([node])):
@@ -55,13 +55,13 @@ class Functions:
         return frozenset(needed), frozenset(domains)
 
     def pick(self, needed: Iterable[Call]) -> list[onnx.FunctionProto]:
-        """The named functions, in the model's order."""
+        """The definitions of the needed functions, in the model's order."""
         wanted = set(needed)
         return [function for call, function in self._functions.items() if call in wanted]
 
 
 def _calls(nodes: Iterable[onnx.NodeProto]) -> Iterator[Call]:
-    """All that the nodes and those in their bodies ask for, with repeats."""
+    """All calls made by the nodes and the nodes in their subgraphs, with repeats."""
     for node in nodes:
         yield call_of(node)
         for body in bodies(node):

@@ -1,8 +1,8 @@
-"""For targets that compute nothing before they look at the ops (`ProbeFormat.folds`).
+"""Cuts for targets that do not fold constants (`ProbeFormat.folds`).
 
-To them a constant that is computed is not what an initializer is: some ops take only the one, some only the other.
-So the nodes that make a known value are cut with its consumer, and units of one variant ask different questions where
-different ops make what they take.
+Such a target treats a computed constant differently from an initializer: some ops accept only one of the two. So the
+units that make a known value are cut together with the unit that reads it, and units of one variant are split into
+several variants where different ops make their inputs.
 """
 
 from collections.abc import Collection, Mapping
@@ -18,12 +18,12 @@ from onnxbisect.model.scopes import bodies
 from onnxbisect.unitset import UnitSet, members
 from onnxbisect.universe import Universe
 
-#: What an Add of any opset takes.
+#: Dtypes that Add accepts in every opset.
 _NUMBERS = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.INT32, TensorProto.INT64})
 
 
 def producers_of_constants(model: Model) -> Mapping[int, UnitSet]:
-    """For each unit that takes tensors of known value, the units that make these (`Universe.required_producers`)."""
+    """For each unit that reads tensors of known value, the units that make them (`Universe.required_producers`)."""
     wiring = read_wiring(model)
     needs: dict[int, UnitSet] = {}
     for unit, taken in enumerate(wiring.boundary):
@@ -37,9 +37,10 @@ def producers_of_constants(model: Model) -> Mapping[int, UnitSet]:
 
 
 def split_variants_by_producers(universe: Universe) -> Universe:
-    """The universe in which units of one variant are needy alike: the same ops make what they take.
+    """Split variants and solos so that the constant inputs of units in one group are made by the same ops.
 
-    All the way back for `solo`, since these ops are part of the probe of a unit alone; one step back for `variant`.
+    A variant looks only at the direct producers. A solo looks at the whole chain of producers, because all of them are
+    part of the probe of a single unit.
     """
     needs = universe.required_producers
     variants: dict[object, int] = {}
@@ -56,12 +57,12 @@ def split_variants_by_producers(universe: Universe) -> Universe:
 
 
 def join_outputs(graph: onnx.GraphProto, own: Collection[str]) -> dict[str, str]:
-    """Behind every output that would get lost, put an Add (or And) with an input of its own, except for `own`.
+    """Append an Add (or And), with a new graph input as second operand, to each output that the target would lose.
 
-    What only constants make is one more initializer to such a target, and nobody's output; of nodes that compute the
-    same it keeps one, and forgets what the others' results were called. In the model somebody takes these tensors.
-    `own` are the model's outputs, which end there anyway. Returns the new name of each such output and the old one.
-    Other dtypes stay as they are.
+    The target turns results that depend only on constants into initializers that nothing reads. Of nodes that compute
+    the same, it keeps one and drops the names of the others' results. In the model, other nodes read these tensors.
+    The model's own outputs, `own`, and outputs of dtypes that Add and And do not accept stay unchanged.
+    Returns the old name of each changed output by its new name.
     """
     lost = (_made_of_constants(graph) | _made_again(graph)) - set(own)
     covered = [value for value in graph.output if value.name in lost and _joined_by(value)]
@@ -93,7 +94,7 @@ def _made_of_constants(graph: onnx.GraphProto) -> set[str]:
 
 
 def _made_again(graph: onnx.GraphProto) -> set[str]:
-    """What nodes make that compute the same as one before them."""
+    """The results of nodes that repeat an earlier node: same op, inputs and attributes."""
     seen: set[tuple[str, str, tuple[str, ...], tuple[bytes, ...]]] = set()
     again: set[str] = set()
     for node in graph.node:
@@ -106,7 +107,7 @@ def _made_again(graph: onnx.GraphProto) -> set[str]:
 
 
 def _joined_by(value: onnx.ValueInfoProto) -> str:
-    """The op that takes it and another tensor of its dtype; none for dtypes that no op of every opset takes."""
+    """The op that combines the tensor with another of its dtype; empty for dtypes not supported in every opset."""
     kind = value.type.tensor_type.elem_type
     if kind == TensorProto.BOOL:
         return "And"

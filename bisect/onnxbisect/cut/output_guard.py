@@ -1,7 +1,7 @@
-"""Keeping ops away from the edge of a cut, for targets that trip over them there and nowhere else.
+"""Guard outputs for targets that reject certain ops only where they make a graph output.
 
-Where such an op makes an output of the model itself, the target will trip over it, too: there it stays bare in every
-cut, and is another question than its like inside of the model.
+Where such an op makes an output of the model itself, the target rejects it there too. So a model output is never
+guarded, and the unit that makes it is a variant of its own.
 """
 
 from collections.abc import Collection
@@ -15,10 +15,10 @@ from onnxbisect.model.model import Model
 from onnxbisect.model.scopes import domain_of
 from onnxbisect.universe import Universe
 
-#: What targets drop from a graph, so that its input would be its output.
+#: Ops that targets drop, which would make a graph input also a graph output.
 _PASS_THROUGH = frozenset({"Identity", "Dropout"})
 
-#: What a Relu of any opset takes.
+#: Dtypes that Relu accepts in every opset.
 _FLOATS = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE})
 
 
@@ -32,7 +32,7 @@ def unguarded_outputs(model: Model, ops: Collection[str]) -> frozenset[int]:
 
 
 def touching(model: Model, names: Collection[str]) -> frozenset[int]:
-    """The units that have one of these names, or read or make a tensor of one."""
+    """The units that have one of these node names, or read or make one of these tensors."""
     nodes = [model.proto.graph.node[unit.node] for unit in model.units] if names else []
     wanted = frozenset(names)
     return frozenset(
@@ -41,22 +41,22 @@ def touching(model: Model, names: Collection[str]) -> frozenset[int]:
 
 
 def split_variants(universe: Universe, units: Collection[int]) -> Universe:
-    """The universe in which these units are variants of their own."""
+    """The universe with `units` separated from other units of the same variant and solo."""
     return replace(universe, variant=_renumbered(universe.variant, units), solo=_renumbered(universe.solo, units))
 
 
 def _renumbered(numbers: tuple[int, ...], units: Collection[int]) -> tuple[int, ...]:
-    """In order of first sight, without gaps."""
+    """Number the pairs (old number, whether in `units`) by first appearance, without gaps."""
     found: dict[tuple[int, bool], int] = {}
     return tuple(found.setdefault((number, unit in units), len(found)) for unit, number in enumerate(numbers))
 
 
 def guard_outputs(graph: onnx.GraphProto, ops: Collection[str], own: Collection[str]) -> dict[str, str]:
-    """Put a Relu, which nothing folds away, behind every output that an op of these types makes, except for `own`.
+    """Append a Relu, which targets do not fold away, to each float output that an op of these types makes.
 
-    `own` are the model's inputs and outputs. An op that only passes on what the cut made an input is covered although
-    its output is the model's: it does not stand so in the model. Returns the new name of each such output and the
-    old one. Outputs that are not of floats stay as they are.
+    The model's own inputs and outputs, `own`, stay unguarded, with one exception: a model output made by an Identity or
+    Dropout whose input became a graph input through the cut. Outputs that are not floats stay unchanged.
+    Returns the old name of each guarded output by its new name.
     """
     entering = {value.name for value in graph.input} - set(own)
     bare = {

@@ -1,4 +1,4 @@
-"""What a cut gives."""
+"""The result of a cut."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,10 +13,9 @@ from onnxbisect.unitset import UnitSet
 class Piece:
     """A set of units as a stand-alone model.
 
-    `proto` still refers to external data beside the original file; `onnxbisect.cut.write` makes the references
-    right. Node names are those of the model. `renamed` has the tensors that had to be renamed for the target: the
-    name in the piece, then the name in the model. `external_nodes`: nodes of the model, not only initializers, refer
-    to data beside its file.
+    `proto` still refers to external data beside the original file; `onnxbisect.cut.write` updates the references. Node
+    names are those of the model. `renamed` maps the name of each tensor that was renamed for the target to its name in
+    the model. `external_nodes` tells that nodes of the model, not only initializers, refer to external data.
     """
 
     units: UnitSet
@@ -26,5 +25,5 @@ class Piece:
     external_nodes: bool
 
     def original(self, name: str) -> str:
-        """The model's name of a node or tensor that a compiler's log calls `name`."""
+        """The model's name of a node or tensor that the piece, and so a compiler's log, calls `name`."""
         return self.renamed.get(name, name)

@@ -1,4 +1,4 @@
-"""Renaming tensors of a graph, the bodies of its nodes included."""
+"""Rename tensors of a graph and of its subgraphs."""
 
 from collections.abc import Mapping
 
@@ -8,7 +8,7 @@ from onnxbisect.model.scopes import bodies
 
 
 def tensor_names(graph: onnx.GraphProto) -> set[str]:
-    """Every tensor name that occurs in the graph or in a body of its nodes."""
+    """Every tensor name in the graph and in the subgraphs of its nodes."""
     names = {value.name for value in (*graph.input, *graph.output, *graph.value_info)}
     names.update(tensor.name for tensor in graph.initializer)
     names.update(tensor.values.name for tensor in graph.sparse_initializer)
@@ -21,8 +21,9 @@ def tensor_names(graph: onnx.GraphProto) -> set[str]:
 
 
 def rename_tensors(graph: onnx.GraphProto, new_names: Mapping[str, str]) -> None:
-    """Rename in place, wherever a name of `new_names` stands; a body's own tensor of that name is renamed too,
-    which changes nothing but its name.
+    """Rename in place, in the graph and its subgraphs.
+
+    A subgraph's own tensor of such a name is renamed too; its references follow, so the meaning stays.
     """
     for value in (*graph.input, *graph.output, *graph.value_info):
         if value.name in new_names:

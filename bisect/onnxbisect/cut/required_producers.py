@@ -1,4 +1,4 @@
-"""Which units must come along because the target takes no graph input of the dtype that crosses the cut."""
+"""Find producers that a cut must include because the target accepts no graph input of their result's dtype."""
 
 from collections.abc import Mapping
 
@@ -11,11 +11,11 @@ from onnxbisect.unitset import UnitSet
 
 
 def producers_required_by_dtype(model: Model, probe_format: ProbeFormat) -> Mapping[int, UnitSet]:
-    """For each unit that cannot stand alone, the units before it that must come along (`Universe.required_producers`).
+    """For each unit that cannot be cut alone, the earlier units that a cut must include.
 
-    A unit needs the maker of each tensor it takes whose dtype is not in `probe_format.input_dtypes`, and all that this
-    maker needs in turn. Tensors of known value become initializers and need nobody; a graph input has no maker to
-    bring along; a tensor of unknown type is given the benefit of the doubt.
+    These are the producers of inputs whose dtype is not in `probe_format.input_dtypes`, and the producers that those
+    require in turn. Tensors of known value become initializers and graph inputs have no producer, so neither counts;
+    tensors of unknown type are assumed to be accepted.
     """
     if probe_format.input_dtypes is None:
         return {}
@@ -41,7 +41,7 @@ def producers_required_by_dtype(model: Model, probe_format: ProbeFormat) -> Mapp
 
 
 def runtime_dtype(value: onnx.TypeProto) -> str:
-    """A type as onnxruntime spells it, without the `tensor()` of a plain tensor: `float`, `seq(tensor(int64))`."""
+    """A type as onnxruntime spells it, a plain tensor without `tensor()`: `float`, `seq(tensor(int64))`."""
     kind = value.WhichOneof("value")
     if kind == "tensor_type":
         return _element(value.tensor_type.elem_type)

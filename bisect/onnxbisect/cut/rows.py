@@ -1,4 +1,4 @@
-"""Rows of numbers, of different lengths, in one array: what thousands of units take or make is read in one go."""
+"""Rows of numbers of different lengths in one array, to read the inputs or outputs of thousands of units at once."""
 
 from collections.abc import Iterable, Sequence
 from itertools import chain
@@ -19,33 +19,33 @@ class Rows:
         self._values = np.fromiter(chain.from_iterable(listed), np.intp)
 
     def of(self, chosen: Numbers) -> Numbers:
-        """The rows of these, one behind the other. Costs by what it returns."""
+        """The concatenated rows of `chosen`, in time linear in the result."""
         lengths = self._lengths[chosen]
         before = np.cumsum(lengths) - lengths
         found: Numbers = self._values[np.arange(lengths.sum()) + np.repeat(self._starts[chosen] - before, lengths)]
         return found
 
     def lengths(self, chosen: Numbers) -> Numbers:
-        """How many numbers each of these rows has."""
+        """The length of each chosen row."""
         found: Numbers = self._lengths[chosen]
         return found
 
 
 def distinct(numbers: Numbers, limit: int) -> Numbers:
-    """Each of these numbers below `limit` once, in the order of first sight."""
+    """The different numbers, all below `limit`, in order of first appearance."""
     found: Numbers = numbers[_first_seen(numbers, limit) == np.arange(len(numbers))]
     return found
 
 
 def renumbered(numbers: Numbers, limit: int) -> tuple[Numbers, Numbers]:
-    """These numbers below `limit` as 0, 1, … in the order of first sight; and what each of those stands for."""
+    """The numbers replaced by 0, 1, … in order of first appearance, and the number that each of these replaces."""
     first = _first_seen(numbers, limit)
     new = first == np.arange(len(numbers))
     return (np.cumsum(new) - 1)[first], numbers[new]
 
 
 def _first_seen(numbers: Numbers, limit: int) -> Numbers:
-    """For each number the place where it stands first."""
+    """For each number below `limit` the index of its first appearance."""
     places = np.full(limit, len(numbers))
     np.minimum.at(places, numbers, np.arange(len(numbers)))
     found: Numbers = places[numbers]

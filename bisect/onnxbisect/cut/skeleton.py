@@ -1,9 +1,9 @@
-"""The walk of a cut: `onnx.utils.Extractor` over a skeleton of the model.
+"""The graph walk of a cut: `onnx.utils.Extractor` over a skeleton of the model.
 
-The skeleton has the model's nodes without attributes and weights, and the captures of their bodies as plain inputs.
-So the Extractor cannot lose what only a body uses (onnx 1.23 does), copies no payload, and serves any number of cuts.
-It is made of plain values that have what the Extractor looks at: its own search goes over them ten times as fast as
-over protobufs.
+The skeleton has the model's nodes without attributes and weights, with the captures of subgraphs as plain inputs. So
+the Extractor keeps tensors that only a subgraph uses (onnx 1.23 loses them), copies no tensor data, and serves any
+number of cuts. The skeleton consists of plain Python objects with the attributes that the Extractor reads, which makes
+its search ten times as fast as over protobufs.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,7 +18,7 @@ from onnxbisect.cut.wiring import Wiring
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    """As much of a NodeProto as a walk needs; `index` is its place in the model."""
+    """The parts of a NodeProto that the walk needs; `index` is the node's index in the model."""
 
     index: int
     input: tuple[str, ...]
@@ -27,7 +27,7 @@ class _Node:
 
 @dataclass(frozen=True, slots=True)
 class _Graph:
-    """As a GraphProto without anything but nodes."""
+    """The parts of a GraphProto that the walk needs."""
 
     node: Sequence[_Node]
     input: tuple[()] = ()
@@ -38,13 +38,13 @@ class _Graph:
 
 @dataclass(frozen=True, slots=True)
 class _Skeleton:
-    """As a ModelProto."""
+    """The parts of a ModelProto that the walk needs."""
 
     graph: _Graph
 
 
 class SkeletonExtractor(Extractor):
-    """Built once per model; answers with node indices, from any thread."""
+    """Finds the nodes of a cut. Build it once per model; it can be used from any thread."""
 
     def __init__(self, wiring: Wiring) -> None:
         nodes = [
@@ -52,15 +52,15 @@ class SkeletonExtractor(Extractor):
             for index, (taken, made) in enumerate(zip(wiring.taken, wiring.made, strict=True))
         ]
         super().__init__(cast("onnx.ModelProto", _Skeleton(_Graph(nodes))))
-        # Any tensor may be at a boundary; what is declared of it is not the Extractor's business.
+        # The Extractor demands a declaration for each boundary tensor but does not read it.
         self.value_infos = dict.fromkeys(wiring.names, onnx.ValueInfoProto())
 
     def nodes_between(self, entering: Iterable[str], roots: Iterable[str]) -> list[int]:
-        """The nodes met on the way back from `roots` to `entering`, as indices into the model, ascending."""
+        """The nodes met on the way back from `roots` to `entering`: ascending indices into the model's nodes."""
         extracted = cast("_Skeleton", self.extract_model(list(entering), list(roots)))
         return [node.index for node in extracted.graph.node]
 
-    # What follows would put payload into the piece. `onnxbisect.cut.cutter` does so; a skeleton has none.
+    # The base class would copy tensor data with the following methods; `onnxbisect.cut.cutter` does that instead.
 
     def _collect_reachable_tensors(
         self, nodes: list[onnx.NodeProto]

@@ -1,4 +1,4 @@
-"""The constant tensors of a piece: initializers, sparse ones, known values, quantization annotations."""
+"""Add the constant tensors of a piece: dense and sparse initializers, known values, quantization annotations."""
 
 from collections.abc import Iterable, Sequence
 from itertools import chain
@@ -14,9 +14,9 @@ IR_WITH_INITIALIZERS_AS_INPUTS = 3
 
 
 class Weights:
-    """The initializers of one model, and which nodes need which.
+    """The initializers of one model and the nodes that read each.
 
-    An initializer that the model lists as an input stays one: compilers treat it as a value that may change.
+    An initializer that the model lists as an input stays an input: compilers treat its value as changeable.
     """
 
     def __init__(self, model: Model, wiring: Wiring) -> None:
@@ -35,7 +35,7 @@ class Weights:
         self._always_inputs = model.proto.ir_version <= IR_WITH_INITIALIZERS_AS_INPUTS
 
     def add(self, graph: onnx.GraphProto, nodes: Sequence[int], known: Iterable[str], *, everything: bool) -> None:
-        """Put into `graph` what its nodes (indices in the model) need, and `known` tensors with their values."""
+        """Add to `graph` the constants read by its nodes (indices in the model) and the values of `known` tensors."""
         if everything:
             graph.initializer.extend(self._dense)
             graph.sparse_initializer.extend(self._sparse.values())
@@ -71,7 +71,7 @@ class Weights:
 
 
 def list_as_inputs(graph: onnx.GraphProto, weights: Iterable[onnx.TensorProto]) -> None:
-    """Make graph inputs of these initializers, where they are none."""
+    """List these initializers as graph inputs, unless they already are."""
     listed = {value.name for value in graph.input}
     graph.input.extend(
         helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)

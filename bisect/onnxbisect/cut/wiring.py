@@ -1,4 +1,4 @@
-"""The model's dataflow as plain Python values, read from the protobuf once."""
+"""The model's dataflow as plain Python values, read once from the protobuf."""
 
 from dataclasses import dataclass
 from itertools import chain
@@ -11,14 +11,14 @@ from onnxbisect.model.scopes import bodies, captures
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Wiring:
-    """The producer and the consumers of each tensor, captures of branches included.
+    """The producer and the consumers of each tensor, captures of subgraphs included.
 
-    `taken` and `made` are indexed by node: the tensors it consumes (omitted inputs left out, its branches'
-    captures behind its own inputs, each once) and produces. `constants` gives the Constant node behind a tensor,
-    `maker` the unit. `boundary` is indexed by unit: what it takes that is neither an initializer nor a Constant,
-    and so becomes a graph input where its maker is cut away. `takers` are the units that consume a tensor.
-    `branching` are the nodes that hold subgraphs, `constant_nodes` those that are no unit. `names` are all tensors
-    that a node takes or makes, and the model's inputs and outputs; `number` is a tensor's place among them.
+    `taken` and `made` hold per node the tensors that it reads and makes: each once, without omitted inputs, captures
+    after the node's own inputs. `constants` gives the Constant node that makes a tensor, `maker` the unit.
+    `boundary` holds per unit the tensors it reads that are neither initializers nor Constants: they become graph inputs
+    where their producer is not in the cut. `takers` are the units that read a tensor. `branching` are the nodes with
+    subgraphs, `constant_nodes` the Constant nodes that are not units. `names` are all tensors that a node reads
+    or makes, and the model's inputs and outputs; `number` gives a tensor's index in `names`.
     """
 
     nodes: tuple[onnx.NodeProto, ...]
@@ -36,7 +36,7 @@ class Wiring:
 
 
 def read_wiring(model: Model) -> Wiring:
-    """Read the dataflow of a model; linear in its size, weights are not touched."""
+    """Read the dataflow of a model in time linear in its size, without reading weights."""
     graph = model.proto.graph
     nodes = tuple(graph.node)
     weights = {tensor.name for tensor in graph.initializer}

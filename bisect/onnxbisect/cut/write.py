@@ -1,8 +1,8 @@
-"""Writing a piece to a file, with the weights that the model keeps beside its file.
+"""Write a piece to a file, with the weights that the model keeps in external data files.
 
-onnx and onnxruntime refuse data files outside the folder of the model, and links to such: a piece that is written
-elsewhere needs its own copy of the bytes, of its own tensors only. They go from file to file, never through a
-protobuf, and where the file system can share blocks nothing is copied at all.
+onnx and onnxruntime refuse external data outside the model's folder, and symbolic links to it. So a piece in another
+folder gets a copy of the bytes of its own tensors. They are copied from file to file without a protobuf in between;
+file systems that can share blocks copy nothing.
 """
 
 import os
@@ -19,16 +19,16 @@ from onnxbisect.errors import CutError, ModelError
 from onnxbisect.model.external import byte_size, external_tensors
 from onnxbisect.model.model import Model
 
-#: What protobuf can hold in one message.
+#: Largest size of one protobuf message, in bytes.
 _PROTOBUF_LIMIT = 2**31 - 1
-#: Alignment of tensors in a data file: enough for every vector unit, and for mapping by cache line.
+#: Alignment of tensors in a data file, in bytes: one cache line, which is enough for any vector unit.
 _ALIGNMENT = 64
 _CHUNK = 8 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Span:
-    """Where the bytes of a tensor lie."""
+    """The file and byte range that holds a tensor."""
 
     file: Path
     offset: int
@@ -38,9 +38,9 @@ class _Span:
 def write(piece: Piece | onnx.ModelProto, model: Model, path: Path, *, self_contained: bool = False) -> None:
     """Write a piece of `model` as the ONNX file `path`.
 
-    In the model's own folder, references to external data stay as they are; elsewhere the bytes they refer to are
-    copied to `<stem>.data` beside `path`. A piece whose format asks for it, or any with `self_contained`, has them
-    inside the file. Raises CutError where that exceeds the 2 GB of a protobuf, ModelError where data is missing.
+    In the model's own folder, references to external data stay as they are; for another folder the referenced bytes are
+    copied to `<stem>.data` beside `path`. With `self_contained`, or where the piece's format demands it, the bytes are
+    stored inside the file. Raises CutError where that exceeds protobuf's 2 GB, ModelError where data is missing.
     """
     if isinstance(piece, Piece):
         proto, inside, in_nodes = piece.proto, self_contained or piece.probe_format.self_contained, piece.external_nodes
@@ -48,7 +48,7 @@ def write(piece: Piece | onnx.ModelProto, model: Model, path: Path, *, self_cont
         proto, inside, in_nodes = piece, self_contained, True
     folder = model.path.parent
     if (inside or path.parent.resolve() != folder.resolve()) and external_tensors(proto, in_nodes=in_nodes):
-        # The caller's piece keeps its references: it may be written again, to another place.
+        # Edit a copy: the caller may write the same piece again, to another folder.
         own = onnx.ModelProto()
         own.CopyFrom(proto)
         proto = own
@@ -98,7 +98,7 @@ def _span(tensor: TensorProto, folder: Path) -> _Span:
     entries = {entry.key: entry.value for entry in tensor.external_data}
     length = entries.get("length") or byte_size(tensor.data_type, tensor.dims)
     file = folder / entries.get("location", "")
-    # Intake has refused such files, but this function takes any protobuf.
+    # `load` refuses such files, but the protobuf given here may not come from it.
     if not file.resolve().is_relative_to(folder.resolve()):
         raise ModelError(
             f"The data of tensor {tensor.name!r} lies outside the model's folder. Put it beside the model."
@@ -118,7 +118,7 @@ def _open(span: _Span) -> BinaryIO:
 
 
 def _copy(source: BinaryIO, sink: BinaryIO, span: _Span) -> None:
-    """Copy the bytes of `span` to where `sink` stands, in the kernel where it can, sharing blocks where it may."""
+    """Copy the bytes of `span` to the current position of `sink`, in the kernel where possible, sharing blocks."""
     sink.flush()
     done = 0
     position = sink.tell()
