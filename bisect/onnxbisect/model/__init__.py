@@ -1,4 +1,4 @@
-"""Intake: from an ONNX file to a Model."""
+"""Read an ONNX file into a `Model`."""
 
 from onnxbisect.model.established import Established
 from onnxbisect.model.load import MEMORY_LIMIT, load

@@ -1,7 +1,7 @@
-"""Limits on what it may cost to find out a model's shapes and known values.
+"""Limits on the time and memory spent to establish a model's shapes and known values.
 
-onnx and onnxruntime compute whatever a model says: a Loop without end, a tensor that doubles. The engine starts no
-process, so a caller that reads models of strangers passes a `Bounded` that does.
+onnx and onnxruntime execute whatever a model says, such as an endless Loop or a tensor that doubles in every step.
+The engine starts no process, so a caller that reads untrusted models passes a `Bounded` that does the work in one.
 """
 
 from collections.abc import Callable
@@ -10,22 +10,22 @@ from typing import Protocol
 
 from onnxbisect.model.established import Established
 
-#: A model of a few kB needs a tenth of a second and 200 MB. Large ones get more by their bytes: hostile ones are small,
-#: and a network of 100 MB may work for half a minute.
+#: A model of a few kB needs 0.1 s and 200 MB. The limits grow with the file: hostile models are small, and a network
+#: of 100 MB may need half a minute.
 _SECONDS, _SECONDS_OF_MB = 20.0, 1.0
 _MEMORY, _MEMORY_OF_BYTE = 1792 << 20, 16
 
 
 @dataclass(frozen=True, kw_only=True)
 class Allowance:
-    """Seconds, of a machine that does nothing else, and bytes of memory."""
+    """Limits: seconds on an idle machine, and bytes of memory."""
 
     seconds: float
     memory: int
 
     @classmethod
     def of(cls, size: int) -> "Allowance":
-        """That of a model with so many bytes, external data included."""
+        """The allowance for a model of `size` bytes, external data included."""
         return cls(
             seconds=_SECONDS + _SECONDS_OF_MB * size / (1 << 20),
             memory=_MEMORY + _MEMORY_OF_BYTE * size,
@@ -33,16 +33,16 @@ class Allowance:
 
 
 class ExceededError(Exception):
-    """The work ended without a result; the text says how, behind a subject: "took more than 20 s"."""
+    """The work exceeded its allowance; the text continues a sentence, as in "took more than 20 s"."""
 
 
 class Bounded(Protocol):
-    """Does some work within an allowance; raises what the work raises, and ExceededError."""
+    """Does some work within an allowance; raises the work's own exceptions and ExceededError."""
 
     def __call__(self, work: Callable[[], Established], allowance: Allowance) -> Established:
-        """The result of the work."""
+        """Return the result of the work."""
 
 
 def directly(work: Callable[[], Established], allowance: Allowance) -> Established:
-    """No bounds, for models of our own."""
+    """Do the work without limits, for trusted models."""
     return work()

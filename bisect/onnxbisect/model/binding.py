@@ -1,4 +1,4 @@
-"""The dimensions of the graph's inputs, and the numbers that the user gives them."""
+"""Bind the dimensions of the graph's inputs to numbers that the user gives."""
 
 from collections.abc import Mapping, Sequence
 
@@ -11,11 +11,11 @@ from onnxbisect.model.order import nearest
 def bind(graph: onnx.GraphProto, shapes: Mapping[str, Sequence[int]]) -> tuple[str, ...]:
     """Write the given shapes into the graph's inputs; returns the inputs that still have a dynamic dimension.
 
-    A number in the file gives way, too: models are compiled at other sizes than they were exported at (`resized`).
-    A symbol (`batch`) bound in one input is bound in every input that uses it, unless `shapes` says otherwise
-    there, which is a contradiction. A negative static dimension, as old exporters write it, counts as dynamic;
-    zero is a number. Initializers must no longer be among the inputs.
-    Raises ModelError for an unknown input and for a shape that contradicts the model or itself.
+    A given number also replaces a number in the file, because models are compiled at other sizes than they were
+    exported with (`resized`). A symbol such as `batch` that is bound in one input is bound in all inputs that use it.
+    Negative dimensions, written by old exporters, count as dynamic; zero is a number. The caller must have removed
+    initializers from the inputs.
+    Raises ModelError for an unknown input and for shapes that contradict the model or each other.
     """
     inputs = {value.name: value for value in graph.input}
     symbols: dict[str, tuple[int, str]] = {}
@@ -34,7 +34,7 @@ def bind(graph: onnx.GraphProto, shapes: Mapping[str, Sequence[int]]) -> tuple[s
 
 
 def resized(graph: onnx.GraphProto, shapes: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
-    """The inputs of which a dimension that the file fixes becomes another one, and their shapes in the file."""
+    """The shape in the file of each input for which `shapes` changes a fixed dimension."""
     found = {}
     for value in graph.input:
         dims = list(_dims(value))
@@ -48,14 +48,14 @@ def resized(graph: onnx.GraphProto, shapes: Mapping[str, Sequence[int]]) -> dict
 
 
 def forget_shapes(graph: onnx.GraphProto) -> None:
-    """Take out what the file declares of shapes behind its inputs."""
+    """Remove the shapes that the file declares for tensors other than its inputs."""
     for value in (*graph.value_info, *graph.output):
         if value.type.HasField("tensor_type"):
             value.type.tensor_type.ClearField("shape")
 
 
 def is_unbound(kind: onnx.TypeProto) -> bool:
-    """Whether a tensor type lacks its shape or has a dimension without a number; false for sequences and optionals."""
+    """Whether a tensor type lacks a shape or has a dimension without a number; false for sequences and optionals."""
     if kind.WhichOneof("value") != "tensor_type":
         return False
     tensor = kind.tensor_type

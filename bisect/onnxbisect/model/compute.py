@@ -1,4 +1,4 @@
-"""Computes tensors of a model in onnxruntime, running only what leads to them."""
+"""Compute tensors of a model in onnxruntime, running only the nodes that they depend on."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import inf
@@ -17,16 +17,16 @@ from onnxbisect.model.session import Clock, Session
 
 #: One set of values for the model's inputs, by name.
 Sample = Mapping[str, np.ndarray]
-#: The values of one tensor, sample by sample.
+#: The values of one tensor, one array for each sample.
 Values = list[np.ndarray]
 
-#: Parts tried before giving up: after a few nodes left out one by one, whole op types are.
+#: Runs tried before giving up. The first failures exclude single nodes, later ones all nodes of an op type.
 _ATTEMPTS = 24
 _ONE_BY_ONE = 6
 
 
 class Inputs:
-    """What the model's inputs are in each sample: `given`, or `count` times made up."""
+    """The values of the model's inputs in each sample: `given`, or else `count` generated samples."""
 
     def __init__(self, graph: onnx.GraphProto, given: Sequence[Sample], count: int) -> None:
         self.values = {value.name: value for value in graph.input}
@@ -35,7 +35,7 @@ class Inputs:
         self._fills = list(Fill)
 
     def of(self, name: str, number: int) -> np.ndarray | None:
-        """One input in one sample, None where it is not given and cannot be made up."""
+        """One input in one sample; None where it is neither given nor can be generated."""
         if self._given:
             return self._given[number].get(name)
         value = self.values[name]
@@ -44,7 +44,7 @@ class Inputs:
         return feed(value, self._fills[0], number)
 
     def weaken(self) -> bool:
-        """Make up simpler numbers from now on; False where they are given, or cannot be simpler."""
+        """Generate simpler numbers from now on; returns False for given inputs and where none are simpler."""
         if self._given or len(self._fills) == 1:
             return False
         del self._fills[0]
@@ -52,7 +52,7 @@ class Inputs:
 
 
 class Computation:
-    """Runs parts of one model. `refused` are the nodes that onnxruntime does not run, with its words."""
+    """Runs parts of one model. `refused` maps each node that onnxruntime cannot run to its error message."""
 
     def __init__(self, model: Model, inputs: Inputs, memory_limit: int) -> None:
         self._model = model
@@ -64,9 +64,9 @@ class Computation:
         self._has_run = False
 
     def run(self, wanted: Sequence[str], kept: Mapping[str, Values]) -> dict[str, Values] | None:
-        """For each tensor that can be computed its value in each sample; None where memory would not do.
+        """The values, per sample, of each wanted tensor that can be computed; None where memory does not suffice.
 
-        `kept` are tensors that were computed before: the run starts from them.
+        `kept` are tensors that were computed before; the run starts from them.
         """
         missing = {name for name in self._inputs.values if self._inputs.of(name, 0) is None}
         kept = _of_whole_nodes(self._graph, kept)
@@ -91,7 +91,7 @@ class Computation:
         return {}
 
     def _refuse(self, words: str, chosen: Collection[int], part: "_Part") -> None:
-        # Samples must stay the same for all tensors, so only a model that never ran gets other ones.
+        # All tensors must come from the same samples, so change the samples only while nothing has run.
         if "Non-zero status code" in words and not self._has_run and self._inputs.weaken():
             return
         node = culprit(words)
@@ -104,7 +104,7 @@ class Computation:
 
 
 class _Part:
-    """The nodes that lead to some tensors. `memory` is what a run takes at least, in bytes."""
+    """The nodes that some tensors depend on. `memory` is a lower bound, in bytes, of what a run needs."""
 
     def __init__(
         self, model: Model, nodes: Collection[int], fetched: Sequence[str], kept: Mapping[str, Values]
@@ -126,7 +126,7 @@ class _Part:
         ]
 
     def run(self, inputs: Inputs) -> dict[str, Values]:
-        """Every sample in turn; raises what onnxruntime raises."""
+        """The values of the wanted tensors, per sample; raises what onnxruntime raises."""
         session = Session(self._proto, self._folder)
         found: dict[str, Values] = {name: [] for name in self._fetched}
         for number in range(inputs.count):
@@ -145,7 +145,7 @@ class _Part:
 
 
 def _of_whole_nodes(graph: onnx.GraphProto, kept: Mapping[str, Values]) -> dict[str, Values]:
-    """Without tensors of a node that may have to run for another of its results."""
+    """`kept` without the results of a node of which another result may have to be computed."""
     return {
         name: kept[name]
         for node in graph.node
@@ -156,7 +156,7 @@ def _of_whole_nodes(graph: onnx.GraphProto, kept: Mapping[str, Values]) -> dict[
 
 
 def _ancestors(graph: onnx.GraphProto, tensors: Iterable[str], there: Collection[str]) -> set[int]:
-    """The nodes that must run for these tensors, where some are there already."""
+    """The nodes that must run to compute `tensors` when the tensors in `there` are available."""
     needed = {name for name in tensors if name not in there}
     nodes = set()
     for index in reversed(range(len(graph.node))):

@@ -1,4 +1,4 @@
-"""Tensors that a model stores: initializers, dense and sparse, and what its Constant nodes hold."""
+"""Tensors that a model stores: dense and sparse initializers, and the values of Constant nodes."""
 
 import numpy as np
 import onnx
@@ -6,7 +6,7 @@ from onnx import AttributeProto, TensorProto, numpy_helper
 
 from onnxbisect.model.scopes import is_constant
 
-#: What a Constant node may hold, by attribute, and the type of each. Intake sees to it that it holds one (`gate`).
+#: The attributes that can hold a Constant node's value, with their types. `gate` checks that each node has one.
 HELD = {
     "value": AttributeProto.TENSOR,
     "sparse_value": AttributeProto.SPARSE_TENSOR,
@@ -29,7 +29,7 @@ def stored(proto: onnx.ModelProto) -> dict[str, Stored]:
 
 
 def constant_tensor(node: onnx.NodeProto) -> Stored:
-    """What a Constant node holds, in whichever of its attributes, as a tensor."""
+    """The value of a Constant node as a tensor, whichever attribute holds it."""
     attribute = next(attribute for attribute in node.attribute if attribute.name in HELD)
     if attribute.name == "value":
         dense: TensorProto = attribute.t

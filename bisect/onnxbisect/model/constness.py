@@ -1,7 +1,7 @@
-"""Which tensors do not depend on the model's inputs: two lattices, value-known and shape-known.
+"""Find the tensors whose shape, or shape and value, do not depend on the model's inputs.
 
-A Reshape whose shape input became a graph input is a Reshape that every NPU compiler rejects, so the cut must know
-which boundary tensors are constants in disguise. The rules err on the side of "depends".
+The cut must know which boundary tensors are constants: a Reshape whose shape becomes a graph input is rejected by every
+NPU compiler, although the model itself may be fine. In doubt a tensor counts as dependent.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -14,14 +14,14 @@ from onnxbisect.model.binding import is_unbound
 from onnxbisect.model.scopes import bodies, captures, constant_names, domain_of, is_constant, walk
 from onnxbisect.model.shapeops import DATA_DEPENDENT, RANDOM, SHAPE_SLOTS, VALUE_FROM_SHAPE
 
-#: Recursive functions are invalid; deeper nesting than this is taken for one.
+#: Deepest nesting of function calls that is followed; deeper nesting is treated as (invalid) recursion.
 _MAX_DEPTH = 32
-#: The com.microsoft ops that quantising tools put between a weight and its consumer.
+#: The com.microsoft ops that quantisation tools put between a weight and the node that reads it.
 _QUANTIZERS = frozenset({"QuantizeLinear", "DequantizeLinear"})
 
 
 class Level(IntEnum):
-    """How much of a tensor is settled before any input arrives; each level includes the one before."""
+    """What of a tensor is independent of the inputs; each level includes the previous one."""
 
     NOTHING = 0
     SHAPE = 1
@@ -37,9 +37,9 @@ class Constness:
 
 
 def constness(proto: onnx.ModelProto, settled: Collection[str] = ()) -> Constness:
-    """Analyse a model whose nodes are sorted and whose inputs are bound as far as they will be.
+    """Analyse a model whose nodes are sorted and whose inputs are bound as far as possible.
 
-    `settled` are tensors whose shape is known for another reason, such as shape inference.
+    `settled` are tensors whose shape is known from elsewhere, such as shape inference.
     """
     scope = dict.fromkeys(constant_names(proto.graph), Level.VALUE)
     for value in proto.graph.input:
@@ -62,7 +62,7 @@ class _Analysis:
         for node in nodes:
             for name, level in zip(node.output, self._outputs(node, scope, depth), strict=True):
                 if name:
-                    # Function bodies have names of their own, which may be those of other tensors outside.
+                    # Tensors in a function body may have the same names as tensors of the main graph.
                     scope[name] = max(level, Level.SHAPE) if depth == 0 and name in self._settled else level
 
     def _outputs(self, node: onnx.NodeProto, scope: Mapping[str, Level], depth: int) -> Sequence[Level]:
@@ -82,7 +82,7 @@ class _Analysis:
         if depth >= _MAX_DEPTH:
             return [Level.NOTHING] * len(node.output)
         actual = [scope.get(name, Level.NOTHING) if name else Level.VALUE for name in node.input]
-        # A formal input that the call leaves out is absent inside: nothing there depends on it.
+        # An omitted optional input does not depend on the model's inputs.
         actual += [Level.VALUE] * (len(function.input) - len(actual))
         inner = dict(zip(function.input, actual, strict=False))
         self.follow(function.node, inner, depth + 1)

@@ -1,4 +1,4 @@
-"""Nodes that do nothing but copy their first input."""
+"""Recognise nodes that only copy their first input."""
 
 from collections.abc import Callable, Collection
 
@@ -7,14 +7,15 @@ import onnx
 
 from onnxbisect.model.scopes import domain_of
 
-#: The first operator set in which Dropout says nothing of training, until the one in which an input says it.
+#: From this opset on Dropout has no `is_test` attribute; from opset 12 on an input turns training on.
 _DROPOUT_SINCE = 7
 
 
 def is_copy(node: onnx.NodeProto, opset: int, read: Collection[str], value: Callable[[str], np.ndarray | None]) -> bool:
-    """Whether the node is Identity, or Dropout outside of training whose mask nothing reads.
+    """Whether the node is an Identity, or a Dropout outside of training whose mask nothing reads.
 
-    `read` are the tensors that something reads, graph outputs included; `value` gives those that no input changes.
+    `read` are the tensors that are read by nodes or are graph outputs; `value` returns a tensor's constant value or
+    None.
     """
     if domain_of(node) or not node.input or not node.input[0] or not node.output[0]:
         return False

@@ -1,4 +1,4 @@
-"""How large a model is once everything in it is written out: a few bytes can say an astronomical number of nodes."""
+"""Count the nodes of a model with all function calls expanded, which a few bytes can make astronomically many."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -12,18 +12,20 @@ from onnxbisect.model.wording import quoted
 
 _Call = tuple[str, str, str]
 
-#: Functions that call each other this deep are followed; exporters nest as deep as a network's modules, about ten.
+#: Deepest nesting of function calls that is accepted; exporters nest as deep as a network's modules, about ten.
 _DEEPEST = 32
-#: Nodes of functions, written out wherever they are called, that cost onnxruntime a few seconds. More are taken where
-#: the file itself has many nodes: real functions are called a few times, and hostile ones multiply.
+#: Number of inlined function nodes that cost onnxruntime a few seconds. Files that have many nodes themselves may have
+#: more: real functions are called a few times, while hostile ones multiply.
 _INLINED = 20_000
 _INLINED_SHARE = 8
 
 
 @dataclass(frozen=True, kw_only=True)
 class WrittenOut:
-    """Nodes of a model. `nodes` are those of the graph, its bodies, and of functions as often as they are called,
-    plus those of functions that nothing calls; `inlined` are those of called functions, `written` those in the file.
+    """Node counts of a model.
+
+    `nodes`: nodes of the graph and its subgraphs with calls expanded, plus those of functions that nothing calls.
+    `inlined`: the part of them that comes from expanded calls. `written`: nodes as stored in the file.
     """
 
     nodes: int
@@ -32,7 +34,7 @@ class WrittenOut:
 
 
 def written_out(proto: onnx.ModelProto) -> WrittenOut:
-    """Count; ModelError where functions call themselves, or each other too deep."""
+    """Count the nodes; raises ModelError where functions call themselves or are nested too deep."""
     functions = {(domain_of(function), function.name, function.overload): function for function in proto.functions}
     calls = {name: _calls(function) for name, function in functions.items()}
     size: dict[_Call, int] = {}
@@ -57,7 +59,7 @@ def written_out(proto: onnx.ModelProto) -> WrittenOut:
 
 
 def demand_inlinable(count: WrittenOut) -> None:
-    """ModelError where writing out the functions, as onnxruntime does, would take minutes."""
+    """Raise ModelError where inlining the functions, as onnxruntime does, would take minutes."""
     most = max(_INLINED, _INLINED_SHARE * count.written)
     if count.inlined > most:
         raise ModelError(
@@ -71,8 +73,9 @@ def _calls(owner: onnx.GraphProto | onnx.FunctionProto) -> Counter[_Call]:
 
 
 def _callees_first(wanted: _Call, calls: Mapping[_Call, Counter[_Call]], done: Mapping[_Call, int]) -> Iterator[_Call]:
-    """A function behind all that it calls and that is not `done` yet. Not by recursion: a chain of functions can be
-    longer than Python's stack.
+    """The functions that `wanted` calls, transitively, and itself, callees first, without those in `done`.
+
+    Iterative, because a chain of calls can exceed Python's recursion limit.
     """
     path = [] if wanted in done else [(wanted, iter(calls[wanted]))]
     begun = {wanted}

@@ -1,4 +1,4 @@
-"""What intake established of a model, as bytes: reading the same file again then runs and infers nothing."""
+"""Serialise what was established about a model, so that reading the same file again needs no run and no inference."""
 
 import json
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ _NOTES, _DATA_DEPENDENT, _COSTLY = "notes", "data_dependent", "costly"
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Established:
-    """The fields of `Model` that are costly to come by, under the same names."""
+    """The fields of `Model` that are costly to compute, under the same names."""
 
     types: Mapping[str, onnx.TypeProto]
     known: Mapping[str, np.ndarray]
@@ -22,7 +22,7 @@ class Established:
     costly: tuple[str, ...] = ()
 
     def to_bytes(self) -> bytes:
-        """The same bytes for the same content: an ONNX model without nodes, its tensors being those that are known."""
+        """Encode as an ONNX model without nodes that holds the known tensors; equal content gives equal bytes."""
         model = onnx.ModelProto()
         for name, kind in self.types.items():
             model.graph.value_info.add(name=name).type.CopyFrom(kind)
@@ -33,7 +33,7 @@ class Established:
 
     @classmethod
     def from_bytes(cls, raw: bytes) -> "Established":
-        """What `to_bytes` wrote."""
+        """Decode what `to_bytes` returned."""
         model = onnx.ModelProto.FromString(raw)
         texts = {entry.key: tuple(json.loads(entry.value)) for entry in model.metadata_props}
         return cls(

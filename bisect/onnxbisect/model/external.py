@@ -1,4 +1,4 @@
-"""External data: where a tensor's bytes lie when they are not in the model file, and whether they are really there."""
+"""External data: find the files that hold a model's tensors, and check that they hold enough bytes."""
 
 from collections.abc import Iterable, Iterator
 from math import prod
@@ -19,7 +19,7 @@ _PACKED_BITS = {
 
 
 def byte_size(dtype: int, shape: Iterable[int]) -> int:
-    """Bytes of a tensor's raw data; strings count as nothing."""
+    """Bytes of a tensor's raw data; 0 for strings."""
     elements = prod(shape)
     if dtype in _PACKED_BITS:
         return (elements * _PACKED_BITS[dtype] + 7) // 8
@@ -46,14 +46,15 @@ def locations(proto: onnx.ModelProto, folder: Path) -> list[Path]:
 
 
 def external_tensors(proto: onnx.ModelProto, *, in_nodes: bool = True) -> list[TensorProto]:
-    """The tensors whose bytes lie in another file; without `in_nodes` only among the model's initializers, which takes
-    a moment where looking into every node takes as long as a cut.
+    """The tensors whose bytes lie in another file; without `in_nodes` only initializers.
+
+    Looking into every node takes as long as a cut, looking at initializers only a moment.
     """
     return list(filter(is_external, tensors(proto) if in_nodes else _initializers(proto.graph)))
 
 
 def tensors(proto: onnx.ModelProto) -> Iterator[TensorProto]:
-    """Every tensor stored in the model: initializers and attributes, in bodies and functions too."""
+    """Every tensor stored in the model: initializers and attributes, in subgraphs and functions too."""
     yield from _of_graph(proto.graph)
     for function in proto.functions:
         yield from _of_nodes(function.node)

@@ -1,4 +1,4 @@
-"""Input data for the run that gives shapes: deterministic, of the right dtype, harmless to most models."""
+"""Generate deterministic input data of the right dtype, with values that most models accept."""
 
 from enum import StrEnum
 from math import prod
@@ -12,7 +12,7 @@ from onnxbisect.model.runnable import CARRIERS
 
 
 class Fill(StrEnum):
-    """How inputs are filled; the next is tried where a model's own code refuses the numbers of one."""
+    """How generated inputs are filled; where a model refuses the numbers of one fill, the next is tried."""
 
     #: Floats uniform in [0, 1), integers 0 or 1, booleans alternating.
     RANDOM = "random"
@@ -21,9 +21,9 @@ class Fill(StrEnum):
 
 
 def feed(value: onnx.ValueInfoProto, fill: Fill, sample: int = 0) -> np.ndarray:
-    """Data for a tensor input whose dimensions are bound, in its carrier dtype where numpy lacks its own.
+    """Data for a tensor input whose dimensions are bound; in a wider dtype where numpy lacks its own.
 
-    Samples of different numbers differ, where the fill is random.
+    With a random fill, different `sample` numbers give different data.
     """
     dtype = value.type.tensor_type.elem_type
     shape = tuple(dim.dim_value for dim in value.type.tensor_type.shape.dim)

@@ -1,4 +1,4 @@
-"""The file that a model was read from, as it was given."""
+"""Read the original file of a model again."""
 
 import onnx
 from google.protobuf.message import DecodeError
@@ -7,7 +7,7 @@ from onnxbisect.model.model import Model
 
 
 def filed(model: Model) -> onnx.ModelProto:
-    """The file before intake put it in order; what intake made of it where it is no longer there."""
+    """The proto as stored in the file, before normalisation; `model.proto` where the file cannot be read any more."""
     try:
         return onnx.load(model.path, load_external_data=False)
     except (OSError, DecodeError):

@@ -1,4 +1,4 @@
-"""How much memory a run would need, from inferred types."""
+"""Estimate from inferred types how much memory a run needs."""
 
 from collections.abc import Mapping
 from math import prod
@@ -11,27 +11,27 @@ from onnxbisect.model.scopes import reads
 
 
 def size_of(kind: onnx.TypeProto | None) -> int | None:
-    """Bytes of a tensor of this type; None where the type does not say."""
+    """Bytes of a tensor of this type; None where dtype or shape is unknown."""
     if kind is None or not kind.HasField("tensor_type") or is_unbound(kind):
         return None
     return byte_size(kind.tensor_type.elem_type, dims_of(kind))
 
 
 def dims_of(kind: onnx.TypeProto) -> tuple[int, ...]:
-    """The dimensions of a tensor type that has them all."""
+    """The dimensions of a tensor type; all must be known."""
     return tuple(dim.dim_value for dim in kind.tensor_type.shape.dim)
 
 
 def elements(kind: onnx.TypeProto) -> int:
-    """The number of elements of a tensor type that has all its dimensions."""
+    """The number of elements of a tensor type; all its dimensions must be known."""
     return prod(dims_of(kind))
 
 
 def peak(graph: onnx.GraphProto, types: Mapping[str, onnx.TypeProto]) -> int:
-    """The most bytes that tensors computed by nodes in this order hold at one time.
+    """A lower bound, in bytes, of the peak memory for tensors when the nodes run in this order.
 
-    Graph inputs are held throughout, any other tensor until its last reader is done. Tensors
-    of unknown size count as nothing, so this is a lower bound.
+    Graph inputs are held throughout, other tensors until their last reader has run. Tensors of unknown size count
+    as 0.
     """
     last: dict[str, int] = {}
     for index, node in enumerate(graph.node):

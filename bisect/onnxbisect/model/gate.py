@@ -1,7 +1,7 @@
-"""The gate of intake: what all later code takes for granted of a model is checked once, here.
+"""Check once, while reading a model, the properties that all later code relies on.
 
-ONNX demands all of it, and compilers accept much that ONNX refuses, so no more is demanded than what the rest of this
-program cannot do without. A model that passes can be walked, typed, cut and described without looking again.
+ONNX demands all of them. Compilers accept much that ONNX refuses, so nothing is demanded that this program does not
+need. A model that passes can be traversed, typed, cut and described without further checks.
 """
 
 from collections.abc import Iterable, Iterator
@@ -17,17 +17,17 @@ from onnxbisect.model.scopes import bodies, constant_names, domain_of, is_consta
 from onnxbisect.model.tensor_data import LARGEST_DIM, demand_data, demand_sparse
 from onnxbisect.model.wording import quoted
 
-#: Of operator sets, and of the format; onnx itself counts the former in 32 bits.
+#: Largest accepted version of an operator set or of the format; onnx handles the former in 32 bits.
 NEWEST_VERSION = (1 << 31) - 1
-#: Element types that a declaration can have; a tensor may be declared without one.
+#: Element types that a declaration can have, UNDEFINED included.
 _DECLARABLE = frozenset(TensorProto.DataType.values())
-#: Characters of an Einsum equation. onnx takes minutes over one of 30,000, and no tensor has so many dimensions.
+#: Most characters of an Einsum equation. onnx takes minutes over one of 30,000, and no tensor has so many dimensions.
 _LONGEST_EQUATION = 1000
 _AGAIN = "Export it again."
 
 
 def demand_wellformed(proto: onnx.ModelProto) -> None:
-    """ModelError, with one sentence about the model, for what no later code could work with."""
+    """Raise ModelError, with one sentence for the user, for a model that later code could not work with."""
     for function in proto.functions:
         _demand_versions(function.opset_import, f"Function {quoted(function.name)}")
         _demand_types(function.value_info)
@@ -76,7 +76,7 @@ def _demand_nodes(nodes: Iterable[onnx.NodeProto], owner: str, *, in_function: b
 
 @cache
 def _reads_something(op: str) -> bool:
-    """Whether every version of an operator has an input that cannot be left out; its newest one speaks for all."""
+    """Whether an operator has a required input, judged by its newest version."""
     return onnx.defs.has(op) and onnx.defs.get_schema(op).min_input > 0
 
 
@@ -111,7 +111,7 @@ def _demand_constant(node: onnx.NodeProto, where: str) -> None:
 
 
 def _demand_order(body: onnx.GraphProto, where: str) -> None:
-    """Bodies are sorted, as ONNX demands: a name read before it is made there would mean two tensors."""
+    """Raise ModelError where a subgraph is not sorted: a name that is read before it is made would mean two tensors."""
     inputs = {value.name for value in body.input} | constant_names(body)
     later = {name for node in body.node for name in node.output if name} - inputs
     for node in body.node:
@@ -130,7 +130,7 @@ def _demand_types(values: Iterable[onnx.ValueInfoProto]) -> None:
 
 
 def _demand_type(kind: onnx.TypeProto, owner: str) -> None:
-    """Not by recursion: sequences of sequences can be nested as deep as protobuf reads."""
+    """Raise ModelError for an invalid type. Iterative, because sequences can be nested as deep as protobuf can read."""
     form = kind.WhichOneof("value")
     while form in ("sequence_type", "optional_type", "map_type"):
         if form == "map_type":

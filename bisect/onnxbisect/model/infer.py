@@ -1,4 +1,4 @@
-"""Shape inference of onnx, told everything that is known already: the fallback where a model cannot run."""
+"""Shape inference by onnx, given all types and values known so far; the fallback where a model cannot run."""
 
 import re
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from onnx import helper, numpy_helper
 from onnxbisect.model.external import is_external
 from onnxbisect.model.scopes import bodies, walk
 
-#: Constants up to this many elements go along, for Reshape and its like; of others the type is enough.
+#: Constants up to this many elements are passed with their value, for Reshape and similar ops; of others only the type.
 _SMALL = 1024
 _LONG = 1 << 20
 
@@ -19,14 +19,14 @@ _LONG = 1 << 20
 def infer(
     proto: onnx.ModelProto, types: Mapping[str, onnx.TypeProto], values: Mapping[str, np.ndarray]
 ) -> dict[str, onnx.TypeProto]:
-    """The types of all tensors that inference can type, given `types` and `values` of some; those are returned too.
+    """The types of all tensors that inference can find, given `types` and `values` of some; includes the given types.
 
-    Declared value_info is not looked at. Weights are not copied, so the cost does not grow with them.
+    Ignores declared value_info. Weights are not copied, so the cost does not grow with them.
     """
     skeleton, result = _skeleton(proto, types, values)
     try:
         inferred = onnx.shape_inference.infer_shapes(skeleton)
-        # Data propagation writes every vector out, at 140 bytes an element: a file of 100 bytes could take all memory.
+        # Data propagation writes out every vector at 140 bytes an element: a file of 100 bytes could exhaust memory.
         if not any(_is_long(value.type) for value in (*inferred.graph.value_info, *skeleton.graph.input)):
             inferred = onnx.shape_inference.infer_shapes(skeleton, data_prop=True)
     except Exception:  # a hostile model may raise anything here, and what is known stays known
@@ -38,7 +38,7 @@ def infer(
 
 
 def contradiction(proto: onnx.ModelProto) -> str:
-    """Why no shapes fit the graph's inputs, as inference says it; empty where none is known."""
+    """The error message of inference where the graph's input shapes contradict each other; else empty."""
     skeleton, _ = _skeleton(proto, {}, {})
     try:
         onnx.shape_inference.infer_shapes(skeleton, strict_mode=True)
@@ -50,7 +50,7 @@ def contradiction(proto: onnx.ModelProto) -> str:
 def _skeleton(
     proto: onnx.ModelProto, types: Mapping[str, onnx.TypeProto], values: Mapping[str, np.ndarray]
 ) -> tuple[onnx.ModelProto, dict[str, onnx.TypeProto]]:
-    """The model without its large weights, and with what is known of it; and all types that this gives."""
+    """The model with known types and small values but without large weights, and all types that it contains."""
     skeleton = onnx.ModelProto()
     skeleton.ir_version = max(proto.ir_version, 10)
     skeleton.opset_import.extend(proto.opset_import)

@@ -1,4 +1,4 @@
-"""Values that no input changes: which are worth keeping, and those that follow from a static type alone."""
+"""Known values: choose which to keep, and compute those that follow from a static type alone."""
 
 from collections.abc import Collection, Mapping
 
@@ -8,12 +8,12 @@ import onnx
 from onnxbisect.model.footprint import dims_of, size_of
 from onnxbisect.model.scopes import domain_of
 
-#: Values of more bytes are never kept.
+#: Largest value, in bytes, that is kept.
 _VALUE_LIMIT = 64 << 20
 
 
 def affordable(sizes: Mapping[str, int], met: Collection[str], budget: int) -> set[str]:
-    """Which values of these sizes to keep within so many bytes: first those of `met`, then small ones."""
+    """The values to keep within `budget` bytes: first those named in `met`, then others, smaller ones first."""
     chosen: set[str] = set()
     for name in sorted(sizes, key=lambda name: (name not in met, sizes[name], name)):
         if sizes[name] <= min(budget, _VALUE_LIMIT):
@@ -25,7 +25,7 @@ def affordable(sizes: Mapping[str, int], met: Collection[str], budget: int) -> s
 def results_of_static(
     graph: onnx.GraphProto, types: Mapping[str, onnx.TypeProto], wanted: Collection[str]
 ) -> dict[str, np.ndarray]:
-    """The `wanted` results of Shape and Size nodes whose input has a static type, though it may not have run."""
+    """The `wanted` results of Shape and Size nodes whose input has a static shape, without running the nodes."""
     found: dict[str, np.ndarray] = {}
     for node in graph.node:
         if node.op_type not in ("Shape", "Size") or domain_of(node) or node.output[0] not in wanted:

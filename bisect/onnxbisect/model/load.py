@@ -1,4 +1,4 @@
-"""Intake from end to end."""
+"""Read an ONNX file into a `Model`, from the checks to the numbered units."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -26,9 +26,10 @@ from onnxbisect.model.wording import brief, some
 
 #: Bytes of activations and known values that the shape run may hold at one time.
 MEMORY_LIMIT = 4 << 30
-#: Of what is allowed in all: for running the model, the rest being for inference; and for inference once that failed.
+#: Shares of the allowance's seconds: for running the model (the rest is left for inference), and for inference alone
+#: after the first attempt exceeded the allowance.
 _RUN_SHARE, _INFER_SHARE = 0.6, 0.4
-#: Where the caller sets no limit: real models have a hundredth of it, and made-up ones have no end.
+#: Most nodes where the caller sets no limit; real models have a hundredth of it.
 _MOST_NODES = 10_000_000
 
 
@@ -41,15 +42,15 @@ def load(
     established: Established | None = None,
     bounded: Bounded = directly,
 ) -> Model:
-    """Read an ONNX file, settle everything about it that needs no compiler, and number its units.
+    """Read an ONNX file, establish everything about it that needs no compiler, and number its units.
 
-    `input_shapes` gives dimensions to graph inputs by name, in place of those of the file. Dimensions left unbound are
-    no error here: `Model.unbound` names the inputs, and the types of tensors that depend on them keep their symbols; no
-    number is invented. `memory_limit` is in bytes: a model whose activations would not fit is inferred instead of run.
-    `most_nodes`, bodies counted, and functions as often as they are called, are the most that a model may have: a few
-    bytes make a node, which takes a thousand times as long to think about as to read. `established` is what an earlier
-    intake of the same file, with the same shapes, came to. `bounded` does what can take any time and memory: inference,
-    and running the model. Raises ModelError, with one sentence for the user.
+    `input_shapes` maps graph inputs to dimensions that replace those of the file. Dimensions left unbound are no error:
+    `Model.unbound` names the inputs, and types that depend on them keep their symbols; no number is invented.
+    `memory_limit` is in bytes: a model whose activations would exceed it is inferred instead of run.
+    `most_nodes` limits the nodes, counting subgraphs and each call of a function: nodes of few bytes are quick to read
+    and slow to analyse. `established` is the result of reading the same file with the same shapes before.
+    `bounded` runs the work that can take unlimited time and memory: inference, and running the model.
+    Raises ModelError, with one sentence for the user.
     """
     path = Path(path)
     proto, sha256, size = read(path)
@@ -95,7 +96,7 @@ def load(
 def _established(
     work: Callable[[Sequence[str], float], Established], notes: Sequence[str], allowance: Allowance, bounded: Bounded
 ) -> Established:
-    """What running the model, or else inference alone, tells within the allowance."""
+    """Establish the model's types and values by running it or, where that exceeds the allowance, by inference alone."""
     try:
         return bounded(partial(work, notes, allowance.seconds * _RUN_SHARE), allowance)
     except ExceededError as error:
@@ -111,7 +112,7 @@ def _established(
 def _establish(
     proto: onnx.ModelProto, folder: Path, memory_limit: int, notes: Sequence[str], seconds: float
 ) -> Established:
-    """Run the model for at most so many seconds. `notes` are those that there are already."""
+    """Establish types and values, running the model for at most `seconds`; the result includes `notes`."""
     graph = proto.graph
     declared = {value.name: value.type for value in [*graph.value_info, *graph.output]}
     facts = establish(proto, folder, declared, memory_limit=memory_limit, seconds=seconds)
@@ -128,7 +129,7 @@ def _establish(
 
 
 def _demand_fitting(proto: onnx.ModelProto, changed: Mapping[str, tuple[int, ...]]) -> str:
-    """A note that the model has other input shapes than its file; ModelError where it does not work with them."""
+    """A note that the model has other input shapes than its file; raises ModelError where they contradict the model."""
     kinds = {value.name: value.type for value in proto.graph.input}
     sizes = [f"'{name}' is {_size(dims_of(kinds[name]))} instead of {_size(old)}" for name, old in changed.items()]
     if said := contradiction(proto):
@@ -141,7 +142,7 @@ def _size(dims: Sequence[int]) -> str:
 
 
 def _demand_few(path: Path, proto: onnx.ModelProto, most: int) -> None:
-    # the outermost first: counting them takes no time, however large the file is
+    # Check functions and top-level nodes first: these counts need no traversal, however large the file is.
     if len(proto.functions) > most:
         raise ModelError(f"{path} has more than {most:,} functions, which is the most that is taken here.")
     if len(proto.graph.node) <= most:
@@ -153,7 +154,7 @@ def _demand_few(path: Path, proto: onnx.ModelProto, most: int) -> None:
 
 
 def _separate_initializers(proto: onnx.ModelProto, notes: list[str]) -> None:
-    """Initializers leave the list of inputs, which IR 3 demands them to be in and later ones allow."""
+    """Remove initializers from the list of inputs, where IR 3 demands them and later versions allow them."""
     graph = proto.graph
     constants = constant_names(graph)
     listed = [value for value in graph.input if value.name in constants]
@@ -170,7 +171,7 @@ def _separate_initializers(proto: onnx.ModelProto, notes: list[str]) -> None:
 
 
 def _write_types(graph: onnx.GraphProto, types: Mapping[str, onnx.TypeProto]) -> None:
-    """Replace what the file declares by what was established, where anything was."""
+    """Replace the types that the file declares by the established ones, where there are any."""
     for value in graph.output:
         if value.name in types:
             value.type.CopyFrom(types[value.name])

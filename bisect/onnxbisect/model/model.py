@@ -1,4 +1,4 @@
-"""What intake knows of an ONNX file once it has read it."""
+"""A model as read from an ONNX file, with everything established about it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ from onnxbisect.universe import Universe
 
 @dataclass(frozen=True, kw_only=True)
 class Unit:
-    """The smallest thing that can be cut out: one node, plus the Constant nodes that feed it.
+    """The smallest part that can be cut out: one node, plus the Constant nodes that feed it.
 
-    Both are indices into `Model.proto.graph.node`. A Constant node that feeds several units comes with each.
+    Both are indices into `Model.proto.graph.node`. A Constant node that feeds several units belongs to each of them.
     """
 
     node: int
@@ -27,15 +27,15 @@ class Unit:
 class Model:
     """A normalised ONNX model: nodes in topological order with unique names, dimensions bound.
 
-    `sha256` is that of the uploaded bytes, external data included. `proto` keeps external data as references into
-    `path.parent`; it is never changed after intake. `types` gives every tensor's concrete type, without an entry
-    where nothing is known of it. `known` are the values of tensors that do not depend on the model's inputs
-    (computed from constants and static shapes only; initializers and Constant nodes are not repeated here).
-    `notes` are sentences about what intake could not establish and what it assumed instead.
+    `sha256` is the hash of the file's bytes, external data included. `proto` keeps external data as references into
+    `path.parent` and is never changed after reading.
+    `types` holds the concrete type of each tensor whose type is known. `known` are the values of computed tensors that
+    do not depend on the model's inputs, without initializers and results of Constant nodes.
+    `notes` are sentences about what could not be established and what is assumed instead.
     `unbound` are the graph inputs that still have a dynamic dimension; types that depend on them keep it.
-    `data_dependent` are the tensors whose shape may depend on input values, as behind NonZero: their type is that
-    of one run, or incomplete.
-    `costly` are the nodes that onnxruntime took too long over, or too much memory for.
+    `data_dependent` are the tensors whose shape may depend on input values, as after NonZero: their type comes from one
+    run, or is incomplete.
+    `costly` are the names of nodes that took onnxruntime too much time or memory.
     """
 
     path: Path
@@ -52,7 +52,7 @@ class Model:
 
     @property
     def established(self) -> Established:
-        """What `load` can be given the next time."""
+        """The established part of the model, to be passed to `load` the next time."""
         return Established(
             types=self.types,
             known=self.known,
@@ -63,5 +63,5 @@ class Model:
 
     @cached_property
     def unit_of_node(self) -> Mapping[str, int]:
-        """Unit index by node name; Constant nodes are not in it."""
+        """Unit index by node name, without Constant nodes."""
         return {self.proto.graph.node[unit.node].name: index for index, unit in enumerate(self.units)}

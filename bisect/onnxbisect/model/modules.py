@@ -1,7 +1,7 @@
-"""Which module of the user's network a node came from, as far as the exporter left a trace of it.
+"""Find the module of the user's network that a node came from, if the exporter recorded it.
 
-Sources: the metadata that torch's dynamo exporter writes on nodes (`pkg.torch.onnx.name_scopes`, `namespace`), and
-node names that carry the module (`/mask_decoder/transformer/layers.0/Add`), which its TorchScript exporter makes.
+Sources: metadata that torch's dynamo exporter writes on nodes (`pkg.torch.onnx.name_scopes`, `namespace`), and node
+names that contain the module (`/mask_decoder/transformer/layers.0/Add`), which its TorchScript exporter writes.
 """
 
 import re
@@ -12,7 +12,7 @@ import onnx
 from onnxbisect.unitset import UnitSet, of
 
 _LIST_ITEM = re.compile(r"'([^'\n]*)'|\"([^\"\n]*)\"")
-#: More names than this are no modules of a network.
+#: Most modules at one depth; more names than this do not stand for modules of a network.
 _MOST = 1000
 
 #: The modules around a node, outermost first: `("decoder", "layers.0", "self_attn")`.
@@ -20,7 +20,7 @@ ModulePath = tuple[str, ...]
 
 
 def module_of(node: onnx.NodeProto) -> str | None:
-    """The module as the exporter spells it, `decoder.layers.0` or `decoder/layers.0`; None where it says nothing."""
+    """The module as the exporter spells it, `decoder.layers.0` or `decoder/layers.0`; None where it is not recorded."""
     metadata = {entry.key: entry.value for entry in node.metadata_props}
     scope = item_before_last(metadata.get("pkg.torch.onnx.name_scopes", ""))
     if scope:
@@ -34,7 +34,7 @@ def module_of(node: onnx.NodeProto) -> str | None:
 
 
 def item_before_last(literal: str) -> str | None:
-    """Of a list that the exporter printed with `str`, the last item but one: the module around the op itself."""
+    """The last item but one of a list printed with `str`: the module that contains the op itself."""
     items = _items(literal)
     return (items[-2] or None) if len(items) > 1 else None
 
@@ -44,8 +44,10 @@ def _items(literal: str) -> list[str]:
 
 
 def path_of_node(node: onnx.NodeProto) -> ModulePath:
-    """The modules around a node. The exporter's metadata list them one by one, each by its name in the network, or by
-    that in the module before it; names of nodes have them one after the other.
+    """The modules around a node, outermost first.
+
+    Exporter metadata lists each module by its full name or by its name relative to the module before; a node's name
+    contains the relative names one after the other.
     """
     metadata = {entry.key: entry.value for entry in node.metadata_props}
     scopes = _items(metadata.get("pkg.torch.onnx.name_scopes", ""))
@@ -59,7 +61,7 @@ def path_of_node(node: onnx.NodeProto) -> ModulePath:
 
 
 def path_of(text: str) -> ModulePath:
-    """The modules that a spelling names, `/decoder/layers.0` or `decoder.layers.0`."""
+    """The modules in a spelling such as `/decoder/layers.0` or `decoder.layers.0`."""
     if "/" in text:
         return tuple(filter(None, text.split("/")))
     found: list[str] = []
@@ -68,7 +70,7 @@ def path_of(text: str) -> ModulePath:
 
 
 def _extend(path: list[str], dotted: str) -> None:
-    """A number belongs to the list that it counts in: `layers.0` is one module."""
+    """Append the modules of a dotted name; a number stays with the list that it indexes: `layers.0` is one module."""
     for word in filter(None, dotted.split(".")):
         if word.isdecimal() and path:
             path[-1] += f".{word}"
@@ -77,20 +79,20 @@ def _extend(path: list[str], dotted: str) -> None:
 
 
 def spelled(path: ModulePath) -> str:
-    """`/decoder/layers.0`, as `path_of` reads it."""
+    """The spelling that `path_of` reads: `/decoder/layers.0`."""
     return "/" + "/".join(path)
 
 
 def below(paths: Mapping[int, ModulePath], scope: ModulePath) -> UnitSet:
-    """The units of this module and of those within it; `paths` has that of each unit."""
+    """The units of the module `scope` and of the modules inside it; `paths` gives each unit's module."""
     return of(unit for unit, path in paths.items() if path[: len(scope)] == scope)
 
 
 def parts(paths: Mapping[int, ModulePath]) -> dict[ModulePath, UnitSet]:
-    """The largest modules that a network consists of, with their units, in the order of their first ones.
+    """The largest modules of a network with their units, ordered by their first unit.
 
-    These are the modules at the first depth at which there are several. Units that stand in none of them, but around
-    them, are under the path above. None where nodes do not tell several modules apart.
+    These are the modules at the smallest depth that has several. Units around them, in none of them, are listed under
+    the enclosing path. Empty where the nodes do not distinguish several modules.
     """
     depth = 0
     deepest = max(map(len, paths.values()), default=0)

@@ -1,4 +1,4 @@
-"""Node names that are unique, so that a name in a compiler's log or on the command line means one node."""
+"""Make node names unique, so that a name in a compiler's log or on the command line means one node."""
 
 from collections.abc import Sequence
 
@@ -8,10 +8,10 @@ from onnxbisect.model.scopes import bodies, walk
 
 
 def make_unique(nodes: Sequence[onnx.NodeProto]) -> list[str]:
-    """Name the nameless and rename all but the first of each duplicate, in place; returns the new names.
+    """Name nameless nodes and rename all but the first of each duplicate, in place; returns the new names.
 
-    A generated name is made from what an edit elsewhere in the model leaves alone: the op and its first output.
-    Names that the file gave are never given to another node.
+    A generated name consists of the op and its first output, so edits elsewhere in the model do not change it.
+    Names from the file are never given to another node.
     """
     taken = {node.name for node in nodes if node.name}
     seen: set[str] = set()
@@ -34,9 +34,9 @@ def make_unique(nodes: Sequence[onnx.NodeProto]) -> list[str]:
 
 
 def with_unique_names(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model, or a copy where nodes of one graph share a name; in it they are told apart, and the nameless stay so.
+    """The model, or a copy with duplicate node names replaced; nameless nodes stay nameless.
 
-    The names are those that `make_unique` gives. onnxruntime refuses a model without them.
+    The new names are those of `make_unique`. onnxruntime refuses models with duplicate names in one graph.
     """
     if not any(_shared_names(graph) for graph in _graphs(model)):
         return model

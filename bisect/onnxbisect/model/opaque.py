@@ -1,4 +1,4 @@
-"""Nodes that nothing here can run or infer, because some op in them has no public schema."""
+"""Find nodes that can be neither run nor inferred because they use an op without a public schema."""
 
 from collections.abc import Iterable, Mapping
 from functools import cache
@@ -45,8 +45,8 @@ def _is_opaque(
 
 @cache
 def _ort_operators() -> frozenset[tuple[str, str]]:
-    """Operators that onnxruntime has beyond the standard."""
-    # here, since processes that only write about models, such as the API, need no runtime in memory
+    """Operators of onnxruntime that are not in the ONNX standard."""
+    # Imported here to keep onnxruntime out of the memory of processes that run no model, such as the API.
     from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema
 
     return frozenset((op.domain, op.name) for op in get_all_operator_schema() if op.domain.startswith("com.microsoft"))

@@ -1,4 +1,4 @@
-"""A topological order that keeps branches together, so that contiguous pieces have few cut tensors."""
+"""A topological order that keeps branches together, so that contiguous pieces are cut at few tensors."""
 
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -10,12 +10,12 @@ from onnxbisect.model.scopes import constant_names, is_constant, reads
 
 
 def depth_first(graph: onnx.GraphProto) -> list[int]:
-    """Indices of `graph.node`, producers before consumers, each branch whole before the next begins.
+    """Indices of `graph.node` with producers before consumers, one branch completed before the next begins.
 
-    Post-order from every node that nothing consumes, in file order, into its inputs, in input order; captures of
-    bodies count as inputs. Constant nodes stand right before their first consumer, those without one last.
-    Raises ModelError when the graph is cyclic, when two nodes produce one tensor, or when a tensor that is read
-    comes from nowhere.
+    This is the post-order of a depth-first search from each node without consumers, in file order, through its inputs
+    and then the captures of its subgraphs. A Constant node comes right before its first consumer, unused ones last.
+    Raises ModelError when the graph is cyclic, when two nodes produce one tensor, or when a tensor that is read has no
+    producer.
     """
     producers = _producers(graph)
     needed = [reads(node) for node in graph.node]
@@ -27,7 +27,7 @@ def depth_first(graph: onnx.GraphProto) -> list[int]:
     for root in range(len(graph.node)):
         if root not in consumed and not constant[root]:
             _visit(graph, root, needed, producers, constant, state, order)
-    # What is left belongs to a cycle, or is a Constant; the visit tells which.
+    # The remaining nodes are Constants or belong to a cycle; the visit tells which.
     for root in range(len(graph.node)):
         if not state[root] and not constant[root]:
             _visit(graph, root, needed, producers, constant, state, order)
@@ -104,6 +104,6 @@ def _check_defined(graph: onnx.GraphProto, producers: dict[str, int], needed: Se
 
 
 def nearest(name: str, names: Sequence[str]) -> str:
-    """The end of a sentence about an unknown name: a full stop, after the nearest known name where there is one."""
+    """The end of a sentence about an unknown name: the most similar known name if there is one, then a full stop."""
     close = get_close_matches(name, sorted(names), n=1)
     return f"; the nearest name is {close[0]!r}." if close else "."

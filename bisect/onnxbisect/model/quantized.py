@@ -1,20 +1,20 @@
-"""Ops that compute on quantised tensors: which of their constants are part of the question.
+"""Ops that compute on quantised tensors, and which of their constants distinguish variants.
 
-Scales, weights and biases differ from tensor to tensor and are never what a compiler lacks. Whether a zero point is
-zero, that is whether the quantisation is symmetric, may be.
+Scales, weights and biases differ from tensor to tensor and never decide whether a compiler supports an op. A zero point
+that is not zero, which makes the quantisation asymmetric, can.
 """
 
 from collections.abc import Container
 
-#: Zero points of up to this many elements are read: those of channels, not those of the blocks of a large weight.
+#: Most elements of a zero point that is read: enough for one per channel, too few for one per block of a large weight.
 ZERO_POINTS = 1 << 16
 
 _ONE = (2, 4)  # x, its scale and zero point; those of the output
 _TWO = (2, 5, 7)  # a, its scale and zero point; b, likewise; those of the output
 
-#: The slots of the zero points, by domain and op, of ONNX and of onnxruntime 1.31. Every other constant of these ops
-#: is a scale, a weight or a bias. Ops that quantise nothing but large weights, such as MatMulNBits, are left out:
-#: large constants are never told apart by value.
+#: Input slots of the zero points, by domain and op, of ONNX and onnxruntime 1.31. The other constants of these ops are
+#: scales, weights or biases. Ops that quantise only large weights, such as MatMulNBits, are left out: large constants
+#: never distinguish variants.
 ZERO_POINT_SLOTS: dict[tuple[str, str], Container[int]] = {
     ("", "ConvInteger"): (2, 3),
     ("", "DequantizeLinear"): (2,),

@@ -1,4 +1,4 @@
-"""From a path to a ModelProto and the hash that names the model. Tensor data outside the file stays there."""
+"""Read a model file into a ModelProto and hash it; tensor data in other files is not loaded."""
 
 import hashlib
 from pathlib import Path
@@ -12,17 +12,17 @@ from onnxbisect.model.external import locations
 from onnxbisect.model.gate import NEWEST_VERSION, demand_wellformed
 
 _BLOCK = 1 << 22
-#: Protobuf refuses longer messages.
+#: Largest message that protobuf accepts, in bytes.
 _MESSAGE_LIMIT = (1 << 31) - 1
-#: Characters of a name. Real ones have a hundred, and whatever shows, sorts or logs names does so in no time.
+#: Most characters of a name; real names have about a hundred, and longer ones slow down display, sorting and logs.
 _LONGEST_NAME = 1 << 16
 
 
 def read(path: Path) -> tuple[onnx.ModelProto, str, int]:
-    """The file's proto, external data left as references, the SHA-256 of all its bytes, and how many they are.
+    """The file's proto with external data as references, the SHA-256 of all its bytes, and their number.
 
-    The hash runs over the model file and then over each external file that it refers to, in the order of their
-    locations. Raises ModelError for anything that is not a readable ONNX model with all its files.
+    The hash covers the model file and then each external file that it refers to, ordered by location.
+    Raises ModelError for anything that is not a readable ONNX model with all its files.
     """
     raw = _bytes(path)
     proto = onnx.ModelProto()
@@ -48,8 +48,8 @@ def read(path: Path) -> tuple[onnx.ModelProto, str, int]:
 
 
 def _demand_names(path: Path, message: Message) -> None:
-    """Names are UTF-8, and of a length that people can give. Values of metadata are no names: exporters put all sorts
-    of things there.
+    """Raise ModelError for a name that is too long or not UTF-8. Metadata values are exempt: exporters store anything
+    there.
     """
     if isinstance(message, onnx.TensorProto):  # to list its fields would copy the weights
         _demand_name(path, message.name)
@@ -65,7 +65,7 @@ def _demand_names(path: Path, message: Message) -> None:
 
 
 def _demand_name(path: Path, name: object, *, free: bool = False) -> None:
-    # protobuf hands out as bytes what is not UTF-8, and takes those nowhere
+    # protobuf returns strings that are not UTF-8 as bytes, but does not accept them back.
     if isinstance(name, bytes):
         raise ModelError(
             f"{path} has the name {name[:100]!r}, which is not UTF-8 as ONNX demands. Export it with other names."

@@ -1,4 +1,4 @@
-"""One run of the model in onnxruntime, optimisation off: the shape of every tensor, the values of known ones."""
+"""Run the model once in onnxruntime, without optimisation, for the shape of every tensor and the values of some."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -23,19 +23,20 @@ from onnxbisect.model.scopes import domain_of
 from onnxbisect.model.session import Clock, Session
 from onnxbisect.model.standins import StandIns
 
-#: Sessions tried before giving up: after a few nodes left out one by one, whole op types are.
+#: Runs tried before giving up. The first failures exclude single nodes, later ones all nodes of an op type.
 _ATTEMPTS = 24
 _ONE_BY_ONE = 6
 
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """What a run gave. `shapes` has every tensor that has one; `values` those that were asked for and computed.
+    """The result of a run.
 
-    `dtypes` are ONNX element types as onnxruntime sees them, for the tensors of `shapes` of which no dtype was
-    given. `ran` are the indices of the nodes that ran; `refused` are those that onnxruntime could not load or run
-    itself (others stayed out because they stand behind one), each with its words. `costly` are the nodes that
-    took more time or memory than they may; they had better not run again.
+    `shapes` holds the shape of each tensor that has one, `values` the requested values that were computed. `dtypes` are
+    the ONNX element types, found by onnxruntime, of tensors in `shapes` whose dtype was not given.
+    `ran` are the indices of the nodes that ran. `refused` maps each node that onnxruntime could not load or run to its
+    error message, without the nodes that were skipped because they depend on such a node.
+    `costly` are the nodes that exceeded the limits of time or memory and should not run again.
     """
 
     shapes: Mapping[str, tuple[int, ...]]
@@ -59,11 +60,11 @@ def run(
     substitutes: StandIns,
     clock: Clock,
 ) -> Run:
-    """Run the longest runnable part of `nodes`.
+    """Run as many of `nodes` as possible.
 
-    `missing` are tensors that cannot be fed; `given` replaces tensors by values; `values` are the tensors whose
-    values to fetch; `dtypes` are the element types known so far; `unshaped` are tensors without a shape
-    (sequences, optionals). `substitutes` are nodes that are not to run themselves, as `runnable.assemble` has them.
+    `missing` are tensors that cannot be fed. `given` replaces tensors by values. `values` are the tensors whose values
+    to return. `dtypes` are the element types known so far. `unshaped` are tensors without a shape (sequences,
+    optionals). `substitutes` are nodes that are replaced instead of run (`runnable.assemble`).
     """
     wanted = set(nodes)
     refused: dict[int, str] = {}
@@ -161,7 +162,7 @@ class _Attempt:
         return array.astype(helper.tensor_dtype_to_np_dtype(dtype)) if dtype in CARRIERS else array
 
     def _missing_dtypes(self) -> dict[str, int]:
-        """Asks a second session for the types of tensors that inference knew nothing of; nothing is run."""
+        """Load a second session to find the element types that inference did not find; runs nothing."""
         names = [name for name in self._tensors if name not in self._dtypes]
         if not names:
             return {}
@@ -171,7 +172,7 @@ class _Attempt:
         return {name: _dtype(kind) for name, kind in outputs.items() if kind.startswith("tensor(")}
 
 
-#: onnxruntime's spelling of element types, where it is not the lower-case name of the ONNX one.
+#: onnxruntime's spelling of element types, where it is not the ONNX name in lower case.
 _SPELLED = {"float": "FLOAT", "double": "DOUBLE"}
 
 

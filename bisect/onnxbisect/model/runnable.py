@@ -1,4 +1,4 @@
-"""The model as onnxruntime is to run it: a copy with marked node names, parts left out, probes on every tensor."""
+"""Build the copy of a model that onnxruntime runs: marked node names, some nodes left out, probes on tensors."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping
@@ -10,15 +10,15 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxbisect.model.scopes import bodies, reads, walk
 from onnxbisect.model.standins import StandIns
 
-#: The newest IR and default opset that onnxruntime 1.31 loads. Shapes are the same under the nearest older one.
+#: The newest IR version and default opset that onnxruntime 1.31 loads. Newer models are run at these: shapes agree.
 _MAX_IR, _MAX_OPSET = 13, 26
-#: IR 4 is the first with initializers that are no inputs; 8 brings functions, 10 overloads.
+#: The lowest IR version of the copy: 4 allows initializers that are no inputs, 8 functions, 10 overloads.
 _MIN_IR = 10
 _MARK = "onnxbisect_node_"
 _MARK_PATTERN = re.compile(_MARK + r"(\d+)_")
 _PROBE = "onnxbisect_tensor_"
 _PROBE_PATTERN = re.compile(_PROBE + r"(\d+)_")
-#: dtypes that numpy and onnxruntime's Python API cannot exchange, and the wider one they go through without loss.
+#: Dtypes that numpy and onnxruntime's Python API cannot exchange, and the wider dtype that carries them without loss.
 CARRIERS: dict[int, int] = {
     dtype: carrier
     for name, carrier in {
@@ -39,8 +39,8 @@ def select(
 ) -> list[int]:
     """The nodes of `wanted` that can run.
 
-    Out are those that read, directly or not, a tensor of `missing` or of a node left out, and those that produce
-    a tensor of `given`, which needs no producer.
+    Excludes nodes that depend on a tensor of `missing` or on an excluded node, and nodes that produce a tensor of
+    `given`, which needs no producer.
     """
     gone = set(missing).difference(given)
     chosen: list[int] = []
@@ -58,11 +58,11 @@ def assemble(
     given: Mapping[str, np.ndarray],
     substitutes: StandIns,
 ) -> tuple[onnx.ModelProto, list[onnx.ValueInfoProto]]:
-    """A model of these nodes, without outputs yet, and the tensors to feed (`fed_name` says under which names).
+    """A model of these nodes, without outputs, and the tensors to feed (under the names that `fed_name` returns).
 
-    Each node's name, and that of every node in its bodies, tells its index in `proto.graph.node`, which
-    `culprit` finds again in an error message. Tensors of `given` become initializers. A node of `substitutes`
-    does not run: an output with a type there is fed, one without is a copy of the node's first input.
+    Each node's name, also in subgraphs, is replaced by its index in `proto.graph.node`, which `culprit` extracts from
+    an error message. Tensors of `given` become initializers. A node of `substitutes` does not run: an output with a
+    type there becomes an input to feed, one without becomes a copy of the node's first input.
     """
     run = onnx.ModelProto()
     run.ir_version = min(max(proto.ir_version, _MIN_IR), _MAX_IR)
@@ -103,7 +103,7 @@ def assemble(
 
 
 def add_input(graph: onnx.GraphProto, value: onnx.ValueInfoProto) -> None:
-    """A tensor to feed, in its carrier dtype where numpy lacks its own; `fed_name` says under which name."""
+    """Add a tensor to feed, named by `fed_name`, in its carrier dtype where numpy lacks its own."""
     dtype = value.type.tensor_type.elem_type
     if dtype not in CARRIERS:
         graph.input.append(value)
@@ -116,12 +116,12 @@ def add_input(graph: onnx.GraphProto, value: onnx.ValueInfoProto) -> None:
 
 
 def fed_name(value: onnx.ValueInfoProto) -> str:
-    """The name under which `assemble` expects a graph input to be fed."""
+    """The name under which the model of `assemble` takes a graph input."""
     return f"{_PROBE}fed_{value.name}" if value.type.tensor_type.elem_type in CARRIERS else value.name
 
 
 def probe_shape(run: onnx.ModelProto, tensor: str, number: int) -> str:
-    """Ask for a tensor's shape, so that the tensor itself is not kept; returns the output's name."""
+    """Add an output with a tensor's shape, so that the tensor itself can be freed; returns the output's name."""
     name = f"{_PROBE}{number}_shape"
     run.graph.node.append(helper.make_node("Shape", [tensor], [name], name=name))
     run.graph.output.append(helper.make_empty_tensor_value_info(name))
@@ -129,7 +129,7 @@ def probe_shape(run: onnx.ModelProto, tensor: str, number: int) -> str:
 
 
 def probe_value(run: onnx.ModelProto, tensor: str, number: int, dtype: int) -> str:
-    """Ask for a tensor's value, in the carrier dtype where numpy lacks its own; returns the output's name."""
+    """Add an output with a tensor's value, in its carrier dtype where numpy needs one; returns the output's name."""
     name = f"{_PROBE}{number}_value"
     carrier = CARRIERS.get(dtype)
     node = (
@@ -143,17 +143,17 @@ def probe_value(run: onnx.ModelProto, tensor: str, number: int, dtype: int) -> s
 
 
 def culprit(message: str) -> int | None:
-    """The index of the first node that an error message of onnxruntime names."""
+    """The index of the first node named in an error message of onnxruntime; None where it names none."""
     found = _MARK_PATTERN.search(message)
     return int(found.group(1)) if found else None
 
 
 def refused_probe(message: str) -> int | None:
-    """The number of the first tensor whose probe an error message of onnxruntime names."""
+    """The number of the first tensor probe named in an error message of onnxruntime; None where it names none."""
     found = _PROBE_PATTERN.search(message)
     return int(found.group(1)) if found else None
 
 
 def unmarked(message: str, graph: onnx.GraphProto) -> str:
-    """The message with the model's own node names."""
+    """The message with the original node names."""
     return re.sub(_MARK_PATTERN.pattern + r"\d+", lambda mark: graph.node[int(mark.group(1))].name, message)

@@ -1,4 +1,4 @@
-"""Which names mean what: default domain, bodies of control flow, outer tensors that they capture."""
+"""Resolve names: the default domain, subgraphs of control flow, and the outer tensors that they capture."""
 
 from collections.abc import Iterator
 
@@ -8,12 +8,12 @@ _GRAPH, _GRAPHS = onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS
 
 
 def domain_of(node: onnx.NodeProto | onnx.FunctionProto) -> str:
-    """The domain with the two spellings of the default one made one: the empty string."""
+    """The domain, with `ai.onnx` replaced by the empty string: both name the default domain."""
     return "" if node.domain == "ai.onnx" else node.domain
 
 
 def qualified(node: onnx.NodeProto) -> str:
-    """The op's name in reports: bare in the default domain, else `domain::Op`."""
+    """The op's name in reports: `Op` in the default domain, else `domain::Op`."""
     domain = domain_of(node)
     return f"{domain}::{node.op_type}" if domain else node.op_type
 
@@ -29,7 +29,7 @@ def bodies(node: onnx.NodeProto) -> list[onnx.GraphProto]:
 
 
 def named_bodies(node: onnx.NodeProto) -> list[tuple[str, onnx.GraphProto]]:
-    """The node's subgraphs, each with the attribute that holds it: `body`, `then_branch`."""
+    """The node's subgraphs, each with the name of its attribute, such as `body` or `then_branch`."""
     found: list[tuple[str, onnx.GraphProto]] = []
     for attribute in node.attribute:
         if attribute.type == _GRAPH:
@@ -40,12 +40,12 @@ def named_bodies(node: onnx.NodeProto) -> list[tuple[str, onnx.GraphProto]]:
 
 
 def label(node: onnx.NodeProto) -> str:
-    """The node's name, or its op and the first tensor that it makes."""
+    """The node's name, or if it has none its op and first output."""
     return node.name or f"{node.op_type} of {next(filter(None, node.output), '')}"
 
 
 def walk(nodes: "list[onnx.NodeProto] | onnx.GraphProto | onnx.FunctionProto") -> Iterator[onnx.NodeProto]:
-    """Every node, those inside bodies included, outer before inner."""
+    """Every node, including nodes in subgraphs, outer before inner."""
     for node in nodes if isinstance(nodes, list) else nodes.node:
         yield node
         for body in bodies(node):
@@ -53,7 +53,7 @@ def walk(nodes: "list[onnx.NodeProto] | onnx.GraphProto | onnx.FunctionProto") -
 
 
 def captures(node: onnx.NodeProto) -> list[str]:
-    """Outer tensors that the node's bodies read without having defined them, in order of first use."""
+    """Outer tensors that the node's subgraphs read, in order of first use."""
     names: dict[str, None] = {}
     for body in bodies(node):
         names.update(dict.fromkeys(_free(body)))
@@ -61,7 +61,7 @@ def captures(node: onnx.NodeProto) -> list[str]:
 
 
 def reads(node: onnx.NodeProto) -> list[str]:
-    """All tensors that the node needs, once each: inputs that are not omitted, then captures."""
+    """All tensors that the node reads, once each: inputs that are not omitted, then captures."""
     return list(dict.fromkeys([*(name for name in node.input if name), *captures(node)]))
 
 

@@ -1,4 +1,4 @@
-"""onnxruntime as the engine uses it: optimisation off, little memory, and an end to every run."""
+"""Sessions of onnxruntime without optimisation, with little memory, and with a time limit for each run."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -11,16 +11,18 @@ import onnx
 
 from onnxbisect.model.names import with_unique_names
 
-#: Seconds after which a run is ended, as `Clock` counts: a Loop may have been told to go on for ever.
+#: Time limit of a run as measured by `Clock`, because a Loop may be endless.
 _SECONDS = 30.0
-#: The share of the seconds left that one run may take: others are to come.
+#: Share of the remaining seconds that one run may take, so that later runs have some left.
 _SHARE = 0.5
 _TICK = 0.05
 
 
 class Clock:
-    """Seconds for several runs together, from now on: those that pass, or those of the processor where it is busy with
-    other things. What is found out about a model must not depend on how busy the machine is.
+    """Counts down seconds that several runs share.
+
+    The smaller of elapsed time and this process's processor time counts, so that results do not depend on how busy the
+    machine is.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -29,15 +31,15 @@ class Clock:
 
     @property
     def left(self) -> float:
-        """Seconds until there is no more running."""
+        """The remaining seconds; negative when the time is up."""
         wall, processor = self._began
         return self._seconds - min(time.monotonic() - wall, time.process_time() - processor)
 
 
 class Session:
-    """A model that is ready to run on the CPU, its external data below `folder`. Raises what onnxruntime raises.
+    """A model loaded for the CPU, with its external data below `folder`. Raises onnxruntime's exceptions.
 
-    `timed_out` tells whether the last run was ended by the clock.
+    `timed_out` tells whether the clock ended the last run.
     """
 
     def __init__(self, model: onnx.ModelProto, folder: Path) -> None:
@@ -45,7 +47,7 @@ class Session:
 
         options = ort.SessionOptions()
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-        # Nodes that only look at a tensor run as soon as it is there, so that it can be freed.
+        # Run the nodes that only read a tensor's shape or value as soon as possible, so that the tensor can be freed.
         options.execution_order = ort.ExecutionOrder.PRIORITY_BASED
         options.enable_cpu_mem_arena = False
         options.enable_mem_pattern = False
@@ -59,11 +61,11 @@ class Session:
 
     @property
     def outputs(self) -> dict[str, str]:
-        """Name and type of each output, as onnxruntime spells it."""
+        """The type of each output by name, as onnxruntime spells it."""
         return {output.name: output.type for output in self._session.get_outputs()}
 
     def run(self, names: Sequence[str], feeds: Mapping[str, np.ndarray], clock: Clock) -> list[Any]:
-        """The named outputs, in order; ended after a share of what is left on the clock."""
+        """Values of the named outputs, in order; ends the run after a share of the seconds left on the clock."""
         self.timed_out = False
         import onnxruntime as ort
 

@@ -1,7 +1,7 @@
-"""What an op's output shape depends on, op by op, as the ONNX operator specification (opsets 7 to 28) says."""
+"""What an op's output shape depends on, per op, from the ONNX operator specification (opsets 7 to 28)."""
 
-#: Input slots whose values, not only shapes, decide the shape of an output. A slot that an older opset does not
-#: have (axes were attributes once) is simply absent from the node.
+#: Input slots whose values, not only shapes, decide the shape of an output. Where an older opset has an attribute
+#: instead (as for axes), the node has no such slot.
 SHAPE_SLOTS: dict[str, tuple[int, ...]] = {
     "AffineGrid": (1,),
     "BlackmanWindow": (0,),
@@ -43,7 +43,7 @@ SHAPE_SLOTS: dict[str, tuple[int, ...]] = {
     (1,),
 )
 
-#: Ops whose output can be far larger than all they read.
+#: Ops whose output can be far larger than their inputs.
 EXPANDING = frozenset(
     {
         "AffineGrid",
@@ -67,7 +67,7 @@ EXPANDING = frozenset(
     }
 )
 
-#: Further input slots whose values change which computation is asked for, so that they belong to the variant.
+#: Further input slots whose values change what the op computes, so that they distinguish variants.
 SEMANTIC_SLOTS: dict[str, tuple[int, ...]] = {
     "ArrayFeatureExtractor": (1,),
     "Clip": (1, 2),
@@ -91,12 +91,12 @@ SEMANTIC_SLOTS: dict[str, tuple[int, ...]] = {
 #: Ops whose output value depends on nothing but the shape of their input.
 VALUE_FROM_SHAPE = frozenset({"Shape", "Size", "EyeLike"})
 
-#: Ops that draw numbers: the output's shape may be known, its value never.
+#: Ops that draw random numbers: the output's shape may be known, its value never is.
 RANDOM = frozenset(
     {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
 )
 
-#: Ops whose output shape depends on values in ways that no slot list covers, or whose output has no shape.
+#: Ops whose output shape depends on values in a way that slots cannot express, or whose output has no shape.
 DATA_DEPENDENT = frozenset(
     {
         "Compress",

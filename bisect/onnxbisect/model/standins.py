@@ -1,4 +1,4 @@
-"""What stands in for a custom op in the run, so that the nodes behind it run, too."""
+"""Replace custom ops in a run, so that the nodes that depend on them can run."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -8,7 +8,7 @@ from onnxbisect.model.footprint import size_of
 from onnxbisect.model.scopes import qualified
 from onnxbisect.model.wording import some
 
-#: For each node that is not run: per output its type, or None for a copy of the node's first input.
+#: For each node that is not run, the type of each output, or None for a copy of the node's first input.
 StandIns = Mapping[int, Sequence[onnx.TypeProto | None]]
 
 
@@ -18,7 +18,10 @@ def stand_ins(
     types: Mapping[str, onnx.TypeProto],
     declared: Mapping[str, onnx.TypeProto],
 ) -> StandIns:
-    """For each opaque node its declared outputs, or for a single undeclared one its first input, if either will do."""
+    """Replacements for opaque nodes: outputs of known types or, for a single output without one, a copy of the input.
+
+    Nodes for which neither works are left out.
+    """
     found: dict[int, Sequence[onnx.TypeProto | None]] = {}
     for index in opaque:
         node = graph.node[index]
@@ -32,7 +35,7 @@ def stand_ins(
 
 
 def agrees(outputs: Iterable[onnx.ValueInfoProto], shapes: Mapping[str, Sequence[int]]) -> bool:
-    """Whether the graph outputs came out in the shapes that the file declares, where it declares numbers."""
+    """Whether the computed shapes of graph outputs match the dimensions that the file declares."""
     for value in outputs:
         if value.name not in shapes or not value.type.tensor_type.HasField("shape"):
             continue
@@ -45,7 +48,7 @@ def agrees(outputs: Iterable[onnx.ValueInfoProto], shapes: Mapping[str, Sequence
 
 
 def assumptions(graph: onnx.GraphProto, used: StandIns) -> list[str]:
-    """Sentences about what was assumed."""
+    """Sentences for the user about the assumed outputs."""
     copied = dict.fromkeys(qualified(graph.node[index]) for index, kinds in used.items() if kinds == [None])
     declared = dict.fromkeys(qualified(graph.node[index]) for index, kinds in used.items() if kinds != [None])
     notes = []

@@ -1,13 +1,13 @@
-"""What onnx.checker says of a model, as a note: compilers accept much that it refuses."""
+"""Run onnx.checker for a note only, because compilers accept much that it refuses."""
 
 import onnx
 from onnx import helper
 
 
 def complaint(proto: onnx.ModelProto) -> str:
-    """The checker's first sentence about the graph's structure, or nothing.
+    """The first sentence of the checker's complaint about the graph's structure; empty if there is none.
 
-    Initializers are shown to it as inputs: their data may be gigabytes, and intake has checked where it lies.
+    The checker sees initializers as inputs: their data may be gigabytes, and `load` has already checked its location.
     """
     graph = proto.graph
     skeleton = onnx.ModelProto()

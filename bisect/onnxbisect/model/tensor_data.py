@@ -1,4 +1,4 @@
-"""Whether a stored tensor is what it claims: a known element type, possible dimensions, data that fit both."""
+"""Check that a stored tensor is consistent: a known element type, possible dimensions, data that fit both."""
 
 from math import prod
 
@@ -9,18 +9,18 @@ from onnxbisect.errors import ModelError
 from onnxbisect.model.external import byte_size, is_external
 from onnxbisect.model.wording import quoted
 
-#: The largest dimension that is taken for one.
+#: Largest dimension that is accepted.
 LARGEST_DIM = 1 << 40
 #: Element types that a stored tensor can have.
 STORABLE = frozenset(TensorProto.DataType.values()) - {TensorProto.UNDEFINED}
-#: Tensors of up to this many elements are read, which the rest of the program may do without a second look.
+#: Most elements of a tensor that is decoded here as a check, because later code reads such tensors without one.
 _SMALL = 1024
 
 
 def demand_data(tensor: TensorProto) -> None:
-    """ModelError where the tensor cannot be read. Data in other files are only measured later (`external.locations`).
+    """Raise ModelError where the tensor cannot be read; data in other files is checked by `external.locations`.
 
-    Few bytes of a file can claim any number of elements, so nothing is made room for before the data was measured.
+    A few bytes can claim any number of elements, so memory is allocated only after the size of the data was checked.
     """
     name = quoted(tensor.name)
     if tensor.data_type not in STORABLE:
@@ -50,7 +50,7 @@ def demand_data(tensor: TensorProto) -> None:
 
 
 def demand_sparse(sparse: onnx.SparseTensorProto) -> None:
-    """ModelError where a sparse tensor has no possible shape; its values and indices are looked at as tensors."""
+    """Raise ModelError where a sparse tensor's shape is impossible; its values and indices are checked as tensors."""
     if any(not 0 <= dim <= LARGEST_DIM for dim in sparse.dims):
         raise ModelError(
             f"Sparse tensor {quoted(sparse.values.name)} has the impossible shape {list(sparse.dims)[:8]}. "

@@ -1,4 +1,4 @@
-"""Units and the universe that the search sees of them."""
+"""Divide a model into units and build the universe that the search uses."""
 
 from collections.abc import Hashable, Mapping
 from pathlib import Path
@@ -14,10 +14,10 @@ from onnxbisect.universe import Universe
 
 
 def units_of(graph: onnx.GraphProto) -> tuple[Unit, ...]:
-    """One unit for each node that is no Constant, in the order of the nodes.
+    """One unit for each node that is not a Constant, in the order of the nodes.
 
-    Constant nodes belong to the units that read them, in their bodies too. One that is a graph output and that no
-    unit reads is a unit of its own, or no probe would have that output; one that nothing reads is in no unit.
+    A Constant node belongs to each unit that reads it, also from a subgraph. One that makes a graph output and that no
+    unit reads is a unit of its own, because otherwise no probe would have that output. An unused one is in no unit.
     """
     constants = {node.output[0]: index for index, node in enumerate(graph.node) if is_constant(node)}
     units: dict[int, Unit] = {}
@@ -41,7 +41,7 @@ def universe_of(
     known: Mapping[str, np.ndarray],
     folder: Path,
 ) -> Universe:
-    """Number the variants and solos in order of first appearance and join units through the tensors they share."""
+    """Number variants and solos in order of first appearance, and connect units that share tensors."""
     nodes = proto.graph.node
     variants = Variants(proto, types, known, folder)
     variant_ids: dict[Hashable, int] = {}

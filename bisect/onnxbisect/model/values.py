@@ -1,4 +1,4 @@
-"""The values that tensors take when the model runs on samples of its inputs: what a cut has at its boundary."""
+"""Values of a model's tensors for samples of its inputs, as input data for the pieces cut from it."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -18,17 +18,17 @@ from onnxbisect.model.wording import brief, some
 
 __all__ = ["KEPT_BYTES", "Sample", "TensorValues"]
 
-#: Bytes of values kept between questions, all samples together.
+#: Most bytes of values kept between calls, all samples together.
 KEPT_BYTES = 512 << 20
 
 
 class TensorValues:
-    """Runs a model on samples of its inputs, as often as it is asked for tensors that are not kept.
+    """Runs a model on samples of its inputs to compute requested tensors; keeps some results between calls.
 
-    `given` are the samples; without any, `count` are made up. Values come in the dtype of their tensor, or in a wider
-    one where numpy lacks it (`runnable.CARRIERS`). What onnxruntime cannot compute (custom ops, too little memory)
-    is made up too, and `notes` says so. The first question also computes what later ones will ask for, small tensors
-    first, within `kept_bytes`. Not for several threads at a time.
+    `given` are the samples; without any, `count` are generated. Values have the dtype of their tensor, or a wider one
+    where numpy lacks it (`runnable.CARRIERS`). Values that onnxruntime cannot compute (custom ops, too little memory)
+    are generated, and `notes` says so. The first call also computes tensors that later calls may request, small ones
+    first, up to `kept_bytes`. Not thread-safe.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class TensorValues:
         self._inputs = Inputs(model.proto.graph, given, count)
         self._computation = Computation(model, self._inputs, memory_limit)
         self._memory_limit = memory_limit
-        #: Inputs of other names are not the model's tensors: a target had them added to its probes.
+        #: The model's tensors. Probes may have more inputs, which were added for the target.
         self._own = {name for node in model.proto.graph.node for name in (*node.input, *node.output)}
         self._left = kept_bytes
         self._kept: dict[str, Values] = {}
@@ -53,7 +53,7 @@ class TensorValues:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences about values that are not the model's own."""
+        """Sentences about values that are generated instead of computed by the model."""
         notes = []
         if self._made_up:
             notes.append(f"Input samples of cuts are made up for {some(list(self._made_up))}{self._reason()}.")
@@ -65,9 +65,9 @@ class TensorValues:
         return tuple(notes)
 
     def samples(self, tensors: Sequence[onnx.ValueInfoProto]) -> Iterator[dict[str, np.ndarray]]:
-        """One sample after the other: the values of these tensors by name, in the shapes that they declare.
+        """Yield for each sample the values of these tensors by name, in their declared shapes.
 
-        Left out are what is no tensor, and what has neither a value nor a bound shape.
+        Omits values that are not tensors, and tensors with neither a value nor a bound shape.
         """
         fresh = self._compute([value.name for value in tensors if self._is_wanted(value.name)])
         for number in range(self._inputs.count):
@@ -90,7 +90,7 @@ class TensorValues:
         return f": onnxruntime does not run {some(list(ops))}{detail}"
 
     def _is_wanted(self, name: str) -> bool:
-        """Whether a run is needed to know the tensor, and can tell it."""
+        """Whether the tensor must and can be computed by a run."""
         kind = self._model.types.get(name)
         if kind is not None and not kind.HasField("tensor_type"):
             return False
@@ -112,7 +112,7 @@ class TensorValues:
         return feed(value, Fill.RANDOM, number)
 
     def _compute(self, names: Sequence[str]) -> dict[str, Values]:
-        """The values of these tensors, as far as the model runs; keeps what there is room for."""
+        """The values of these tensors, as far as the model runs; keeps some within the limit."""
         if not names:
             return {}
         for wanted in (list(dict.fromkeys([*names, *self._worth_keeping()])), names):
@@ -124,7 +124,7 @@ class TensorValues:
         return {}
 
     def _worth_keeping(self) -> list[str]:
-        """Tensors at which cuts may be made, the small ones first, as many as may be kept."""
+        """Tensors at which cuts may be made, smallest first, up to the limit for kept values."""
         sizes = []
         for node in self._model.proto.graph.node:
             for name in () if is_constant(node) else filter(None, node.output):
@@ -148,7 +148,7 @@ class TensorValues:
 
 
 def _fits(array: np.ndarray, kind: onnx.TypeProto) -> bool:
-    """Whether the array is what a tensor's declaration promises, as far as it does."""
+    """Whether the array matches the declared dtype and the declared dimensions of a tensor."""
     dtype = kind.tensor_type.elem_type
     if not kind.HasField("tensor_type"):
         return False

@@ -1,4 +1,4 @@
-"""Which units ask the same support question: variants, and solos where shapes agree too."""
+"""Group units by support question: variants, and solos, which also agree in shapes."""
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from enum import Enum, auto
@@ -14,13 +14,13 @@ from onnxbisect.model.quantized import ZERO_POINT_SLOTS, ZERO_POINTS
 from onnxbisect.model.scopes import bodies, domain_of, reads
 from onnxbisect.model.shapeops import SEMANTIC_SLOTS, SHAPE_SLOTS
 
-#: Constants of up to this many elements are told apart by value where the value is part of the question.
+#: Most elements of a constant whose value can distinguish variants.
 _SMALL = 64
 _AttributeType = onnx.AttributeProto.AttributeType
 
 
 class _Told(Enum):
-    """When a small constant's value is part of the question."""
+    """When a small constant's value distinguishes variants."""
 
     ALWAYS = auto()
     IF_TELLING = auto()
@@ -29,7 +29,7 @@ class _Told(Enum):
 
 
 class Variants:
-    """Answers for each node of a model what support question it asks, as a hashable value."""
+    """Computes for each node of a model hashable keys: equal keys mean the same support question."""
 
     def __init__(
         self, proto: onnx.ModelProto, types: Mapping[str, onnx.TypeProto], known: Mapping[str, np.ndarray], folder: Path
@@ -39,7 +39,7 @@ class Variants:
         self._constants = stored(proto)
 
     def variant(self, node: onnx.NodeProto) -> Hashable:
-        """Op, domain, overload, opset version, attributes; per input dtype, rank and constancy; per output its type."""
+        """Op, domain, overload, opset, attributes; dtype, rank and constness of each input; type of each output."""
         domain = domain_of(node)
         inputs = tuple(self._input(node, slot, name) for slot, name in enumerate(_trimmed(node.input)))
         body_names = {name: f"input {slot}" for slot, name in reversed(list(enumerate(node.input))) if name}
@@ -57,9 +57,9 @@ class Variants:
         )
 
     def solo(self, node: onnx.NodeProto) -> Hashable:
-        """Shapes, small values and sharing of everything that the node reads and writes.
+        """Shapes, small values and sharing of all tensors that the node reads and writes.
 
-        Beside the variant this is the node's identity when it is cut out alone.
+        Variant and solo together identify the probe of the node alone.
         """
         captured = [name for name in reads(node) if name not in node.input]
         names = [*node.input, *captured]
@@ -76,10 +76,9 @@ class Variants:
         return self._source(name, _told(node, slot))
 
     def _source(self, name: str, told: _Told) -> Hashable:
-        """dtype, rank, where it comes from, and its value where that is small and part of the question.
+        """dtype, rank, origin, and the value where it is small and distinguishes variants.
 
-        Numbers on their way through a computed shape differ from layer to layer and decide nothing before they
-        reach a slot that counts.
+        Intermediate numbers of a shape computation differ from layer to layer and matter only in a slot that uses them.
         """
         if name in self._constants:
             return (self._rank(name), "constant", self._value(name, told))
@@ -96,11 +95,11 @@ class Variants:
         integer = array.dtype.kind in "iub"
         if told is _Told.WHETHER_ZERO:
             return not array.any() if integer else None
-        # Integers (axes, indices, sizes) and scalars (exponents, bounds) tell; small weights and biases do not.
+        # Integers (axes, indices, sizes) and scalars (exponents, bounds) count; small float weights and biases do not.
         return _exactly(array) if told is _Told.ALWAYS or integer or array.size == 1 else None
 
     def _array(self, name: str, most: int) -> np.ndarray | None:
-        """The value, None where it has more elements."""
+        """The value; None where it has more than `most` elements."""
         if name in self._known:
             array = self._known[name]
             return array if array.size <= most else None
@@ -137,7 +136,7 @@ def _exactly(array: np.ndarray) -> Hashable:
 
 
 def _trimmed(names: Iterable[str]) -> list[str]:
-    """Without the omitted names at the end: `(x, "")` is `(x)`."""
+    """The names without omitted ones at the end: `(x, "")` becomes `(x)`."""
     kept = list(names)
     while kept and not kept[-1]:
         kept.pop()
@@ -169,7 +168,7 @@ def _tensor(tensor: TensorProto) -> Hashable:
 
 
 def _structure(graph: onnx.GraphProto, outer: Callable[[str], str]) -> Hashable:
-    """A body with every name replaced by where its tensor comes from, so that renaming changes nothing."""
+    """A subgraph with every name replaced by its tensor's origin, so that renaming does not change the key."""
     local: dict[str, str] = {"": ""}
 
     def rename(name: str) -> str:

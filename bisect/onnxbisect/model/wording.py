@@ -1,4 +1,4 @@
-"""How notes name many things without growing long, and quote what onnxruntime says."""
+"""Wording of notes: shorten lists of names and messages of onnxruntime."""
 
 from collections.abc import Sequence
 
@@ -14,13 +14,13 @@ def some(names: Sequence[str]) -> str:
 
 
 def quoted(name: object) -> str:
-    """A name of a file that nobody vouches for: quoted, escaped, and cut where it is long."""
+    """An untrusted name from a file: quoted, escaped, and shortened where it is long."""
     text = repr(name)
     return text if len(text) <= _NAME else f"{text[: _NAME - 3]}...{text[0]}"
 
 
 def brief(words: str) -> str:
-    """The first line of a message, without the codes that onnxruntime puts before it and the full stop behind it."""
+    """The first line of a message, without onnxruntime's leading codes and without the final full stop."""
     line = next((line for line in words.splitlines() if line.strip()), "")
     text = line.rsplit(" : ", 1)[-1].strip().rstrip(".")
     return text if len(text) <= _LINE else f"{text[: _LINE - 3]}..."
