@@ -2,7 +2,7 @@
 
 import os
 
-# onnxruntime's official builds report to Microsoft unless told otherwise; whose model it is, is nobody's business
+# onnxruntime's official builds send telemetry to Microsoft by default; models are confidential
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 from onnx_bisect.callable_backend import CompileFunction

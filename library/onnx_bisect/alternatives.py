@@ -1,4 +1,4 @@
-"""Other options of the same backend: asked about a model's culprits in threads of this process."""
+"""Compiles a model's culprits with other options of the same backend, in threads of this process."""
 
 import time
 from collections.abc import Mapping
@@ -22,7 +22,10 @@ from onnxbisect_backends.sandbox.working_folder import working_folder
 
 
 def other_options(backend: BackendChoice, options: Mapping[str, object], wanted: Wanted | None) -> OtherOptions | None:
-    """Those that are wanted; OptionError where there are none."""
+    """The other options to try; None if `wanted` is None.
+
+    Raises OptionError if the backend suggests no values and `wanted` has none.
+    """
     if wanted is None:
         return None
     found = OtherOptions.of(backend, texts(options), wanted)
@@ -42,9 +45,9 @@ def tried(
     calibration: Path | None,
     budget: Budget,
 ) -> tuple[Alternative, ...]:
-    """What each of them says of the culprits' own files, and where it takes all, of the whole model.
+    """Compile each culprit's own file with each of the other options, and the whole model if all culprits compile.
 
-    The budget is for all of them together. One that cannot be asked keeps none of the others from it.
+    All options share the budget. If the compiler cannot be called with one of them, the others are still tried.
     """
     asked: list[Alternative] = []
     began = time.monotonic()
@@ -59,10 +62,10 @@ def tried(
 
 
 def asking(searching: Searching, budget: Budget) -> AskOthers:
-    """Asks as `searching` does, within the budget."""
+    """A function that compiles with another backend, otherwise with the settings of `searching`, within the budget."""
 
     def tell(event: Event) -> None:
-        if isinstance(event, Note | ProbeStarted | ProbeAnswered):  # the rest is about the search of the target itself
+        if isinstance(event, Note | ProbeStarted | ProbeAnswered):  # other events describe the search of the target
             searching.progress(event)
 
     def ask(other: Inquiry, backend: Backend, planner: CulpritsThenWhole) -> Asked:

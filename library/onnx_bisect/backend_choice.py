@@ -1,4 +1,4 @@
-"""How a program names a compiler."""
+"""Creates the backend that a caller names or passes."""
 
 from collections.abc import Mapping
 from os import PathLike, fspath
@@ -15,7 +15,7 @@ BackendChoice = str | PathLike[str] | Backend | CompileFunction
 
 
 def chosen_backend(backend: BackendChoice, options: Mapping[str, object]) -> Backend:
-    """The backend that is meant; OptionError where none is, or an option is wrong."""
+    """Create the backend, or return a given object. Raises OptionError for an unknown backend or a wrong option."""
     if isinstance(backend, str | PathLike):
         return registry.make(fspath(backend), texts(options))
     if options:
@@ -28,5 +28,5 @@ def chosen_backend(backend: BackendChoice, options: Mapping[str, object]) -> Bac
 
 
 def texts(options: Mapping[str, object]) -> dict[str, str]:
-    """Options as they are typed after `--option`."""
+    """The options as strings, in the form that `--option` takes."""
     return {key: option_text(value) for key, value in options.items()}

@@ -1,4 +1,4 @@
-"""A Python function as a compiler: `my_callable(path) -> bool | Verdict` is the whole integration."""
+"""Uses a Python function `my_callable(path) -> bool | Verdict` as a compiler."""
 
 import time
 from collections.abc import Callable
@@ -13,13 +13,14 @@ from onnxbisect.fingerprint import fingerprint
 from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect_backends.contract import Description, Limits, Outcome
 
-#: Given the path of a model, whether it compiles. A Verdict says more: in which way it fails, and what the log names.
+#: Takes the path of a model and returns whether it compiles. A Verdict can add the kind of failure and what the log
+#: names.
 CompileFunction = Callable[[Path], bool | Verdict]
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Returned(Outcome):
-    """An outcome that was judged already."""
+    """An outcome with the verdict that the function returned."""
 
     verdict: Verdict
 
@@ -27,8 +28,8 @@ class _Returned(Outcome):
 class CallableBackend:
     """Calls the function in a thread of this process, with a file that is deleted when it returns.
 
-    A function that raises gives no answer about that probe. It cannot be interrupted, so neither time limits nor
-    cancelling end a call; a call that runs on while its search has ended goes unheard.
+    If the function raises, the probe has no verdict. A running call cannot be interrupted: time limits and
+    cancellation do not end it, and its result is discarded if the search has ended meanwhile.
     """
 
     options: dict[str, Any] = {}  # noqa: RUF012 - the protocol's attribute, never written to
@@ -38,15 +39,15 @@ class CallableBackend:
         self.name = getattr(compiles, "__name__", type(compiles).__name__)
 
     def describe(self) -> Description:
-        """Nothing is known of the function; its answers are not kept for other searches (`diagnose`)."""
+        """The function's name. Its version is unknown, so `diagnose` stores none of its verdicts."""
         return Description(tool=self.name, version="", dynamic_shapes=True)
 
     def check(self) -> str | None:
-        """A function is always there."""
+        """None: a function can always be called."""
         return None
 
     def compile(self, probe: Path, workdir: Path, limits: Limits) -> Outcome:
-        """Call the function."""
+        """Call the function with the probe's path. Raises OptionError if it returns neither a bool nor a Verdict."""
         began = time.monotonic()
         returned: object = self._compiles(probe)
         seconds = time.monotonic() - began
@@ -63,7 +64,7 @@ class CallableBackend:
         return _Returned(exit_code=0, seconds=seconds, verdict=verdict)
 
     def judge(self, outcome: Outcome) -> Verdict:
-        """What the function returned."""
+        """The verdict that the function returned."""
         if not isinstance(outcome, _Returned):
             raise TypeError("an outcome of another backend")
         return outcome.verdict

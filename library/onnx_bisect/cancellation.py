@@ -1,4 +1,4 @@
-"""The handle by which a diagnosis is cancelled from outside of it."""
+"""A handle that cancels a running diagnosis."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -6,9 +6,9 @@ from threading import Event
 
 
 class Cancellation:
-    """Give it to `diagnose`, and call `cancel` from another thread or a signal handler.
+    """Pass it to `diagnose`, and call `cancel` from another thread or a signal handler.
 
-    One handle may be given to several calls; it cancels all of them, and those that are made later.
+    A handle that is passed to several calls cancels all of them, including calls that start after `cancel`.
     """
 
     def __init__(self) -> None:
@@ -16,7 +16,7 @@ class Cancellation:
         self._stops: list[Callable[[], None]] = []
 
     def cancel(self) -> None:
-        """End the search: compiles are killed, and `diagnose` returns what is known. Again changes nothing."""
+        """Kill running compiles and end the search; `diagnose` returns what it knows. Further calls have no effect."""
         self._cancelled.set()
         for stop in tuple(self._stops):
             stop()
@@ -28,7 +28,7 @@ class Cancellation:
 
     @contextmanager
     def stopping(self, stop: Callable[[], None]) -> Iterator[None]:
-        """Within, `cancel` calls `stop`; at once where it was called before."""
+        """While the context is open, `cancel` calls `stop`. If it was called before, entering calls `stop`."""
         self._stops.append(stop)
         try:
             if self.cancelled:

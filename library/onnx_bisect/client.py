@@ -1,4 +1,4 @@
-"""A server of onnx-bisect as a client sees it."""
+"""`Client` submits jobs to an onnx-bisect server over its REST API and fetches their results."""
 
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -27,28 +27,28 @@ from onnxbisect_backends.other_options import listed
 from onnxbisect_backends.probing.culprit_files import DATA_NAME, LOG_NAME
 from onnxbisect_backends.probing.prober import PROBE_NAME
 
-#: Seconds for one request; a body may take as long as it flows.
+#: Seconds for one request. The limits are for each read and write, so a long body does not exceed them.
 _TIMEOUT = httpx2.Timeout(60.0, connect=10.0)
-#: For the answer to an upload: gigabytes are on a slow disk only when the server says so.
+#: For uploads: the server answers only after gigabytes are on its disk.
 _UPLOAD_TIMEOUT = httpx2.Timeout(60.0, connect=10.0, read=900.0)
 #: Seconds that the server may keep a request open until a job ends.
 _WAIT = 30
-#: Seconds between tries while the server cannot be reached: it may be starting anew, and the job is safe meanwhile.
+#: Seconds between retries while the server cannot be reached; it may be restarting, which loses no job.
 _PAUSES = (0.5, 1, 2, 4, 8, 15, 30, 30, 30)
 _CHUNK = 1 << 20
 
 
 class Client:
-    """Talks to one server; a context manager, which closes its connections.
+    """A client of one server, and a context manager that closes its connections.
 
-    Everything raises OptionError where the server says that the request is wrong, and BackendUnusableError where there
-    is no answer.
+    Every method raises OptionError if the server rejects the request, and BackendUnusableError if the server cannot be
+    reached or fails.
     """
 
     def __init__(self, url: str, token: str) -> None:
         if not url.startswith(("http://", "https://")):
             raise OptionError(f"The server {url!r} is no address like https://onnx-bisect.example.org.")
-        token = token.strip()  # as files and secrets of CI have a line end
+        token = token.strip()  # tokens from files and CI secrets often end with a newline
         if not (token.isascii() and token.isprintable()):
             raise OptionError("The token has characters that no token has: give it as 'token create' printed it.")
         self._url = url.rstrip("/")
@@ -75,9 +75,9 @@ class Client:
         calibration: str | PathLike[str] | None = None,
         **terms: Unpack[JobTerms],
     ) -> "RemoteJob":
-        """Have a model diagnosed.
+        """Upload a model and create a job that diagnoses it.
 
-        `calibration` is a `.npz` or `.npy`, or a folder of them. Raises ModelError for what is no model.
+        `calibration` is a `.npz` or `.npy` file, or a folder of them. Raises ModelError for an invalid model.
         """
         part = Part(
             label="",
@@ -89,9 +89,9 @@ class Client:
         return job
 
     def submit_parts(self, parts: Sequence[Part], **terms: Unpack[JobTerms]) -> tuple["RemoteJob", ...]:
-        """Have several models diagnosed, all on the same targets: a job for each, in their order.
+        """Upload several models and create a job for each, all with the same targets. Returns the jobs in their order.
 
-        `parts_table` makes one table of the results, and the server has it at `GET /v1/parts`.
+        `parts_table` makes one table of the results; the server returns the same table at `GET /v1/parts`.
         """
         if unknown := sorted(terms.keys() - JobTerms.__annotations__.keys()):
             raise TypeError(f"There is no argument {unknown[0]!r}: JobTerms has those that there are.")
@@ -124,7 +124,7 @@ class Client:
         return tuple(map(self._job, self.create(asked, key=str(uuid4()))))
 
     def _sent(self, part: Part) -> dict[str, Any]:
-        """One model, uploaded with what is for it alone."""
+        """Upload one model and its calibration. Returns the fields of the job request for this model."""
         proto, sha256, _ = read(part.model)
         data = [file.relative_to(part.model.parent).as_posix() for file in locations(proto, part.model.parent)]
         del proto
@@ -147,9 +147,9 @@ class Client:
         }
 
     def upload(self, model: Path, sha256: str, data: Sequence[str]) -> str:
-        """The SHA-256 under which the server has the model; nothing is sent where it has it already.
+        """Upload a model, unless the server has it, and return the SHA-256 under which the server stores it.
 
-        `data` are the locations of its external data, relative to its folder, and `sha256` is of all these files.
+        `data` are the locations of its external data, relative to its folder. `sha256` is the hash of all these files.
         """
         if self._send("GET", f"/v1/models/{sha256}", fine=(404,)).is_success:
             return sha256
@@ -165,22 +165,22 @@ class Client:
         return str(sent.json()["sha256"])
 
     def store(self, content: Path) -> str:
-        """The SHA-256 under which the server has a file that a job speaks of."""
+        """Upload a file that a job refers to, and return the SHA-256 under which the server stores it."""
         return str(self._send("PUT", "/v1/files", content=lambda: _chunks(content)).json()["sha256"])
 
     def create(self, job: Mapping[str, object], key: str) -> list[JobStatus]:
-        """New jobs, one for each model, or those that were made under the same key when the answer got lost."""
+        """Create jobs, one for each model. A retry with the same `key` returns the jobs that were created before."""
         made = self._send("POST", "/v1/jobs", json=dict(job), headers={"Idempotency-Key": key}).json()
         jobs: list[JobStatus] = made.get("jobs", [made])
         return jobs
 
     def _job(self, made: JobStatus) -> "RemoteJob":
-        # a server of before it had pages for people has the job's own address only
+        # servers of earlier versions send no `page`
         url, page = (urljoin(f"{self._url}/", it) for it in (made["url"], made.get("page", made["url"])))
         return RemoteJob(client=self, id=made["id"], url=url, page=page)
 
     def ended(self, job_id: str, told: Callable[[JobStatus], None]) -> JobStatus:
-        """Waits until the job has ended; `told` sees it every few seconds."""
+        """Wait until the job has ended and return it. `told` is called with each state that the server returns."""
         while True:
             job = cast(JobStatus, self._json("GET", f"/v1/jobs/{job_id}", params={"wait": _WAIT}))
             told(job)
@@ -188,11 +188,11 @@ class Client:
                 return job
 
     def cancel(self, job_id: str) -> None:
-        """Ends the job; one that has ended stays as it is."""
+        """Cancel the job; no effect if it has ended."""
         self._send("POST", f"/v1/jobs/{job_id}/cancel", fine=(409,))
 
     def report(self, job_id: str, target: int) -> Report:
-        """The report on a target, the first being 1."""
+        """The report on a target; targets count from 1."""
         params = {"format": "json", "target": target}
         return cast(Report, self._json("GET", f"/v1/jobs/{job_id}/report", params=params))
 
@@ -201,7 +201,7 @@ class Client:
         return cast(Overview, self._json("GET", f"/v1/jobs/{job_id}/report", params={"format": "json"}))
 
     def repair(self, job_id: str, target: int) -> RemoteRepair:
-        """What a repair of a target came to, the first being 1."""
+        """The result of the repair of a target; targets count from 1."""
         from onnxbisect_backends.probing.repair_document import read_document  # pydantic takes a while to import
 
         def fetch(path: str, to: Path) -> bool:
@@ -214,12 +214,12 @@ class Client:
         return RemoteRepair(document=read_document(document), fetch=fetch)
 
     def culprit_file(self, job_id: str, target: int, number: int, name: str, to: Path) -> bool:
-        """Fetches a file of the culprit, the first being 1; False where it has none of that name."""
+        """Download a file of a culprit to `to`; culprits count from 1. Returns False if it has no file of that name."""
         path = f"/v1/jobs/{job_id}/culprits/{number}/{name}"
         return self._send("GET", path, fine=(404,), to=to, params={"target": target}).is_success
 
     def model_explorer(self, job_id: str, target: int, name: str) -> bytes | None:
-        """One of the files for Model Explorer; None where there is no picture of the model."""
+        """One of the files for Model Explorer; None if the server has none for this job."""
         path = f"/v1/jobs/{job_id}/model-explorer/{name}"
         answer = self._send("GET", path, fine=(404, 409), params={"target": target})
         return answer.content if answer.is_success else None
@@ -238,9 +238,10 @@ class Client:
         to: Path | None = None,
         **request: Any,
     ) -> httpx2.Response:
-        """The answer, of whose refusals those of `fine` are no errors; what it brings goes to the file `to`.
+        """Send a request, with retries, and return the response. Status codes in `fine` are not raised as errors.
 
-        Every try sends and fetches from the start: httpx2 rewinds `files` itself.
+        The body of a successful response is written to the file `to`, if given. Every retry sends and receives from
+        the start: `content` is called again, and httpx2 rewinds `files`.
         """
         if self._client.is_closed:
             raise OptionError("This client is closed: fetch results and files before.")
@@ -261,7 +262,7 @@ class Client:
                 continue
             self._reached = True
             if answer.status_code in (429, 502, 503, 504) and pause is not None:
-                time.sleep(max(pause, _asked(answer)))
+                time.sleep(max(pause, _retry_after(answer)))
                 continue
             if answer.is_success or answer.status_code in fine:
                 return answer
@@ -271,7 +272,7 @@ class Client:
 
 @dataclass(frozen=True, kw_only=True)
 class RemoteJob:
-    """A job that a server has. `page` is where people see it."""
+    """A job on a server. `url` is its REST address, `page` its page in the browser."""
 
     id: str
     url: str
@@ -279,17 +280,17 @@ class RemoteJob:
     client: Client = field(repr=False, compare=False)
 
     def wait(self, told: Callable[[JobStatus], None] = lambda job: None) -> JobStatus:
-        """The job as the server describes it (docs/api.md) once it has ended; `told` sees it every few seconds."""
+        """Wait until the job has ended and return it (docs/api.md). `told` is called with its state while it runs."""
         return self.client.ended(self.id, told)
 
     def cancel(self) -> None:
-        """End the job; the verdicts that it has are kept. One that has ended stays as it is."""
+        """Cancel the job; its verdicts so far are kept. No effect if it has ended."""
         self.client.cancel(self.id)
 
     def result(self, target: int = 1) -> Result:
-        """Wait, and fetch what was found for a target, the first being 1.
+        """Wait until the job has ended, and fetch the result for a target; targets count from 1.
 
-        Raises OptionError where the job failed for what it asks for, BackendUnusableError where it has no answer.
+        Raises OptionError if the target failed because of a mistake in the request, else BackendUnusableError.
         """
         found = self.wait()["targets"][target - 1]
         if found["state"] != "done":
@@ -297,14 +298,14 @@ class RemoteJob:
         return self.fetched(found)
 
     def repair(self, target: int = 1) -> RemoteRepair:
-        """Wait, and fetch what the repair of a target came to, the first being 1.
+        """Wait until the job has ended, and fetch the result of a target's repair; targets count from 1.
 
-        Raises OptionError where none was asked for, BackendUnusableError where it, or its target, has failed.
+        Raises OptionError if no repair was requested, BackendUnusableError if the repair or its target has failed.
         """
         found = self.wait()["targets"][target - 1]
         if found["state"] != "done":
             raise failure(found)
-        repair = found.get("repair")  # a server of before it repaired knows nothing of it
+        repair = found.get("repair")  # servers of earlier versions have no such field
         if repair is None:
             raise OptionError("No repair was asked for: submit the model with 'repair'.")
         if repair["url"] is None:
@@ -312,12 +313,12 @@ class RemoteJob:
         return self.client.repair(self.id, target)
 
     def fetched(self, target: TargetStatus) -> Result:
-        """What was found for a target that is done."""
+        """Fetch the result for a target whose state is "done"."""
         return Result.of(self.client.report(self.id, target["number"]), _RemoteFiles(self.client, self.id, target))
 
 
 class _RemoteFiles:
-    """The attachments of a report that a server has."""
+    """The attachments of a report, downloaded from the server."""
 
     def __init__(self, client: Client, job_id: str, target: TargetStatus) -> None:
         self._client = client
@@ -343,7 +344,9 @@ class _RemoteFiles:
 
 
 def failure(ended: JobStatus | TargetStatus) -> OnnxBisectError:
-    """What keeps a job, or a target of it, from having a report: the user's mistake, or no answer."""
+    """The error for a job or target without a report: OptionError for a mistake in the request, else
+    BackendUnusableError.
+    """
     problem = ended["problem"] or f"The job is {ended['state']}."
     return OptionError(problem) if ended.get("fault") == "request" else BackendUnusableError(problem)
 
@@ -357,7 +360,7 @@ def _samples(calibration: Path) -> list[Path]:
 
 
 def _refused(answer: httpx2.Response) -> Exception:
-    """What the server's problem document says, as an error of the class that fits."""
+    """The server's problem document as an error: OptionError for status 4xx, else BackendUnusableError."""
     try:
         problem = answer.json()
         sentence = str(problem.get("detail") or problem["title"])
@@ -366,8 +369,8 @@ def _refused(answer: httpx2.Response) -> Exception:
     return OptionError(sentence) if 400 <= answer.status_code < 500 else BackendUnusableError(sentence)
 
 
-def _asked(answer: httpx2.Response) -> float:
-    """Seconds that the server wants to be left alone."""
+def _retry_after(answer: httpx2.Response) -> float:
+    """Seconds in the header `Retry-After`; 0 if there is none."""
     after = answer.headers.get("Retry-After", "")
     return float(after) if after.isdigit() else 0.0
 

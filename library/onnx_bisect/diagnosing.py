@@ -1,4 +1,4 @@
-"""`diagnose`: puts a model, a compiler and a verdict base together, and searches."""
+"""`diagnose`: searches a model for the parts that a compiler refuses."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -61,34 +61,34 @@ def diagnose(
 ) -> Result:
     """Find every part of the model that the compiler refuses, and prove that nothing else is wrong.
 
-    Where the model fails, and the preflight has found what a change of the whole file would answer, such as an IR
-    version that is too new, up to four changed files are compiled first. If one passes, the result says which
-    (`compiles_after`), and nothing more is asked; `as_is` searches the file as it is, whatever the preflight finds.
+    If the model fails and the preflight found a problem that a change of the whole file can solve, such as an IR
+    version that is too new, up to four changed files are compiled first. If one of them compiles, the result names the
+    change (`compiles_after`) and the parts are not searched. `as_is` skips this step.
 
-    `model` is an ONNX file, or an `Intake` of it, which calls that follow each other may share. `backend` is the name
-    of a backend (`backends()` lists them), the path of a TOML file, a backend of your own
-    (`onnxbisect_backends.contract.Backend`), or a function that is given the path of a model and returns whether it
+    `model` is the path of an ONNX file, or an `Intake` of it, which several calls may share. `backend` is the name of a
+    backend (`backends()` lists them), the path of a TOML file, an object with the protocol
+    `onnxbisect_backends.contract.Backend`, or a function that takes the path of a model and returns whether it
     compiles, as a bool or a Verdict.
 
-    `options` are the backend's. `input_shapes` binds dynamic dimensions of inputs. `jobs` compilers run at a time; a
-    function is then called by as many threads. The budgets end the search with what is known; `timeout` bounds each
-    compile, in seconds. `recheck` asks deciding questions until the compiler agrees with itself. `calibration` holds
-    samples of the model's inputs. With `cache`, verdicts are taken from and kept in the user's verdict base; those of
-    functions never are. With `files`, every culprit's own file is compiled, so that it can be saved. `artifacts` is a
-    folder for what the compiler makes of the whole model where it takes it; one that is known to compile is then
-    compiled once more.
+    `options` are passed to the backend. `input_shapes` binds dynamic dimensions of inputs. `jobs` is the number of
+    compiles at a time; a function is called from as many threads. When the budget of calls or seconds is used up, the
+    search ends and the result says what is known. `timeout` limits each compile, in seconds. `recheck` repeats the
+    compiles that decide the result until their verdicts agree. `calibration` is a file or folder with samples of the
+    model's inputs. With `cache`, verdicts are read from and stored in the user's verdict base, but never those of a
+    function. With `files`, every culprit's own file is compiled, so that it can be saved. `artifacts` is a folder for
+    the compiler's output on the whole model, if it compiles; if its verdict is cached, it is compiled once more.
 
-    `alternatives` are other values of options, such as `{"precision": ["fp16", "bf16"]}`. With each the compiler is
-    asked after the search about the culprits' own files, and about the whole model where it takes all of them. Without
-    values, as in `{"version": []}`, they are those that the backend says are worth trying; `"all"` means those of all
-    its options.
+    `alternatives` are other values of options, such as `{"precision": ["fp16", "bf16"]}`. After the search, each
+    culprit's own file is compiled with each of these values, and the whole model if all culprits compile. An empty
+    list, as in `{"version": []}`, stands for the values that the backend suggests; `"all"` stands for the suggested
+    values of all options.
 
-    With `confirm_causes`, so many more calls at most are made after the search, about culprits with one thing changed:
-    what compiles is then in the causes, as `Gather with indices of rank 1`.
+    With `confirm_causes`, up to so many more compiles are made after the search, of culprits with one property
+    changed. The causes then name changes that compile, such as `Gather with indices of rank 1`.
 
-    `progress` is called with each event; `cancellation` ends the search from outside. Both are described in
-    docs/library.md. Raises OptionError and ModelError for what is wrong with the arguments and the model,
-    BackendUnusableError where the compiler cannot be called, ShortageError where this machine is short of something.
+    `progress` is called with each event; `cancellation` ends the search from another thread (docs/library.md). Raises
+    OptionError for wrong arguments, ModelError for an invalid model, BackendUnusableError if the compiler cannot be
+    called, and ShortageError if this machine runs out of a resource, such as disk space.
     """
     chosen = usable_backend(backend, options or {}, jobs)
     others = other_options(backend, options or {}, alternatives)
@@ -99,7 +99,7 @@ def diagnose(
     if calibration is not None and inquiry.samples is None:
         tell(Note(sentence=f"{chosen.name} takes no input samples; calibration changes nothing for it."))
     for finding in inquiry.findings:
-        if finding.id in NEWER_THAN_TOOL:  # said before the search, which may take hours: it makes another one of it
+        if finding.id in NEWER_THAN_TOOL:  # before the search, so that the user can stop it and change the model
             tell(Note(sentence=f"{finding.detail}. {finding.why} {finding.fix}"))
     searching = Searching(
         backend=chosen,
@@ -117,7 +117,7 @@ def diagnose(
         digests = (lambda pieces: {units: culprit_files.digest(units) for units in pieces}) if files else None
         with searching.driver(inquiry, folder, budget, digests, kept) as driver:
             after = None if as_is else _compiles_after(driver, inquiry, searching, samples)
-            # where a changed file compiles the whole is on record, and nothing more is asked
+            # if a changed file compiles, only the recorded verdict of the whole model is needed
             ended = driver.run() if after is None else driver.ask_whole()
             if kept is not None and ended.diagnosis.verdict is Status.PASS and not kept.exists():
                 ended = _compiled_again(driver, ended, tell)
@@ -152,8 +152,9 @@ def diagnose(
 def _compiles_after(
     driver: Driver, inquiry: Inquiry, searching: Searching, calibration: Path | None
 ) -> CompilesAfter | None:
-    """See `changed_files.compiles_after`. The calls are added to those of `driver`, which asks about the model as it
-    is.
+    """The change of the whole file after which the model compiles, if one is found (`changed_files.compiles_after`).
+
+    Its compiler calls are added to those of `driver`.
     """
     if not may_be_changed(inquiry):
         return None
@@ -176,13 +177,13 @@ def _compiles_after(
 def _told(searches: Searches, neighbour: Path) -> Told:
     try:
         found = searches(Intake(neighbour, {}), piece=True, whole=True)
-    except ModelError:  # the target takes no such model
+    except ModelError:  # the target cannot be given this model
         return Told(status=Status.UNRESOLVED)
     return Told(status=found.diagnosis.verdict, calls=found.job.stats.compiler_calls, stopped=found.stopped)
 
 
 def _compiled_again(driver: Driver, ended: Ended, tell: Progress) -> Ended:
-    """The verdict was known, and what the compiler makes of the model is not here: one more call."""
+    """Compile the whole model again for its artifacts: its verdict came from the cache, which keeps no artifacts."""
     asked = driver.probes.ask(driver.universe.everything, driver.budget_left.seconds)
     if asked.answer is None or not asked.answer.verdict.passed:
         said = asked.answer.verdict.message if asked.answer is not None else "the budget has ended."
@@ -191,8 +192,9 @@ def _compiled_again(driver: Driver, ended: Ended, tell: Progress) -> Ended:
 
 
 def usable_backend(backend: BackendChoice, options: Mapping[str, object], jobs: int) -> Backend:
-    """The backend that is meant, for so many compiles at a time; OptionError or BackendUnusableError where it cannot be
-    called.
+    """Create the backend and check that its compiler can be called.
+
+    Raises OptionError for a wrong argument, BackendUnusableError if the compiler cannot be called.
     """
     if jobs < 1:
         raise OptionError(f"jobs is {jobs}; at least one compiler has to run.")
@@ -203,7 +205,7 @@ def usable_backend(backend: BackendChoice, options: Mapping[str, object], jobs: 
 
 
 class _OwnFiles:
-    """The attachments of a diagnosis that was made here: pieces are cut again from the model, which must not change."""
+    """The attachments of a diagnosis in this process, cut again from the model file, which must not have changed."""
 
     def __init__(self, inquiry: Inquiry, backend: Backend, ended: Ended, report: Report) -> None:
         self._inquiry = inquiry

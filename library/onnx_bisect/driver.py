@@ -1,16 +1,15 @@
-"""Carries a search on in threads of this process: `onnxbisect.session` says what to ask, threads compile it.
+"""Runs a search in threads of this process: `onnxbisect.session` plans the probes, threads compile them.
 
-Why threads. Every compile is a process of its own, started, limited and killed as a tree by its backend; what is
-left to run here is a thread that waits for it. A pool of worker processes would add nothing but a second copy of the
-model in each and a second place from which a compiler could be orphaned. Cutting holds the interpreter's lock for
-milliseconds, a compile takes seconds to minutes.
+Threads suffice, because the backend runs every compile in a process of its own, and the thread only waits for it.
+Worker processes would each hold a copy of the model, and could leave a compiler behind when they die. Cutting holds
+the interpreter's lock for milliseconds; a compile takes seconds to minutes.
 
-The next step is worked out again whenever one verdict arrives, for as many questions as there are threads. Speculative
-questions are asked only by threads for which nothing better is left.
+The driver plans again after every verdict, for as many probes as there are threads. Speculative probes run only in
+threads that have no other probe.
 
-A round counts the compiles that had to wait for each other: a question's round is one more than the highest round of
-the verdicts on record when it was asked. With one thread that is the number of calls; with many it is the length of
-the longest chain of calls, which is what a user waits for.
+A round counts compiles that had to wait for each other: a probe's round is one more than the highest round of the
+verdicts on record when its compile started. With one thread it equals the number of calls; with several it is the
+length of the longest chain of calls, which determines how long a user waits.
 """
 
 import time
@@ -32,19 +31,19 @@ from onnxbisect.universe import Universe
 from onnxbisect_backends.probing.prober import ProbeResult, Probes
 from onnxbisect_backends.sandbox.process import CompileGroup
 
-#: Seconds after `stop` in which compiles must have died; a backend that cannot be killed is left to the process's end.
-_PATIENCE = 5.0
+#: Seconds to wait after `stop` for killed compiles to end. Threads that are still running then end with the process.
+_KILL_SECONDS = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """Where to end with what is known so far; None sets no bound."""
+    """Limits after which a search ends with what is known; None is no limit."""
 
     calls: int | None = None
     seconds: float | None = None
 
     def without(self, *, calls: int, seconds: float) -> "Budget":
-        """What is left after so much."""
+        """The budget that is left after so many calls and seconds."""
         return Budget(
             calls=None if self.calls is None else max(0, self.calls - calls),
             seconds=None if self.seconds is None else max(0.0, self.seconds - seconds),
@@ -53,7 +52,7 @@ class Budget:
 
 @dataclass(frozen=True, kw_only=True)
 class Ended:
-    """What a search came to. `answers` are the latest for each set of units."""
+    """The result of a search. `answers` has the latest answer for each set of units."""
 
     diagnosis: Diagnosis
     records: tuple[ProbeRecord, ...]
@@ -64,7 +63,7 @@ class Ended:
 
 @dataclass(kw_only=True)
 class _Running:
-    """A compile under way, and the asks that wait for it: more than one where two places have one structure."""
+    """A running compile and the asks that it answers: several if they have the same structure."""
 
     asks: list[Ask]
     round: int
@@ -72,7 +71,7 @@ class _Running:
 
 @dataclass(frozen=True, kw_only=True)
 class _Done:
-    """What a thread sends back; `error` is what ended it."""
+    """The result that a compile's thread sends to the driver; `error` is the exception that ended the thread."""
 
     question: tuple[str, int]
     asked: ProbeResult | None
@@ -83,8 +82,8 @@ class _Done:
 class Driver:
     """One search. `ask_whole` may be called before `run`; `stop` ends it from a signal handler or another thread.
 
-    `key` gives a probe's canonical structure. With `digests` the files of culprits are compiled, too (`next_step`).
-    Compiles belong to `compiles`, which is killed when the search is stopped.
+    `key` returns a probe's key, which equal structures share. With `digests`, the files of culprits are compiled, too
+    (`next_step`). Compiles join the group `compiles`, which is killed when the search is stopped.
     """
 
     universe: Universe
@@ -112,26 +111,26 @@ class Driver:
         self._began: float | None = None
 
     def stop(self) -> None:
-        """End as soon as may be: compiles are killed and forgotten, verdicts kept. Safe in a signal handler."""
+        """End the search soon: kill running compiles and keep the verdicts so far. Safe in a signal handler."""
         self._stopping.set()
         self._inbox.put(None)
 
     def ask_whole(self) -> Ended:
-        """Ask about the model as a whole, with which a search begins, and nothing else; `run` goes on from there."""
+        """Compile only the whole model, the first probe of every search. `run` can continue the search afterwards."""
         whole = self.universe.everything
         return self._run(lambda asks: [ask for ask in asks if ask.units == whole and not ask.attempt])
 
     def spend(self, calls: int) -> None:
-        """Count compiler calls that were made for the same purpose elsewhere."""
+        """Add compiler calls that were made outside of this driver to its budget and statistics."""
         self._calls += calls
 
     @property
     def budget_left(self) -> Budget:
-        """What the budget still allows."""
+        """The calls and seconds that are left."""
         return self.budget.without(calls=self._calls, seconds=self._seconds)
 
     def run(self) -> Ended:
-        """Search until nothing is left to ask, the budget ends, or `stop` is called."""
+        """Search until no probe is left, the budget is used up, or `stop` is called."""
         return self._run(list)
 
     def _run(self, chosen: Callable[[Iterable[Ask]], list[Ask]]) -> Ended:
@@ -184,10 +183,10 @@ class Driver:
         return step
 
     def _recall(self) -> None:
-        """Start from what earlier runs of this very search asked."""
+        """Take the verdicts of earlier runs of the same search from the journal."""
         for asked in self.base.journal():
             if asked.attempt != self._attempts[asked.units]:
-                continue  # an earlier attempt was not kept; this one will be found by its key when it is asked for
+                continue  # an earlier attempt was not stored; `_take_known` finds this one by its key later
             answer = self.base.get(asked.key, asked.attempt)
             if answer is not None:
                 if asked.why != OWN_FILE:
@@ -196,7 +195,7 @@ class Driver:
                 self._record(ask, asked.key, answer, cached=True)
 
     def _take_known(self, asks: Iterable[Ask]) -> bool:
-        """Answer what the base knows; True where it knew anything, for then the step is out of date."""
+        """Record verdicts that the base has. Returns whether it had any; the plan is then out of date."""
         known = False
         for ask in asks:
             key = self._key(ask)
@@ -209,7 +208,7 @@ class Driver:
         return known
 
     def _launch(self, asks: Iterable[Ask]) -> None:
-        for ask in sorted(asks, key=lambda ask: ask.speculative):  # stable: best first within each
+        for ask in sorted(asks, key=lambda ask: ask.speculative):  # the sort is stable: best first in both groups
             if ask.attempt != self._attempts[ask.units]:
                 continue
             question = (self._key(ask), ask.attempt)
@@ -232,22 +231,22 @@ class Driver:
 
     @property
     def _seconds(self) -> float:
-        """Since the search began."""
+        """Seconds since the search began; 0 before."""
         return 0.0 if self._began is None else time.monotonic() - self._began
 
     def _work(self, question: tuple[str, int], units: UnitSet) -> None:
-        """In a thread of its own: one compile."""
+        """Compile one probe, in a thread of its own, and send the result to the driver."""
         try:
             with self.compiles.joined():
                 done = _Done(question=question, asked=self.probes.ask(units, self._seconds_left()))
-        except BaseException as error:  # it is raised again in the driver's thread
+        except BaseException as error:  # `_take` raises it in the driver's thread
             done = _Done(question=question, asked=None, error=error)
         if self._stopping.is_set():  # the compile was killed: its outcome says nothing
             done = _Done(question=question, asked=None)
         self._inbox.put(done)
 
     def _wait(self) -> None:
-        """Block until a compile ends or `stop` is called, then take all that has arrived."""
+        """Block until a compile ends or `stop` is called, then process all results that have arrived."""
         done = self._inbox.get()
         while True:
             if done is not None:
@@ -295,7 +294,7 @@ class Driver:
         self.progress(probe_answered(record))
 
     def _key(self, ask: Ask) -> str:
-        """Of its structure; for a culprit's own file of that file, which no other answers for (see `culprit_files`)."""
+        """The key of the probe's structure; for a culprit's own file its digest, as only that very file counts."""
         if ask.why == OWN_FILE and self.digests is not None and (own := self.digests([ask.units]).get(ask.units)):
             return own
         key = self._keys.get(ask.units)
@@ -306,11 +305,11 @@ class Driver:
         return key
 
     def _end_compiles(self) -> None:
-        """Leave no compile behind: after `stop`, and when an error ended the search."""
+        """Kill compiles that still run after `stop` or after an error."""
         if not self._running:
             return
         self._stopping.set()
-        give_up = time.monotonic() + _PATIENCE
+        give_up = time.monotonic() + _KILL_SECONDS
         while self._running and time.monotonic() < give_up:
             self.compiles.kill()  # again and again: a thread may only now be starting its compiler
             try:

@@ -1,7 +1,6 @@
-"""What a search tells while it goes on: each event is a value, and `str` of it is a line for people.
+"""The events of a search. Each is a frozen dataclass; `str(event)` is a line for people.
 
-Names and messages come from models and compilers. They are left as they are in the fields; `str` makes control
-characters visible.
+Names and messages come from models and compilers and are not escaped in the fields; `str` escapes control characters.
 """
 
 from collections.abc import Callable
@@ -20,7 +19,7 @@ from onnxbisect.verdict import Verdict
 
 @dataclass(frozen=True, kw_only=True)
 class Note:
-    """Something that the user should know: a sentence."""
+    """A sentence that the user should read."""
 
     sentence: str
 
@@ -30,7 +29,7 @@ class Note:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchStarted:
-    """The model was read, of so many units; from now on the compiler is asked."""
+    """The model was read and has so many units; compiles follow."""
 
     target: Target
     units: int
@@ -41,7 +40,7 @@ class SearchStarted:
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """A culprit as far as it is known now; it may still prove to be none. `ops` are in topological order."""
+    """A culprit as it is known now; later probes may rule it out. `ops` are in topological order."""
 
     ops: tuple[str, ...]
     occurrences: int
@@ -56,7 +55,7 @@ class Found:
 
 @dataclass(frozen=True, kw_only=True)
 class PlanMade:
-    """What to ask next was worked out anew. `expected_calls` are those of the whole search, as it looks now."""
+    """The next probes were planned. `expected_calls` estimates the compiler calls of the whole search."""
 
     calls: int
     expected_calls: float
@@ -69,7 +68,7 @@ class PlanMade:
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeStarted:
-    """A compile of so many units begins. `probe` is the name that the report has for it."""
+    """A compile of so many units begins. `probe` is its name in the report."""
 
     probe: str
     why: str
@@ -81,7 +80,7 @@ class ProbeStarted:
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeAnswered:
-    """A verdict is known. `cached`: it was known before, and no compiler was called."""
+    """A probe has a verdict. `cached`: it was known before, and no compiler was called."""
 
     probe: str
     why: str
@@ -101,7 +100,7 @@ class ProbeAnswered:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchEnded:
-    """Nothing more is asked; the result follows."""
+    """The search has ended; no more compiles follow."""
 
     ending: Ending
 
@@ -111,12 +110,12 @@ class SearchEnded:
 
 Event = Note | SearchStarted | PlanMade | ProbeStarted | ProbeAnswered | SearchEnded
 
-#: Called in the thread that called `diagnose`; what it raises ends the search and comes out of `diagnose`.
+#: Called in the thread that called `diagnose`. An exception that it raises ends the search and leaves `diagnose`.
 Progress = Callable[[Event], None]
 
 
 def plan_made(universe: Universe, diagnosis: Diagnosis, calls: int, expected: float) -> PlanMade:
-    """After so many calls, and with so many more expected."""
+    """The event after a plan was made: `calls` were made so far, `expected` more are estimated."""
     found = tuple(
         Found(
             ops=tuple(universe.op[unit] for unit in members(culprit.units)),
@@ -129,12 +128,12 @@ def plan_made(universe: Universe, diagnosis: Diagnosis, calls: int, expected: fl
 
 
 def probe_started(ask: Ask) -> ProbeStarted:
-    """Of a question that is handed to the compiler."""
+    """The event for a probe that is about to be compiled."""
     return ProbeStarted(probe=probe_name(ask.units, ask.attempt), why=ask.why, units=size(ask.units))
 
 
 def probe_answered(record: ProbeRecord) -> ProbeAnswered:
-    """Of a verdict that is on record."""
+    """The event for a recorded verdict."""
     return ProbeAnswered(
         probe=probe_name(record.units, record.attempt),
         why=record.why,

@@ -1,4 +1,4 @@
-"""`fix`: from a model that a compiler refuses to one that it takes, proven, or to what is left of the way there."""
+"""`fix`: changes a model so that the compiler accepts it, proves the changes, and reports what it could not repair."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -33,7 +33,7 @@ from onnxbisect_backends.sandbox.working_folder import working_folder
 
 @dataclass(frozen=True, kw_only=True)
 class FixResult:
-    """What a repair came to. `document` says all of it as values, as repair.json does (docs/fix.md)."""
+    """The result of a repair. `document` has the contents of repair.json (docs/fix.md)."""
 
     document: RepairDocument
     repair: Repair = field(repr=False, compare=False)
@@ -46,7 +46,7 @@ class FixResult:
 
     @property
     def compiles(self) -> bool:
-        """Whether the compiler takes the model, repaired where it had to be."""
+        """Whether the compiler accepts the model, after repairs if any were needed."""
         return self.repair.compiles
 
     @property
@@ -55,8 +55,9 @@ class FixResult:
         return self.repair.model is not None
 
     def save(self, path: str | PathLike[str]) -> Path:
-        """Write the repaired model, and beside it the data files of the original. Raises OptionError where nothing was
-        repaired, or it cannot be written.
+        """Write the repaired model, and beside it the data files of the original. Returns the path.
+
+        Raises OptionError if nothing was repaired or the file cannot be written.
         """
         path = Path(path)
         if self.repair.model is None:
@@ -68,14 +69,15 @@ class FixResult:
             raise OptionError(f"{path} cannot be written: {error.strerror or error}.") from error
 
     def write(self, folder: str | PathLike[str]) -> list[str]:
-        """Put all that `onnx-bisect fix` writes into a folder, and return the names: the repaired model where there is
-        one, the report on what is left where something is, and what was done as Markdown and JSON. Raises OptionError
-        or OSError where they cannot be written.
+        """Write the files of `onnx-bisect fix` into a folder, and return their names: the repaired model, if there is
+        one; the report on remaining culprits, if there are any; and the applied changes as Markdown and JSON.
+
+        Raises OptionError or OSError if a file cannot be written.
         """
         out = Path(folder)
         out.mkdir(parents=True, exist_ok=True)
         for name in (REPAIRED, REPORT):
-            (out / name).unlink(missing_ok=True)  # that of an earlier repair is no part of this one
+            (out / name).unlink(missing_ok=True)  # it may be of an earlier repair
         files = written(self.repair, self.document)
         for name, content in files.items():
             if name == REPAIRED:
@@ -106,15 +108,15 @@ def fix(
     progress: Progress | None = None,
     cancellation: Cancellation | None = None,
 ) -> FixResult:
-    """Repair a model: diagnose it, replace what is refused, prove that the numbers stay, compile, and repeat.
+    """Repair a model: diagnose it, replace culprits, prove that the outputs stay the same, compile, and repeat.
 
-    Changes of the whole file come first, then rules for single nodes. Nothing of lesser exactness than `allow` is used,
-    and nothing whose proof failed. A proof is a run of both models in onnxruntime on `samples` (a folder, zip or tar of
-    .npz keyed by input names), on `count` random inputs and on as many with edge values; the model's outputs must agree
-    within `tolerance`. With `alternatives`, the compiler with other options is asked about the culprits before they are
-    replaced. The other arguments are those of `diagnose`; the budgets are for all compiles together.
+    Changes of the whole file are tried first, then rules for single nodes. Changes of lesser exactness than `allow` and
+    changes whose proof fails are not applied. A proof runs both models in onnxruntime on `samples` (a folder, zip or
+    tar of .npz keyed by input names), on `count` random inputs and on as many inputs with edge values; the outputs must
+    agree within `tolerance`. With `alternatives`, the culprits are compiled with other options before they are
+    replaced. The other arguments are those of `diagnose`; all compiles share the budgets.
 
-    Raises what `diagnose` raises, and OptionError for dynamic dimensions that `input_shapes` does not bind.
+    Raises the errors of `diagnose`, and OptionError for dynamic dimensions that `input_shapes` does not bind.
     """
     chosen = usable_backend(backend, options or {}, jobs)
     others = other_options(backend, options or {}, alternatives)

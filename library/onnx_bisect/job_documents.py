@@ -1,4 +1,4 @@
-"""What a client sends to the REST API to make a job, and what the API answers about one."""
+"""Types of the REST API's job requests and responses, as the client uses them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,17 +9,17 @@ from onnx_bisect.remote_repair import RepairTerms
 
 @dataclass(frozen=True, kw_only=True)
 class RemoteTarget:
-    """A backend that the server has, with its options."""
+    """A backend of the server, with its options."""
 
     backend: str
     options: Mapping[str, str] = field(default_factory=dict)
 
 
 class JobTerms(TypedDict, total=False):
-    """What is asked of models: for the `backend` with its `options`, or for several `targets`.
+    """The settings of a job: one `backend` with its `options`, or several `targets`.
 
-    The bounds, `recheck`, `as_is` and `confirm_causes` are those of `diagnose`; docs/api.md says what `labels`,
-    `webhook` and `priority` are. With `repair`, what is refused is repaired, as `fix` does.
+    `budget_calls`, `budget_seconds`, `timeout`, `recheck`, `as_is` and `confirm_causes` are arguments of `diagnose`;
+    docs/api.md describes `labels`, `webhook` and `priority`. With `repair`, culprits are repaired as by `fix`.
     """
 
     backend: str | None
@@ -38,7 +38,7 @@ class JobTerms(TypedDict, total=False):
 
 
 class RepairStatus(TypedDict):
-    """What became of a repair that was asked for; `url` is where it is, None where there is none."""
+    """The state of a requested repair; `url` is the address of its result, None if there is none."""
 
     state: str
     url: str | None
@@ -46,7 +46,7 @@ class RepairStatus(TypedDict):
 
 
 class TargetStatus(TypedDict):
-    """One target of a job, as far as this client reads it; `fault` says whose it is that it failed."""
+    """The fields of a job's target that this client reads. `fault` is "request" if the request caused the failure."""
 
     number: int
     backend: str
@@ -62,9 +62,7 @@ class TargetStatus(TypedDict):
 
 
 class JobStatus(TypedDict):
-    """A job as the server describes it (docs/api.md), as far as this client reads it. Servers of earlier versions have
-    no `page`.
-    """
+    """The fields of a job (docs/api.md) that this client reads. Servers of earlier versions send no `page`."""
 
     id: str
     url: str

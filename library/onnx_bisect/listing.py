@@ -1,4 +1,4 @@
-"""Which compilers can be asked here."""
+"""Lists the installed backends and whether they can be used."""
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -11,21 +11,22 @@ from onnxbisect_backends.registry import BrokenBackend, LoadedBackend, available
 
 
 class BackendState(StrEnum):
-    """Whether a backend can be asked, the best first."""
+    """Whether a backend can be used, the best state first."""
 
     USABLE = "usable"
-    #: It does not say without the options that it demands.
+    #: Unknown, because the backend requires options.
     WITH_OPTIONS = "usable with options"
-    #: Its compiler is not there.
+    #: Its compiler is not installed or does not run here.
     NOT_USABLE = "not usable"
-    #: The backend itself does not work.
+    #: The backend's own code fails.
     BROKEN = "broken"
 
 
 @dataclass(frozen=True, kw_only=True)
 class BackendInfo:
-    """A backend that is installed. `reason` says why it is not usable as it is, `description` is its tool's where it
-    is. `isolated`: a service can confine its compiles.
+    """An installed backend. `reason` says why it is not usable without options, or at all; `description` is None then.
+
+    `isolated`: a service can confine its compiles.
     """
 
     name: str
@@ -38,14 +39,14 @@ class BackendInfo:
 
 
 def backends() -> tuple[BackendInfo, ...]:
-    """All of them, usable ones first. Some start their tool to learn its version."""
+    """All installed backends, usable ones first. Some backends start their tool to read its version."""
     with ThreadPoolExecutor(max_workers=4) as pool:
-        found = list(pool.map(_asked, available().values()))
+        found = list(pool.map(_info, available().values()))
     order = list(BackendState)
     return tuple(sorted(found, key=lambda it: order.index(it.state)))
 
 
-def _asked(backend: LoadedBackend | BrokenBackend) -> BackendInfo:
+def _info(backend: LoadedBackend | BrokenBackend) -> BackendInfo:
     if isinstance(backend, BrokenBackend):
         return BackendInfo(name=backend.name, state=BackendState.BROKEN, reason=backend.reason)
     description = None
@@ -57,7 +58,7 @@ def _asked(backend: LoadedBackend | BrokenBackend) -> BackendInfo:
         description = made.describe()
     except BackendUnusableError as error:
         state, reason = BackendState.NOT_USABLE, str(error)
-    except OptionError as error:  # it cannot be asked about without options
+    except OptionError as error:  # a required option is missing
         state, reason = BackendState.WITH_OPTIONS, str(error)
     except Exception as error:  # a third party's bug must not hide the others
         state, reason = BackendState.BROKEN, f"{type(error).__name__}: {error}"

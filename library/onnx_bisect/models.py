@@ -1,4 +1,4 @@
-"""What can be done with a model without a compiler: look at it, and cut pieces out."""
+"""`inspect` and `extract`: inspect a model and cut pieces out of it, without compiling."""
 
 from collections.abc import Mapping, Sequence
 from os import PathLike
@@ -13,15 +13,15 @@ from onnxbisect_backends import contract
 from onnxbisect_backends.probing.intake import Intake
 from onnxbisect_backends.probing.known_target import inspect_for, known_target
 
-#: The path of an ONNX file, or what was read of one, which several calls may share.
+#: The path of an ONNX file, or a model that was read already, which several calls may share.
 Source = str | PathLike[str] | Intake
 
-#: Dimensions by the name of an input.
+#: The dimensions of each input, by its name.
 Shapes = Mapping[str, Sequence[int]]
 
 
 def loaded(model: Source, input_shapes: Shapes | None = None) -> Intake:
-    """The model, read if it was not. `input_shapes` binds dynamic dimensions. Raises ModelError."""
+    """Read the model if `model` is a path. `input_shapes` then binds dynamic dimensions. Raises ModelError."""
     return model if isinstance(model, Intake) else Intake(Path(model), input_shapes or {})
 
 
@@ -32,10 +32,10 @@ def inspect(
     options: Mapping[str, object] | None = None,
     input_shapes: Shapes | None = None,
 ) -> Inspection:
-    """The ops and variants of a model, and what compilers are known to mind about it, or this `backend` minds.
+    """The ops and variants of a model, and known reasons for which `backend`, or any compiler, may refuse it.
 
     Compiles nothing. Raises ModelError, OptionError, and BackendUnusableError for a backend that cannot be used here
-    and that no profile records.
+    and has no recorded profile.
     """
     if backend is None:
         return preflight.inspect(loaded(model, input_shapes).model)
@@ -55,10 +55,11 @@ def extract(
     outputs: Sequence[str] | None = None,
     input_shapes: Shapes | None = None,
 ) -> int:
-    """Cut nodes, modules (`scopes`), or all between two sets of tensors, out of a model and write them as a model of
-    their own. What the model's inputs do not change becomes constants, but for `nodes`, which stay as they are named.
+    """Write nodes, modules (`scopes`), or all nodes between two sets of tensors, as a model of their own.
 
-    Returns how many nodes the piece has. Raises OptionError, CutError or ModelError where that cannot be done.
+    Nodes that do not depend on the model's inputs are folded into constants, except those that `nodes` names.
+
+    Returns the number of nodes written. Raises OptionError, CutError or ModelError.
     """
     path = Path(output)
     if sum([nodes is not None, scopes is not None, inputs is not None or outputs is not None]) != 1:

@@ -1,4 +1,4 @@
-"""Several models, such as the parts of one network: what names them, and their results in one table."""
+"""Several models, such as the parts of one network, and a table of their results."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from onnxbisect.report.parts import PartsTable
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """One model, with what is asked of it alone. `label` names it in tables, and its folder."""
+    """One of several models, with its own inputs. `label` names it in tables and names its folder."""
 
     label: str
     model: Path
@@ -24,8 +24,8 @@ class Part:
 def parts_table(results: Mapping[str, Result | Sequence[Result]]) -> PartsTable:
     """The table of models by targets, and the causes that several models share.
 
-    `results` has for each model, by what it is to be called, its result; or one for each target, the targets being the
-    same and in the same order for all models.
+    `results` maps each model's label to its result, or to one result per target. Raises OptionError unless all models
+    have the same targets in the same order.
     """
     rows = {label: [each] if isinstance(each, Result) else list(each) for label, each in results.items()}
     asked = [

@@ -1,4 +1,4 @@
-"""`regress`: since which version a compiler refuses, or takes, each part of a model."""
+"""`regress`: finds the compiler version since which each part of a model is refused or accepted."""
 
 import time
 from collections.abc import Mapping
@@ -45,13 +45,13 @@ def regress(
     progress: Progress | None = None,
     cancellation: Cancellation | None = None,
 ) -> VersionHistory:
-    """Find, for each part of the model that one of two versions of a compiler refuses, the version that changed that.
+    """Find the version that changed the verdict on each part of the model that one of two compiler versions refuses.
 
-    `versions` are the first and the last; "" stands for the oldest, or newest, that the package index has. Both are
-    diagnosed. Then versions between them are installed, where they are not, and asked about all parts, until every
-    change lies between neighbours: about log2 of their number. The other arguments are those of `diagnose`.
+    `versions` are the first and the last; "" stands for the oldest or newest on the package index. Both are diagnosed.
+    Then versions between them are installed, if they are not, and compile all parts, until every change lies between
+    two neighbouring versions; this takes about log2 of their number. The other arguments are those of `diagnose`.
 
-    Raises what `diagnose` raises, and OptionError for a backend whose compiler this program does not install.
+    Raises the errors of `diagnose`, and OptionError for a backend whose compiler this program does not install.
     """
     given, name = texts(options or {}), fspath(backend)
     if VERSION in given:
@@ -62,7 +62,7 @@ def regress(
     tell = progress or (lambda event: None)
     with ExitStack() as stack:
         there = _Versions(toolchain.name, stack, tell)
-        return _Course(
+        return _Regression(
             intake=loaded(model, input_shapes),
             backend=name,
             options=given,
@@ -79,7 +79,7 @@ def regress(
 
 
 class _Versions:
-    """The versions of one compiler: those of the package index where it can be read, and those that are known here."""
+    """The versions of one compiler: those of the toolchain catalogue and, if it can be read, the package index."""
 
     def __init__(self, compiler: str, stack: ExitStack, tell: Progress) -> None:
         self.compiler, self._tell = compiler, tell
@@ -96,7 +96,7 @@ class _Versions:
         self.installs = 0
 
     def install(self, version: str) -> None:
-        """Make it usable; raises BackendUnusableError where that fails."""
+        """Install the version if it is not installed. Raises BackendUnusableError if that fails."""
         one = next((it for it in toolchains().get(self.compiler, ()) if it.version == version), None)
         if one is None:
             if self._index is None:
@@ -111,8 +111,11 @@ class _Versions:
 
 
 @dataclass(kw_only=True)
-class _Course:
-    """The arguments of one `regress`, and what is known so far: parts by their units, answers by version."""
+class _Regression:
+    """The arguments and the state of one `regress` call.
+
+    `culprits` are the parts, by their units; `answers` and `unusable` are by the index of the version.
+    """
 
     intake: Intake
     backend: str
@@ -133,7 +136,7 @@ class _Course:
     began: float = field(default_factory=time.monotonic)
 
     def run(self) -> VersionHistory:
-        """Both ends, then what lies between."""
+        """Compile with the last and the first version, then with versions between them."""
         ends = dict.fromkeys((len(self.versions) - 1, 0))
         for end in ends:
             self._diagnose(end)
@@ -158,7 +161,7 @@ class _Course:
 
     @property
     def _ended(self) -> bool:
-        """Whether the user, or the budget, allows nothing more."""
+        """Whether the user has cancelled or the budget is used up."""
         return self.cancellation.cancelled or self._left.calls == 0 or self._left.seconds == 0
 
     @property
@@ -175,7 +178,7 @@ class _Course:
         return {number: _taken(verdicts.get(units)) for number, verdicts in self.answers.items()}
 
     def _diagnose(self, number: int) -> None:
-        """The culprits of an end; raises BackendUnusableError where it cannot be asked."""
+        """Collect the culprits of one version. Raises BackendUnusableError if it cannot be installed or called."""
         self.there.install(self.versions[number])
         self.progress(Note(sentence=f"diagnosing with version {self.versions[number]}"))
         result = diagnose(
@@ -199,7 +202,7 @@ class _Course:
             self.culprits.setdefault(culprit.evidence.own, culprit)
 
     def _ask(self, number: int) -> None:
-        """About all parts, and the whole model."""
+        """Compile all parts and the whole model with one version."""
         try:
             self.there.install(self.versions[number])
         except (BackendUnusableError, OptionError) as error:
@@ -244,7 +247,7 @@ def _taken(verdict: Verdict | None) -> bool | None:
 
 
 def _between(versions: tuple[str, ...], first: str, last: str, *, compiler: str) -> tuple[str, ...]:
-    """Those from the first to the last, both included; OptionError where there is no such version."""
+    """The versions from `first` to `last`, both included. Raises OptionError if one is unknown or none remain."""
     for end in filter(None, (first, last)):
         if end not in versions:
             raise OptionError(unknown(f"version of {compiler} on the package index or here", end, versions))

@@ -1,4 +1,4 @@
-"""A repair that a server makes: what is asked of it, and what came of it."""
+"""The terms and the result of a repair on a server."""
 
 from dataclasses import dataclass, field
 from os import PathLike
@@ -15,13 +15,13 @@ from onnxbisect_backends.other_options import Wanted
 from onnxbisect_backends.probing.repair_compiler import REPAIRED
 from onnxbisect_backends.probing.repairing import REPORT
 
-#: By the name that `fix` writes a file under, where the server has it.
+#: The server's path, below the repair's address, of each file that `fix` writes.
 _FILES = {REPAIRED: "/model.onnx", REPORT: "/report.json", "repair.md": "?format=md", "repair.json": "?format=json"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class RepairTerms:
-    """What a repair may do, and how it is proven: arguments of `fix`. `samples` is a `.npz`, or a folder of them."""
+    """The arguments of `fix` for a repair on a server. `samples` is a `.npz` file, or a folder of them."""
 
     allow: Exactness = Exactness.ROUNDING
     samples: str | PathLike[str] | None = None
@@ -31,15 +31,15 @@ class RepairTerms:
 
 
 class FetchRepair(Protocol):
-    """Fetches what a server has of a repair."""
+    """Downloads files of a repair."""
 
     def __call__(self, path: str, to: Path) -> bool:
-        """What is at this path below the repair, into a file; False where there is no such thing."""
+        """Download `path`, relative to the repair's address, to the file `to`. Returns False if the server has none."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RemoteRepair:
-    """What a repair came to. `document` says all of it as values, as repair.json does (docs/fix.md)."""
+    """The result of a repair. `document` has the contents of repair.json (docs/fix.md)."""
 
     document: RepairDocument
     fetch: FetchRepair = field(repr=False, compare=False)
@@ -51,7 +51,7 @@ class RemoteRepair:
 
     @property
     def compiles(self) -> bool:
-        """Whether the compiler takes the model, repaired where it had to be."""
+        """Whether the compiler accepts the model, after repairs if any were needed."""
         return self.document.verdict == Status.PASS
 
     @property
@@ -60,9 +60,9 @@ class RemoteRepair:
         return self.document.repaired
 
     def save(self, path: str | PathLike[str]) -> Path:
-        """Fetch the repaired model. Its external data is that of the original, which belongs beside it.
+        """Download the repaired model. It needs the original's external data files beside it.
 
-        Raises OptionError where nothing was repaired, or the file cannot be written.
+        Raises OptionError if nothing was repaired or the file cannot be written.
         """
         path = Path(path)
         if not self._fetched(REPAIRED, path):
@@ -70,14 +70,15 @@ class RemoteRepair:
         return path
 
     def write(self, folder: str | PathLike[str]) -> list[str]:
-        """Put all that `onnx-bisect fix` writes into a folder, but for external data, and return the names. Raises
-        OptionError where it cannot be written.
+        """Download the files of `onnx-bisect fix` into a folder, without external data, and return their names.
+
+        Raises OptionError if a file cannot be written.
         """
         out = Path(folder)
         try:
             out.mkdir(parents=True, exist_ok=True)
             for name in _FILES:
-                (out / name).unlink(missing_ok=True)  # that of an earlier repair is no part of this one
+                (out / name).unlink(missing_ok=True)  # it may be of an earlier repair
         except OSError as error:
             raise OptionError(f"{out} cannot be written: {error.strerror or error}.") from error
         return [name for name in _FILES if self._fetched(name, out / name)]

@@ -1,4 +1,4 @@
-"""Where a compiler of the user's own was started, so that the commands of a report run from the report's folder."""
+"""The report's field `reproduce`: the paths that its commands need to call a compiler that is not installed."""
 
 import os
 from pathlib import Path
@@ -11,7 +11,7 @@ from onnxbisect_backends.contract import Backend
 
 
 def started_from(backend: Backend) -> Reproduce | None:
-    """The field `reproduce` of a report, with absolute paths; None for a backend that is installed."""
+    """The field `reproduce`, with absolute paths; None for an installed backend."""
     if isinstance(backend, CommandBackend):
         return {"folder": str(backend.folder)}
     if isinstance(backend, TomlBackend) and not registry.is_shipped(backend.file):
@@ -20,7 +20,7 @@ def started_from(backend: Backend) -> Reproduce | None:
 
 
 def seen_from(place: Reproduce, out: Path) -> Reproduce:
-    """The same field as it is for a report in the folder `out`."""
+    """The field with paths relative to the report's folder `out`."""
     out = out.absolute()
     if "folder" in place:
         return {"folder": _relative(Path(place["folder"]), out), "report": _relative(out, Path(place["folder"]))}
@@ -28,7 +28,7 @@ def seen_from(place: Reproduce, out: Path) -> Reproduce:
 
 
 def _relative(path: Path, start: Path) -> str:
-    """Absolute still where no relative path leads there, as between drives."""
+    """The path relative to `start`; absolute if there is none, as between drives."""
     try:
         return Path(os.path.relpath(path, start)).as_posix()
     except ValueError:

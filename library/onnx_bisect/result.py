@@ -1,4 +1,4 @@
-"""What a diagnosis came to, as values, and the files that are made from it."""
+"""The result of a diagnosis as frozen dataclasses, and the files that are written from it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,20 +27,20 @@ from onnxbisect_backends.sandbox.working_folder import working_folder
 
 
 class NoReproducerError(OnnxBisectError):
-    """A culprit has no file, since the search ended before a compiler was seen to fail on that very file."""
+    """A culprit has no file, because the search ended before the compiler failed on that very file."""
 
 
 class Attachments(Protocol):
-    """The files that go with a report, wherever they come from."""
+    """The files that belong to a report, made in this process or downloaded from a server."""
 
     def of_culprit(self, number: int, folder: Path) -> Mapping[str, Path | bytes]:
-        """By name the files that reproduce the culprit, the first being 1; none where its failure was not seen.
+        """The files that reproduce a culprit, by name; empty if no compiler failed on its own file. `number` is from 1.
 
-        Those that are made, or fetched, for that purpose are put into `folder`.
+        Files that are created or downloaded for this call are written to `folder`.
         """
 
     def pictures(self) -> Mapping[str, bytes]:
-        """By their paths below the report's folder the files for Model Explorer, as far as they can be had."""
+        """The files for Model Explorer that are available, by their paths below the report's folder."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,10 +62,10 @@ class Culprit:
     attachments: Attachments = field(repr=False, compare=False)
 
     def save(self, path: str | PathLike[str]) -> Path:
-        """Write the smallest model that reproduces it, on which a compiler was seen to fail, to the file `path`.
+        """Write the smallest model that reproduces the culprit to `path`. The compiler has failed on exactly this file.
 
-        Weights that the model keeps in files of their own go into `<stem>.data` beside it. Raises NoReproducerError
-        where there is no such file, OptionError where it cannot be written.
+        Weights that the model stores as external data are written to `<stem>.data` beside it. Raises NoReproducerError
+        if there is no such file, OptionError if it cannot be written.
         """
         path = Path(path)
         with working_folder() as folder:
@@ -87,7 +87,7 @@ class Culprit:
 
 @dataclass(frozen=True, kw_only=True)
 class Cause:
-    """What some culprits have in common and nothing that passed has, such as "tensors of rank 6 or more".
+    """A property that some culprits share and that nothing that passed has, such as "tensors of rank 6 or more".
 
     `culprits` are their ids.
     """
@@ -99,7 +99,7 @@ class Cause:
 
 @dataclass(frozen=True, kw_only=True)
 class NeedsContext:
-    """Nodes that fail when they are cut out and pass where they stand: nothing is wrong with them in the model."""
+    """Nodes that fail when they are cut out, but pass in the context of the model: they are no culprits."""
 
     ops: tuple[str, ...]
     nodes: tuple[str, ...]
@@ -108,8 +108,8 @@ class NeedsContext:
 
 @dataclass(frozen=True, kw_only=True)
 class Certificate:
-    """Whether these are all culprits. `sentence` says it in words, `assumes` what the proof rests on, `unknown` what is
-    left open.
+    """States whether all culprits were found. `sentence` says it in words; `assumes` lists the proof's assumptions,
+    `unknown` what is left open.
     """
 
     status: CertificateStatus
@@ -125,8 +125,8 @@ class Certificate:
 
 @dataclass(frozen=True, kw_only=True)
 class TriedOptions:
-    """The compiler with `options` changed: the ids of culprits that it `takes` and `refuses`, and its verdict on the
-    whole model, None where it was not asked about. `problem` says why nothing could be asked.
+    """Results with `options` changed: the ids of culprits that the compiler `takes` and `refuses`, and its verdict on
+    the whole model, None if that was not compiled. `problem` says why nothing could be compiled.
     """
 
     options: Mapping[str, str]
@@ -139,12 +139,12 @@ class TriedOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """The answer about one model and one compiler.
+    """The result of a diagnosis of one model with one compiler.
 
-    `verdict` is that of the whole model. With `compiles_after` it fails as it is, a changed file compiles, and its
-    parts were not searched. `alternatives` are what other options of the target came to. `report` is the whole report
-    as JSON has it (`onnx-bisect/report@1`, docs/report.md), which the other fields are read from. `ending` and `job`,
-    the engine's own values, are None for a diagnosis that a server made.
+    `verdict` is that of the whole model. If `compiles_after` is set, the model fails as it is, a changed file compiles,
+    and its parts were not searched. `alternatives` are the results with other options. `report` is the content of
+    report.json (`onnx-bisect/report@1`, docs/report.md), from which the other fields are read. `ending` and `job` are
+    values of the engine, None for a diagnosis on a server.
     """
 
     verdict: Status
@@ -171,15 +171,15 @@ class Result:
         ending: Ending | None = None,
         job: Job | None = None,
     ) -> Self:
-        """What a report says."""
+        """Create a result from a report."""
         certificate = report["certificate"]
-        after = report.get("compiles_after")  # a server of an earlier version says nothing of it
+        after = report.get("compiles_after")  # servers of earlier versions have no such field
         return cls(
             verdict=Status(report["verdict"]),
             headline=report["headline"],
             causes=tuple(
                 Cause(text=it["text"], state=CauseState(it["state"]), culprits=tuple(it["culprits"]))
-                for it in report.get("causes", ())  # a server of an earlier version has none
+                for it in report.get("causes", ())  # servers of earlier versions have no such field
             ),
             culprits=tuple(
                 Culprit(
@@ -238,20 +238,20 @@ class Result:
         )
 
     def to_json(self, path: str | PathLike[str] | None = None) -> str:
-        """The report as JSON, and as a file where a path is given."""
+        """The report as JSON; written to `path`, if given."""
         return self._form("report.json", path)
 
     def to_markdown(self, path: str | PathLike[str] | None = None) -> str:
-        """The report as Markdown, and as a file where a path is given."""
+        """The report as Markdown; written to `path`, if given."""
         return self._form("report.md", path)
 
     def to_html(self, path: str | PathLike[str] | None = None) -> str:
-        """The report as a page that needs nothing else, and as a file where a path is given."""
+        """The report as one self-contained HTML page; written to `path`, if given."""
         return self._form("report.html", path)
 
     def write(self, folder: str | PathLike[str]) -> None:
-        """Put all that `onnx-bisect run --out` writes into a folder: the report in every form, and for each culprit
-        the files that reproduce it. Raises OSError where they cannot be written.
+        """Write the files of `onnx-bisect run --out` into a folder: the report in every form, and for each culprit the
+        files that reproduce it. Raises OSError if they cannot be written.
         """
         out = Path(folder)
         given: dict[str, Mapping[str, Path | bytes]] = {}
@@ -260,7 +260,7 @@ class Result:
                 zip(self.report["culprits"], culprit_dirs(self.report), strict=True), 1
             ):
                 found = self.attachments.of_culprit(number, work) if culprit["repro"] else {}
-                files.forget_culprit(out / place)  # an earlier run's proves nothing about this one
+                files.forget_culprit(out / place)  # it may be of an earlier run
                 given[culprit["id"]] = found
             report = with_repro(self.report, [bool(found) for found in given.values()])
             if "reproduce" in report:
@@ -272,7 +272,7 @@ class Result:
             if place in pictures:
                 put(out / place, pictures[place])
             else:
-                (out / place).unlink(missing_ok=True)  # of an earlier run
+                (out / place).unlink(missing_ok=True)  # it may be of an earlier run
 
     def _form(self, name: str, path: str | PathLike[str] | None) -> str:
         text = FORMS[name](self.report)
@@ -282,7 +282,7 @@ class Result:
 
 
 def with_repro(report: Report, reproduced: Sequence[bool]) -> Report:
-    """The report in which culprits that are not reproduced name no file."""
+    """The report with `repro` set to None for each culprit that was not reproduced."""
     culprits: list[CulpritEntry] = [
         {**culprit, "repro": culprit["repro"] if there else None}
         for culprit, there in zip(report["culprits"], reproduced, strict=True)
@@ -291,7 +291,7 @@ def with_repro(report: Report, reproduced: Sequence[bool]) -> Report:
 
 
 def _with_data_in(model: Path | bytes, location: str) -> bytes:
-    """The model whose external data lies in another file."""
+    """The serialized model, with `location` as the file of all its external data."""
     proto = onnx.load(model, load_external_data=False) if isinstance(model, Path) else onnx.load_from_string(model)
     for tensor in external_tensors(proto):
         for entry in tensor.external_data:

@@ -1,4 +1,4 @@
-"""JSON Schemas (2020-12) of the documents, generated from their types."""
+"""JSON Schemas (2020-12) of `report.json` and `overview.json`, generated from their types."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ class _Generate(GenerateJsonSchema):
         return False
 
 
-# Built when a schema is asked for: that takes a quarter of a second, which every command would wait for.
+# Built on first use: it takes a quarter of a second, which would delay every command.
 class _Report(RootModel[Any]):
     root: Report
     model_config = ConfigDict(title="onnx-bisect/report@1", use_attribute_docstrings=True, defer_build=True)

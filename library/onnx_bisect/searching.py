@@ -1,4 +1,4 @@
-"""Searches in this process: a model before a compiler, a verdict base, and the threads that ask."""
+"""Sets up searches in this process: the driver, its verdict base, budgets and cancellation."""
 
 import time
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ def _silent(event: object) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Searching:
-    """How one compiler is asked. The fields are the arguments of `onnx_bisect.diagnose`."""
+    """Settings for searches with one backend. The fields are arguments of `onnx_bisect.diagnose`."""
 
     backend: Backend
     jobs: int = 1
@@ -43,7 +43,7 @@ class Searching:
 
     @property
     def quiet(self) -> "Searching":
-        """The same for what is asked beside a search, which is what the user is shown: nothing but notes."""
+        """The same settings for additional compiles beside the main search: only notes reach the progress callback."""
 
         def tell(event: Event) -> None:
             if isinstance(event, Note):
@@ -61,8 +61,10 @@ class Searching:
         artifacts: Path | None = None,
         planner: Planner | None = None,
     ) -> Iterator[Driver]:
-        """What carries the search on, while the verdict base is open. `folder` is for what is compiled, `artifacts` for
-        what the compiler makes of the whole model. `planner` asks other questions than those of a search.
+        """A driver, with the verdict base open as long as the context is.
+
+        Probes are written into `folder`, the compiler's output on the whole model into `artifacts`. `planner` replaces
+        the planner of a search.
         """
         keep = self.cache and not isinstance(self.backend, CallableBackend)
         with _base(inquiry, keep, self.progress) as base:
@@ -88,7 +90,7 @@ class Searching:
 
 
 class Searches:
-    """Searches of one repair (`repair_compiler.Search`). The budget is for all of them together."""
+    """Searches that share one budget, such as those of a repair (`repair_compiler.Search`)."""
 
     def __init__(self, searching: Searching, calibration: Path | None, budget: Budget) -> None:
         self._searching, self._calibration, self._budget = searching, calibration, budget
@@ -97,7 +99,7 @@ class Searches:
 
     def __call__(self, model: Intake, *, piece: bool, whole: bool) -> Found:
         inquiry = self._latest
-        if inquiry is None or inquiry.intake is not model:  # a model is mostly asked about twice in a row
+        if inquiry is None or inquiry.intake is not model:  # consecutive searches are often of the same model
             inquiry = self._latest = inquire(model, self._searching.backend, None if piece else self._calibration)
         planner = partial(plan, recheck=self._searching.recheck, brief=piece)
         with (
@@ -114,12 +116,12 @@ class Searches:
         )
 
     def spend(self, calls: int) -> None:
-        """Count calls that were made beside these searches."""
+        """Subtract calls that were made outside of these searches from the budget."""
         self._calls += calls
 
     @property
     def left(self) -> Budget:
-        """What the budget leaves for more."""
+        """The budget that is left."""
         return self._budget.without(calls=self._calls, seconds=time.monotonic() - self._began)
 
 

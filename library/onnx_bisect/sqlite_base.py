@@ -52,7 +52,9 @@ class SqliteVerdictBase:
             (self._target, key, attempt),
         )
         for verdict, file_sha256, log in rows:
-            with suppress(ValueError, TypeError, KeyError, AttributeError):  # written by a stranger: not known, then
+            with suppress(
+                ValueError, TypeError, KeyError, AttributeError
+            ):  # not written by this program: treat it as missing
                 return Answer(verdict=verdict_json.from_json(json.loads(verdict)), file_sha256=file_sha256, log=log)
         return None
 
@@ -84,7 +86,7 @@ class SqliteVerdictBase:
             self._connection.close()
 
     def _execute(self, statement: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
-        """The rows; none where the file failed us, which is remembered as the `problem`."""
+        """The rows. If the statement fails, sets `problem` and returns no rows."""
         try:
             return self._connection.execute(statement, values).fetchall()
         except sqlite3.Error as error:
@@ -98,10 +100,10 @@ def default_path() -> Path:
 
 
 def open_base(path: Path, *, target: str, search: str) -> VerdictBase:
-    """The base at `path`, made where there is none; never raises.
+    """Open the verdict base at `path`; create it if it does not exist. Never raises.
 
-    A file that is damaged, or that another version wrote, is moved aside and begun anew. Where nothing can be
-    written, answers are kept in memory. `VerdictBase.problem` tells the user of either.
+    A file that is damaged, or has another schema version, is renamed and replaced by a new one. If the file cannot be
+    written, answers are kept in memory. `VerdictBase.problem` describes both cases to the user.
     """
     try:
         return SqliteVerdictBase(_connect(path), target=target, search=search)

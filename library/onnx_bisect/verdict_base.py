@@ -1,14 +1,14 @@
-"""What compilers have answered before, so that no question is paid for twice.
+"""The verdict base: stores compilers' answers, so that no probe is compiled twice.
 
-An answer belongs to a target (tool, version, options, probe format), a probe key (`onnxbisect.key`: the structure of
-the probe, not its names) and an attempt: attempt 0 is the first compile of a question, and each time it is asked again
-in a fresh process is an attempt of its own. An attempt is answered from here only by the compile that was that same
-attempt, so a search that is started again reads the very sequence of answers that it once saw, a flaky one included.
-Unresolved verdicts are not kept, since their cause may be gone tomorrow, but for those of a profile that does not know.
+An answer is stored by target (tool, version, options, probe format), probe key (`onnxbisect.key`: the structure of the
+probe, not its names) and attempt: attempt 0 is the first compile of a probe, and each repetition in a fresh process is
+the next attempt. Answers of different attempts are never exchanged, so a search that is started again sees the same
+sequence of answers, also from a flaky compiler. Unresolved verdicts are not stored, since their cause may be temporary;
+an exception are those of a profile without a rule for the probe.
 
-Beside the answers stands a journal: which sets of units one search asked. With several workers the order in which
-answers arrive steers the search, so a second run starts from all that the first one learnt and asks nothing. Another
-version of the model has another journal, and finds what did not change by probe key.
+A journal lists the sets of units that one search compiled. With several workers the order of answers influences the
+search, so a second run first takes all answers in the journal and needs no compile. Another version of the model has
+its own journal and finds the answers for unchanged parts by probe key.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from onnxbisect.unitset import UnitSet
 
 @dataclass(frozen=True, kw_only=True)
 class JournalEntry:
-    """One line of the journal: this search asked these units, which is the question `key`, for the nth time."""
+    """One entry of the journal: the search compiled these units, whose probe key is `key`, as this attempt."""
 
     units: UnitSet
     attempt: int
@@ -29,30 +29,30 @@ class JournalEntry:
 
 
 class VerdictBase(Protocol):
-    """Where answers are kept. One thread uses it. It never raises: a cache is not worth a failed run."""
+    """Stores answers. Used by one thread. Methods never raise: a broken cache must not fail a run."""
 
     @property
     def problem(self) -> str | None:
-        """A sentence for the user where answers are not kept for the next run although they should be."""
+        """A sentence for the user if answers could not be stored for the next run, else None."""
 
     def get(self, key: str, attempt: int) -> Answer | None:
-        """The answer of that attempt at the question, None where it was never asked."""
+        """The answer of that attempt, None if it is not stored."""
 
     def put(self, key: str, attempt: int, answer: Answer) -> None:
-        """Keep an answer; one of the same attempt is replaced, one that is not final ignored."""
+        """Store an answer, replacing that of the same attempt. An answer that is not final is ignored."""
 
     def journal(self) -> list[JournalEntry]:
-        """What earlier runs of this search asked, in the order of answering."""
+        """The probes that earlier runs of this search compiled, in the order of their answers."""
 
     def note(self, asked: JournalEntry) -> None:
-        """Add to the journal; noting the same units and attempt again changes nothing."""
+        """Add an entry to the journal, unless it has one with the same units and attempt."""
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
 
 
 class InMemoryVerdictBase:
-    """Remembers for as long as the process lives: `--no-cache`, and where no file can be written."""
+    """Stores answers in memory: for `--no-cache`, and if the file cannot be written."""
 
     def __init__(self, problem: str | None = None) -> None:
         self.problem = problem
@@ -73,4 +73,4 @@ class InMemoryVerdictBase:
         self._journal.setdefault((asked.units, asked.attempt), asked)
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Does nothing."""
