@@ -1,4 +1,4 @@
-"""The parts of a model by the modules that it was exported from, and what of each depends on the data."""
+"""Group a model's nodes by exported module, and count the ops in each that depend on input values."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from onnxbisect.model.modules import parts, path_of_node
 from onnxbisect.preflight.subject import Subject
 from onnxbisect.unitset import UnitSet, members, size
 
-#: Ops by which an exporter writes what may change from run to run: sizes, branches, rounds, reads at an index.
+#: Ops that exporters use for what may change between runs: sizes, branches, iterations, reads at an index.
 _DYNAMIC = frozenset(
     {
         "Compress",
@@ -23,16 +23,18 @@ _DYNAMIC = frozenset(
         "Unique",
     }
 )
-#: So many components are shown; more than that are no overview.
+#: Most components that are shown.
 _MOST = 12
-#: Nodes in no module, and those of components that are too many.
+#: Name of the group of nodes that are in no module, or in a module beyond the limit.
 OTHERS = "(others)"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Component:
-    """One module of the model. `dynamic` counts ops whose results depend on the inputs' values or unbound sizes,
-    `settled` those of the same ops that compute the same whatever the inputs.
+    """One module of the model.
+
+    `dynamic` counts dynamic ops whose results depend on input values or unbound sizes; `settled` counts those whose
+    results are constant.
     """
 
     name: str
@@ -42,7 +44,7 @@ class Component:
 
 
 def components(subject: Subject) -> tuple[Component, ...]:
-    """In model order; empty where the exporter's metadata and the names of nodes tell no modules apart."""
+    """The components in model order; empty where node names and exporter metadata distinguish no modules."""
     found = parts({index: path_of_node(node) for index, node in enumerate(subject.nodes)})
     kept = sorted(found, key=lambda path: size(found[path]), reverse=True)[:_MOST]
     groups: dict[str, UnitSet] = {}
@@ -58,7 +60,7 @@ def _component(subject: Subject, name: str, nodes: UnitSet) -> Component:
     for index in members(nodes):
         node = subject.nodes[index]
         if node.domain in ("", "ai.onnx") and node.op_type in _DYNAMIC:
-            # the branch of an If is settled by its condition, though what the branch computes is not
+            # An If is settled if its condition is constant, although what the branch computes may not be.
             decides = node.input[:1] if node.op_type == "If" else [name for name in node.output if name]
             (settled if all(name in subject.constants for name in decides) else dynamic)[node.op_type] += 1
     return Component(

@@ -1,4 +1,4 @@
-"""Checks of control flow: which If, Loop and Scan there are, and what of them is settled before the model runs."""
+"""Checks of control flow: describe each If, Loop and Scan, and what is known of it before the model runs."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -10,16 +10,16 @@ from onnxbisect.model.scopes import is_constant, label, named_bodies, qualified,
 from onnxbisect.preflight.subject import Seen, Site, Subject, count, some
 
 _CONTROL = ("If", "Loop", "Scan", "SequenceMap")
-#: Ops that read at an index, and which input that is.
+#: Ops that read at an index, with the number of the index input.
 _INDEX = {"Gather": 1, "GatherElements": 1, "GatherND": 1}
-#: If, Loop and Scan that are described.
+#: Most If, Loop and Scan nodes that are described.
 _SITES = 4
-#: Ops and reads listed of one body.
+#: Most ops and reads listed for one subgraph.
 _LISTED = 6
 
 
 def control_flow(subject: Subject) -> Seen | None:
-    """If, Loop, Scan and SequenceMap, inside of functions too, but for an If whose branch is known."""
+    """If, Loop, Scan and SequenceMap, also inside functions, except an If whose branch is known."""
     sites = [site for site in subject.sites_of(*_CONTROL) if not _is_decided(subject, site)]
     texts = tuple(_described(subject, site) for site in sites)
     more = f". And {len(texts) - _SITES} more" if len(texts) > _SITES else ""
@@ -37,7 +37,7 @@ def _is_decided(subject: Subject, site: Site) -> bool:
 
 
 def _described(subject: Subject, site: Site) -> str:
-    """`Loop /loop: 3 rounds, whatever the inputs; the body has 4 nodes (Add 2, Gather 2)`."""
+    """A line such as `Loop /loop: 3 rounds, whatever the inputs; the body has 4 nodes (Add 2, Gather 2)`."""
     node = site.node
     settled = frozenset[str]() if site.in_function else subject.constants
     facts = [*_course(subject, node, settled), *_contents(node, settled)]
@@ -45,7 +45,7 @@ def _described(subject: Subject, site: Site) -> str:
 
 
 def _course(subject: Subject, node: onnx.NodeProto, settled: frozenset[str]) -> Iterator[str]:
-    """What decides which branch is taken, or how many rounds there are."""
+    """Phrases that say what decides the branch or the number of iterations."""
     if node.op_type == "If":
         yield "the condition is computed"
     if node.op_type == "Scan":
@@ -61,7 +61,7 @@ def _course(subject: Subject, node: onnx.NodeProto, settled: frozenset[str]) -> 
 
 
 def _runs_on(subject: Subject, node: onnx.NodeProto, settled: frozenset[str]) -> bool:
-    """Whether the condition of a Loop is true before and after every round."""
+    """Whether the condition of a Loop is known to be true before and after every iteration."""
     first = node.input[1] if len(node.input) > 1 else ""
     value = subject.value(first) if first in settled else None
     if first and (value is None or not np.all(value)):
@@ -85,7 +85,7 @@ def _runs_on(subject: Subject, node: onnx.NodeProto, settled: frozenset[str]) ->
 
 
 def _contents(node: onnx.NodeProto, settled: frozenset[str]) -> Iterator[str]:
-    """What each body holds, and whether the reads in it are at constant indices."""
+    """Phrases for the contents of each subgraph, and whether it reads at constant indices."""
     for name, body in named_bodies(node):
         inner = [it for it in walk(body) if not is_constant(it)]
         ops = Counter(qualified(it) for it in inner)

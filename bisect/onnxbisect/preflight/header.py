@@ -1,4 +1,4 @@
-"""Checks of versions and names: what a tool reads before it looks at any op."""
+"""Checks of versions and names, which tools read before any op."""
 
 import re
 from collections import Counter
@@ -31,13 +31,13 @@ def ir_version_too_new(subject: Subject) -> Seen | None:
 
 
 def missing_default_domain(subject: Subject) -> Seen | None:
-    """No opset for the standard ops."""
+    """The model imports no opset for the standard ops."""
     imports = tuple(item.domain for item in subject.filed.opset_import)
     return Seen(detail=f"imports {some(imports)}") if subject.opset is None else None
 
 
 def duplicate_node_name(subject: Subject) -> Seen | None:
-    """Nodes of the file that share a name, or have none; `nodes` are the names that they go by here."""
+    """Nodes of the file that share a name or have none; `nodes` are the generated names that reports use."""
     given = Counter(node.name for node in subject.filed.graph.node)
     twice = unique(name for name, times in given.items() if name and times > 1)
     if not twice and not given[""]:
@@ -49,7 +49,7 @@ def duplicate_node_name(subject: Subject) -> Seen | None:
 
 
 def odd_names(subject: Subject) -> Seen | None:
-    """Inputs and outputs with other characters than letters, digits, `_`, `.` and `-`."""
+    """Inputs and outputs whose names have characters other than letters, digits, `_`, `.` and `-`."""
     boundary = (*subject.inputs, *(value.name for value in subject.graph.output))
     names = tuple(name for name in boundary if not _PLAIN.fullmatch(name))
     inner = sum(1 for name in subject.activations if not _PLAIN.fullmatch(name))

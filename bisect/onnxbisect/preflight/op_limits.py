@@ -1,4 +1,4 @@
-"""Findings about what a target takes of each op, and which findings of a general kind they settle."""
+"""Findings from a record of the ops that a target accepts, and their effect on general findings."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from onnxbisect.finding import Finding, Severity
 from onnxbisect.preflight.subject import count, some
 
-#: Findings that are about the ops of their nodes: a target that is known to take these ops minds them less.
+#: General findings about ops; they become remarks where the record accepts the ops of their nodes.
 _ABOUT_OPS = frozenset(
     {
         "control-flow",
@@ -28,10 +28,11 @@ _ABOUT_OPS = frozenset(
 
 @dataclass(frozen=True, kw_only=True)
 class OpIssue:
-    """What a record of a target has against nodes of one op; of `refused` ones, or of those that it does not know.
+    """Nodes of one op that a target's record refuses (`refused`) or does not know.
 
-    `nodes` are the main graph's. `places` say where the op stands in bodies and functions. `reason` is empty where the
-    op itself is not taken. `folds` is whether it would fold away in a file of a version that the target reads in full.
+    `nodes` are names in the main graph; `places` locate the op in subgraphs and functions. `reason` is empty where the
+    op as such is refused. `folds` tells whether the nodes would fold away in a file of a version that the target reads
+    in full.
     """
 
     op: str
@@ -44,17 +45,16 @@ class OpIssue:
 
 @dataclass(frozen=True, kw_only=True)
 class OpRecord:
-    """What a target is known to take, as far as this model needs it. `source` says what knows it, as a phrase."""
+    """The ops of this model that a target refuses or that are unknown. `source` is a phrase that names the evidence."""
 
     source: str
     issues: tuple[OpIssue, ...]
 
 
 def told_by(record: OpRecord, found: Sequence[Finding]) -> list[Finding]:
-    """The findings with those of the record, and without contradicting it.
+    """Add the findings of the record, and adapt the general findings to it.
 
-    What is said in general of an op becomes an error where the record refuses it, and no more than a remark where the
-    record takes it.
+    A general finding about an op becomes an error where the record refuses the op, and a remark where it accepts it.
     """
     refused = {name for issue in record.issues if issue.refused for name in issue.nodes}
     unknown = {name for issue in record.issues if not issue.refused for name in issue.nodes}

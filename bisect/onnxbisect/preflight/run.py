@@ -1,4 +1,4 @@
-"""The table of checks, and the one function that goes through it."""
+"""The table of checks and the function that runs them."""
 
 import shlex
 import tomllib
@@ -59,11 +59,11 @@ def checks() -> tuple[Check, ...]:
 
 
 def preflight(model: Model, reader: Reader | None = None, record: OpRecord | None = None) -> tuple[Finding, ...]:
-    """Everything known to trouble compilers that can be seen without one: errors first, then warnings, then remarks.
+    """Findings about everything known to trouble compilers: errors first, then warnings, then remarks.
 
-    Calls no compiler and runs nothing; costs time linear in the model, and reads the file's graph once more for what
-    intake has put in order. What intake refuses (cycles, missing data, a tensor produced twice) never comes this far.
-    Where the `reader` is known, the findings are those that concern it; the `record` says which ops it takes.
+    Calls no compiler and does not run the model; takes time linear in the model and reads the file again, because
+    `load` normalises some properties that are checked here. Models that `load` refuses never come this far. With
+    `reader`, findings are adapted to that tool; `record` says which ops it accepts.
     """
     subject = Subject(model, filed(model))
     found = [

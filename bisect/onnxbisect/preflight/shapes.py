@@ -5,7 +5,7 @@ from math import prod
 from onnxbisect.model.shapeops import SHAPE_SLOTS
 from onnxbisect.preflight.subject import Seen, Subject, count, some, unique
 
-#: Ops whose result has as many elements as the data decides, whatever their inputs.
+#: Ops whose number of results depends on the input values.
 _COUNTING = ("NonZero", "Unique", "Compress", "NonMaxSuppression", "StringSplit")
 # fmt: off
 _ELEMENTWISE = frozenset(
@@ -19,7 +19,7 @@ _ELEMENTWISE = frozenset(
 # fmt: on
 _MOST_DIMS = 5
 _MOST_SIZE = 65535
-#: Bytes beyond which an activation that is reduced whole is worth a word.
+#: Bytes from which an activation that is reduced as a whole is reported.
 _LARGE = 4 << 20
 _BYTES = {1: 4, 2: 1, 3: 1, 4: 2, 5: 2, 6: 4, 7: 8, 9: 1, 10: 2, 11: 8, 12: 4, 13: 8, 16: 2}
 
@@ -46,7 +46,7 @@ def unknown_rank(subject: Subject) -> Seen | None:
 
 
 def data_dependent_shape_op(subject: Subject) -> Seen | None:
-    """Ops that count, and ops whose shape-like input is computed from the model's inputs."""
+    """Ops whose output size depends on values, and ops whose shape operand is computed from the model's inputs."""
     counting = set(subject.holders(subject.sites_of(*_COUNTING)))
     slots = {
         node.name: node.op_type
@@ -91,7 +91,7 @@ def rank_too_low(subject: Subject) -> Seen | None:
 
 
 def batch_not_one(subject: Subject) -> Seen | None:
-    """Image-like inputs (4 dimensions) whose first is not 1."""
+    """Image-like inputs (4 dimensions) whose first dimension is not 1."""
     names = tuple(
         n for n in subject.inputs if (d := subject.dims(n)) and len(d) == 4 and d[0] is not None and d[0] != 1
     )
@@ -109,7 +109,7 @@ def dim_too_large(subject: Subject) -> Seen | None:
 
 
 def large_intermediate(subject: Subject) -> Seen | None:
-    """Activations above 4 MB that a Softmax or a reduction takes whole."""
+    """Activations above 4 MB that a Softmax or a reduction reads as a whole."""
     found = {
         node.name: node.input[0]
         for node in subject.nodes

@@ -1,4 +1,4 @@
-"""Checks of how the graph is put together: control flow, functions, inputs, outputs, storage."""
+"""Checks of the graph's structure: control flow, functions, inputs, outputs, storage."""
 
 import onnx
 
@@ -12,7 +12,7 @@ _LIMIT = 2 << 30
 
 
 def outer_scope_capture(subject: Subject) -> Seen | None:
-    """Bodies that read tensors of the graph around them."""
+    """Subgraphs that read tensors of the surrounding graph."""
     found = {node.name: captures(node) for node in subject.nodes if bodies(node)}
     nodes = tuple(name for name, names in found.items() if names)
     return Seen(
@@ -23,7 +23,7 @@ def outer_scope_capture(subject: Subject) -> Seen | None:
 
 
 def local_functions(subject: Subject) -> Seen | None:
-    """Functions that the model brings along."""
+    """Functions that the model defines."""
     functions = {(domain_of(f), f.name, f.overload): f for f in subject.model.proto.functions}
     nodes = subject.holders(
         s for s in subject.sites if (domain_of(s.node), s.node.op_type, s.node.overload) in functions
@@ -54,7 +54,7 @@ def input_is_output(subject: Subject) -> Seen | None:
 
 
 def constant_output(subject: Subject) -> Seen | None:
-    """Graph outputs that no input has a say in."""
+    """Graph outputs that do not depend on any input."""
     reached = set(subject.inputs)
     for node in subject.nodes:
         if any(name in reached for name in reads(node)):
@@ -64,7 +64,7 @@ def constant_output(subject: Subject) -> Seen | None:
 
 
 def no_compute_node(subject: Subject) -> Seen | None:
-    """Nothing left once constants are folded."""
+    """Models without a node once constants are folded."""
     if any(name not in subject.constants for node in subject.nodes for name in node.output if name):
         return None
     return Seen(detail="every node computes a constant")
@@ -82,7 +82,7 @@ def sparse_initializer(subject: Subject) -> Seen | None:
 
 
 def model_over_2gb(subject: Subject) -> Seen | None:
-    """More than one protobuf message can hold, or weights in files beside the model."""
+    """Models larger than one protobuf message, or with weights in other files."""
     stored = list(tensors(subject.model.proto))
     external = tuple(t.name for t in stored if is_external(t) and t.name)
     size = sum(byte_size(t.data_type, t.dims) for t in stored)
@@ -93,13 +93,13 @@ def model_over_2gb(subject: Subject) -> Seen | None:
 
 
 def invalid_model(subject: Subject) -> Seen | None:
-    """What onnx.checker says of the file."""
+    """Complaints of onnx.checker about the file."""
     refused = complaint(subject.filed)
     return Seen(detail=refused) if refused else None
 
 
 def shapecontradiction(subject: Subject) -> Seen | None:
-    """Types that the file declares and that a run, or inference, does not agree with."""
+    """Types declared in the file that contradict those found by a run or by inference."""
     boundary = {value.name for value in subject.filed.graph.input}
     wrong = {
         value.name: f"{value.name}: declared {type_text(value.type)}, is {type_text(real)}"
@@ -112,7 +112,7 @@ def shapecontradiction(subject: Subject) -> Seen | None:
 
 
 def not_topologically_sorted(subject: Subject) -> Seen | None:
-    """Nodes that the file lists before what they read."""
+    """Nodes listed before the producer of their input."""
     graph = subject.filed.graph
     position = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
     early = [node for index, node in enumerate(graph.node) if any(position.get(n, -1) > index for n in reads(node))]
@@ -121,7 +121,7 @@ def not_topologically_sorted(subject: Subject) -> Seen | None:
 
 
 def shape_subgraph_not_folded(subject: Subject) -> Seen | None:
-    """Nodes whose results no input decides, but for the dequantised weights of a quantised model."""
+    """Nodes with constant results, except for the dequantised weights of a quantised model."""
     nodes = [
         node
         for node in subject.nodes
@@ -143,7 +143,7 @@ def _behind_identities(subject: Subject, name: str) -> str:
 
 
 def contradict(declared: onnx.TypeProto, real: onnx.TypeProto) -> bool:
-    """Whether a declared type and the one that was found say different things."""
+    """Whether a declared type contradicts the one that was found."""
     if declared.WhichOneof("value") is None:
         return False
     if declared.WhichOneof("value") != real.WhichOneof("value"):

@@ -1,4 +1,4 @@
-"""A model as the checks see it: views that several of them need, each made once."""
+"""Cached views of a model that several checks need."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ _Key = tuple[str, str, str]
 
 @dataclass(frozen=True, kw_only=True)
 class Seen:
-    """What a check found: names in model order, and a phrase that says what exactly."""
+    """The result of a check: names in model order, and a phrase with the details."""
 
     nodes: tuple[str, ...] = ()
     tensors: tuple[str, ...] = ()
@@ -27,9 +27,10 @@ class Seen:
 
 @dataclass(frozen=True, kw_only=True)
 class Site:
-    """A node somewhere in the model; `holders` name the main graph's nodes that are it, hold it or call it.
+    """A node in the main graph, a subgraph or a function.
 
-    Names of tensors in a function are its own.
+    `holders` names the main graph's nodes that are this node, contain it or call its function. Tensor names in a
+    function are local to it.
     """
 
     node: onnx.NodeProto
@@ -38,7 +39,7 @@ class Site:
 
 
 class Subject:
-    """The views of one model. `filed` is the file as it was given, before intake put it in order."""
+    """The views of one model. `filed` is the file as stored, before normalisation."""
 
     def __init__(self, model: Model, filed: onnx.ModelProto) -> None:
         self.model, self.filed = model, filed
@@ -69,7 +70,7 @@ class Subject:
         return tuple(sorted({name for site in sites for name in site.holders}, key=self._position.__getitem__))
 
     def sites_of(self, *ops: str) -> list[Site]:
-        """The sites of these default-domain ops."""
+        """The sites of these ops of the default domain."""
         return [s for s in self.sites if s.node.op_type in ops and not domain_of(s.node)]
 
     @cached_property
@@ -101,12 +102,12 @@ class Subject:
 
     @cached_property
     def inputs(self) -> tuple[str, ...]:
-        """Names of the graph's inputs, weights that are listed there left out."""
+        """Names of the graph's inputs, without weights listed as inputs."""
         return tuple(value.name for value in self.graph.input if value.name not in self.constants)
 
     @cached_property
     def activations(self) -> tuple[str, ...]:
-        """Graph inputs, then everything that nodes compute and that depends on them, in model order."""
+        """Graph inputs, then all computed tensors that depend on them, in model order."""
         computed = [name for node in self.nodes for name in node.output if name and name not in self.constants]
         return (*self.inputs, *computed)
 
@@ -121,14 +122,14 @@ class Subject:
         return self._stored.get(name)
 
     def value(self, name: str) -> np.ndarray | None:
-        """The value of a tensor that no input changes; None for any other."""
+        """The value of a tensor that does not depend on the inputs; None for any other."""
         stored = self.stored(name)
         if stored is None:
             return self.model.known.get(name)
         return numpy_helper.to_array(stored, str(self.model.path.parent))
 
     def dtype(self, name: str) -> int:
-        """The tensor's element type as TensorProto numbers it, 0 where it has none or none is known."""
+        """The tensor's element type as a TensorProto number; 0 where it has none or none is known."""
         known = self.model.types.get(name)
         return known.tensor_type.elem_type if known is not None and known.HasField("tensor_type") else 0
 
@@ -144,14 +145,14 @@ class Subject:
         return tuple(name for name in self.activations if self.dtype(name) in dtypes)
 
     def type_text(self, name: str) -> str:
-        """The tensor's type for people."""
+        """The tensor's type in words."""
         known = self.model.types.get(name)
         if known is None and name in self.inputs:
             known = next(value.type for value in self.graph.input if value.name == name)
         return type_text(known) if known is not None else "of unknown type"
 
     def _callers(self, own: Iterable[Site]) -> Mapping[_Key, tuple[str, ...]]:
-        """For each function that is called the main graph's nodes that lead to it."""
+        """For each called function the main graph's nodes that call it directly or indirectly."""
         found: dict[_Key, dict[str, None]] = {}
         work = [(_key(site.node), site.holders[0]) for site in own if _key(site.node) in self._functions]
         while work:
@@ -163,7 +164,7 @@ class Subject:
 
     @cached_property
     def _calls(self) -> Mapping[_Key, set[_Key]]:
-        """For each function those that it calls."""
+        """For each function the functions that it calls."""
         return {
             key: {_key(node) for node in walk(function)} & self._functions.keys()
             for key, function in self._functions.items()
@@ -204,6 +205,6 @@ def count(number: int, thing: str) -> str:
 
 
 def some(items: tuple[str, ...], most: int = 4) -> str:
-    """The first few of many, as a list for people."""
+    """A list of the first few items, and how many more there are."""
     shown = ", ".join(items[:most])
     return f"{shown} and {len(items) - most} more" if len(items) > most else shown

@@ -1,4 +1,4 @@
-"""What `onnx-bisect inspect` shows: a model at a glance, as values."""
+"""The overview of a model that `onnx-bisect inspect` shows, as typed values."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -16,7 +16,7 @@ from onnxbisect.preflight.subject import Subject
 from onnxbisect.preflight.target import Reader
 from onnxbisect.preflight.typetext import type_text
 
-#: The value of `format`; a change that breaks readers counts the number up.
+#: The value of `format`; an incompatible change increments the number.
 FORMAT = "onnx-bisect/inspection@1"
 
 
@@ -40,12 +40,12 @@ class Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class Inspection:
-    """A model at a glance. `ops` are sorted by units, most first, then by name.
+    """An overview of a model. `ops` are sorted by number of units, largest first, then by name.
 
-    `nodes` counts the main graph's, Constants included; `known` the tensors that fold away with static shapes.
-    `opsets` maps domains to versions, the default domain as `ai.onnx`. `notes` are intake's sentences.
-    `target` is the tool that the findings concern, empty where they are general. `components`
-    are its modules, empty where names tell none apart.
+    `nodes` counts the main graph's nodes with Constants; `known` counts the tensors that fold away with static shapes.
+    `opsets` maps domains to versions, the default domain as `ai.onnx`. `notes` are the sentences of `Model.notes`.
+    `target` is the tool that the findings concern, empty where they are general. `components` are the model's modules,
+    empty where names distinguish none.
     """
 
     sha256: str
@@ -71,10 +71,10 @@ class Inspection:
 def inspect(
     model: Model, reader: Reader | None = None, record: OpRecord | None = None, *, notes: Sequence[str] = ()
 ) -> Inspection:
-    """All of it, preflight findings included; calls no compiler.
+    """The complete overview with preflight findings; calls no compiler.
 
-    Where a target is known, by its `reader` or the `record` of its ops, the findings are those that concern it, and
-    `notes` say how it is known.
+    With a `reader` or a `record` of its ops, findings are adapted to that target, and `notes` say where the knowledge
+    comes from.
     """
     proto, graph = model.proto, model.proto.graph
     return Inspection(
@@ -100,7 +100,7 @@ def inspect(
 
 
 def inspection_document(seen: Inspection) -> dict[str, object]:
-    """The inspection as data: `onnx-bisect/inspection@1`. Names are left as they are."""
+    """The inspection as JSON data in the format `onnx-bisect/inspection@1`, with names unescaped."""
     return {"format": FORMAT, **asdict(seen)}
 
 

@@ -1,4 +1,4 @@
-"""What can be said of a model once it is known which tool will read it."""
+"""Adapt findings to the tool that will read the model."""
 
 import json
 import shlex
@@ -9,10 +9,10 @@ from onnxbisect.finding import Finding, Severity
 from onnxbisect.preflight.subject import Subject
 from onnxbisect.probe_format import ProbeFormat
 
-#: Ids of the findings that a file is newer than what the tool reads.
+#: Ids of findings about a file that is newer than the tool reads.
 NEWER_THAN_TOOL = ("opset-newer-than-tool", "ir-newer-than-tool")
 
-#: Findings about versions in general, to which the version of the tool itself is the better answer.
+#: General findings about versions, replaced where the tool's own versions are known.
 _IN_GENERAL = ("ir-version-too-new", "opset-too-new")
 
 _WHY = (
@@ -20,14 +20,15 @@ _WHY = (
     "ops that folding would remove may then be among the culprits."
 )
 
-#: What is true of a finding where the format of probes removes its cause.
+#: Added to a finding whose cause the probe format removes.
 _HIDDEN = "Probes are written without it, so no culprit names it; the tool may still refuse the file itself."
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reader:
-    """The tool that reads the model: its name, the newest versions that it reads in full, and the form of its
-    probes. None stands for a version that is not known.
+    """The tool that reads the model: its name, the newest versions that it reads in full, and its probe format.
+
+    A version is None where it is not known.
     """
 
     tool: str
@@ -37,7 +38,7 @@ class Reader:
 
 
 def told_of(reader: Reader, found: Sequence[Finding], subject: Subject) -> list[Finding]:
-    """The findings as they concern this tool: what it reads, and what its probes hide, stands first."""
+    """The findings adapted to this tool; those about versions newer than it reads come first."""
     settled = settled_by(reader.probe_format)
     others = [
         replace(finding, severity=Severity.ERROR, why=f"{finding.why} {_HIDDEN}") if finding.id in settled else finding
@@ -48,7 +49,7 @@ def told_of(reader: Reader, found: Sequence[Finding], subject: Subject) -> list[
 
 
 def after_pass(reader: Reader, found: Sequence[Finding]) -> tuple[Finding, ...]:
-    """The findings once this tool has taken the model: an error is none to it, unless probes do without its cause."""
+    """The findings after this tool compiled the model: errors become warnings, unless probes remove their cause."""
     settled = settled_by(reader.probe_format)
     return tuple(
         replace(finding, severity=Severity.WARNING)
@@ -59,7 +60,7 @@ def after_pass(reader: Reader, found: Sequence[Finding]) -> tuple[Finding, ...]:
 
 
 def settled_by(probe_format: ProbeFormat) -> set[str]:
-    """Ids of the findings whose cause is gone from every probe of this format."""
+    """Ids of the findings whose cause is removed from every probe of this format."""
     reduction = {"ScatterND.reduction", "ScatterElements.reduction"} <= set(probe_format.unwritten_defaults)
     return {
         id_

@@ -1,4 +1,4 @@
-"""Checks of value types: element types that NPUs lack or narrow, and values that are no tensors."""
+"""Checks of value types: element types that NPUs lack or narrow, and values that are not tensors."""
 
 from collections.abc import Callable, Iterator
 
@@ -12,7 +12,7 @@ from onnxbisect.preflight.subject import Seen, Subject, count, some, unique
 
 _INT32 = np.iinfo(np.int32)
 _INT64 = np.iinfo(np.int64)
-#: Larger integer tables are indices or vocabularies, and reading them would cost more than the finding is worth.
+#: Most elements of an integer constant that is read; larger ones are indices or vocabularies, not worth the cost.
 _MOST_ELEMENTS = 1 << 20
 _QUANTIZED = frozenset(
     {
@@ -28,7 +28,7 @@ _QUANTIZED = frozenset(
 
 
 def int64_tensors(subject: Subject) -> Seen | None:
-    """Activations of int64: not the constants that only say shapes."""
+    """Activations of int64, without constants that only hold shapes."""
     return _tensors(subject.of_dtype(TensorProto.INT64), "int64")
 
 
@@ -59,7 +59,7 @@ def half_bfloat_weights(subject: Subject) -> Seen | None:
 
 
 def int64_out_of_int32(subject: Subject) -> Seen | None:
-    """Integer constants that int32 cannot hold, but for the "to the end" of Slice, which every tool knows."""
+    """Integer constants that exceed int32, except for the "to the end" value of Slice, which every tool knows."""
     names = tuple(name for name, values in _integers(subject) if _overflows(values, _is_slice_bound(subject, name)))
     return _tensors(names, "int64 with values beyond int32") if names else None
 

@@ -1,10 +1,10 @@
-"""Types for people."""
+"""Format types for people."""
 
 import onnx
 
 
 def type_text(kind: onnx.TypeProto) -> str:
-    """A type in words; `?` stands for what is not known."""
+    """A type in words, with `?` for what is unknown."""
     if kind.HasField("sequence_type"):
         return f"sequence({type_text(kind.sequence_type.elem_type)})"
     if kind.HasField("optional_type"):

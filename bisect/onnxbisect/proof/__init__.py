@@ -1,4 +1,4 @@
-"""Proof that two models compute the same: their outputs on the same inputs, number by number."""
+"""Compare two models: run both on the same inputs and compare their outputs number by number."""
 
 from onnxbisect.proof.difference import Difference, Tolerance, difference, finite
 from onnxbisect.proof.inputs import EDGES, edge_feeds, random_feeds

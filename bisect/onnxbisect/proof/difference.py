@@ -1,4 +1,4 @@
-"""How far two arrays are apart."""
+"""Measure the difference between two arrays."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -8,17 +8,17 @@ from typing import Any
 
 import numpy as np
 
-#: What onnxruntime gives: a tensor, None for an optional that is empty, or a sequence.
+#: A result of onnxruntime: a tensor, None for an empty optional, or a sequence.
 Value = np.ndarray | None | list["Value"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tolerance:
-    """Numbers agree where they differ by at most `absolute` plus `relative` times the largest magnitude in their array.
+    """Numbers agree if they differ by at most `absolute` plus `relative` times the largest magnitude in their array.
 
-    A net adds up numbers of that magnitude, so what is left near zero has their rounding error, not its own.
-    Infinities agree with themselves only, and NaN with NaN. Of integers, which may be places and classes, `relative`
-    allows nothing.
+    Sums over numbers of that magnitude leave its rounding error in small results too, so `relative` does not refer to
+    each number's own magnitude. Infinities agree only with themselves, NaN with NaN. For integers, which may be indices
+    or classes, `relative` is ignored.
     """
 
     absolute: float = 1e-6
@@ -27,12 +27,12 @@ class Tolerance:
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """Two arrays of one output, of one sample or the worst of several.
+    """The difference of an output between two models, for one sample or the worst of several.
 
-    `absolute` is the largest difference where both numbers are finite, `relative` the same as a share of the largest
-    finite magnitude before. `unlike` counts elements of which one is NaN or infinite and the other not, or infinite
-    with another sign; `beyond` counts all that do not agree within the tolerance, those included. `form` says how dtype
-    or shape differ; then nothing else is told.
+    `absolute` is the largest difference between finite numbers, `relative` the same divided by the largest finite
+    magnitude before. `unlike` counts elements of which only one is NaN or infinite, or both are infinite with different
+    signs. `beyond` counts all elements outside the tolerance, including those. `form` describes a difference in dtype
+    or shape; the other fields are then not measured.
     """
 
     output: str
@@ -49,7 +49,7 @@ class Difference:
         return not self.beyond and not self.form
 
     def worst(self, other: "Difference") -> "Difference":
-        """The two taken together, of one output in two samples."""
+        """Combine the differences of one output in two samples: the worse of each number."""
         return replace(
             self,
             elements=self.elements + other.elements,
@@ -62,12 +62,12 @@ class Difference:
 
 
 def finite(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    """Fields of a dataclass as JSON has them, which knows no infinity: a share of nothing is null."""
+    """Dataclass fields for JSON, with None for infinite and undefined numbers."""
     return {key: None if isinstance(value, float) and not isfinite(value) else value for key, value in pairs}
 
 
 def difference(output: str, before: Value, after: Value, tolerance: Tolerance) -> Difference:
-    """Compare an output before and after a change, a sequence tensor by tensor."""
+    """Compare an output before and after a change; sequences are compared tensor by tensor."""
     if isinstance(before, list) or isinstance(after, list):
         if not (isinstance(before, list) and isinstance(after, list) and len(before) == len(after)):
             return Difference(output=output, form="it became a sequence of another length, or none")

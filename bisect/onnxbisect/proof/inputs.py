@@ -1,4 +1,4 @@
-"""Inputs that show whether two models compute the same: random numbers, and values at which formulas break."""
+"""Inputs for comparing models: random numbers, and edge values at which formulas differ."""
 
 from collections.abc import Iterator, Sequence
 from zlib import crc32
@@ -13,22 +13,22 @@ from onnxbisect.model.feeds import Fill, feed
 from onnxbisect.model.runnable import CARRIERS
 from onnxbisect.model.wording import quoted
 
-#: Zeros, ties, saturation, denormal and large numbers. Infinity and NaN are apart: most models make NaN of them all.
+#: Zeros, ties, saturation, denormal and large numbers. No infinity and NaN: most models turn all outputs into NaN.
 EDGES = (0.0, -0.0, 0.5, -0.5, 1.5, 2.5, 1.0, -1.0, 3.0, -3.0, 6.0, 20.0, -20.0, 1e-45, -1e-45, 1e-20, 1e4, -1e4)
 _SPREAD = 2.0
 
 
 def random_feeds(inputs: Sequence[onnx.ValueInfoProto], count: int) -> Iterator[Sample]:
-    """Floats from a normal distribution; integers 0 and 1, which are valid where integers index something.
+    """Yield inputs with normally distributed floats, and integers 0 and 1, which are valid as indices.
 
-    Raises ModelError for an input that is no tensor.
+    Raises ModelError for an input that is not a tensor.
     """
     for number in range(count):
         yield {value.name: _random(value, number) for value in inputs}
 
 
 def edge_feeds(inputs: Sequence[onnx.ValueInfoProto], count: int, edges: Sequence[float] = EDGES) -> Iterator[Sample]:
-    """The same with edge values in a quarter of the places of float inputs."""
+    """Like `random_feeds`, with edge values in a quarter of the places of float inputs."""
     for number in range(count):
         yield {value.name: _with_edges(_random(value, number), edges, _seed(value, number)) for value in inputs}
 

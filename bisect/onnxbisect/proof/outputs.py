@@ -1,4 +1,4 @@
-"""Two models on the same inputs, output by output."""
+"""Run two models on the same inputs and compare their outputs."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -17,8 +17,9 @@ from onnxbisect.proof.difference import Difference, Tolerance, Value, difference
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """How far the outputs of two models are apart, over so many samples; and tensors within of the same name, in the
-    order in which the first model computes them, where these were compared, too.
+    """Differences of the outputs of two models over `samples` samples.
+
+    Optionally also of tensors that both models compute under the same name, in the first model's order.
     """
 
     differences: tuple[Difference, ...]
@@ -41,11 +42,10 @@ def compare(
     other_folder: Path | None = None,
     tensors: bool = False,
 ) -> Comparison:
-    """Run both models in onnxruntime, optimisation off, on every sample; outputs are paired by name. With `tensors`, so
-    is what nodes of both models compute within.
+    """Run both models in onnxruntime without optimisation on every sample and compare outputs of the same name.
 
-    `folder` and `other_folder` are where the models' external data lie. Raises ModelError where the models do not have
-    the same inputs and outputs, or one does not run.
+    `tensors` compares also the results of nodes that have the same name in both models. `folder` and `other_folder`
+    hold the models' external data. Raises ModelError where inputs or outputs differ, or a model does not run.
     """
     _demand_same("outputs", _names(before.graph.output), _names(after.graph.output))
     _demand_same("inputs", _inputs(before), _inputs(after))
@@ -72,7 +72,7 @@ def compare(
 
 
 def _shared(before: onnx.GraphProto, after: onnx.GraphProto) -> list[str]:
-    """Tensors that nodes of both graphs make, and that are no outputs."""
+    """Tensors that nodes of both graphs make, without graph outputs."""
     theirs = {name for node in after.node for name in node.output}
     outputs = {value.name for graph in (before, after) for value in graph.output}
     made = (name for node in before.node for name in node.output)
@@ -80,7 +80,7 @@ def _shared(before: onnx.GraphProto, after: onnx.GraphProto) -> list[str]:
 
 
 def _telling(model: onnx.ModelProto, names: Iterable[str]) -> onnx.ModelProto:
-    """The model with these tensors as further outputs; onnxruntime infers their types."""
+    """The model with these tensors as additional outputs; onnxruntime infers their types."""
     told = onnx.ModelProto()
     told.CopyFrom(model)
     told.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)

@@ -1,4 +1,4 @@
-"""Splits of a model: pieces for the NPU and for the host that run one after another and compute the same."""
+"""Split a model into pieces for the NPU and the host that, run one after another, compute the same."""
 
 from onnxbisect.split.choose import SHARE
 from onnxbisect.split.manifest import FORMAT, Entry, Manifest

@@ -1,4 +1,4 @@
-"""Which units run on the NPU: what was seen to compile together, less what is cheaper to leave to the host."""
+"""Choose the units that run on the NPU: those that compiled together, minus those that the host runs more cheaply."""
 
 from collections.abc import Container, Iterator, Sequence
 
@@ -9,9 +9,9 @@ from onnxbisect.split.work import Work, total
 from onnxbisect.unitset import UnitSet, is_subset, members, of, size, union
 from onnxbisect.universe import Universe
 
-#: How much of the NPU's work may move to the host so that fewer pieces remain.
+#: Default share of the NPU's work that may move to the host to reduce the number of pieces.
 SHARE = 0.1
-#: Passing probes that are tried: there are as many as ways to break all culprits, and mostly one.
+#: Most passing probes that are tried. The culprits can be avoided in several ways, but mostly there is only one.
 _MOST_PROBES = 8
 
 
@@ -20,11 +20,11 @@ def choose(
 ) -> tuple[Part, ...]:
     """The units of `needed` as parts of alternating kind, in an order in which they can run.
 
-    `passed` are the sets of units that were seen to compile; the NPU's units are all of one of them, and in one part
-    with their `required_producers` unless the part was seen to compile without. Of the orders found that leave the NPU
-    all but `share` of the most work that it can have, this is one with the fewest NPU parts, then the fewest
-    parts, then the most NPU parts that were seen to compile as they are, then the most work on the NPU. Raises CutError
-    where nothing that is needed was seen to compile.
+    `passed` are the sets of units that compiled as one probe; the NPU's units are all from one of them. A unit is in
+    one part with its `required_producers`, unless exactly that part compiled without them. Only orders that leave the
+    NPU all but `share` of its largest possible work count. Of those found, the result has the fewest NPU parts, then
+    the fewest parts, then the most NPU parts that compiled exactly as they are, then the most work on the NPU. Raises
+    CutError where no needed unit compiled.
     """
     probes = _largest(passed, needed)
     seen = frozenset(units & needed for units in passed)
@@ -42,7 +42,7 @@ def choose(
 
 
 def _largest(passed: Sequence[UnitSet], needed: UnitSet) -> list[UnitSet]:
-    """The needed units of each probe, without those that are part of another; the largest first."""
+    """The needed units of each probe, largest first, without subsets of a set that is already in the result."""
     found: list[UnitSet] = []
     for units in sorted({units & needed for units in passed} - {0}, key=lambda it: (-size(it), it)):
         if len(found) < _MOST_PROBES and not any(is_subset(units, other) for other in found):
@@ -53,7 +53,7 @@ def _largest(passed: Sequence[UnitSet], needed: UnitSet) -> list[UnitSet]:
 def _orders(
     universe: Universe, needed: UnitSet, npu: UnitSet, seen: Container[UnitSet], work: Work, least: float
 ) -> Iterator[tuple[Part, ...]]:
-    """Orders in which the NPU has units of `npu` only, and at least so much work."""
+    """Orders whose NPU parts contain only units of `npu` and do at least `least` work."""
     for on_host in (0, *_ends(universe, needed, needed & ~npu, work)):
         parts = _settled(universe, needed, npu & ~on_host, seen)
         while (weight := _weight(parts, work)) and weight >= least:
@@ -65,7 +65,7 @@ def _orders(
 
 
 def _settled(universe: Universe, needed: UnitSet, npu: UnitSet, seen: Container[UnitSet]) -> tuple[Part, ...]:
-    """The schedule with units on the host whose NPU part would lack what they need."""
+    """The schedule after moving units to the host whose NPU part would lack their required producers."""
     while True:
         parts = schedule(universe, npu, needed & ~npu)
         lacking = of(
@@ -89,7 +89,7 @@ def _weight(parts: Sequence[Part], work: Work) -> float:
 
 
 def _ends(universe: Universe, needed: UnitSet, host: UnitSet, work: Work) -> tuple[UnitSet, ...]:
-    """Sets around `host` without which one NPU part is left: all before it, all behind it, each unit's nearer end."""
+    """Sets around `host` that, moved to the host too, leave one NPU part: all before, all after, or each nearer end."""
     before, behind = ancestors(universe), descendants(universe)
     nearer = union(
         min(before[unit] & needed, behind[unit] & needed, key=lambda end: total(work, end & ~host))
@@ -103,7 +103,7 @@ def _ends(universe: Universe, needed: UnitSet, host: UnitSet, work: Work) -> tup
 
 
 def _smallest(parts: Sequence[Part], work: Work, most: float) -> UnitSet:
-    """The smallest NPU parts that have `most` work together, never the largest one."""
+    """The smallest NPU parts that together have at most `most` work, never including the largest part."""
     weighed = sorted((total(work, units), units) for units in _on_npu(parts))
     found = 0
     for weight, units in weighed[:-1]:

@@ -1,4 +1,4 @@
-"""Tensors that cross from one part of a split to another, or between a part and the user of the model."""
+"""Tensors that pass between parts of a split, or between a part and the user of the model."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,9 +11,9 @@ from onnxbisect.unitset import members
 
 @dataclass(frozen=True, kw_only=True)
 class Crossing:
-    """The part that makes a tensor, and those that take it.
+    """The part that makes a tensor, and the parts that read it.
 
-    `maker` is None for an input of the model, `output` tells whether the tensor is one of its outputs.
+    `maker` is None for an input of the model; `output` tells whether the tensor is an output of the model.
     """
 
     maker: int | None
@@ -22,7 +22,7 @@ class Crossing:
 
 
 def crossings(model: Model, wiring: Wiring, parts: Sequence[Part]) -> Mapping[str, Crossing]:
-    """The tensors that cross, those of known value left out: a cut puts their values into the piece."""
+    """The tensors that cross; not those of known value, which a cut stores in the piece."""
     place = {unit: number for number, part in enumerate(parts) for unit in members(part.units)}
     outputs = {value.name for value in model.proto.graph.output}
     takers: dict[str, set[int]] = {name: set() for name in wiring.maker if name in outputs}

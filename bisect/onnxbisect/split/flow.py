@@ -1,4 +1,4 @@
-"""What must be computed before what, in a model whose tensors of known value are constants."""
+"""The dataflow of a model when tensors of known value count as constants."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -12,7 +12,7 @@ from onnxbisect.universe import Universe
 
 
 def flow(model: Model, wiring: Wiring) -> Universe:
-    """The model's universe without the edges of tensors of known value: a cut puts their values into the piece."""
+    """The model's universe without the edges of tensors of known value, which a cut stores in the piece."""
     after: list[set[int]] = [set() for _ in model.units]
     for name, unit in wiring.maker.items():
         if name not in model.known:
@@ -21,7 +21,7 @@ def flow(model: Model, wiring: Wiring) -> Universe:
 
 
 def needed(model: Model, wiring: Wiring, universe: Universe) -> UnitSet:
-    """The units that lead to an output of the model in `universe`, which `flow` gives.
+    """The units that an output of the model depends on in `universe`, the result of `flow`.
 
     Raises CutError for an output that is a stored constant: no piece can compute it.
     """
@@ -35,12 +35,12 @@ def needed(model: Model, wiring: Wiring, universe: Universe) -> UnitSet:
 
 
 def ancestors(universe: Universe) -> list[UnitSet]:
-    """For each unit itself and all that it depends on."""
+    """For each unit the set of itself and all units that it depends on."""
     return _reached(range(len(universe)), universe.predecessors)
 
 
 def descendants(universe: Universe) -> list[UnitSet]:
-    """For each unit itself and all that depends on it."""
+    """For each unit the set of itself and all units that depend on it."""
     return _reached(reversed(range(len(universe))), universe.successors)
 
 

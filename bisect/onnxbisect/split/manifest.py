@@ -1,4 +1,4 @@
-"""What `manifest.json` of a split says, as values."""
+"""The contents of a split's `manifest.json` as typed values."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -6,16 +6,16 @@ from dataclasses import asdict, dataclass
 from onnxbisect.report.contents import TargetEntry
 from onnxbisect.split.schedule import Kind
 
-#: The value of `format`; a change that breaks readers counts the number up.
+#: The value of `format`; an incompatible change increments the number.
 FORMAT = "onnx-bisect/split@1"
 
-#: Dimensions; None where one is not known before the model runs.
+#: Dimensions; None for one that is not known before the model runs.
 Shape = tuple[int | None, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Value:
-    """An input or output of the model. `dtype` is numpy's name, or a description of what is no tensor."""
+    """An input or output of the model. `dtype` is numpy's name, or a description for values that are not tensors."""
 
     name: str
     dtype: str
@@ -24,8 +24,9 @@ class Value:
 
 @dataclass(frozen=True, kw_only=True)
 class Taken:
-    """An input of a piece: `name` in its file, `tensor` in the model. `source` is the file of the piece that makes it,
-    None for an input of the model.
+    """An input of a piece, called `name` in its file and `tensor` in the model.
+
+    `source` is the file of the piece that makes it; None for an input of the model.
     """
 
     name: str
@@ -37,7 +38,7 @@ class Taken:
 
 @dataclass(frozen=True, kw_only=True)
 class Made:
-    """An output of a piece. `readers` are the files of the pieces that take it; `output`: it is one of the model's."""
+    """An output of a piece. `readers` are the files of the pieces that read it; `output`: the model has it too."""
 
     name: str
     tensor: str
@@ -57,10 +58,11 @@ class DataFile:
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """One piece. `compiled`: exactly this piece is known to compile; None for a piece of the host. `refused`: this
-    file was compiled, and failed. `note` says how either is known.
+    """One piece.
 
-    `share` is the piece's part of the model's estimated work. `nodes` are without Constants.
+    `compiled`: exactly this piece is known to compile; None for a piece of the host. `refused`: this file was compiled,
+    and failed. `note` says how either is known. `share` is the piece's part of the model's estimated work. `nodes`
+    counts nodes without Constants.
     """
 
     file: str
@@ -78,7 +80,7 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class Proof:
-    """Whether the pieces together gave the model's outputs, bit for bit; `reason` says why that is not proven."""
+    """Whether the pieces together gave the model's outputs, bit for bit; `reason` says why this is not proven."""
 
     proven: bool
     samples: int
@@ -96,7 +98,7 @@ class Source:
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """A model in pieces, in an order in which they run. `target` is what the NPU pieces are for, as reports have it."""
+    """A model in pieces, in an order in which they can run. `target` is the NPU's target as in reports."""
 
     model: Source
     target: TargetEntry | None

@@ -1,4 +1,4 @@
-"""The parts of a split, cut out of the model."""
+"""Cut the parts of a split out of the model."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,7 +25,7 @@ _PLAIN = ProbeFormat()
 
 @dataclass(frozen=True, kw_only=True)
 class CutPart:
-    """A part as a stand-alone model. `seen`: exactly these units were seen to compile. `share`: of the model's work."""
+    """A part as a stand-alone model. `seen`: exactly these units compiled. `share`: its part of the model's work."""
 
     kind: Kind
     piece: Piece
@@ -36,10 +36,10 @@ class CutPart:
 def cut_parts(
     model: Model, passed: Sequence[UnitSet], share: float, probe_format: ProbeFormat
 ) -> tuple[tuple[CutPart, ...], Mapping[str, Crossing]]:
-    """The parts in an order in which they run, and the tensors that cross between them; see `choose`.
+    """The parts chosen by `choose`, in an order in which they can run, and the tensors that cross between them.
 
-    Pieces for the NPU are as `probe_format` says, less what changes outputs. From other pieces they take tensors of the
-    dtypes that it allows, and others only where they were seen to compile with them.
+    Pieces for the NPU follow `probe_format`, except for what changes outputs. As inputs from other pieces they have
+    tensors of dtypes that `probe_format` allows, and of other dtypes only where the piece compiled with them.
     """
     wiring = read_wiring(model)
     universe = replace(flow(model, wiring), required_producers=producers_required_by_dtype(model, probe_format))
@@ -53,7 +53,7 @@ def cut_parts(
     def cut(part: Part) -> CutPart:
         seen = part.kind is Kind.NPU and part.units in passed
         made = (name for unit in members(part.units) for name in wiring.made[model.units[unit].node])
-        # what was seen to compile had all its ends; elsewhere an output without a consumer is a transfer for nothing
+        # A piece that compiled keeps its outputs; others drop outputs without a reader, to save the transfer.
         wishes = None if seen else Wishes(inputs=(), outputs=tuple(name for name in made if name in crossing))
         piece = cutter.cut(part.units, probe_formats[part.kind], wishes)
         if part.kind is Kind.HOST:
@@ -64,10 +64,10 @@ def cut_parts(
 
 
 def _as_seen(universe: Universe, needed: UnitSet, passed: Sequence[UnitSet], parts: Sequence[Part]) -> Iterator[Part]:
-    """NPU parts with the makers of known values that were there when they were seen to compile.
+    """Extend NPU parts by the producers of known values that were in the probe that compiled.
 
-    Nothing needs these units, but with them it is the very piece that the compiler took. A part stays as it is where
-    it was not seen to compile, or its makers take what is not there yet.
+    No unit needs these producers, but with them the piece is exactly the one that compiled. A part stays as it is where
+    no such probe passed, or where the producers read tensors that are not computed yet.
     """
     there = 0
     for part in parts:
@@ -88,7 +88,7 @@ def _takes(universe: Universe, units: UnitSet) -> UnitSet:
 
 
 def _loosen(graph: onnx.GraphProto, tensors: Collection[str]) -> None:
-    """Leave dimensions open that depend on values, as behind NonZero: those of intake are of one run."""
+    """Clear dimensions that depend on values, as after NonZero: the known numbers are from one run."""
     for value in (*graph.input, *graph.output, *graph.value_info):
         if value.name in tensors:
             for dim in value.type.tensor_type.shape.dim:

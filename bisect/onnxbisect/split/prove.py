@@ -1,4 +1,4 @@
-"""Proof that the pieces compute what the whole model computes: the same outputs, bit for bit."""
+"""Test that the pieces give the same outputs as the whole model, bit for bit."""
 
 from itertools import chain
 from pathlib import Path
@@ -8,14 +8,14 @@ from onnxbisect.model.wording import brief, quoted
 from onnxbisect.proof import edge_feeds, random_feeds
 from onnxbisect.split.manifest import Proof
 
-#: Random inputs, and inputs with edge values.
+#: Numbers of samples: random inputs, and inputs with edge values.
 _RANDOM, _EDGES = 3, 1
 
 
 def prove(model: Model, folder: Path) -> Proof:
     """Run the model's own file and the pieces in `folder`, as `run.py` does, on the same inputs.
 
-    Both in onnxruntime, optimisation off, for as long as it takes. What cannot be run is not proven.
+    Both run in onnxruntime without optimisation and without a time limit. If either cannot run, nothing is proven.
     """
     import onnxruntime  # here, since reading a manifest does without it
 

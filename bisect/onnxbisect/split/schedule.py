@@ -1,4 +1,4 @@
-"""Units of two kinds, NPU and host, as few pieces that run one after another."""
+"""Schedule units of two kinds, NPU and host, as few pieces that run one after another."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """Units that run together, in one place."""
+    """Units that run together in one piece."""
 
     kind: Kind
     units: UnitSet
@@ -26,17 +26,18 @@ class Part:
 def schedule(universe: Universe, npu: UnitSet, host: UnitSet) -> tuple[Part, ...]:
     """The units of `npu` and of `host` as parts of alternating kind, in an order in which they can run.
 
-    No other order has fewer NPU parts, and of those that have as many none has fewer parts. A part depends on earlier
-    parts only, so each is convex. Units in neither set are left out. Linear in units and edges.
+    The order has the fewest NPU parts possible and, among those orders, the fewest parts. A part depends only on
+    earlier parts, so each is convex. Units in neither set are left out. Takes time linear in units and edges.
     """
     found = (_scheduled(universe, npu, host, first) for first in (0, 1))
     return min(found, key=lambda parts: (sum(part.kind is Kind.NPU for part in parts), len(parts)))
 
 
 def _scheduled(universe: Universe, npu: UnitSet, host: UnitSet, first: int) -> tuple[Part, ...]:
-    """Each unit at the earliest step that its producers allow: even steps run on the host, odd ones on the NPU.
+    """Put each unit at the earliest step that its producers allow: even steps run on the host, odd ones on the NPU.
 
-    The last step is then the longest alternation of kinds on any path, and no order has fewer steps after `first`.
+    The last step then equals the longest alternation of kinds on any path, so no order that begins with `first` has
+    fewer steps.
     """
     steps: list[int | None] = [None] * len(universe)
     for unit in members(npu | host):
@@ -53,7 +54,7 @@ def _scheduled(universe: Universe, npu: UnitSet, host: UnitSet, first: int) -> t
 
 
 def _connected(universe: Universe, steps: Sequence[int | None]) -> list[list[int]]:
-    """The weakly connected parts of each step, earlier steps first."""
+    """The weakly connected components of each step, earlier steps first."""
     leader = list(range(len(steps)))
 
     def find(unit: int) -> int:
@@ -74,7 +75,7 @@ def _connected(universe: Universe, steps: Sequence[int | None]) -> list[list[int
 
 
 def _delay(universe: Universe, part: Sequence[int], steps: list[int | None]) -> None:
-    """Move a part to the step of its first consumer where that runs in the same place: fewer tensors cross."""
+    """Move a part to the step of its first consumer if that runs in the same place, so that fewer tensors cross."""
     own = set(part)
     latest = min(_steps_of(_consumers(universe, part) - own, steps), default=None)
     here = steps[part[0]]

@@ -1,4 +1,4 @@
-"""How much each unit computes, roughly: enough to tell a few reshapes from the body of a network."""
+"""Estimate how much each unit computes, well enough to tell a few reshapes from the body of a network."""
 
 from collections.abc import Mapping
 from math import prod
@@ -13,7 +13,7 @@ from onnxbisect.model.model import Model
 from onnxbisect.model.scopes import domain_of
 from onnxbisect.unitset import UnitSet, indices
 
-#: By unit.
+#: Estimated work, indexed by unit.
 Work = NDArray[np.float64]
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -25,7 +25,7 @@ _CONVOLUTIONS = {"Conv": 1, "ConvInteger": 1, "QLinearConv": 3}
 def work_of(model: Model) -> Work:
     """For each unit the multiplications of a matrix product or convolution, else the elements of its outputs.
 
-    At least 1, also where shapes are not known. What bodies and local functions compute is not looked into.
+    At least 1, also where shapes are unknown. Subgraphs and local functions are not analysed.
     """
     shapes = {name: dims_of(kind) for name, kind in model.types.items() if _has_shape(kind)}
     shapes |= {tensor.name: tuple(tensor.dims) for tensor in model.proto.graph.initializer}
@@ -33,7 +33,7 @@ def work_of(model: Model) -> Work:
 
 
 def total(work: Work, units: UnitSet) -> float:
-    """The work of these units together."""
+    """The sum of these units' work."""
     return float(work[indices(units)].sum())
 
 

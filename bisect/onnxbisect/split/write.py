@@ -1,4 +1,4 @@
-"""Splitting a model into files: what the compiler takes for the NPU, the rest for the host, and what runs them."""
+"""Split a model into files: pieces for the NPU and the host, a manifest, and a script that runs them."""
 
 import hashlib
 import os
@@ -28,7 +28,7 @@ from onnxbisect.verdict import Verdict
 
 MANIFEST, RUNNER = "manifest.json", "run.py"
 
-#: Asks the compiler about the file of a piece for the NPU, given the names in it that are not the model's.
+#: Compiles the file of an NPU piece; the mapping gives the model's names of names that only the file uses.
 Compile = Callable[[Path, Mapping[str, str]], Verdict]
 
 
@@ -42,13 +42,13 @@ def split(
     target: TargetEntry | None = None,
     compile_piece: Compile | None = None,
 ) -> Manifest:
-    """Write the model to `folder` as pieces, a manifest and a script that runs them; prove that they are the model.
+    """Write the model to `folder` as pieces, a manifest and a script that runs them; test that they equal the model.
 
-    `passed` are the sets of units that were seen to compile. `share` is the part of the NPU's work that may move to the
-    host so that fewer pieces remain. `probe_format` is that of the target, without what changes
-    numbers. `target` is named in the manifest. `compile_piece` is asked about every piece for the NPU.
-    The folder appears whole or not at all. Raises OptionError where it is there and not empty, and CutError where
-    nothing was seen to compile.
+    `passed` are the sets of units that compiled. `share` is the part of the NPU's work that may move to the host to
+    reduce the number of pieces. `probe_format` is the target's, except for what changes numbers. `target` goes into the
+    manifest. `compile_piece` is called for every NPU piece.
+    `folder` appears complete or not at all. Raises OptionError where it exists and is not empty, and CutError where
+    nothing compiled.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise OptionError(f"{folder} is there already. Remove it, or name another folder.")
@@ -154,7 +154,7 @@ def _value(value: onnx.ValueInfoProto) -> Value:
 
 
 def _dtype(kind: onnx.TypeProto) -> str:
-    """As numpy calls it."""
+    """numpy's name of a tensor's element type, or a description of another type."""
     dtype = kind.tensor_type.elem_type
     if not kind.HasField("tensor_type") or not dtype:
         return runtime_dtype(kind)
