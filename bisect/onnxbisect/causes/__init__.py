@@ -1,1 +1,1 @@
-"""Why units are refused: what the refused ones have in common and nothing that passed has. Costs no compiler call."""
+"""Find why units are refused: what refused units have in common and no passing unit has. Makes no compiler call."""

@@ -1,4 +1,4 @@
-"""What the search for causes concludes: values only."""
+"""The results of the search for causes, as values."""
 
 from dataclasses import dataclass
 
@@ -10,9 +10,10 @@ from onnxbisect.unitset import UnitSet
 
 @dataclass(frozen=True, kw_only=True)
 class AskedNeighbour:
-    """What was answered about a culprit with one thing changed (`onnxbisect.neighbours`).
+    """The result of compiling a culprit with one thing changed (`onnxbisect.neighbours`).
 
-    `culprit` is its place in `Diagnosis.culprits`, `text` says what became of it, `row` has its features.
+    `culprit` is its index in `Diagnosis.culprits`, `text` describes the change and the result, `row` holds the
+    features.
     """
 
     culprit: int
@@ -23,9 +24,9 @@ class AskedNeighbour:
 
 @dataclass(frozen=True, kw_only=True)
 class Contrast:
-    """Units that passed and that meet all conditions of a cause but `condition`; `passes` says what they are.
+    """Units that passed although they meet all conditions of a cause except `condition`; `passes` describes them.
 
-    There are no units where a neighbour of a culprit was asked.
+    `units` is empty where the evidence is a changed culprit.
     """
 
     condition: Condition
@@ -35,13 +36,13 @@ class Contrast:
 
 @dataclass(frozen=True, kw_only=True)
 class Cause:
-    """What some culprits have in common and nothing that passed has.
+    """Conditions that some culprits meet and no passing unit meets.
 
-    `culprits` are places in `Diagnosis.culprits`; each is explained by one cause. `conditions` all hold for the units
-    of `refused`, which belong to confirmed culprits, and for those of `unknown`, which neither do nor passed; there are
-    none in an unexplained cause, whose culprits are merely alike. `established` is whether one of the culprits is
-    confirmed: where none is, the cause is as doubtful as they are, and `refused` has their units. `fits_too` are other
-    conditions that tell the same culprits from what passed: the record does not decide between them.
+    `culprits` are indices into `Diagnosis.culprits`; each culprit has one cause. `refused` are the units of confirmed
+    culprits that meet all `conditions`, `unknown` those that meet them and neither belong to such a culprit nor passed.
+    An unexplained cause has no conditions; its culprits are only alike. `established` tells that one of the culprits is
+    confirmed; otherwise the cause is as doubtful as the culprits, and `refused` holds their units. `fits_too` are
+    alternative conditions that separate the same culprits from the passing units equally well.
     """
 
     state: CauseState
@@ -56,5 +57,5 @@ class Cause:
 
     @property
     def telling(self) -> bool:
-        """Whether it says more than which ops are refused."""
+        """Whether the cause says more than which ops are refused."""
         return self.state in (CauseState.CONFIRMED, CauseState.OBSERVED)

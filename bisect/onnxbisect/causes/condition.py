@@ -1,4 +1,4 @@
-"""One condition on a unit, such as `an input of rank 6 or more`, and the words for it."""
+"""A condition on a unit, such as `an input of rank 6 or more`, and its wording."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from onnxbisect.causes.features import (
 )
 from onnxbisect.causes.terms import Aspect, Relation
 
-#: The value of an attribute that a node does not have and other nodes of its op do.
+#: The value of an attribute that a node lacks and other nodes of its op have.
 ABSENT = "absent"
 _LISTED = 3
 _HIGH_RANK = 5
@@ -21,7 +21,7 @@ _HIGH_RANK = 5
 
 @dataclass(frozen=True)
 class Condition:
-    """Holds for a unit where one of its values for the subject is in this relation to `value`."""
+    """Holds for a unit if one of its values for `subject` has this relation to `value`."""
 
     subject: Subject
     relation: Relation
@@ -29,9 +29,9 @@ class Condition:
 
     @property
     def cost(self) -> int:
-        """How much there is to say, beside the op: of two conditions that fit, the cheaper is taken.
+        """The cost of stating the condition beside the op; of two conditions that fit, the cheaper is taken.
 
-        What is simple to state costs least. Exact values and sizes fit by chance more often, so they cost most.
+        Simple statements cost least. Exact values and sizes cost most, because they fit by chance more often.
         """
         aspect, relation = self.subject.aspect, self.relation
         if aspect in (Aspect.ELEMENTS, Aspect.DIMENSION):
@@ -45,7 +45,7 @@ class Condition:
 
     @property
     def _rank_cost(self) -> int:
-        """Scalars and tensors of rank 5 and more are what compilers mind; a range says more than one rank does."""
+        """Low for scalars and for high ranks, which compilers often refuse; a single rank costs more than a range."""
         if self.value == 0 and self.relation is Relation.AT_MOST:
             return 0
         unusual = self.relation is Relation.AT_LEAST and isinstance(self.value, int) and self.value >= _HIGH_RANK
@@ -53,11 +53,11 @@ class Condition:
 
     @property
     def phrase(self) -> str:
-        """What stands behind `Gather with` or `ops with`; empty for the op itself."""
+        """The text that follows `Gather with` or `ops with`; empty for a condition on the op itself."""
         return phrase(self.subject, self.relation, (self.value,))
 
     def instead(self, values: Collection[int | str]) -> str:
-        """The same of units that do not meet the condition and have these values; empty where they have too many."""
+        """The wording for units that have these values instead; empty where there are too many values."""
         if not values or self.subject.aspect is Aspect.SIGN:
             return ""
         numbers = [value for value in values if isinstance(value, int)] if len(values) > 1 else []

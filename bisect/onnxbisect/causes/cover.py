@@ -1,19 +1,19 @@
-"""The cheapest choice of explanations that together explain every culprit that can be explained."""
+"""Choose the cheapest explanations that together explain every culprit that can be explained."""
 
 from collections.abc import Iterable, Sequence
 
 from onnxbisect.causes.separate import Explanation
 from onnxbisect.unitset import is_subset, members, size
 
-#: Choices that are tried for culprits that hang together; beyond that the best one found is taken.
+#: Choices tried for each group of culprits with common explanations; then the best one found is taken.
 _TRIED = 5_000
 
 
 def cheapest_cover(explanations: Sequence[Explanation]) -> list[Explanation]:
-    """A choice of lowest total cost among `explanations`, which are sorted by cost.
+    """The choice of lowest total cost among `explanations`, which are sorted by cost.
 
-    Of equally cheap choices the smallest, then the first in the order of the explanations. Exact up to some dozens of
-    culprits that hang together.
+    Of equally cheap choices the smallest, then the first in the order of the explanations. Exact for groups of up to a
+    few dozen culprits with common explanations.
     """
     useful: list[Explanation] = []
     for one in explanations:
@@ -24,7 +24,7 @@ def cheapest_cover(explanations: Sequence[Explanation]) -> list[Explanation]:
 
 
 def _components(useful: Iterable[Explanation]) -> list[list[Explanation]]:
-    """Groups that have no culprit in common, each in the order given."""
+    """Groups that share no culprit, each in the given order."""
     groups: list[tuple[int, list[Explanation]]] = []
     for one in useful:
         touched = [group for group in groups if group[0] & one.refused]
@@ -39,7 +39,7 @@ def _components(useful: Iterable[Explanation]) -> list[list[Explanation]]:
 
 
 class _Search:
-    """Branch and bound over one group, from the greedy choice."""
+    """Branch and bound over one group, starting from the greedy choice."""
 
     def __init__(self, explanations: Sequence[Explanation]) -> None:
         self._all = explanations
@@ -60,7 +60,7 @@ class _Search:
 
     @property
     def best(self) -> list[Explanation]:
-        """The choice."""
+        """The cheapest choice found."""
         return [self._all[place] for place in self._best[2]]
 
     def _rated(self, chosen: Iterable[int]) -> tuple[int, int, tuple[int, ...]]:
@@ -83,7 +83,7 @@ class _Search:
             self._best = min(self._best, self._rated(chosen))
             return
         self._left -= 1
-        # No choice costs less than each culprit's smallest share in any explanation.
+        # Lower bound: the sum of each culprit's smallest share of the cost of any explanation.
         if self._left < 0 or cost + sum(self._share[culprit] for culprit in members(left)) > self._best[0] + 1e-6:
             return
         hardest = min(members(left), key=lambda culprit: len(self._fitting[culprit]))

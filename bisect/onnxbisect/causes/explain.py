@@ -1,4 +1,4 @@
-"""From a diagnosis to its causes."""
+"""Explain the culprits of a diagnosis by causes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -17,7 +17,7 @@ from onnxbisect.rewrites.facts import Facts
 from onnxbisect.unitset import UnitSet, full, lowest, members, of, size, union
 
 _OTHERS = 3
-#: An explanation that costs so much more than the chosen one is not worth a word.
+#: Alternatives whose cost exceeds that of the chosen explanation by more than this are not reported.
 _DEARER = 1
 _STATES = (CauseState.CONFIRMED, CauseState.OBSERVED, CauseState.NO_CONTRAST, CauseState.UNEXPLAINED)
 
@@ -25,13 +25,13 @@ _STATES = (CauseState.CONFIRMED, CauseState.OBSERVED, CauseState.NO_CONTRAST, Ca
 def causes(
     model: Model, diagnosis: Diagnosis, passed: UnitSet, asked: Sequence[AskedNeighbour] = ()
 ) -> tuple[Cause, ...]:
-    """Why the culprits are refused, as far as the record tells; `passed` are the units of all passing probes.
+    """The causes of the culprits, most informative first; `passed` are the units of all passing probes.
 
-    `asked` are neighbours of culprits: what holds for those that passed is no cause, and what does not hold for those
-    that did not pass is none either.
+    `asked` are compiled changes of culprits: conditions that a passing one meets, or that a refused one does not meet,
+    are no cause.
 
-    Each culprit is in one cause. Culprits of several units are not explained: a condition on single units says nothing
-    of what fails in combination. The causes that tell most come first.
+    Each culprit is in one cause. Culprits of several units stay unexplained, because conditions on single units say
+    nothing about combinations.
     """
     culprits = diagnosis.culprits
     singles = [number for number, culprit in enumerate(culprits) if culprit.kind is CulpritKind.SINGLE]
@@ -44,7 +44,7 @@ def causes(
 
 
 class _Explaining:
-    """One model's rows of features, and the causes of its culprits of one unit."""
+    """The feature rows of one model, and the causes of its culprits that are single units."""
 
     def __init__(
         self,
@@ -122,11 +122,11 @@ class _Explaining:
         )
 
     def _refused_beside(self, culprit: int) -> list[Row]:
-        """Neighbours of a culprit that were refused as it is."""
+        """Rows of the changed forms of a culprit that were refused too."""
         return [it.row for it in self._asked if it.culprit == culprit and not it.passed]
 
     def _confirming(self, conditions: Sequence[Condition], culprits: Sequence[int]) -> list[Contrast]:
-        """Neighbours of these culprits that passed, and the condition that they miss."""
+        """Changes of these culprits that passed, with the one condition that each does not meet."""
         found = []
         for it in self._asked:
             if it.passed and it.culprit in culprits:
@@ -136,7 +136,7 @@ class _Explaining:
         return found
 
     def _contrasts(self, conditions: Sequence[Condition]) -> list[Contrast]:
-        """For each condition the units that passed and miss just this one."""
+        """For each condition the passing units that meet all the others."""
         ops = self._ops(self._meeting(conditions) & self._refused)
         found = []
         for condition in conditions:
@@ -156,7 +156,7 @@ class _Explaining:
         return found
 
     def _meeting(self, conditions: Sequence[Condition]) -> UnitSet:
-        """The units that meet all of these."""
+        """The units that meet all of these conditions."""
         rows = full(len(self._row_units))
         for condition in conditions:
             rows &= self._table.meeting(condition)
@@ -173,13 +173,13 @@ class _Explaining:
 
 
 def _fits_too(chosen: Explanation, possible: Sequence[Explanation]) -> list[str]:
-    """What else tells the same culprits from what passed, each matter once."""
+    """Wordings of other explanations that separate the same culprits from passing units, one for each matter."""
     seen = {_matters(chosen)}
     found = []
     for one in possible:
         if one.refused != chosen.refused or one.cost > chosen.cost + _DEARER or one.op != chosen.op:
             continue
-        # That some tensor of an op's units is of rank 6 is said better of its input.
+        # If an op's units are explained by the rank of any tensor, the rank of a named input says it more precisely.
         unnamed = one.op and any(not condition.subject.op for condition in one.conditions)
         if not unnamed and _matters(one) not in seen:
             seen.add(_matters(one))
@@ -188,7 +188,7 @@ def _fits_too(chosen: Explanation, possible: Sequence[Explanation]) -> list[str]
 
 
 def _matters(explanation: Explanation) -> frozenset[tuple[Aspect, str]]:
-    """What an explanation is about. Sizes are one matter, and so are ranks of any tensors: they go together."""
+    """What an explanation is about; all sizes count as one matter and all ranks as one, because they are correlated."""
     return frozenset(
         (Aspect.ELEMENTS, "")
         if condition.subject.aspect is Aspect.DIMENSION
@@ -198,7 +198,7 @@ def _matters(explanation: Explanation) -> frozenset[tuple[Aspect, str]]:
 
 
 def _alike(model: Model, culprits: Sequence[Culprit], numbers: Sequence[int]) -> list[Cause]:
-    """Culprits without an explanation, those of the same kind and ops together."""
+    """Causes without conditions, for culprits that have no explanation: one for each kind and set of ops."""
     groups: dict[tuple[CulpritKind, Certainty, tuple[str, ...]], list[int]] = {}
     for number in numbers:
         culprit = culprits[number]

@@ -1,4 +1,4 @@
-"""What one unit is made of, as far as a compiler may mind: op, ranks, dtypes, constants, attributes, sizes."""
+"""Features of a unit that a compiler may object to: op, ranks, dtypes, constants, attributes, sizes."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cache
@@ -14,16 +14,16 @@ from onnxbisect.model.quantized import ZERO_POINT_SLOTS
 from onnxbisect.model.scopes import domain_of, qualified
 from onnxbisect.rewrites.facts import Facts
 
-#: Constants of more elements are weights: their values are no features.
+#: Most elements of a constant whose value is a feature; larger constants are weights.
 _SMALL = 8
-#: The largest version that can be asked for a schema: a file may claim any, and gets the newest schema.
+#: The largest version that onnx accepts in a schema lookup; a file may claim any version and gets the newest schema.
 _LATEST = (1 << 31) - 1
 
 
 class Subject(NamedTuple):
-    """What can be asked of a unit: the rank of any input, or, of units of one `op` only, that of its `indices`.
+    """A property of a unit: the rank of any input or, only for units of one `op`, the rank of its `indices`.
 
-    A tuple because it is a key: hundreds of thousands are looked up for a model.
+    A tuple because it is used as a key in hundreds of thousands of look-ups for one model.
     """
 
     aspect: Aspect
@@ -31,7 +31,7 @@ class Subject(NamedTuple):
     op: str = ""
 
 
-#: The values that a unit has for each subject; None among them is one that is not known.
+#: The values that a unit has for each subject; None stands for an unknown value.
 Row = Mapping[Subject, frozenset[int | str | None]]
 
 TENSOR, INPUT, OUTPUT = "tensor", "input", "output"
@@ -46,7 +46,7 @@ class Features:
         self._facts, self._folded = facts, folded
 
     def of(self, node: onnx.NodeProto) -> Row:
-        """The node's values for every subject that its op and its tensors have."""
+        """The node's values for every subject that applies to its op and tensors."""
         found: dict[Subject, set[int | str | None]] = {}
         for subject, value in self._found(node):
             found.setdefault(subject, set()).add(value)
@@ -74,9 +74,9 @@ class Features:
             yield from self._anywhere(tensor, OUTPUT, floats=_slot(formal[1], slot, OUTPUT)[1])
 
     def _anywhere(self, tensor: str, side: str, *, floats: bool) -> Iterator[tuple[Subject, int | str | None]]:
-        """Features by which units of different ops can be alike.
+        """Features that units of different ops can share.
 
-        The dtype of a slot that takes no floats, such as indices, says nothing beyond the op.
+        The dtype of a slot that accepts no floats, such as indices, adds nothing to the op and is left out.
         """
         if not tensor:
             return
@@ -91,7 +91,7 @@ class Features:
             yield Subject(Aspect.SHAPE, TENSOR), EMPTY
 
     def _input(self, tensor: str, name: str, op: str, *, telling: bool) -> Iterator[tuple[Subject, int | str | None]]:
-        """Features that only units of this op can share."""
+        """Features that only units of the same op can share."""
         yield Subject(Aspect.SOURCE, name, op), self._source(tensor)
         if not tensor:
             return
@@ -104,14 +104,14 @@ class Features:
             yield Subject(Aspect.DIMENSION, name, op), None if sizes is None else max(sizes)
         if telling and self._is_at_hand(tensor) and sizes is not None and prod(sizes) <= _SMALL:
             array = self._facts.value(tensor)
-            # As in `model.variants`: small weights and biases are no part of the question.
+            # As in `model.variants`: values of small weights and biases do not distinguish units.
             if array is not None and (array.dtype.kind in "iub" or array.size == 1):
                 yield Subject(Aspect.VALUE, name, op), array_text(array)
                 if array.dtype.kind == "i" and np.any(array < 0):
                     yield Subject(Aspect.SIGN, name, op), NEGATIVE
 
     def _is_at_hand(self, tensor: str) -> bool:
-        """Whether the tensor is constant, and not in a file of its own, which may be gone."""
+        """Whether the tensor is constant and not in an external file, which may be missing."""
         held = self._facts.stored(tensor)
         if isinstance(held, onnx.TensorProto) and held.data_location == onnx.TensorProto.EXTERNAL:
             return False
@@ -129,13 +129,13 @@ class Features:
         return None if kind is None else dtype_name(kind)
 
 
-#: For each formal parameter: its name, whether it takes floats, whether it stands for all that follow.
+#: For each formal parameter: its name, whether it accepts floats, whether it is variadic.
 _Formals = tuple[tuple[str, bool, bool], ...]
 
 
 @cache
 def _formal(op: str, version: int, domain: str) -> tuple[_Formals, _Formals]:
-    """The formal inputs and outputs of an op; none where it has no schema."""
+    """The formal inputs and outputs of an op; empty where it has no schema."""
     try:
         schema = onnx.defs.get_schema(op, min(version, _LATEST), domain)
     except onnx.defs.SchemaError:
@@ -149,7 +149,7 @@ def _parameters(formals: Iterable[onnx.defs.OpSchema.FormalParameter]) -> _Forma
 
 
 def _slot(formals: _Formals, slot: int, side: str) -> tuple[str, bool]:
-    """Name of a slot, and whether it takes floats, which is not known without a schema."""
+    """Name of a slot, and whether it accepts floats, which is unknown without a schema."""
     if slot < len(formals):
         return formals[slot][:2]
     if formals and formals[-1][2]:

@@ -1,4 +1,4 @@
-"""The shortest combinations of conditions that some refused units meet and no unit that passed."""
+"""Find the shortest combinations of conditions that some refused units meet and no passing unit meets."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -9,40 +9,40 @@ from onnxbisect.causes.condition import Condition
 from onnxbisect.causes.table import Entry
 from onnxbisect.causes.terms import Aspect
 
-#: What it costs to state a cause at all, and to name its op.
+#: Fixed cost of each cause, and cost of naming its op.
 _CAUSE, _OP = 1, 2
 _ASPECTS = list(Aspect)
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """Conditions that together hold for these culprits (a bit set of their numbers), and for nothing that passed."""
+    """Conditions that these culprits (a bit set of their numbers) meet together, and that no passing unit meets."""
 
     conditions: tuple[Condition, ...]
     refused: int
 
     @property
     def op(self) -> str:
-        """The op whose units it speaks of; empty for units of any op."""
+        """The op of the units that the explanation covers; empty for units of any op."""
         return next((condition.subject.op for condition in self.conditions if condition.subject.op), "")
 
     @cached_property
     def cost(self) -> int:
-        """How much there is to say."""
+        """The cost of stating the explanation."""
         return _CAUSE + (_OP if self.op else 0) + sum(condition.cost for condition in self.conditions)
 
     @property
     def order(self) -> tuple[int, int, list[tuple[int, str, int, str, str, str]]]:
-        """The cheapest first."""
+        """Sort key: cheapest first."""
         return self.cost, len(self.conditions), [_order(condition) for condition in self.conditions]
 
 
 def explanations(entries: Iterable[Entry], ops: Sequence[str], passed_ops: frozenset[str]) -> list[Explanation]:
-    """All of one or two conditions of which none is too many, the cheapest first; the op beside them is free.
+    """All minimal explanations of one or two conditions, cheapest first; the op is not counted as a condition.
 
-    `ops` has the op of each culprit, `passed_ops` are those of the units that passed. What holds for units of any op
-    is taken for a cause only where it holds for culprits of several ops, of which one passed where it does not hold:
-    that several ops are refused wherever they stand, and have something rare in common, may be chance.
+    `ops` has the op of each culprit, `passed_ops` are the ops of passing units. Conditions on units of any op count
+    only if they cover culprits of several ops, of which one passed elsewhere without meeting them. Otherwise the
+    refused ops may share a rare property by chance.
     """
     alike: dict[tuple[int, int, str], list[Entry]] = {}
     for entry in entries:
@@ -69,7 +69,7 @@ def _pairs(pairs: Iterable[tuple[Entry, Entry]], ops: Sequence[str], passed_ops:
         both = first.refused & second.refused
         if not both or first.passing & second.passing:
             continue
-        # Where one is enough among the units of an op, the op is all that has to be said besides.
+        # A condition that no passing unit meets suffices alone; a pair with it serves only to name the op.
         enough = not (first.passing and second.passing)
         if not enough or Aspect.OP in (first.condition.subject.aspect, second.condition.subject.aspect):
             conditions = sorted((first.condition, second.condition), key=_order)
@@ -80,7 +80,7 @@ def _pairs(pairs: Iterable[tuple[Entry, Entry]], ops: Sequence[str], passed_ops:
 
 
 def _order(condition: Condition) -> tuple[int, str, int, str, str, str]:
-    """A total order that depends on nothing but the conditions; of equal cost the telling ones come first."""
+    """A total order that depends only on the conditions; at equal cost the more informative ones come first."""
     subject = condition.subject
     aspect = _ASPECTS.index(subject.aspect)
     return condition.cost, subject.op, aspect, subject.name, condition.relation, str(condition.value)

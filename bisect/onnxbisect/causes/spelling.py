@@ -1,17 +1,17 @@
-"""Values of features as short text."""
+"""Format feature values as short text."""
 
 import numpy as np
 import onnx
 from onnx import helper
 
 _DTYPES = {number: name.lower() for name, number in onnx.TensorProto.DataType.items()}
-#: Longer lists, and longer strings, are cut.
+#: Most items of a list, and most characters of a string.
 _ITEMS = 8
 _CHARACTERS = 80
 
 
 def dtype_name(kind: onnx.TypeProto) -> str | None:
-    """`float`, `int64`, or what it is where it is no tensor; None where that is not known."""
+    """`float`, `int64`, or a description of a type that is not a tensor; None for an unknown type."""
     if kind.HasField("tensor_type"):
         return _DTYPES.get(kind.tensor_type.elem_type) if kind.tensor_type.elem_type else None
     name = kind.WhichOneof("value")
@@ -19,7 +19,7 @@ def dtype_name(kind: onnx.TypeProto) -> str | None:
 
 
 def array_text(array: np.ndarray) -> str:
-    """`3`, or `[0, 1]`; the shape counts too, so that a scalar and a list of one differ."""
+    """`3`, or `[0, 1]`; distinguishes a scalar from a list of one element."""
     flat = ", ".join(map(_scalar, array.reshape(-1).tolist()))
     if array.ndim > 1:
         return f"[{flat}] of shape {list(array.shape)}"
@@ -27,7 +27,7 @@ def array_text(array: np.ndarray) -> str:
 
 
 def attribute_text(attribute: onnx.AttributeProto) -> str:
-    """The value of an attribute; tensors and graphs by what they are only."""
+    """The value of an attribute; tensors and graphs only by their type."""
     if attribute.ref_attr_name:
         return f"the function's {attribute.ref_attr_name}"
     kind = onnx.AttributeProto.AttributeType.Name(attribute.type)
@@ -41,7 +41,7 @@ def attribute_text(attribute: onnx.AttributeProto) -> str:
 
 
 def attribute_numbers(attribute: onnx.AttributeProto) -> list[int]:
-    """The integers of an attribute; none where it holds anything else."""
+    """The integers of an attribute; empty for other types."""
     if attribute.type == onnx.AttributeProto.INT:
         return [attribute.i]
     return list(attribute.ints) if attribute.type == onnx.AttributeProto.INTS else []

@@ -1,4 +1,4 @@
-"""Which conditions hold for which units, as bit sets: what the search for causes computes with."""
+"""Compute as bit sets which conditions hold for which units."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,7 +10,7 @@ from onnxbisect.causes.terms import Aspect, Relation
 from onnxbisect.unitset import is_subset, members, of, union
 
 _Value = int | str
-#: The relations that conditions on an aspect have.
+#: The relations that conditions on each aspect use.
 _RELATIONS: Mapping[Aspect, tuple[Relation, ...]] = {
     Aspect.ATTRIBUTE: (Relation.IS, Relation.OTHER),
     Aspect.VALUE: (Relation.IS, Relation.OTHER),
@@ -25,9 +25,9 @@ _RELATIONS: Mapping[Aspect, tuple[Relation, ...]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """A condition, the culprits all of whose places meet it, and the rows of passing units that meet it.
+    """A condition, the culprits that meet it at all their occurrences, and the rows of passing units that meet it.
 
-    A row of which it is not known whether it meets the condition counts as one that does.
+    A row for which this is unknown counts as meeting it.
     """
 
     condition: Condition
@@ -36,7 +36,7 @@ class Entry:
 
 
 class Table:
-    """Units by what they have: the rows of a model, as bit sets of their places in it."""
+    """An index of rows by their values; sets of rows are bit sets of row numbers."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
         self._masks: dict[Subject, dict[_Value | None, int]] = defaultdict(lambda: defaultdict(int))
@@ -48,11 +48,11 @@ class Table:
 
     @property
     def subjects(self) -> Iterable[Subject]:
-        """Every subject that some row has."""
+        """Every subject that occurs in a row."""
         return self._masks
 
     def values(self, subject: Subject) -> list[_Value]:
-        """The known values of all rows."""
+        """The known values of all rows for this subject."""
         known = [value for value in self._masks.get(subject, ()) if value is not None]
         return sorted(known, key=lambda value: (isinstance(value, str), value))
 
@@ -66,12 +66,12 @@ class Table:
         )
 
     def unknown(self, subject: Subject) -> int:
-        """The rows that have a value which is not known."""
+        """The rows with an unknown value for this subject."""
         return self._masks.get(subject, {}).get(None, 0)
 
 
 def entries(culprits: Sequence[Sequence[Row]], passing: Sequence[Row]) -> list[Entry]:
-    """Every condition that some culprit meets; `culprits` has the rows of each culprit's places."""
+    """Every condition that some culprit meets; `culprits` has the rows of each culprit's occurrences."""
     owner = [number for number, places in enumerate(culprits) for _ in places]
     own = [0] * len(culprits)
     for row, number in enumerate(owner):
@@ -89,7 +89,7 @@ def entries(culprits: Sequence[Sequence[Row]], passing: Sequence[Row]) -> list[E
 
 
 def completed(rows: Sequence[Row]) -> list[Row]:
-    """The rows of a whole model, in which nodes that lack an attribute which other nodes of their op have say so."""
+    """The rows of a whole model, with the value `absent` for attributes that only other nodes of the op have."""
     attributes: dict[str, set[Subject]] = defaultdict(set)
     for row in rows:
         for subject in row:
@@ -121,7 +121,7 @@ def _relations(subject: Subject) -> tuple[Relation, ...]:
 
 
 def _others(subject: Subject, passed: Sequence[_Value]) -> Sequence[_Value]:
-    """What refused units have something other than: the one value that passed."""
+    """Passing values that a condition `other than` may name: mostly only a value that all passing units share."""
     if subject.aspect is Aspect.SOURCE:
         return [value for value in (CONSTANT, OMITTED) if value in passed]
     return passed if len(passed) == 1 else ()

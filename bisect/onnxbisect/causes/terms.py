@@ -1,10 +1,10 @@
-"""The words that causes are told in. By themselves, since reports name them in processes that load no ONNX."""
+"""Terms of causes. A separate module, because processes that do not load ONNX use them in reports."""
 
 from enum import StrEnum
 
 
 class Aspect(StrEnum):
-    """What a feature is about. The order is that of reports, the telling ones first."""
+    """What a feature is about; reports sort by this order, most informative first."""
 
     OP = "op"
     #: Of the op, where it is not ONNX's own. A model has one opset for each domain, so the opset tells no units apart.
@@ -16,11 +16,11 @@ class Aspect(StrEnum):
     #: Whether an input is computed, a constant, computed from constants, or omitted.
     SOURCE = "source"
     ATTRIBUTE = "attribute"
-    #: The largest number of an attribute of integers.
+    #: The largest number in an integer attribute.
     LARGEST = "largest"
     #: The value of a small constant input.
     VALUE = "value"
-    #: `negative` where a small constant input has a negative number.
+    #: `negative` if a small constant input contains a negative number.
     SIGN = "sign"
     INPUTS = "inputs"
     OUTPUTS = "outputs"
@@ -29,7 +29,7 @@ class Aspect(StrEnum):
 
 
 class Relation(StrEnum):
-    """How a unit's value has to be to that of the condition."""
+    """The required relation of a unit's value to the condition's value."""
 
     IS = "is"
     OTHER = "other"
@@ -38,13 +38,13 @@ class Relation(StrEnum):
 
 
 class CauseState(StrEnum):
-    """How well it is established that this is why."""
+    """How well a cause is established."""
 
-    #: A neighbour of a culprit, made for the question and with only that changed, passed.
+    #: A culprit passed after a change of only this condition.
     CONFIRMED = "confirmed"
     #: Units of the same ops that do not meet the conditions passed in this model.
     OBSERVED = "observed"
-    #: Nothing of these ops passed, so there is nothing to compare with: the ops themselves are refused, it seems.
+    #: No unit of these ops passed, so nothing can be compared: apparently the ops themselves are refused.
     NO_CONTRAST = "no_contrast"
-    #: No condition on single units tells these culprits from what passed.
+    #: No condition on single units separates these culprits from passing units.
     UNEXPLAINED = "unexplained"

@@ -1,4 +1,4 @@
-"""A cause in words, before its numbers: `tensors of rank 6 or more`, `Gather with scalar indices`."""
+"""Word a cause, without counts: `tensors of rank 6 or more`, `Gather with scalar indices`."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ _OPS = 4
 
 
 def text_of(conditions: Sequence[Condition]) -> str:
-    """What the units that meet all of these conditions are."""
+    """A description of the units that meet all of these conditions."""
     phrases = [condition.phrase for condition in conditions if _beside_the_op(condition)]
     if not _op(conditions) and len(conditions) == 1 and phrases:
         return _plural(conditions[0])
@@ -18,7 +18,7 @@ def text_of(conditions: Sequence[Condition]) -> str:
 
 
 def passing_text(conditions: Sequence[Condition], missed: Condition, instead: str) -> str:
-    """What units are that passed: they miss one of the conditions, and have something else `instead` or nothing."""
+    """A description of passing units that miss one condition, with the value that they have `instead`, if any."""
     phrases = [condition.phrase for condition in conditions if condition != missed and _beside_the_op(condition)]
     units = _units(conditions) if _op(conditions) else "the same ops"
     if not instead:
@@ -27,13 +27,13 @@ def passing_text(conditions: Sequence[Condition], missed: Condition, instead: st
 
 
 def other_ops_text(conditions: Sequence[Condition], ops: Sequence[str]) -> str:
-    """What units of other ops are that passed and meet all conditions but the op."""
+    """A description of passing units of other ops that meet all conditions but the op."""
     phrases = [condition.phrase for condition in conditions if _beside_the_op(condition)]
     return f"{_joined('other ops', phrases)}: {listed(ops)}"
 
 
 def nothing_passed(conditions: Sequence[Condition]) -> str:
-    """That nothing passed which meets these conditions."""
+    """The statement that no unit that meets these conditions passed."""
     condition = conditions[0]
     if len(conditions) > 1 or (condition.subject.op and condition.subject.aspect is not Aspect.OP):
         return "none passed"
@@ -49,7 +49,7 @@ def nothing_passed(conditions: Sequence[Condition]) -> str:
 
 
 def unexplained(kind: CulpritKind, certainty: Certainty, ops: Sequence[str]) -> str:
-    """What culprits that no condition explains are."""
+    """A description of culprits that no condition explains."""
     text = listed(ops, " + ")
     match kind:
         case CulpritKind.INTERACTION:
@@ -62,7 +62,7 @@ def unexplained(kind: CulpritKind, certainty: Certainty, ops: Sequence[str]) -> 
 
 
 def listed(names: Sequence[str], separator: str = ", ") -> str:
-    """The first few."""
+    """The first few names, joined."""
     shown = separator.join(names[:_OPS])
     return shown if len(names) <= _OPS else f"{shown} and {len(names) - _OPS} more"
 
