@@ -1,4 +1,4 @@
-"""What a compiler with other options says of the culprits of a diagnosis, and in which order it is asked."""
+"""Compile the culprits of a diagnosis with other compiler options, and then the whole model."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,11 +13,11 @@ from onnxbisect.verdict import Status, Verdict
 
 @dataclass(frozen=True, kw_only=True)
 class Alternative:
-    """The compiler with `options` changed, asked about what it refused without that change.
+    """The results of compiling with `options` changed what the compiler refused without the change.
 
-    `culprits` are its verdicts on the files of the culprits, in the order of the diagnosis. `whole` is that on the
-    whole model, which is asked about only where no culprit is refused. None stands for what was not asked. `problem` is
-    a sentence where nothing could be asked. `calls` were made of the compiler, and `cached` answers were known before.
+    `culprits` are the verdicts on the culprits' files, in the order of the diagnosis. `whole` is the verdict on the
+    whole model, which is compiled only where no culprit is refused. None stands for what was not compiled. `problem` is
+    a sentence where nothing could be compiled. `calls` counts compiler calls, `cached` verdicts known before.
     """
 
     options: Mapping[str, str]
@@ -31,21 +31,22 @@ class Alternative:
 
     @property
     def compiles(self) -> bool:
-        """Whether it takes the whole model."""
+        """Whether the whole model compiles with these options."""
         return self.whole is not None and self.whole.passed
 
 
 @dataclass(frozen=True, kw_only=True)
 class CulpritsThenWhole:
-    """A planner (`onnxbisect.session.Planner`) that asks about the files of culprits, and about the whole model where
-    all of them pass. `called` says with which options, for people.
+    """A planner (`onnxbisect.session.Planner`) for the culprits' files and, if all of them pass, the whole model.
+
+    `called` describes the options for people.
     """
 
     culprits: Sequence[UnitSet]
     called: str
 
     def __call__(self, universe: Universe, verdicts: Verdicts, width: int = 1) -> Plan:
-        """What is left to ask."""
+        """Plan the compiles that are left."""
         whole = universe.everything
         open_ = [units for units in dict.fromkeys(self.culprits) if units not in verdicts]
         taken = all(verdicts[units][-1].passed for units in self.culprits if units in verdicts)
@@ -55,7 +56,7 @@ class CulpritsThenWhole:
         return Plan(asks=tuple(asks), diagnosis=_undiagnosed(verdicts, whole), expected=len(asks))
 
     def answers(self, universe: Universe, verdicts: Mapping[UnitSet, Verdict]) -> tuple[Verdict | None, ...]:
-        """The verdicts on the culprits, in their order, and that on the whole model."""
+        """The verdicts on the culprits, in their order, and the verdict on the whole model."""
         return (*(verdicts.get(units) for units in self.culprits), verdicts.get(universe.everything))
 
     def _why(self, universe: Universe, units: UnitSet) -> str:
@@ -68,7 +69,7 @@ class CulpritsThenWhole:
 
 
 def _undiagnosed(verdicts: Verdicts, whole: UnitSet) -> Diagnosis:
-    """What is concluded of the model: only whether it compiles."""
+    """A diagnosis that says only whether the model compiles."""
     asked = verdicts.get(whole)
     return Diagnosis(
         verdict=asked[-1].status if asked else Status.UNRESOLVED,

@@ -1,4 +1,4 @@
-"""Questions to a compiler, and its answers: verdicts together with what proves them."""
+"""Probe queries and their results: verdicts with the compiler's log."""
 
 from dataclasses import dataclass, field, replace
 
@@ -12,10 +12,10 @@ LOG_BYTES = 64_000
 
 @dataclass(frozen=True, kw_only=True)
 class Ask:
-    """A question worth asking: compile these units together. `attempt` counts earlier answers to the same one.
+    """A request to compile these units together; `attempt` counts earlier results for the same units.
 
-    `why` is a phrase for the progress line, such as "the whole model" or "Erf alone". `speculative` questions are
-    worth asking only by a worker that would idle: an answer still outstanding may make them pointless.
+    `why` is a phrase for the progress line, such as "the whole model" or "Erf alone". `speculative` requests are only
+    for workers that would be idle: a result that is still outstanding may make them pointless.
     """
 
     units: UnitSet
@@ -26,10 +26,9 @@ class Ask:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """A verdict and the compiler's log, cut to `LOG_BYTES`.
+    """A verdict and the compiler's log, shortened to `LOG_BYTES`.
 
-    For a failure `file_sha256` is that of the bytes that were compiled: a piece that is cut to the same bytes again
-    has the same answer.
+    For a failure `file_sha256` is the hash of the compiled file: a piece with the same bytes gets the same verdict.
     """
 
     verdict: Verdict
@@ -38,7 +37,7 @@ class Answer:
 
 
 def shorten_log(log: str) -> str:
-    """A log cut to `LOG_BYTES`: errors stand at the end, the command and versions at the beginning."""
+    """Shorten a log to `LOG_BYTES` in the middle: the command and versions are at its start, errors at its end."""
     raw = log.encode("utf-8", "replace")
     if len(raw) <= LOG_BYTES:
         return raw.decode("utf-8")
@@ -48,7 +47,7 @@ def shorten_log(log: str) -> str:
 
 
 def answer_about(answer: Answer, universe: Universe, units: UnitSet) -> Answer:
-    """An answer given to an equal piece elsewhere, as one about these units: it names only their nodes and tensors."""
+    """Transfer an answer from an equal piece to these units: its hints name only nodes and tensors of these units."""
     hints = answer.verdict.hints
     if not (hints.nodes or hints.tensors):
         return answer

@@ -1,10 +1,10 @@
-"""An order of a probe's units that does not depend on names or on the order in the file.
+"""Order a probe's units independently of names and of the order in the file.
 
-It is found by hashing, up the dataflow and then down (one round of Weisfeiler-Leman colouring). Where colours tie, the
-order follows the wiring; should even that leave a choice, one graph may be listed in two ways.
+The order comes from hashing up the dataflow and then down (one round of Weisfeiler-Leman colouring). Equal colours are
+ordered along the wiring. If that leaves ties too, one graph can get two orders.
 
-A hundred thousand units are coloured in a second, so the two sweeps are plain loops over values prepared for each
-unit; all else is done for whole arrays.
+The two sweeps are plain loops over prepared values, which colour a hundred thousand units a second; everything else
+works on whole arrays.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ class Canon:
     def __init__(self, identities: Identities) -> None:
         self._reads, self._made = identities.reads, identities.made
         places = count(len(identities.tokens))
-        # Behind the tensors there is a place of its own for each unit that reads nothing, or makes nothing.
+        # Each unit without inputs or without outputs gets a place of its own after those of the tensors.
         reads = [those or (next(places),) for those in self._reads]
         made = [those or (next(places),) for those in self._made]
         self._limit = next(places)
@@ -45,7 +45,7 @@ class Canon:
         self._outside += [0] * (self._limit - len(self._outside))
 
     def order(self, chosen: Numbers, leaving: Numbers) -> Numbers:
-        """The units `chosen`, ascending, of which the tensors `leaving` go out."""
+        """Order the units `chosen` (ascending), of which the tensors `leaving` are graph outputs."""
         colours = np.array(self._colours(chosen.tolist(), leaving.tolist()), np.int64)
         order = np.argsort(colours)
         ordered = colours[order]
@@ -54,7 +54,7 @@ class Canon:
         return self._part_by_part(chosen, colours)
 
     def _colours(self, chosen: Sequence[int], leaving: Sequence[int]) -> list[int]:
-        """Numbers that are equal for units which stand alike in the probe; they decide on an order, nothing else.
+        """Numbers that are equal for units with equal positions in the probe; used only for ordering.
 
         Python's hash of integers and tuples is the same in every process.
         """
@@ -78,7 +78,7 @@ class Canon:
         return [hash((colour, row[1](shared))) for colour, row in zip(down, rows, strict=True)]
 
     def _part_by_part(self, chosen: Numbers, colours: NDArray[np.int64]) -> Numbers:
-        """Connected parts one after the other; within a part by colour, or along the wiring where colours tie."""
+        """Connected components one after the other; within each by colour, or along the wiring where colours tie."""
         part = self._parts(chosen)
         order = np.lexsort((colours, part))
         listed, part, colours = chosen[order], part[order], colours[order]
@@ -93,12 +93,12 @@ class Canon:
         return listed[np.argsort(np.repeat(signature, ends - starts), kind="stable")]
 
     def _parts(self, chosen: Numbers) -> Numbers:
-        """For each unit a number that is the same for all that share tensors with it, or with such."""
+        """A component number for each unit: equal for units that are connected by tensors."""
         slots, tensors = renumbered(self._slots.of(chosen), self._limit)
         lengths = self._slots.lengths(chosen)
         own = slots[np.cumsum(lengths) - lengths]
         firsts = np.repeat(own, lengths)
-        # Every tensor points at one of its part with a lower number, until all point at the lowest.
+        # Each tensor points at a lower-numbered tensor of its component, until all point at the lowest.
         lowest = np.arange(len(tensors))
         while (lowest[firsts] != lowest[slots]).any():
             one, other = lowest[firsts], lowest[slots]
@@ -110,7 +110,7 @@ class Canon:
         return found
 
     def _walk(self, units: Sequence[int], colours: Sequence[int]) -> list[int]:
-        """The units of a connected part, given by ascending colour, along the wiring."""
+        """The units of a connected component, given by ascending colour, in an order along the wiring."""
         reads, made = self._reads, self._made
         beside: dict[int, list[tuple[int, int, int]]] = {}
         for unit, colour in zip(units, colours, strict=True):
@@ -125,7 +125,7 @@ class Canon:
             unit = stack.pop()
             if unit not in walked:
                 walked[unit] = None
-                # What few share is followed first: whom a much shared weight leads to may be anybody's like.
+                # Follow rarely shared tensors first: a widely shared weight connects units that are hard to tell apart.
                 tensors = sorted((*made[unit], *reads[unit]), key=lambda tensor: -len(near.get(tensor, ())))
                 for tensor in tensors:
                     stack += near.pop(tensor, ())

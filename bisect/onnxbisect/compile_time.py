@@ -1,6 +1,6 @@
-"""How long a compile should take, judged by those that ended before it in the same search.
+"""Estimate how long a compile should take from earlier compiles of the same search.
 
-Only compiles that passed tell how long one takes: a compiler mostly refuses a probe before it does the expensive work.
+Only compiles that passed count: a compiler mostly refuses a probe before it does the expensive work.
 """
 
 from collections.abc import Iterable, Sequence
@@ -10,21 +10,21 @@ from statistics import median
 
 from onnxbisect.unitset import UnitSet, is_subset, size
 
-#: How many times as long as expected a compile may take: time can grow faster than the line says, and the machine may
-#: be busier than before.
+#: Time limit as a multiple of the expected time: time can grow faster than linearly, and the machine may be busier than
+#: before.
 _MULTIPLE = 4
-#: A limit below this would save little, and starting a compiler alone can take half as long on a busy machine.
+#: Shortest limit in seconds. Starting a compiler alone can take half of it on a busy machine.
 _SHORTEST = 30.0
-#: The line is trusted up to this many times the size of the largest probe that passed. Where time grows with the
-#: square of the size, it is then too low by this factor, which `_MULTIPLE` has room for.
+#: The estimate is used up to this many times the size of the largest probe that passed. Where time grows with the
+#: square of the size, it is too low by this factor, for which `_MULTIPLE` leaves room.
 _REACH = 2
-#: Compiles that the line goes through, the latest ones: pairs grow with the square of this.
+#: Most compiles used for the fit, the latest ones; it considers all pairs of them.
 _MOST = 100
 
 
 @dataclass(frozen=True, kw_only=True)
 class Compiled:
-    """A compile that ended with an answer: its units, wall seconds, and whether it passed."""
+    """A compile that ended with a verdict: its units, wall seconds, and whether it passed."""
 
     units: UnitSet
     seconds: float
@@ -33,17 +33,17 @@ class Compiled:
 
 @dataclass(frozen=True, kw_only=True)
 class TimeLimit:
-    """Seconds after which a compile is hopeless, and those that it was expected to take."""
+    """Seconds after which a compile is stopped, and the expected seconds."""
 
     seconds: float
     expected: float
 
 
 def expected_seconds(compiled: Iterable[Compiled], units: int) -> float | None:
-    """What a probe of so many units takes if it passes: a + b * units, neither negative. None while none has passed.
+    """Expected seconds for a passing probe of `units` units: a + b * units, neither negative. None if none has passed.
 
-    The fit is the Theil-Sen estimator: b is the median slope of all pairs, a the median of what is left. Outliers, such
-    as the first compile after a reboot, do not move it (Sen 1968, doi:10.1080/01621459.1968.10480934).
+    The fit is the Theil-Sen estimator: b is the median slope of all pairs, a the median of the residuals. Outliers,
+    such as the first compile after a reboot, do not move it (Sen 1968, doi:10.1080/01621459.1968.10480934).
     """
     points = [(size(it.units), it.seconds) for it in compiled if it.passed][-_MOST:]
     if not points:
@@ -57,10 +57,10 @@ def expected_seconds(compiled: Iterable[Compiled], units: int) -> float | None:
 
 
 def time_limit(compiled: Sequence[Compiled], units: UnitSet) -> TimeLimit | None:
-    """When to give a probe up; None where nothing on record is near enough to tell.
+    """The time limit of a probe; None where no compile on record is close enough for an estimate.
 
-    Besides its size count compiles of the probe's parts, which may hold what is slow in it, and of probes at least as
-    large.
+    Besides the estimate from size, it considers compiles of parts of the probe, which may contain what is slow in it,
+    and of probes at least as large.
     """
     count = size(units)
     expected = expected_seconds(compiled, count)

@@ -1,4 +1,4 @@
-"""What nodes and tensors are, whatever they are called: digests that agree between places and between models."""
+"""Digests of nodes and tensors that ignore names, so that they agree across positions and models."""
 
 from collections.abc import Callable, Iterable, Mapping
 from hashlib import blake2b
@@ -12,12 +12,12 @@ from onnx import AttributeProto, TensorProto, numpy_helper
 from onnxbisect.model.external import byte_size, is_external
 from onnxbisect.model.scopes import captures, domain_of
 
-#: Bytes of what `digest` gives.
+#: Length of a digest in bytes.
 DIGEST_SIZE = 32
-#: Constants of up to this many elements may be part of the question by value.
+#: Most elements of a constant whose value can belong to the support question.
 SMALL = 64
 
-#: Finds the neutral name of an outer tensor.
+#: Returns the name-independent identifier of an outer tensor.
 Rename = Callable[[str], str]
 
 
@@ -36,14 +36,15 @@ def array_digest(array: np.ndarray) -> bytes:
 
 
 def is_telling(array: np.ndarray) -> bool:
-    """Whether a small constant is part of the question in any place: integers (axes, indices, sizes) and scalars
-    (exponents, bounds) are, small weights and biases are not.
+    """Whether a small constant's value belongs to the support question in any slot.
+
+    It does for integers (axes, indices, sizes) and scalars (exponents, bounds), not for small weights and biases.
     """
     return array.size <= SMALL and (array.dtype.kind not in "fcV" or array.size == 1)
 
 
 class Contents:
-    """Digests of the parts of one model; `weights` says whether the values of large constants count."""
+    """Digests of the parts of one model; `weights` tells whether the values of large constants count."""
 
     def __init__(self, model: onnx.ModelProto, folder: Path, *, weights: bool) -> None:
         self._folder = folder
@@ -55,7 +56,7 @@ class Contents:
         self._known_functions: dict[tuple[str, str, str], bytes] = {}
 
     def node(self, node: onnx.NodeProto) -> bytes:
-        """Everything about a node but its wiring: operator, version, attributes, and which slots are omitted."""
+        """A digest of a node without its wiring: operator, version, attributes, and which slots are omitted."""
         outer = {name: f"outer {number}" for number, name in enumerate(captures(node))}
         return digest(
             self._operator(node),
@@ -66,18 +67,18 @@ class Contents:
         )
 
     def tensor(self, tensor: TensorProto, *, told: bool) -> bytes:
-        """A stored tensor: dtype and shape, and its value if that is `told`."""
+        """A digest of a stored tensor: dtype and shape, and its value if `told`."""
         value = self._value(tensor) if told else None
         return digest(tensor.data_type, tuple(tensor.dims), value)
 
     def array(self, tensor: TensorProto, most: int = SMALL) -> np.ndarray | None:
-        """The value of a stored tensor, None where it has more elements."""
+        """The value of a stored tensor; None where it has more than `most` elements."""
         if prod(tensor.dims) > most:
             return None
         return numpy_helper.to_array(tensor, str(self._folder))
 
     def sparse(self, sparse: onnx.SparseTensorProto) -> bytes:
-        """A sparse tensor; its values are weights, its indices too."""
+        """A digest of a sparse tensor; values and indices count as weights."""
         told = self._weights
         return digest(tuple(sparse.dims), self.tensor(sparse.values, told=told), self.tensor(sparse.indices, told=told))
 
@@ -95,7 +96,7 @@ class Contents:
         return running.digest()
 
     def _stored(self, tensor: TensorProto) -> bytes:
-        """A tensor inside an attribute or a body, which no other node can share."""
+        """A digest of a tensor inside an attribute or a subgraph, which no other node can share."""
         return self.tensor(tensor, told=self._weights or prod(tensor.dims) <= SMALL)
 
     def _operator(self, node: onnx.NodeProto) -> object:
@@ -103,7 +104,7 @@ class Contents:
         if call not in self._functions:
             return (*call, self._opsets.get(call[0], 0))
         if call not in self._known_functions:
-            # Functions must not recurse; where a file breaks that rule, the name stands for the inner call.
+            # Recursive functions are invalid; in a file that has one, the inner call is represented by its name.
             self._known_functions[call] = b""
             self._known_functions[call] = self._function(self._functions[call])
         return (*call, self._known_functions[call])
@@ -166,7 +167,7 @@ class Contents:
 
 
 class _Names:
-    """Tensors of a body under neutral names: numbered as they come, outer ones as the outside numbers them."""
+    """Name-independent identifiers in a subgraph: numbers by first appearance, outer tensors as named outside."""
 
     def __init__(self, outer: Rename) -> None:
         self._numbers: dict[str, str] = {}
@@ -184,7 +185,7 @@ class _Names:
 
 
 def type_bytes(types: Mapping[str, onnx.TypeProto], name: str) -> bytes:
-    """The type of a tensor, empty where nothing is known of it."""
+    """The encoded type of a tensor; empty where it is unknown."""
     return types[name].SerializeToString(deterministic=True) if name in types else b""
 
 

@@ -1,4 +1,4 @@
-"""What the search concludes: values only, no behaviour. Reports are made from these."""
+"""The result of a search as values without behaviour; reports are made from them."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -10,24 +10,24 @@ from onnxbisect.verdict import Kind, Status
 class Certainty(StrEnum):
     """How well a finding is established."""
 
-    #: Fails alone, minimal, and blamed in context.
+    #: Fails alone, is minimal, and is shown to be to blame in its context.
     CONFIRMED = "confirmed"
-    #: Not every confirming question was answered, or the answers leave another explanation.
+    #: A confirming probe has no verdict, or the verdicts leave another explanation.
     SUSPECTED = "suspected"
-    #: The compiler contradicted itself; `Culprit.confidence` says how sure the majority is.
+    #: The compiler contradicted itself; `Culprit.confidence` is the probability that the majority is right.
     FLAKY = "flaky"
 
 
 class CulpritKind(StrEnum):
-    """What sort of subgraph is to blame."""
+    """The kind of subgraph that is to blame."""
 
     #: One unit.
     SINGLE = "single"
-    #: Several units that fail together though every proper part passes.
+    #: Several units that fail together although every proper part passes.
     INTERACTION = "interaction"
-    #: Too much of it: no small part fails, the whole does.
+    #: Too many units: no small part fails, the whole does.
     CAPACITY = "capacity"
-    #: Too many units of one op: the target takes a number of them, whichever they are.
+    #: Too many units of one op: the target accepts a limited number of them, whichever they are.
     COUNT = "count"
 
 
@@ -41,13 +41,13 @@ class CertificateStatus(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """The probes behind a culprit; each is a set of units whose verdict is on record.
+    """The probes that prove a culprit; each is a set of units that has a verdict.
 
-    `own` is the probe of the culprit's own units, which `fails` is, or is identical to: with what must come along.
-    `subsets` are passing probes that each contain a maximal proper part of the culprit, which may be all that is left
-    of the model without one of its units (for a single unit there are none). `context` is a passing probe; `blame`
-    fails, which is a part of it, at least all that lies within `search.confirm.REACH` steps of the culprit, with the
-    culprit in its place.
+    `own` is the probe of the culprit's units and the producers that they require; `fails` is this probe or an identical
+    one. `subsets` are passing probes that each contain a maximal proper part of the culprit, possibly all of the model
+    that is left without one of its units; empty for a single unit. `context` is a passing probe. `blame` fails and
+    consists of a part of `context`, at least all units within `search.confirm.REACH` steps of the culprit, plus the
+    culprit.
     """
 
     fails: UnitSet
@@ -59,9 +59,9 @@ class Evidence:
 
 @dataclass(frozen=True, kw_only=True)
 class Culprit:
-    """A minimal failing subgraph with all its occurrences; `units` is the occurrence that was asked.
+    """A minimal failing subgraph with all its occurrences; `units` is the occurrence that was compiled.
 
-    Of kind `count` the target takes fewer than `units` has of the units `among`, whichever they are.
+    For kind `count`, the target accepts fewer than `size(units)` of the units `among`, whichever they are.
     """
 
     units: UnitSet
@@ -72,23 +72,23 @@ class Culprit:
     fingerprint: str
     message: str
     evidence: Evidence
-    #: Probability that the least sure of the deciding verdicts, those of its occurrences included, is right: 1.0
-    #: unless the compiler contradicted itself there.
+    #: Probability that the least certain of the deciding verdicts, including those on occurrences, is right; 1.0 unless
+    #: the compiler contradicted itself there.
     confidence: float = 1.0
     #: For capacity culprits, the largest piece that passed.
     largest_passing: UnitSet | None = None
     among: UnitSet = 0
-    #: Units of occurrences of one op that were not seen to fail where they stand: it is refused alone, and in its
-    #: context at other places.
+    #: Units of occurrences that were not shown to fail in their own context: their op is refused alone, and in the
+    #: context of other occurrences.
     inferred: UnitSet = 0
 
     @property
     def places(self) -> tuple[UnitSet, ...]:
-        """What is to blame, place by place; of a count all units that are counted."""
+        """The units of each occurrence; for kind `count`, all counted units."""
         return (self.among,) if self.kind is CulpritKind.COUNT else self.occurrences or (self.units,)
 
     def held_by(self, probe: UnitSet) -> bool:
-        """Whether a probe holds the culprit at any of its places."""
+        """Whether a probe contains an occurrence of the culprit."""
         if self.kind is CulpritKind.COUNT:
             return size(self.among & probe) >= size(self.units)
         if self.kind is CulpritKind.CAPACITY:
@@ -98,10 +98,9 @@ class Culprit:
 
 @dataclass(frozen=True, kw_only=True)
 class NeedsContext:
-    """Units that fail when cut out and pass where they stand: cutting induces the failure, never "unsupported".
+    """Units that fail when cut out and pass in their context: a failure caused by the cut, never "unsupported".
 
-    `passes_with` is the smallest surrounding group that was seen to pass, None where the budget found none but
-    the remainder itself.
+    `passes_with` is the smallest surrounding set known to pass; None if within the budget only the remainder passed.
     """
 
     units: UnitSet
@@ -111,9 +110,9 @@ class NeedsContext:
 
 @dataclass(frozen=True, kw_only=True)
 class Certificate:
-    """The passing probes that prove completeness, or the sentences that say what is left unknown.
+    """The passing probes that prove completeness, or sentences that say what is unknown.
 
-    `assumes` are the properties of the compiler that the proof rests on.
+    `assumes` are the properties of the compiler that the proof relies on.
     """
 
     status: CertificateStatus
@@ -124,10 +123,10 @@ class Certificate:
 
 @dataclass(frozen=True, kw_only=True)
 class Diagnosis:
-    """The answer to: which parts are to blame, all of them, and how do you know?
+    """All culprits of a model on a target, with their proof.
 
-    `verdict` is that of the whole model. `remainder` is the model without its culprits. `unresolved` are units of
-    which no probe gave an answer. `flaky` are probes whose verdicts disagreed.
+    `verdict` is the verdict on the whole model. `remainder` is the model without its culprits. `unresolved` are units
+    without a verdict from any probe. `flaky` are probes whose verdicts disagreed.
     """
 
     verdict: Status

@@ -1,19 +1,19 @@
-"""What can go wrong, said in one sentence that the user can act on.
+"""Errors whose text is one sentence that tells the user what to do.
 
-Every class carries the exit code of the command line; the service maps the same classes to HTTP statuses.
+Each class has the exit code of the command line; the service maps the classes to HTTP statuses.
 """
 
 from typing import ClassVar
 
 
 class OnnxBisectError(Exception):
-    """Root of everything that this program raises on purpose; its text is shown to the user as it is."""
+    """Base class of all errors that this program raises on purpose; their text is shown to the user unchanged."""
 
     exit_code: ClassVar[int] = 2
 
 
 class ModelError(OnnxBisectError):
-    """The file is no model that can be worked on: not ONNX, cyclic, data missing, dimensions left unbound."""
+    """The file is not a usable model: not ONNX, cyclic, data missing, dimensions unbound."""
 
 
 class CutError(OnnxBisectError):
@@ -25,8 +25,9 @@ class OptionError(OnnxBisectError):
 
 
 class ShortageError(OnnxBisectError):
-    """This machine is short of something, such as room on its disk. That says nothing about the model, and ends no
-    search with a verdict: it can go on when there is enough again.
+    """This machine lacks a resource such as disk space.
+
+    This says nothing about the model and gives no verdict: the search can continue when the resource is available.
     """
 
     exit_code: ClassVar[int] = 3

@@ -1,16 +1,16 @@
-"""How exact a rewrite is. By itself, since requests name it in processes that load no ONNX."""
+"""How exact a rewrite is. A separate module, because requests use it in processes that do not load ONNX."""
 
 from enum import StrEnum
 
 
 class Exactness(StrEnum):
-    """How close the outputs of a replacement are to those of the node that it replaces; the best first."""
+    """How close a replacement's outputs are to those of the node that it replaces; best first."""
 
-    #: Bit for bit, NaN, infinity and the sign of zero included. Of a NaN only that it is one.
+    #: Bit for bit, including infinity and the sign of zero; NaN stays NaN, with any bits.
     EXACT = "exact"
-    #: The same arithmetic in another order: within some machine epsilons.
+    #: The same arithmetic in another order: equal within a few machine epsilons.
     ROUNDING = "rounding"
-    #: Another function, within a stated bound.
+    #: A different function, within a stated bound.
     APPROXIMATE = "approximate"
     #: Holds for the stated inputs only, within the stated bound.
     DOMAIN = "domain"

@@ -1,11 +1,11 @@
-"""One thing about a model that compilers are known to mind."""
+"""A property of a model that compilers are known to object to."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 
 class Severity(StrEnum):
-    """How compilers take it."""
+    """How compilers react to a finding."""
 
     #: Most refuse the model.
     ERROR = "error"

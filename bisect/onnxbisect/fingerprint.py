@@ -1,15 +1,15 @@
-"""What a compiler said, with everything taken out that changes from one probe to the next.
+"""Normalise a compiler's message: remove everything that changes from one probe to the next.
 
-Two failures are the same complaint when their fingerprints are equal. Op types, dtypes and error codes stay in;
-names, paths, numbers, addresses, times and colours go. Logs are hostile text: nothing here trusts their length,
-their encoding or their control characters.
+Two failures are the same complaint if their fingerprints are equal. Op types, dtypes and error codes are kept; names,
+paths, numbers, addresses, times and colours are removed. Logs are untrusted: the code relies on no length, encoding or
+set of characters.
 """
 
 import re
 
 _MOST = 200
 _MOST_HEADLINE = 300
-#: Characters of one line that are looked at; what tells failures apart does not stand behind them.
+#: Most characters of a line that are examined; what distinguishes failures comes before.
 _LINE = 2000
 
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
@@ -36,7 +36,7 @@ _PATH = re.compile(
 )
 _FILE = re.compile(r"[\w.-]+\.(?:onnx|mlir|tflite|pb|bin|so|json|data|out|log|tmp)\b(?:\.\d+)*")
 _HEX = re.compile(r"\b0[xX][0-9a-fA-F]+\b|\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{8,}\b")
-#: `Conv_12`, `onnx::MatMul_345`, `layers.0.norm`, `%13`: what exporters and compilers call nodes and tensors.
+#: Names of nodes and tensors made by exporters and compilers: `Conv_12`, `onnx::MatMul_345`, `layers.0.norm`, `%13`.
 _NUMBERED = re.compile(r"%[\w.]+|\b[A-Za-z_][\w:.$/-]*?[_.#]\d+(?:[\w:.$#/-]*\w)?")
 _DIMENSIONS = re.compile(r"(?<![\w?])(?:\?|\d+)(?:x(?:\?|\d+))+")
 _NUMBER = re.compile(r"(?<![A-Za-z_0-9.])[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
@@ -44,7 +44,7 @@ _LIST = re.compile(r"(<name>|#)(?:(?:\s*[,;]\s*|\s+)\1)+")
 
 
 def plain(text: str) -> str:
-    """Log text without colours and without characters that move the cursor or reorder the line; lines are kept.
+    """Log text without colours and without characters that move the cursor or reorder text; lines are kept.
 
     A progress bar's carriage returns become line ends.
     """
@@ -53,9 +53,9 @@ def plain(text: str) -> str:
 
 
 def headline(log: str) -> str:
-    """The line of a log that a person should read: its last one that complains, else its last that is not empty.
+    """The most useful line of a log: the last one that complains, else the last that is not empty.
 
-    One line of at most 300 characters without control characters; empty for an empty log.
+    At most 300 characters, without control characters; empty for an empty log.
     """
     last = ""
     for line in reversed(plain(log).split("\n")):

@@ -1,4 +1,4 @@
-"""What each unit and each tensor of a model is, in numbers and digests that `onnxbisect.key` puts together."""
+"""Numbers and digests of a model's units and tensors, from which `onnxbisect.key` makes keys of probes."""
 
 from collections.abc import Collection, Iterable, Iterator
 
@@ -17,12 +17,12 @@ _Use = tuple[str, str, int]
 
 
 class Identities:
-    """What `onnxbisect.key` describes probes with; units and tensors (`Wiring.names`) go by their numbers.
+    """The data for describing probes; units and tensors (`Wiring.names`) are numbered.
 
-    `kinds` are the different labels: digests of units without their wiring; `kind` has the place of each unit's.
-    `reads` are the tensors in a unit's slots (omitted ones left out, captures behind), `made` those it produces.
-    `tokens` are digests, 32 bytes a row, of what a tensor is where its maker is not in the probe: an input, a known
-    value, a weight, the value of a Constant.
+    `kinds` are the different digests of units without their wiring; `kind` holds each unit's index in `kinds`. `reads`
+    are the tensors in a unit's slots (without omitted ones, captures last), `made` those that it makes. `tokens` are
+    digests, 32 bytes a row, of each tensor for probes without its producer: an input, a known value, a weight or a
+    Constant's value.
     """
 
     def __init__(self, model: Model, wiring: Wiring, *, weights: bool, apart: Collection[int] = ()) -> None:
@@ -95,7 +95,7 @@ def _tells(array: np.ndarray, uses: set[_Use]) -> bool:
 
 
 def _only_quantizes(uses: set[_Use]) -> bool:
-    """Whether the tensor is a scale, zero point, weight or bias of quantised ops, and nothing else."""
+    """Whether the tensor is only used as a scale, zero point, weight or bias of quantised ops."""
     return bool(uses) and all((domain, op) in ZERO_POINT_SLOTS for domain, op, _ in uses)
 
 
@@ -104,7 +104,7 @@ def _is_zero_point(uses: set[_Use]) -> bool:
 
 
 def _zero(array: np.ndarray | None, uses: set[_Use]) -> bool | None:
-    """For a zero point, whether it is zero."""
+    """Whether a zero point is zero; None for other tensors."""
     if array is None or array.size > ZERO_POINTS or array.dtype.kind not in "iu" or not _is_zero_point(uses):
         return None
     return not array.any()

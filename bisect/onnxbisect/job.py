@@ -1,4 +1,4 @@
-"""A finished (or ended) job as values: everything that a report is made from."""
+"""A job that has ended, as values: everything that a report is made from."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from onnxbisect.unitset import UnitSet
 from onnxbisect.verdict import Verdict
 
 if TYPE_CHECKING:
-    # both bring onnx along, which readers of reports do without
+    # Both import onnx, which readers of reports do not need.
     from onnxbisect.alternatives import Alternative
     from onnxbisect.causes.cause import AskedNeighbour
     from onnxbisect.model.model import Model
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """A backend with its options, and the tool that answered.
+    """A backend with its options, and the tool that was called.
 
-    `calibration` is a digest of the user's samples of input values, where the target was given any.
+    `calibration` is a digest of the user's input samples, if any were given.
     """
 
     backend: str
@@ -33,9 +33,11 @@ class Target:
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeRecord:
-    """One answered question. `key` is the canonical structure of the probe (`onnxbisect.key`), `round` the number
-    of the batch it went out with, `attempt` 0 for the first time it was asked; `cached` means no compiler ran, and the
-    answer was taken over from an earlier one. `file_sha256` is that of `Answer`.
+    """One verdict on record.
+
+    `key` is the canonical structure of the probe (`onnxbisect.key`), `round` the number of its batch, `attempt` 0 for
+    the first compile. `cached` means that no compiler ran and an earlier answer was reused. `file_sha256` is that of
+    `Answer`.
     """
 
     key: str
@@ -50,7 +52,7 @@ class ProbeRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class Stats:
-    """What the job cost. Seconds are wall time; `compile_seconds` adds up over parallel compilers."""
+    """The cost of a job. Seconds are wall time; `compile_seconds` adds up parallel compiles."""
 
     compiler_calls: int
     cached: int
@@ -63,7 +65,7 @@ class Stats:
     def of(
         cls, records: Sequence[ProbeRecord], *, calls: int, rounds: int, engine_seconds: float, wall_seconds: float
     ) -> Self:
-        """With what the records tell."""
+        """Complete the given numbers with those from the records."""
         return cls(
             compiler_calls=calls,
             cached=sum(record.cached for record in records),
@@ -76,10 +78,10 @@ class Stats:
 
 @dataclass(frozen=True, kw_only=True)
 class CompilesAfter:
-    """The change of the whole file after which the target takes the model.
+    """A change of the whole file after which the target compiles the model.
 
-    `sentence` says what was changed, `remedies` are the ids of the file remedies, `exactness` what they promise of the
-    numbers, and `domain` for which values, empty for all. `calls` were needed to find it, 0 where the answer was known.
+    `sentence` describes the change, `remedies` are the ids of the file remedies. `exactness` is their promise about the
+    numbers, and `domain` the values that it holds for, empty for all. `calls` were needed to find it, 0 where known.
     """
 
     sentence: str
@@ -91,10 +93,10 @@ class CompilesAfter:
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """One model on one target, diagnosed.
+    """The diagnosis of one model on one target.
 
-    With `compiles_after`, the model was asked about as a whole only, and its parts were not searched. `alternatives`
-    are other options of the target that were tried after that, `neighbours` changed culprits that were asked about.
+    With `compiles_after`, only the whole model was compiled, not its parts. `alternatives` are other options of the
+    target that were tried afterwards, `neighbours` changed culprits that were compiled.
     """
 
     model: "Model"

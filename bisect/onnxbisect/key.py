@@ -1,12 +1,12 @@
-"""The canonical structure of a probe: what a verdict is kept under, in any model and for any compiler.
+"""The canonical structure of a probe, under which verdicts are kept for any model and compiler.
 
-Two probes have one key when they are the same graph: operators, attributes, shapes, dtypes, small constants and
-wiring agree, which tensors come from outside and which leave, and which units share them. Names and order do not count,
-and weight values do not unless the target quantises with them. The IR version counts: compilers refuse files for it.
+Two probes have the same key if they are the same graph: operators, attributes, shapes, dtypes, small constants, wiring,
+and the tensors that enter and leave. Names and order do not count; values of weights count only if the target quantises
+with them. The IR version counts, because compilers refuse files for it.
 
-The key is a digest of an exact description of the graph, so that different graphs never share one. It lists the units
-in an order that the graph itself gives (`onnxbisect.canon`); where that leaves a choice, one graph may get two keys,
-which costs a call and never tells a lie.
+The key is a digest of an exact description of the graph, so different graphs never share one. Units are listed in an
+order derived from the graph (`onnxbisect.canon`). Where ties remain, one graph may get two keys: that costs a compiler
+call but never gives a wrong verdict.
 """
 
 from collections.abc import Collection
@@ -25,15 +25,15 @@ from onnxbisect.unitset import UnitSet, indices
 
 
 def probe_key(model: Model, units: UnitSet, *, weights: bool = False) -> str:
-    """The key of one probe; `Keyer` for more than one of a model."""
+    """The key of one probe; use `Keyer` for several probes of one model."""
     return Keyer(model, weights=weights).key(units)
 
 
 class Keyer:
-    """Gives keys for probes of one model; what nodes and tensors are is established once, when it is made.
+    """Makes keys for probes of one model; digests of nodes and tensors are computed once, in the constructor.
 
-    With `weights`, the values of all constants count too. `apart` are units that are cut in another way than their
-    like elsewhere (`onnxbisect.cut.unguarded_outputs`).
+    With `weights`, the values of all constants count too. `apart` are units that are cut differently from equal units
+    elsewhere (`onnxbisect.cut.unguarded_outputs`).
     """
 
     def __init__(self, model: Model, *, weights: bool = False, apart: Collection[int] = ()) -> None:
@@ -48,7 +48,7 @@ class Keyer:
         self._slots = Rows((*reads, *made) for reads, made in zip(identities.reads, identities.made, strict=True))
 
     def key(self, units: UnitSet) -> str:
-        """64 hexadecimal digits."""
+        """The key of these units: 64 hexadecimal digits."""
         chosen = indices(units)
         frame = self._framer.frame(units, chosen)
         head = digest(self._ir_version, len(frame.inputs), len(frame.outputs))
@@ -56,10 +56,10 @@ class Keyer:
         return sha256(head + self._describe(order, frame.outputs)).hexdigest()
 
     def _describe(self, order: Numbers, leaving: Numbers) -> bytes:
-        """The graph of these units, exactly: what each is and the numbers of the tensors in its slots.
+        """An exact encoding of the graph of these units: each unit's kind and the numbers of the tensors in its slots.
 
-        A unit's kind says how many slots it has. Then what those tensors are that come from outside, and the numbers
-        of those that leave.
+        A unit's kind implies its number of slots. Then follow the digests of entering tensors and the numbers of
+        leaving ones.
         """
         count = len(self._tokens)
         kinds, which = renumbered(self._kind[order], len(self._kinds))

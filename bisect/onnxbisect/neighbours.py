@@ -1,6 +1,6 @@
-"""Neighbours of a culprit: its own small model with one thing changed, to find out what of it a compiler minds.
+"""Neighbours of a culprit: its own small model with one thing changed, to find out which property a compiler rejects.
 
-They compute something else, so none of them is a repair. One that compiles says how the model may be written.
+They compute something else, so none of them is a repair. One that compiles shows how the model may be written.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ from onnxbisect.preflight import Reader
 from onnxbisect.proof import random_feeds
 from onnxbisect.rewrites import Facts, NotApplicable
 
-#: Element types that are tried in place of one, where the op has them.
+#: Element types to try in place of each one, where the op has them.
 _DTYPES: Mapping[int, tuple[int, ...]] = {
     TensorProto.FLOAT: (TensorProto.FLOAT16,),
     TensorProto.FLOAT16: (TensorProto.FLOAT,),
@@ -36,19 +36,19 @@ _DTYPES: Mapping[int, tuple[int, ...]] = {
     TensorProto.INT64: (TensorProto.INT32, TensorProto.FLOAT),
     TensorProto.INT32: (TensorProto.FLOAT,),
 }
-#: The rank that nearly every compiler takes.
+#: A rank that nearly every compiler accepts.
 _USUAL_RANK = 4
 _COMMUTATIVE = ("Add", "Mul", "Max", "Min", "And", "Or", "Xor", "Equal")
-#: Ops that take a list of one in place of a scalar.
+#: Ops that accept a list of one element in place of a scalar.
 _TAKE_LISTS = (*_COMMUTATIVE, "Sub", "Div", "Pow", "Mod", "PRelu", "Where", "Greater", "Less", "Gather")
 
-#: An element type, and dimensions that are fixed.
+#: An element type and static dimensions.
 _Form = tuple[int, Sequence[int]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Neighbour:
-    """`text` says what it is, as `Gather with indices of rank 1`; `row` has its features, as those of the culprit."""
+    """A changed model. `text` describes it, as in `Gather with indices of rank 1`; `row` holds its features."""
 
     text: str
     proto: onnx.ModelProto
@@ -56,9 +56,10 @@ class Neighbour:
 
 
 def neighbours(model: Model, culprit: Row) -> Iterator[Neighbour]:
-    """Those of the only op of a model, whose file holds all of it, that are valid models; the most telling ones first.
-    `culprit` has the features of the op where it stood. There are none of an op that ONNX does not define, nor of a
-    constant.
+    """Yield the valid neighbours of the only op in `model`, most informative first; the file must hold all data.
+
+    `culprit` holds the features that the op has in the original model. Yields nothing for an op that ONNX does not
+    define and for a Constant.
     """
     start = _with_initializers(model)
     if len(start.graph.node) != 1:
@@ -74,7 +75,7 @@ def neighbours(model: Model, culprit: Row) -> Iterator[Neighbour]:
 
 
 class _Neighbours:
-    """Makes them of a model of one node, of which `culprit` has the features; `file` is the model as it was read."""
+    """Makes the neighbours of a model with one node that has the features `culprit`; `file` is the model as read."""
 
     def __init__(self, start: onnx.ModelProto, schema: onnx.defs.OpSchema, culprit: Row, file: File) -> None:
         self._start, self._schema, self._culprit, self._file = start, schema, culprit, file
@@ -86,7 +87,7 @@ class _Neighbours:
         self._runs = _runs(start)
 
     def found(self) -> Iterator[Neighbour]:
-        """All that are valid, each when it is asked for."""
+        """Yield all valid neighbours, each made only when it is needed."""
         yield from self._lists_for_scalars()
         yield from self._usual_rank()
         yield from self._usual_attributes()
@@ -101,7 +102,7 @@ class _Neighbours:
                     yield from self._with(self._named(Aspect.RANK, slot), 1, tensors={name: (dtype, (1,))})
 
     def _usual_attributes(self) -> Iterator[Neighbour]:
-        """Each attribute at its default."""
+        """Set each attribute to its default."""
         for attribute in self._node.attribute:
             formal = self._schema.attributes.get(attribute.name)
             if formal is None or formal.required:
@@ -115,7 +116,7 @@ class _Neighbours:
             yield from self._with(Subject(Aspect.ATTRIBUTE, attribute.name, self._op), value, node=node)
 
     def _other_dtypes(self) -> Iterator[Neighbour]:
-        """All inputs that have to be of one type, of another."""
+        """Change the dtype of all inputs that must have the same type."""
         for slots in self._alike().values():
             forms, allowed = self._forms(slots), self._formal(slots[0]).types
             dtypes = {dtype for dtype, _ in forms.values()}
@@ -126,7 +127,7 @@ class _Neighbours:
                     yield from self._with(self._named(Aspect.DTYPE, slots[0]), name, tensors=tensors)
 
     def _usual_rank(self) -> Iterator[Neighbour]:
-        """The first input, and all that are of its type and rank, at the rank that most compilers take."""
+        """Give the first input, and all inputs of its type and rank, the rank that most compilers accept."""
         slots = next(iter(self._alike().values()), [])
         forms = self._forms(slots)
         rank = len(next(iter(forms.values()), (0, ()))[1])
@@ -142,7 +143,7 @@ class _Neighbours:
         yield from self._with(self._named(Aspect.RANK, slots[0]), _USUAL_RANK, tensors=tensors, node=node)
 
     def _other_order(self) -> Iterator[Neighbour]:
-        """A constant operand on the other side."""
+        """Move a constant operand to the other side."""
         constant = [name in self._constants for name in self._node.input]
         if self._op in _COMMUTATIVE and sorted(constant) == [False, True]:
             node = node_copy(self._node)
@@ -150,7 +151,7 @@ class _Neighbours:
             yield from self._with(self._named(Aspect.SOURCE, 1 - constant.index(True)), CONSTANT, node=node)
 
     def _older_form(self) -> Iterator[Neighbour]:
-        """The node as it was written in an older operator set, such as with axes as an attribute."""
+        """Write the node as in an older opset, for instance with axes as an attribute."""
         form = FORMS.get(self._node.op_type)
         if form is None or domain_of(self._node) or not OLDEST < form.until <= self._facts.opsets.get("", 0):
             return
@@ -168,7 +169,7 @@ class _Neighbours:
         tensors: Mapping[str, _Form] | None = None,
         node: onnx.NodeProto | None = None,
     ) -> Iterator[Neighbour]:
-        """The neighbour with tensors, or the node, changed: so that `subject` is `value`."""
+        """The neighbour with changed tensors or a changed node, in which `subject` has `value`."""
         proto = copied(self._start)
         graph = proto.graph
         if node is not None:
@@ -185,7 +186,7 @@ class _Neighbours:
         yield from self._valid(f"{self._op} with {phrase(subject, Relation.IS, (value,))}", proto)
 
     def _valid(self, text: str, proto: onnx.ModelProto) -> Iterator[Neighbour]:
-        """The neighbour, where it differs in a feature and is a valid model: one that runs, if the culprit does."""
+        """Yield the neighbour if it differs in a feature, is a valid model, and runs where the culprit does."""
         del proto.graph.value_info[:]
         for output in proto.graph.output:
             output.ClearField("type")
@@ -204,7 +205,7 @@ class _Neighbours:
             yield Neighbour(text=text, proto=proto, row={**kept, **changed})
 
     def _alike(self) -> dict[str, list[int]]:
-        """The inputs that have to be of one type, by the name that the op's schema has for it."""
+        """Input slots that must have the same type, grouped by the schema's name for that type."""
         groups: dict[str, list[int]] = {}
         for slot, name in enumerate(self._node.input):
             if name:
@@ -218,7 +219,7 @@ class _Neighbours:
         return Subject(aspect, self._formal(slot).name, self._op)
 
     def _forms(self, slots: Sequence[int]) -> dict[str, _Form]:
-        """Of these inputs, those of which all is known."""
+        """The forms of those inputs whose dtype and dimensions are all known."""
         found: dict[str, _Form] = {}
         for name in (self._node.input[slot] for slot in slots):
             dtype, shape = self._facts.dtype(name), self._facts.shape(name)
@@ -228,7 +229,7 @@ class _Neighbours:
 
 
 def _with_initializers(model: Model) -> onnx.ModelProto:
-    """The model with all that it stores as initializers."""
+    """The model with all stored tensors as initializers."""
     proto = copied(model.proto)
     nodes = []
     for node in proto.graph.node:
@@ -243,7 +244,7 @@ def _with_initializers(model: Model) -> onnx.ModelProto:
 
 
 def _of_usual_rank(dims: Sequence[int]) -> tuple[int, ...]:
-    """Leading axes merged, or ones put before them."""
+    """The dimensions at the usual rank: leading ones merged, or ones prepended."""
     missing = _USUAL_RANK - len(dims)
     if missing >= 0:
         return (*[1] * missing, *dims)
@@ -251,7 +252,7 @@ def _of_usual_rank(dims: Sequence[int]) -> tuple[int, ...]:
 
 
 def _runs(proto: onnx.ModelProto) -> bool:
-    """Whether onnxruntime computes it from random inputs."""
+    """Whether onnxruntime runs it on random inputs."""
     try:
         session = Session(proto, folder=Path())
         session.run(list(session.outputs), next(random_feeds(proto.graph.input, 1)), Clock(inf))

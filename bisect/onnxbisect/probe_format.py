@@ -1,23 +1,21 @@
-"""The form in which a target takes probes. Backends declare it, `onnxbisect.cut` applies it."""
+"""The form of probe files that a target accepts. Backends declare it, `onnxbisect.cut` applies it."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeFormat:
-    """What must hold of every probe file so that the compiler judges the ops and not the packaging.
+    """Requirements on every probe file, so that the compiler judges the ops and not the form of the file.
 
-    `input_dtypes`: the dtypes that graph inputs may have, as onnxruntime spells them without `tensor()`
-    (`"float"`, `"int64"`, `"bool"`); None accepts all. Probes grow backwards until their boundary has only these.
-    `self_contained`: weights inside the file, not beside it. `safe_names`: boundary tensors have only
-    `[A-Za-z0-9_]`. `explicit_defaults`: attributes left at their schema default are written out, and the kernel shapes
-    of convolutions, which default to those of their weights. `unwritten_defaults`: attributes, as `Op.attribute`, that
-    are left out all the same, and taken out where they say what their absence says.
-    `constants_as_initializers`: Constant nodes become initializers. `covered`: op types that the target trips over
-    where they make a graph output; a Relu follows them there, except where the output is the model's own.
-    `folds`: the target computes what constants alone make before it looks at the ops. Where it does not, a computed
-    constant is another thing than an initializer, and comes into probes with what makes it; outputs that would get lost
-    are kept (`onnxbisect.cut.no_constant_folding`).
+    `input_dtypes`: the dtypes that graph inputs may have, as onnxruntime spells them without `tensor()` (`"float"`,
+    `"int64"`, `"bool"`); None accepts all. Probes include further producers until all inputs have such dtypes.
+    `self_contained`: weights are inside the file. `safe_names`: names of boundary tensors consist of `[A-Za-z0-9_]`.
+    `explicit_defaults`: attributes with a schema default are written out, and so are the kernel shapes of convolutions.
+    `unwritten_defaults`: attributes, as `Op.attribute`, that are exempt from this, and removed where they have their
+    default. `constants_as_initializers`: Constant nodes become initializers. `covered`: op types that the target
+    rejects where they make a graph output; a Relu is appended there, except where the output is the model's own.
+    `folds`: the target computes constants before it looks at the ops. If it does not, probes include the producers of
+    computed constants, and outputs that would get lost are kept (`onnxbisect.cut.no_constant_folding`).
     """
 
     input_dtypes: frozenset[str] | None = None

@@ -1,8 +1,8 @@
-"""How a search is carried on: from all that is known to the questions to ask next, or to the reason why it is over.
+"""One step of a search: from all that is known to the next compiles, or to the reason why the search has ended.
 
-`next_step` is a pure function of values, so its caller does not matter: `onnx_bisect` compiles in threads of the
-user's process, the service has a queue and workers. Both call it again whenever an answer has come, and keep answers
-where they please.
+`next_step` is a pure function of values, so any caller can use it: `onnx_bisect` compiles in threads of the user's
+process, the service with a queue and workers. Both call it again after every verdict and store verdicts where they
+like.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,43 +18,45 @@ from onnxbisect.unitset import UnitSet
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Verdict
 
-#: Why a culprit is asked about whose own file no compiler was seen to fail on.
+#: `Ask.why` for the compile of a culprit's own file.
 OWN_FILE = "a culprit, from its own file"
 
-#: Units, and which attempt at them it is.
+#: Units and the number of the attempt.
 Question = tuple[UnitSet, int]
 
-#: SHA-256 of the files that pieces of the model would be written to; empty for a piece that cannot be cut. A piece that
-#: is left out is not asked about.
+#: Returns the SHA-256 of the file that each piece would be written to: empty for a piece that cannot be cut. Pieces
+#: missing in the result are not compiled.
 Digests = Callable[[Sequence[UnitSet]], Mapping[UnitSet, str]]
 
 
 class Planner(Protocol):
-    """`onnxbisect.search.plan`."""
+    """The interface of `onnxbisect.search.plan`."""
 
     def __call__(self, universe: Universe, verdicts: Verdicts, width: int = 1) -> Plan:
-        """The questions worth asking now, best first, at least `width` of them where there are as many."""
+        """The useful compiles now, best first: at least `width` of them if there are as many."""
 
 
 class Ending(StrEnum):
-    """Why a search is over."""
+    """Why a search has ended."""
 
-    #: Nothing is left to ask.
+    #: No useful compile is left.
     FINISHED = "finished"
     #: The budget of compiler calls is spent.
     CALLS = "calls"
     #: The budget of seconds is spent.
     SECONDS = "seconds"
-    #: The user has cancelled it.
+    #: The user cancelled the search.
     CANCELLED = "cancelled"
-    #: A changed file compiles, so that the file as it is was not searched.
+    #: A changed file compiles, so the parts of the original file were not searched.
     COMPILES_AFTER = "compiles_after"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Known:
-    """Where a search stands. `in_flight` are the questions that compilers work on. `calls_left` are those that the
-    budget allows beside them, None where it sets no bound.
+    """The state of a search.
+
+    `in_flight` are the compiles that are running. `calls_left` are those that the budget allows in addition; None if it
+    is unlimited.
     """
 
     records: Sequence[ProbeRecord]
@@ -64,7 +66,7 @@ class Known:
 
     @property
     def verdicts(self) -> dict[UnitSet, list[Verdict]]:
-        """Of each probe in the order of its attempts, whatever order the answers came in."""
+        """The verdicts on each probe in the order of attempts, independent of the order of arrival."""
         found: dict[UnitSet, list[Verdict]] = {}
         for record in sorted(self.records, key=lambda record: record.attempt):
             found.setdefault(record.units, []).append(record.verdict)
@@ -72,11 +74,11 @@ class Known:
 
     @property
     def spent(self) -> bool:
-        """Whether the budget allows no further question."""
+        """Whether the budget allows no further compile."""
         return self.out_of_time or (self.calls_left is not None and self.calls_left <= 0)
 
     def affordable(self, asks: Sequence[Ask]) -> list[Ask]:
-        """Those in flight, and as many others as the budget allows; it is spent on speculation last."""
+        """The compiles in flight and as many others as the budget allows, speculative ones last."""
         if self.calls_left is None and not self.out_of_time:
             return list(asks)
         room = 0 if self.spent or self.calls_left is None else self.calls_left
@@ -89,8 +91,8 @@ class Known:
 class Step:
     """What follows from `Known`.
 
-    `wanted` are the questions worth asking, best first, and `asks` those of them that the budget allows. `ending` is
-    None while the search goes on. When it is over, questions that are still in flight were only speculation.
+    `wanted` are the useful compiles, best first; `asks` are those that the budget allows. `ending` is None while the
+    search goes on. After its end, compiles that are still in flight were only speculative.
     """
 
     plan: Plan
@@ -102,9 +104,10 @@ class Step:
 def next_step(
     universe: Universe, known: Known, planner: Planner, *, width: int = 1, digests: Digests | None = None
 ) -> Step:
-    """What to ask now, for `width` compilers at a time.
+    """The next step, for `width` compiles at a time.
 
-    Given `digests`, a search ends only when every culprit's own file was compiled, so that the file can be handed out.
+    With `digests`, a search ends only when every culprit's own file was compiled, so that the file can be given to
+    others.
     """
     plan = planner(universe, known.verdicts, width=width)
     wanted = list(plan.asks)
@@ -115,7 +118,7 @@ def next_step(
 
 
 def of_the_whole(step: Step, universe: Universe) -> Step:
-    """The step of a search that asks about the model as a whole, with which any search begins, and nothing else."""
+    """The first step of a search, which compiles the model as a whole, and nothing else."""
     asks = tuple(ask for ask in step.asks if ask.units == universe.everything and not ask.attempt)
     return replace(step, wanted=asks, asks=asks, ending=None if asks else Ending.FINISHED)
 
@@ -129,10 +132,10 @@ def _ending(known: Known, wanted: Sequence[Ask], asks: Sequence[Ask]) -> Ending 
 
 
 def _own_files(diagnosis: Diagnosis, records: Sequence[ProbeRecord], digests: Digests) -> list[Ask]:
-    """Compiles of the culprits' own files where none of them was seen to fail, each once.
+    """One compile of each culprit's own file, unless that file was already seen to fail.
 
-    An answer that was taken over may be about another place of equal structure, whose file has other bytes; that of a
-    compile of this search is about the file itself.
+    A reused verdict may be about an equal piece elsewhere, whose file has other bytes. Only a verdict of this search is
+    about the file itself.
     """
     own = list(dict.fromkeys(culprit.evidence.own for culprit in diagnosis.culprits))
     latest = {record.units: record for record in sorted(records, key=lambda record: record.attempt)}

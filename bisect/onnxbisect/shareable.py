@@ -1,7 +1,7 @@
-"""A culprit's file as others may have it: the same failure with random weights, plain names and small shapes.
+"""Make a culprit's file fit to share: the same failure with random weights, plain names and small shapes.
 
-A compiler says whether it is the same failure: every step is kept only where the file still fails. What stays are ops,
-attributes, the graph's structure and strings, and small integers and scalars, which are part of what an op is asked.
+A compiler decides whether it is the same failure: each change is kept only if the file still fails. Ops, attributes,
+structure, strings, and small integers and scalars stay, because they belong to the support question.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,19 +16,19 @@ from onnxbisect.content import is_telling
 from onnxbisect.cut.rename import rename_tensors, tensor_names
 from onnxbisect.model.scopes import bodies, domain_of, is_constant, walk
 
-#: Whether a compiler refuses the model as it refused the culprit.
+#: Whether a compiler refuses the model in the same way as the culprit.
 Fails = Callable[[onnx.ModelProto], bool]
 
-#: Fields of ONNX's messages that no compiler needs.
+#: Fields of ONNX messages that compilers do not need.
 _WORDS = {"doc_string", "denotation", "dim_param", "metadata_props", "device_configurations", "value_info"}
-#: Sizes that are tried in place of larger ones, the smallest first.
+#: Sizes to try in place of larger ones, smallest first.
 _SIZES = (1, 2, 3, 4, 8, 16, 32, 64)
 
 
 def shareable(model: onnx.ModelProto, fails: Fails) -> onnx.ModelProto | None:
-    """The model in the smallest form that `fails`; None where it fails only with its own weights or names.
+    """The smallest form of the model that still `fails`; None if it fails only with its own weights or names.
 
-    All of its weights must be in it: external data is loaded.
+    All weights must be in the model: external data is loaded.
     """
     made = _with_plain_names(model)
     rng = np.random.default_rng(0)
@@ -65,7 +65,7 @@ def _with_plain_names(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _strip(message: Message) -> None:
-    """Take out all words that say nothing to a compiler, however deep. Tensors keep the names that nodes read."""
+    """Remove fields that mean nothing to a compiler, at any depth. Tensors keep the names that nodes read."""
     for name in _WORDS.intersection(message.DESCRIPTOR.fields_by_name):
         message.ClearField(name)
     if isinstance(message, onnx.GraphProto):
@@ -91,7 +91,7 @@ def _weights(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
 
 
 def _fill(tensor: onnx.TensorProto, rng: np.random.Generator) -> None:
-    """With random values of the same dtype and shape, none below zero where none was."""
+    """Fill with random values of the same dtype and shape, none of them negative if none was."""
     array = numpy_helper.to_array(tensor)
     if is_telling(array) or array.dtype.kind in "OSUb" or not array.size:
         return
@@ -104,7 +104,7 @@ def _fill(tensor: onnx.TensorProto, rng: np.random.Generator) -> None:
 
 
 def _shrunk(model: onnx.ModelProto, fails: Fails) -> onnx.ModelProto:
-    """With every size of its inputs and weights as small as it can be, the largest first."""
+    """The model with every size of its inputs and weights minimised, largest first."""
     for old in sorted(_sizes(model), reverse=True):
         smaller = (each for new in _SIZES if new < old for each in _resized(model, old, new))
         model = next((each for each in smaller if fails(each)), model)
@@ -118,8 +118,8 @@ def _sizes(model: onnx.ModelProto) -> set[int]:
 
 
 def _resized(model: onnx.ModelProto, old: int, new: int) -> Iterator[onnx.ModelProto]:
-    """Valid models in which a size is another one wherever it stands: also among the small integers of which shapes are
-    made, or but for these.
+    """Valid models in which every occurrence of a size is replaced, with and without the small integers that shapes are
+    computed from.
     """
     for among_integers in (True, False):
         made = onnx.ModelProto()
@@ -137,7 +137,7 @@ def _resized(model: onnx.ModelProto, old: int, new: int) -> Iterator[onnx.ModelP
 
 
 def _resize(tensor: onnx.TensorProto, old: int, new: int, among_integers: bool) -> bool:
-    """Whether integers in it were changed."""
+    """Replace the size in a tensor; returns whether integers in it changed."""
     array = numpy_helper.to_array(tensor)
     integers = among_integers and array.dtype == np.int64 and is_telling(array) and bool((array == old).any())
     if integers:
@@ -150,7 +150,7 @@ def _resize(tensor: onnx.TensorProto, old: int, new: int, among_integers: bool) 
 
 
 def _inferred(model: onnx.ModelProto) -> onnx.ModelProto | None:
-    """With the shapes of its outputs; None where it is no valid model."""
+    """The model with inferred shapes of its outputs; None if it is not valid."""
     try:
         made = onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True)
         del made.graph.value_info[:]

@@ -1,4 +1,4 @@
-"""Whether an error, or one that it came from, means that this machine is short of disk space, memory or processes."""
+"""Recognise errors caused by a lack of disk space, memory or processes on this machine."""
 
 import errno
 from collections.abc import Iterator, Mapping
@@ -16,7 +16,7 @@ _SENTENCES: Mapping[int, str] = {
     errno.ENOMEM: "The machine has no memory left.",
     errno.EAGAIN: "No more processes can be started here (ulimit -u).",
 }
-#: How SQLite and PostgreSQL say it, which have numbers of their own.
+#: Error codes of SQLite and PostgreSQL, which differ from those of the operating system.
 _DATABASES: Mapping[str, int] = {
     "SQLITE_FULL": errno.ENOSPC,
     "SQLITE_IOERR_SHMSIZE": errno.ENOSPC,
@@ -27,7 +27,7 @@ _DATABASES: Mapping[str, int] = {
 
 
 def shortage(error: BaseException) -> ShortageError | None:
-    """What is missing, where the error, or one that it came from, says so."""
+    """The shortage that the error or one of its causes reports; None if there is none."""
     for each in _origins(error):
         if isinstance(each, ShortageError):
             return each
@@ -38,7 +38,7 @@ def shortage(error: BaseException) -> ShortageError | None:
 
 
 def _code(error: BaseException) -> str:
-    """A database driver's name or number for it."""
+    """A database driver's error code, by name or number."""
     return str(getattr(error, "sqlite_errorname", "") or getattr(error, "sqlstate", ""))
 
 

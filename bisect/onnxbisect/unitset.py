@@ -1,7 +1,7 @@
 """Sets of units as Python integers: bit `i` is unit `i`.
 
-A model of 10 000 units makes sets of 1.2 kB whose union, difference and subset test cost a microsecond, and
-which are hashable as they are: the planner replays thousands of set operations for each question.
+Sets of a model with 10 000 units take 1.2 kB; union, difference and subset test take a microsecond, and integers are
+hashable. The planner repeats thousands of set operations for each probe.
 """
 
 from collections.abc import Iterable, Iterator
@@ -46,7 +46,7 @@ def full(count: int) -> UnitSet:
 
 
 def members(units: UnitSet) -> Iterator[int]:
-    """The unit indices of a set, ascending. Costs by the members where they are few, else by the highest index."""
+    """The unit indices of a set, ascending. Takes time by the members if they are few, else by the highest index."""
     few: list[int] = []
     left = units
     while left:
@@ -59,7 +59,7 @@ def members(units: UnitSet) -> Iterator[int]:
 
 
 def indices(units: UnitSet) -> "NDArray[np.intp]":
-    """The members as an array, for what is done with thousands of them at once."""
+    """The members as an array, for operations on thousands of them at once."""
     import numpy as np  # 12 MB, which a process that only counts sets, such as the API, does without
 
     content = np.frombuffer(units.to_bytes((units.bit_length() + 7) // 8, "little"), np.uint8)

@@ -1,6 +1,6 @@
-"""All that the search knows of a model: numbered units, their variants and their dataflow.
+"""The input of the search: numbered units, their variants and their dataflow.
 
-The search never sees a tensor or a protobuf, so it can be tested on graphs that no ONNX file was made for.
+The search sees no tensors and no protobufs, so tests can run it on graphs without an ONNX file.
 """
 
 from collections import Counter
@@ -15,12 +15,12 @@ from onnxbisect.unitset import UnitSet, full, members, of
 class Universe:
     """Units `0 … n-1` in a topological order that keeps branches together.
 
-    All tuples are indexed by unit. Units of one `variant` ask one support question; units that also agree in
-    `solo` (an identity of the unit cut out alone: shapes too) make identical probes. `successors[i]` are the units
-    that consume an output of unit `i`. `names[i]` are the names a compiler's log may use for the unit: its node
-    and the constant nodes that come with it; `tensors[i]` the tensors that it produces. `required_producers[i]` are the
-    units that must come along: the target takes no graph input of the dtype that crosses the cut, or does not compute
-    the constants that they make.
+    All tuples are indexed by unit. Units of one `variant` ask the same support question; units that also agree in
+    `solo` (which includes shapes) make identical probes when cut out alone. `successors[i]` are the units that read an
+    output of unit `i`. `names[i]` are the names that a compiler's log may use for the unit: its node and the Constant
+    nodes that belong to it. `tensors[i]` are the tensors that it makes. `required_producers[i]` are the units that a
+    cut must include: the target accepts no graph input of their result's dtype, or does not fold the constants that
+    they make.
     """
 
     variant: tuple[int, ...]
@@ -30,7 +30,7 @@ class Universe:
     tensors: tuple[tuple[str, ...], ...]
     successors: tuple[UnitSet, ...]
     required_producers: Mapping[int, UnitSet] = field(default_factory=dict)
-    #: Ops that the target advertises, by name; None where it advertises nothing.
+    #: Names of the ops that the target advertises; None where it advertises nothing.
     advertised: frozenset[str] | None = None
 
     def __len__(self) -> int:
@@ -43,7 +43,7 @@ class Universe:
 
     @cached_property
     def _edges(self) -> tuple[tuple[tuple[int, ...], ...], tuple[tuple[int, ...], ...]]:
-        """For each unit those that feed it, and those that consume it: the sets as plain numbers."""
+        """For each unit its producers and its consumers, as unit numbers."""
         after = tuple(tuple(members(units)) for units in self.successors)
         before: list[list[int]] = [[] for _ in after]
         for unit, consumers in enumerate(after):
@@ -52,7 +52,7 @@ class Universe:
         return tuple(map(tuple, before)), after
 
     def with_required_producers(self, units: UnitSet, without: UnitSet = 0) -> UnitSet:
-        """These units, the producers that they require, and so on; none of `without`, nor what only these require."""
+        """These units and all producers that they require, except `without` and what only those require."""
         grown = added = units
         while added:
             along = 0
@@ -68,7 +68,7 @@ class Universe:
 
     @cached_property
     def predecessors(self) -> tuple[UnitSet, ...]:
-        """For each unit the units that produce what it consumes."""
+        """For each unit the units whose results it reads."""
         before, _ = self._edges
         return tuple(map(of, before))
 
@@ -80,7 +80,7 @@ class Universe:
         return around & ~units
 
     def ball(self, units: UnitSet, steps: int, within: UnitSet | None = None) -> UnitSet:
-        """These units and what lies within so many steps of dataflow of them, on paths inside `within`."""
+        """These units and all units within `steps` steps of dataflow from them, on paths inside `within`."""
         found = frontier = units
         for _ in range(steps):
             frontier = self.neighbours(frontier) & ~found
@@ -101,12 +101,12 @@ class Universe:
 
     @cached_property
     def surroundings(self) -> tuple[int, ...]:
-        """For each unit a number for its direct context: which variants feed it and which consume it."""
+        """For each unit a number for its direct context: the variants of its producers and consumers."""
         return self._surroundings(self.variant)
 
     @cached_property
     def op_surroundings(self) -> tuple[int, ...]:
-        """The same by op only, which is how compilers describe the patterns that they fuse."""
+        """Like `surroundings`, but by op only, which is how compilers describe the patterns that they fuse."""
         return self._surroundings(self._ops)
 
     @cached_property
@@ -116,15 +116,15 @@ class Universe:
 
     @cached_property
     def neighbourhoods(self) -> tuple[int, ...]:
-        """For each unit a number for what lies within three steps: units whose neighbourhoods look alike share it.
+        """For each unit a number for its context within three steps: equal for units whose contexts look alike.
 
-        Three rounds of colour refinement (Weisfeiler and Leman, 1968), from variants and shapes.
+        Three rounds of colour refinement (Weisfeiler and Leman, 1968), starting from variants and shapes.
         """
         return self._refined(self.solo)
 
     @cached_property
     def op_neighbourhoods(self) -> tuple[int, ...]:
-        """The same by op only."""
+        """Like `neighbourhoods`, but by op only."""
         return self._refined(self._ops)
 
     def _refined(self, colours: Sequence[int]) -> tuple[int, ...]:
@@ -144,7 +144,7 @@ class Universe:
         return tuple(colours)
 
     def _surroundings(self, kind: Sequence[int]) -> tuple[int, ...]:
-        """Units whose neighbours agree in kind, feeding and consuming ones apart, have one number."""
+        """A number for each unit: equal for units whose producers agree in kind and whose consumers do."""
         numbers: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = {}
         return tuple(
             numbers.setdefault(
@@ -156,14 +156,14 @@ class Universe:
 
     @cached_property
     def exemplars(self) -> Mapping[int, int]:
-        """For each solo identity the unit that is asked in its name: the first of those in its commonest context."""
+        """For each solo number the unit that is probed for all of them: the first in their most common context."""
         groups: dict[int, list[int]] = {}
         for unit, solo in enumerate(self.solo):
             groups.setdefault(solo, []).append(unit)
         chosen = {}
         for solo, units in groups.items():
             common = Counter(self.surroundings[unit] for unit in units)
-            # Counter keeps the order of first sight, so of equally common contexts the earliest wins.
+            # Counter keeps the order of insertion, so the earliest of equally common contexts wins.
             [(context, _)] = common.most_common(1)
             chosen[solo] = next(unit for unit in units if self.surroundings[unit] == context)
         return chosen

@@ -1,4 +1,4 @@
-"""Universes as JSON objects, so that a planner can go on in another process, or on another machine."""
+"""Encode universes as JSON objects, so that a planner can continue in another process or on another machine."""
 
 from typing import Any
 
@@ -7,8 +7,8 @@ from onnxbisect.universe import Universe
 
 
 def to_json(universe: Universe) -> dict[str, Any]:
-    """What `from_json` reads. Sets of units are lists of their members: most are small, and numbers of ten thousand
-    bits are not.
+    """Encode a universe. Sets of units become lists of their members, because most sets are small and the integers can
+    have ten thousand bits.
     """
     return {
         "variant": universe.variant,
@@ -23,7 +23,7 @@ def to_json(universe: Universe) -> dict[str, Any]:
 
 
 def from_json(fields: dict[str, Any]) -> Universe:
-    """The universe that `to_json` wrote."""
+    """Decode what `to_json` returned."""
     advertised = fields["advertised"]
     return Universe(
         variant=tuple(fields["variant"]),

@@ -1,37 +1,37 @@
-"""What became of a probe, in the words of docs/engine.md."""
+"""The result of compiling a probe; docs/engine.md defines the terms."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 
 class Status(StrEnum):
-    """The three answers that a compiler call can end with."""
+    """The three results of a compiler call."""
 
     PASS = "pass"  # noqa: S105 - a verdict, not a password
     #: The compiler refused this probe, and would again.
     FAIL = "fail"
-    #: The question itself was bad: an invalid cut, infrastructure trouble, a time-out. Says nothing of the model.
+    #: The probe says nothing about the model: an invalid cut, an infrastructure failure or a time-out.
     UNRESOLVED = "unresolved"
 
 
 class Kind(StrEnum):
-    """In which way a probe failed or stayed unresolved."""
+    """How a probe failed or why it is unresolved."""
 
     #: The compiler says that it lacks an op or an attribute.
     UNSUPPORTED = "unsupported"
-    #: It died by a signal.
+    #: The compiler was killed by a signal.
     CRASH = "crash"
-    #: It was killed at its time limit.
+    #: The compiler was stopped at its time limit.
     TIMEOUT = "timeout"
-    #: It ran out of memory, of on-chip memory, or of disk.
+    #: The compiler ran out of memory, on-chip memory or disk space.
     RESOURCE = "resource"
-    #: It compiled, and the compiled model computes other numbers.
+    #: The probe compiled, and the compiled model computes other numbers.
     NUMERIC = "numeric"
-    #: It placed work on the host where the user forbids that.
+    #: The compiler placed work on the host although the user forbids that.
     FALLBACK = "fallback"
     #: onnx.checker or onnxruntime refuse the probe.
     INVALID = "invalid"
-    #: What answers for the compiler is a record of it (a profile), which does not say.
+    #: The verdict comes from a record of the compiler (a profile) that does not say more.
     UNKNOWN = "unknown"
     #: Anything else.
     ERROR = "error"
@@ -39,11 +39,11 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Hints:
-    """What a compiler's log names. Hints steer the search; they never decide.
+    """Names in a compiler's log. Hints steer the search; they never decide a verdict.
 
-    Where it compares tensors with their reference values, `tensors` are those that differ and `right` those that do
-    not. A tensor that is in neither was not compared. `unfolded` are lines in which it says that it has not computed
-    constants beforehand, as it does otherwise.
+    If the compiler compares tensors with reference values, `tensors` are those that differ and `right` those that
+    agree; others were not compared. `unfolded` are log lines that say that constants were not folded although they
+    usually are.
     """
 
     ops: tuple[str, ...] = ()
@@ -58,9 +58,10 @@ class Hints:
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """Something that a compiler tabulates beside its verdict, such as where each node runs; every row is as long
-    as `columns`. Cells are text as the compiler wrote it. `counted` is the column by whose values a summary counts
-    the rows, empty where none says more than the others.
+    """A table that a compiler prints beside its verdict, such as where each node runs; rows are as long as `columns`.
+
+    Cells are text as written by the compiler. `counted` is the column by whose values a summary counts rows; empty
+    where no column is suitable.
     """
 
     title: str
@@ -71,11 +72,11 @@ class Table:
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """One answer of a compiler.
+    """One result of a compiler call.
 
-    `fingerprint` is the compiler's own message with names, numbers and addresses normalised (`onnxbisect.
-    fingerprint`), empty for a pass or a silent failure. `message` is the line a person should read.
-    `seconds` is the compiler's wall time. `tables` are what else the compiler told of the probe.
+    `fingerprint` is the compiler's message with names, numbers and addresses normalised (`onnxbisect.fingerprint`);
+    empty for a pass or a failure without a message. `message` is the line that people should read. `seconds` is the
+    compiler's wall time. `tables` are further output about the probe.
     """
 
     status: Status
@@ -93,7 +94,7 @@ class Verdict:
 
     @property
     def final(self) -> bool:
-        """Whether the same compiler would answer the same again; an answer that is not final is not kept."""
+        """Whether the same compiler would give the same result again; other results are not kept."""
         return self.status is not Status.UNRESOLVED or self.kind is Kind.UNKNOWN
 
     @property

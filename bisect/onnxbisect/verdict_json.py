@@ -1,4 +1,4 @@
-"""Verdicts as JSON objects, with the field names of `Verdict`: what every verdict base keeps."""
+"""Encode verdicts as JSON objects with the field names of `Verdict`, for every verdict store."""
 
 from dataclasses import asdict
 from typing import Any
@@ -7,12 +7,12 @@ from onnxbisect.verdict import Hints, Kind, Status, Table, Verdict
 
 
 def to_json(verdict: Verdict) -> dict[str, Any]:
-    """What `from_json` reads."""
+    """Encode a verdict as JSON data."""
     return asdict(verdict)
 
 
 def from_json(fields: dict[str, Any]) -> Verdict:
-    """The verdict that `to_json` wrote; ValueError, TypeError or KeyError for anything else."""
+    """Decode what `to_json` returned; raises ValueError, TypeError or KeyError for anything else."""
     kind = fields["kind"]
     return Verdict(
         status=Status(fields["status"]),
@@ -21,7 +21,7 @@ def from_json(fields: dict[str, Any]) -> Verdict:
         message=fields["message"],
         hints=Hints(**{name: tuple(values) for name, values in fields["hints"].items()}),
         seconds=fields["seconds"],
-        # not in answers that were kept before compilers' tables were
+        # Verdicts stored by older versions have no tables.
         tables=tuple(_table(table) for table in fields.get("tables", ())),
     )
 

@@ -1,7 +1,7 @@
-"""Since when a compiler refuses, or takes, parts of a model: which of its versions to ask, and what follows.
+"""Find the compiler versions at which parts of a model began to be refused or accepted.
 
-Versions are numbered from the oldest. Answers are whether a version takes a part, None where it gave no answer; what
-was not asked is not in the mapping.
+Versions are numbered from the oldest. An answer is whether a version accepts a part, or None if it gave no answer;
+versions that were not called are missing.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
-#: Of one part, by the number of the version.
+#: The answers about one part by version number.
 Answers = Mapping[int, bool | None]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """Two versions with different answers and no answer between them. `takes` is the newer one's."""
+    """Two versions with different answers and no answer between them; `takes` is the newer version's."""
 
     before: int
     after: int
@@ -24,9 +24,9 @@ class Change:
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """A part of the model with what versions say of it; without `nodes` it is the whole model.
+    """A part of the model with the answers of versions; without `nodes` it is the whole model.
 
-    `message` is what the compiler says where it refuses it, `places` how often it occurs.
+    `message` is the compiler's text where it refuses the part, `places` the number of occurrences.
     """
 
     answers: Answers
@@ -37,16 +37,16 @@ class Part:
 
     @cached_property
     def changes(self) -> tuple[Change, ...]:
-        """The oldest first."""
+        """The changes of this part, oldest first."""
         return changes(self.answers)
 
 
 @dataclass(frozen=True, kw_only=True)
 class VersionHistory:
-    """What versions of a compiler say of a model. `parts` begins with the whole model.
+    """The answers of compiler versions about a model. `parts` begins with the whole model.
 
-    `unusable` are sentences about versions that could not be asked. `finished`: nothing is left to ask that would
-    narrow a change. `installs` were made for it, and `calls` of the compiler.
+    `unusable` are sentences about versions that could not be called. `finished` tells that no further call would narrow
+    a change. `installs` and `calls` count the installations and compiler calls made.
     """
 
     model: str
@@ -60,12 +60,12 @@ class VersionHistory:
 
     @property
     def asked(self) -> tuple[int, ...]:
-        """The versions that were asked, the oldest first."""
+        """The versions that were called, oldest first."""
         return tuple(sorted({number for part in self.parts for number in part.answers}))
 
 
 def changes(answers: Answers) -> tuple[Change, ...]:
-    """Where neighbouring answers differ, the oldest change first."""
+    """The pairs of neighbouring answers that differ, oldest first."""
     known = sorted(number for number, answer in answers.items() if answer is not None)
     return tuple(
         Change(before=one, after=other, takes=bool(answers[other]))
@@ -75,10 +75,10 @@ def changes(answers: Answers) -> tuple[Change, ...]:
 
 
 def next_version(parts: Sequence[Answers], unusable: frozenset[int] = frozenset()) -> int | None:
-    """The version to ask about all parts next; None where nothing more would narrow a change.
+    """The version to call for all parts next; None where no call would narrow a change.
 
-    It is in the middle of the widest gap between two different answers, so a part that has changed once costs about
-    log2 of the number of versions. Versions that are `unusable`, or gave no answer, are passed over.
+    It is in the middle of the widest gap between two different answers, so a part that changed once costs about log2 of
+    the number of versions. Skips versions that are `unusable` or gave no answer.
     """
     gaps = [
         (change, left)
