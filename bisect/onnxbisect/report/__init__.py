@@ -1,1 +1,1 @@
-"""From a Job to what people and machines read. What reads a model comes with `document`, and with nothing else."""
+"""Turn a Job into reports for people and machines. Only `document` and its imports need the model."""

@@ -1,4 +1,4 @@
-"""What other options of the target came to: entries of the document, and words for them."""
+"""Results with other options of the target: entries of the document, and their wording."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -13,17 +13,17 @@ if TYPE_CHECKING:  # reports are told in processes that plan nothing
 
 
 def alternative_entries(alternatives: "Sequence[Alternative]", identities: Sequence[str]) -> list[AlternativeEntry]:
-    """In the order in which they were tried; `identities` are those of the culprits."""
+    """Entries in the order in which the options were tried; `identities` are the ids of the culprits."""
     return [_entry(one, identities) for one in alternatives]
 
 
 def called(alternative: AlternativeEntry) -> str:
-    """The options that are changed, as they are typed."""
+    """The changed options, as a user types them."""
     return ", ".join(f"{key}={value}" for key, value in alternative["options"].items())
 
 
 def outcome(document: Report, alternative: AlternativeEntry) -> str:
-    """What the compiler says with these options, in one phrase."""
+    """The compiler's result with these options, in one phrase."""
     if alternative["problem"]:
         return f"not asked: {alternative['problem']}"
     if alternative["whole"] == "pass":
@@ -42,7 +42,7 @@ def outcome(document: Report, alternative: AlternativeEntry) -> str:
 
 
 def cost(document: Report) -> str:
-    """The calls for all of them together."""
+    """The number of compiler calls for all alternatives, in words."""
     calls = sum(it["compiler_calls"] for it in document["alternatives"])
     cached = sum(it["cached"] for it in document["alternatives"])
     known = f" and {plural(cached, 'known answer')}" if cached else ""
@@ -75,7 +75,7 @@ def _told(verdict: Verdict | None) -> bool:
 
 
 def _ranges(numbers: Sequence[int]) -> str:
-    """1, 2, 3, 7 as `1-3, 7`."""
+    """Format the numbers 1, 2, 3, 7 as `1-3, 7`."""
     runs: list[list[int]] = []
     for number in numbers:
         if runs and number == runs[-1][-1] + 1:

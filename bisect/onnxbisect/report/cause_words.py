@@ -1,4 +1,4 @@
-"""The sentences about causes that every form of the report shares."""
+"""Sentences about causes that all forms of the report share."""
 
 from collections.abc import Sequence
 
@@ -10,12 +10,12 @@ _Numbered = tuple[int, CulpritEntry]
 
 
 def telling(document: Report) -> list[CauseEntry]:
-    """The causes that say more than which ops are refused; reports of earlier versions have none."""
+    """The causes that say more than which ops are refused; empty for reports of versions without causes."""
     return [cause for cause in document.get("causes", []) if cause["telling"]]
 
 
 def leading(document: Report) -> list[CauseEntry]:
-    """The same where one of them explains several culprits; else each says no more than its culprit does."""
+    """The result of `telling`, if one of these causes explains several culprits; else empty."""
     causes = telling(document)
     return causes if any(len(cause["culprits"]) > 1 for cause in causes) else []
 
@@ -36,7 +36,7 @@ def compiles(contrast: ContrastEntry) -> str:
 
 
 def where(contrast: ContrastEntry) -> str:
-    """In the model, or in a small one of its own."""
+    """The number of places that passed, or `asked on its own` for a changed culprit."""
     return plural(contrast["places"], "place") if contrast["places"] else "asked on its own"
 
 
@@ -51,7 +51,7 @@ def count(document: Report) -> str:
 
 
 def summary(document: Report) -> str:
-    """The same, and a single cause in full: `1 cause explains 13 culprits: tensors of rank 6 or more (…)`."""
+    """The result of `count`, and for a single cause also its sentence."""
     causes = leading(document)
     return f"{count(document)}: {sentence(causes[0])}" if len(causes) == 1 else count(document)
 
@@ -62,7 +62,7 @@ def instead(contrast: ContrastEntry) -> str:
 
 
 def of_culprit(document: Report, culprit: CulpritEntry) -> CauseEntry | None:
-    """The cause that explains a culprit, where that says more than which op is refused."""
+    """The cause that explains a culprit; None if it says no more than which op is refused."""
     place = culprit.get("cause")  # reports of earlier versions do not have it
     causes = document.get("causes", [])
     if place is None or place >= len(causes):
@@ -72,14 +72,14 @@ def of_culprit(document: Report, culprit: CulpritEntry) -> CauseEntry | None:
 
 
 def numbers(document: Report) -> dict[str, int]:
-    """The number of each culprit, counted from 1, by its id."""
+    """The number of each culprit by its id, counted from 1."""
     return {culprit["id"]: number for number, culprit in enumerate(document["culprits"], 1)}
 
 
 def grouped(document: Report) -> list[tuple[str, list[_Numbered]]]:
-    """Culprits with their numbers below their causes, each group with a heading.
+    """Culprits with their numbers, grouped by cause; each group has a heading.
 
-    Where each culprit has its own cause, all are in one group whose heading is empty.
+    Where each culprit has its own cause, all are in one group with an empty heading.
     """
     left = {culprit["id"]: (number, culprit) for number, culprit in enumerate(document["culprits"], 1)}
     causes = leading(document)

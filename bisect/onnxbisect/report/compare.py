@@ -1,7 +1,7 @@
-"""Two reports beside each other: which culprits are gone, which are new, and which are still there.
+"""Compare two reports: which culprits are gone, which are new, and which are still there.
 
-Between the two the model may have been repaired, so that nodes have other names, or the compiler may be another
-version, which says the same in other words. So a culprit is looked for in three ways, the surest first.
+Between the reports the model may have been repaired, so that nodes have other names, or the compiler may be another
+version with other messages. So culprits are matched in three ways, the most reliable first.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
@@ -16,7 +16,7 @@ from onnxbisect.report.ranges import LISTED, chosen
 from onnxbisect.unitset import is_subset, of
 from onnxbisect.verdict import Kind, Status
 
-#: The value of `format`; a change that breaks readers counts the number up.
+#: The value of `format`; an incompatible change increments the number.
 FORMAT: Final = "onnx-bisect/compare@1"
 
 Way = Literal["id", "nodes", "complaint"]
@@ -119,7 +119,7 @@ def compare(a: Report, b: Report) -> Comparison:
 def passed_in(report: Report) -> Callable[[CulpritEntry], bool]:
     """Says of a culprit whether its nodes passed together, in a report on the same model that does not blame them."""
     place = {name: number for number, name in enumerate(report["units"]["names"])}
-    # read once: of a large model there are many culprits and many probes of many units
+    # Decode the probes once: a large model has many culprits and many probes of many units.
     passing = [of(chosen(probe["units"], len(place))) for probe in report["probes"] if probe["verdict"] == Status.PASS]
 
     def passed(culprit: CulpritEntry) -> bool:
@@ -165,7 +165,7 @@ _WAYS: Mapping[Way, Callable[[CulpritEntry], Iterable[Hashable]]] = {
 def _matched(
     here: list[CulpritEntry], there: list[CulpritEntry], by: Way, marks: Callable[[CulpritEntry], Iterable[Hashable]]
 ) -> list[tuple[CulpritEntry, CulpritEntry, Way]]:
-    """Pairs with a mark in common, in the order of `here`; taken out of both lists."""
+    """Pairs with a common mark, in the order of `here`; removes them from both lists."""
     owners: dict[Hashable, list[CulpritEntry]] = {}
     for culprit in there:
         for mark in marks(culprit):

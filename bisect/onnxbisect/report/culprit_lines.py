@@ -1,4 +1,4 @@
-"""Causes and culprits as plain lines."""
+"""Format causes and culprits as plain lines."""
 
 from collections.abc import Sequence
 
@@ -8,13 +8,13 @@ from onnxbisect.report.culprit_contents import CulpritEntry, PassingVariant, Sub
 from onnxbisect.report.grid import aligned
 from onnxbisect.report.text import clean, clip, plural
 
-#: A sentence about a cause is read whole, unless the model's names make it absurdly long.
+#: Most characters of a sentence about a cause; only very long names in the model exceed it.
 _SENTENCE = 400
 _Numbered = tuple[int, CulpritEntry]
 
 
 def cause_lines(document: Report, width: int) -> list[str]:
-    """The causes that say more than which ops are refused, and what compiles beside each."""
+    """The causes that say more than which ops are refused, each with what compiles instead."""
     causes = cause_words.leading(document)
     if not causes:
         return []
@@ -29,7 +29,7 @@ def cause_lines(document: Report, width: int) -> list[str]:
 
 
 def culprit_lines(document: Report, width: int) -> list[str]:
-    """A table of the culprits, below their causes."""
+    """A table of the culprits, grouped by cause."""
     sections = [(heading, _alike(numbered)) for heading, numbered in cause_words.grouped(document)]
     groups = [group for _, alike in sections for group in alike]
     if not groups:
@@ -56,7 +56,7 @@ def culprit_lines(document: Report, width: int) -> list[str]:
 
 
 def _about(group: Sequence[_Numbered], width: int) -> list[str]:
-    """What is said below the row of culprits that look alike."""
+    """The lines below the row of culprits that look alike."""
     _, culprit = group[0]
     shown = [clip(f"       {words.failure(culprit)}", width)]
     if len(group) > 1:
@@ -74,7 +74,7 @@ def _about(group: Sequence[_Numbered], width: int) -> list[str]:
 
 
 def _alike(culprits: Sequence[_Numbered]) -> list[list[_Numbered]]:
-    """Culprits with their numbers, those of which a reader sees no difference together: variants of one op."""
+    """Group culprits that look the same to a reader: variants of one op."""
     groups: dict[tuple[str, ...], list[_Numbered]] = {}
     for number, culprit in culprits:
         said = culprit["fingerprint"] or words.failure(culprit)
@@ -91,7 +91,7 @@ def _count(document: Report) -> str:
 
 
 def instead_lines(document: Report, width: int) -> list[str]:
-    """What passes instead of each culprit, unless the causes that lead the report say it."""
+    """What passes instead of each culprit, unless the causes already say it."""
     if cause_words.leading(document):
         return []
     shown = []
@@ -102,7 +102,7 @@ def instead_lines(document: Report, width: int) -> list[str]:
             if cause["fits_too"]:
                 shown.append(clip(f"     or not {'; '.join(cause['fits_too'])}", width))
             continue
-        # The more a variant differs, the less it tells; the files have them all.
+        # A variant with many differences tells little; report.json lists all variants.
         close = sorted((one for one in culprit["passes_instead"] if len(one["differs"]) <= 2), key=_differences)
         for variant in close[:1]:
             differences = "; ".join(words.difference(entry) for entry in variant["differs"])

@@ -1,4 +1,4 @@
-"""One culprit, or one unit that needs context, as an entry of the document."""
+"""Make the document's entries for a culprit, and for units that need context."""
 
 import hashlib
 import json
@@ -119,7 +119,7 @@ class Entries:
         }
 
     def identities(self) -> list[str]:
-        """An id for each culprit, the same in every run: from kind, ops, what the ops are given, and fingerprint."""
+        """An id for each culprit, the same in every run, made from kind, ops, the ops' operands, and fingerprint."""
         seen: dict[str, int] = {}
         found: list[str] = []
         for culprit in self._culprits:
@@ -138,7 +138,7 @@ class Entries:
         return sorted(self._facts.of(unit, shapes=False).items())
 
     def _origins(self, occurrences: tuple[UnitSet, ...]) -> list[OriginEntry]:
-        """The distinct places that the nodes of all occurrences came from, in model order."""
+        """The distinct source places of the nodes of all occurrences, in model order."""
         found: dict[Origin, OriginEntry] = {}
         for occurrence in occurrences:
             for unit in members(occurrence):
@@ -158,7 +158,7 @@ class Entries:
         return list(found.values())
 
     def _passes_instead(self, culprit: Culprit) -> list[PassingVariant]:
-        """Variants of the same op that passed in this model, and in what they differ from the culprit."""
+        """Variants of the same op that passed in this model, with their differences from the culprit."""
         if culprit.kind is not CulpritKind.SINGLE or culprit.certainty is not Certainty.CONFIRMED:
             return []
         unit = next(members(culprit.units))
@@ -184,7 +184,7 @@ class Entries:
         return found
 
     def _differences(self, culprit: int, other: int) -> list[Difference]:
-        """What the two units are given differently; shapes only where all else is alike."""
+        """The differences in attributes and inputs of two units; shapes only where all else is equal."""
         for shapes in (False, True):
             mine, theirs = (self._facts.of(unit, shapes=shapes) for unit in (culprit, other))
             labels = [label for label in dict.fromkeys((*mine, *theirs)) if mine.get(label) != theirs.get(label)]

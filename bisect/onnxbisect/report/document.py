@@ -1,4 +1,4 @@
-"""The report as data: `onnx-bisect/report@1`. Every other form of the report is written from this."""
+"""Make the report's JSON document, `onnx-bisect/report@1`; every other form of the report is made from it."""
 
 from typing import Final
 
@@ -21,15 +21,15 @@ from onnxbisect.report.uses import use_entries
 from onnxbisect.unitset import UnitSet, size
 from onnxbisect.verdict import Status
 
-#: The value of `format`; a change that breaks readers counts the number up.
+#: The value of `format`; an incompatible change increments the number.
 FORMAT: Final = "onnx-bisect/report@1"
 
 
 def document(job: Job) -> Report:
-    """The report of a job, JSON-able. Names and messages are left as they are.
+    """The report of a job as JSON data, with names and messages unescaped.
 
-    `culprits[].repro` names the file below the report's folder that reproduces the culprit; the writer of
-    the report puts it there, or sets it to None.
+    `culprits[].repro` names the file, below the report's folder, that reproduces the culprit. The code that writes the
+    report must put it there or set the name to None.
     """
     records = Records(job.probes)
     entries = Entries(job, records)
@@ -128,7 +128,7 @@ def _compiles_after(job: Job) -> CompilesAfterEntry | None:
 
 
 def _said_of_whole(job: Job) -> str:
-    """Why the model as a whole got no answer, as the compiler says it."""
+    """The compiler's message where the whole model stayed unresolved; empty if there is none."""
     whole = job.model.universe.everything
     said = [it.verdict.message for it in job.probes if it.units == whole and it.verdict.status is Status.UNRESOLVED]
     return said[-1] if said else ""

@@ -1,17 +1,17 @@
-"""How much of a long report one page shows: with hundreds of culprits or thousands of probes it still opens at once.
+"""Limits on the parts of a long report that one page shows, so that it opens quickly with hundreds of culprits.
 
-What a page leaves out is counted on it, and is in report.json.
+The page states how much it leaves out; report.json contains everything.
 """
 
 from collections.abc import Iterator
 
 from onnxbisect.report.contents import ProbeEntry, Report
 
-#: Culprits that have their card with everything; those after them have a short one.
+#: Culprits shown with a full card; later ones have a short card.
 WHOLE = 40
-#: Culprits that have a card.
+#: Culprits shown with a card.
 CULPRITS = 500
-#: Places of one culprit.
+#: Occurrences shown of one culprit.
 PLACES = 200
 #: Rows of any other table.
 ROWS = 200
@@ -19,13 +19,13 @@ ROWS = 200
 PIECES = 20
 #: Rows of a table that a compiler made, which is folded.
 TABLE_ROWS = 2000
-#: Probes that are shown besides those that something refers to.
+#: Probes shown besides those that something refers to.
 PROBES = 300
 
 
 def probes(document: Report) -> list[ProbeEntry]:
-    """Those that the page shows, in the order in which they were answered: the first, and every one that a link on the
-    page leads to.
+    """The probes that the page shows, in the order of their verdicts: the first ones, and those that a link on the page
+    leads to.
     """
     wanted = set(_cited(document))
     return [probe for index, probe in enumerate(document["probes"]) if index < PROBES or probe["id"] in wanted]

@@ -1,4 +1,4 @@
-"""What can be read off a unit that a compiler may mind: attributes, dtypes, shapes, small constants."""
+"""Read properties of a unit that a compiler may object to: attributes, dtypes, shapes, small constants."""
 
 from collections.abc import Iterable, Mapping
 from functools import cached_property
@@ -10,12 +10,12 @@ from onnx import helper, numpy_helper
 from onnxbisect.model.model import Model
 
 _DTYPES = {number: name.lower() for name, number in onnx.TensorProto.DataType.items()}
-#: Constants of more elements are weights: their values are not shown.
+#: Most elements of a constant whose value is shown; larger constants are weights.
 _SMALL = 8
 
 
 class Facts:
-    """Facts about the units of one model, as pairs of a label and a value that are both fit to be shown."""
+    """Properties of the units of one model, as pairs of a label and a value that can both be shown to a user."""
 
     def __init__(self, model: Model) -> None:
         self._model = model
@@ -32,7 +32,7 @@ class Facts:
         return facts
 
     def type(self, tensor: str) -> str:
-        """`float[1,3,224,224]`, or empty where nothing is known."""
+        """The tensor's type, such as `float[1,3,224,224]`; empty where it is unknown."""
         known = self._model.types.get(tensor)
         return _type(known, shapes=True) if known is not None else ""
 

@@ -1,4 +1,4 @@
-"""Puts a report into a folder."""
+"""Write a report into a folder."""
 
 import json
 import os
@@ -72,7 +72,7 @@ def write(
 
 
 def forget_culprit(folder: Path) -> None:
-    """Take out of a culprit's folder what a report puts there."""
+    """Remove from a culprit's folder the files that a report writes there."""
     for name in (*_CULPRIT_FILES, *VENDOR_FILES):
         (folder / name).unlink(missing_ok=True)
     shutil.rmtree(folder / VENDOR_FOLDER, ignore_errors=True)
