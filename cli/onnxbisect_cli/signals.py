@@ -1,4 +1,4 @@
-"""Ctrl-C and its relatives: end the search in order instead of tearing it apart."""
+"""Signals that end a run: what was found until then is kept and reported."""
 
 import signal
 from collections.abc import Callable, Iterator
@@ -24,17 +24,18 @@ class Interruption:
 
 @contextmanager
 def stopping(stop: Callable[[], None]) -> Iterator[Interruption]:
-    """Within, the first signal calls `stop`; a second one of the same kind does what it always does."""
+    """While in this context, a signal calls `stop`; a second one of the same kind has its former effect."""
     interruption = Interruption()
     before = {number: signal.getsignal(number) for number in _SIGNALS}
 
     def handle(number: int, _frame: FrameType | None) -> None:
-        interruption.number = number
+        if interruption.number is None:
+            interruption.number = number
         signal.signal(number, before[signal.Signals(number)])
         stop()
 
     for number in _SIGNALS:
-        if before[number] is not signal.SIG_IGN:  # nohup wishes to be left alone
+        if before[number] is not signal.SIG_IGN:  # as under nohup
             signal.signal(number, handle)
     try:
         yield interruption
