@@ -94,9 +94,7 @@ class Search:
         whole = self._universe.everything
         self._oracle.settle_contradictions()
         listed = self._oracle.named_in(whole)
-        if size(listed) > 2 or len(components(self._universe, listed)) > 1:
-            # A compiler that lists nodes has often listed all: then this passes, and what it did not list is fine.
-            # Two neighbours are no list, but what it refuses together.
+        if self._may_be_all(listed):
             self._oracle.ask(whole & ~listed, "all but the nodes that the log lists")
         # Every turn settles a suspect or a cut-induced failure for good; answers that break this do not fit together.
         for _ in range(4 * len(self._universe) + 16):
@@ -104,6 +102,17 @@ class Search:
             if self._settle():
                 return
         self.stuck = True
+
+    def _may_be_all(self, listed: UnitSet) -> bool:
+        """Whether the nodes listed for the whole model may be every refused one.
+
+        A compiler often lists all of them: then the model without them passes. Two adjacent nodes are no list but one
+        refused pair. A single name is often only the first one, and is worth a probe where it leaves out others of its
+        variant. The first of several wrong numbers is no list.
+        """
+        if size(listed) == 1 and not self._oracle.has_wrong_numbers(self._universe.everything):
+            return self._universe.variant_members[self._universe.variant[lowest(listed)]] != listed
+        return size(listed) > 2 or len(components(self._universe, listed)) > 1
 
     def _find_all(self) -> None:
         """Add suspects until the model passes whichever way they are broken, and every failure on record holds one."""
