@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain, combinations
-from threading import Event as Told
+from threading import Event as Flag
 from threading import Thread
 from typing import Any
 
@@ -104,7 +104,7 @@ def _requests(here: Installed, api: Api) -> Iterator[str]:
 @contextmanager
 def _feeding(here: Installed, coming: Iterator[str], jobs: int) -> Iterator[None]:
     """Meanwhile there are always so many jobs."""
-    enough = Told()
+    enough = Flag()
 
     def feed() -> None:
         while not enough.wait(0.2):

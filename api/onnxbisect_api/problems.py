@@ -104,8 +104,8 @@ def responses() -> dict[int | str, dict[str, Any]]:
     }
 
 
-def told(error: OnnxBisectError | Problem) -> tuple[int, str]:
-    """The status of an error that is raised on purpose, and its sentence."""
+def status_and_sentence(error: OnnxBisectError | Problem) -> tuple[int, str]:
+    """The HTTP status and the sentence for an error that is raised on purpose."""
     if isinstance(error, Problem):
         return error.status_code, error.detail
     return _STATUSES.get(type(error), _REFUSED), str(error)
@@ -163,7 +163,7 @@ def install(app: FastAPI, pages: Pages) -> None:
 
     @app.exception_handler(OnnxBisectError)
     def _own(request: Request, error: OnnxBisectError) -> Response:
-        return answered(request, *told(error))
+        return answered(request, *status_and_sentence(error))
 
     @app.exception_handler(DataError)
     def _unstorable(request: Request, error: DataError) -> Response:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import onnx_bisect
-from onnx_bisect.models import loaded
+from onnx_bisect.models import load_model
 from onnxbisect.errors import OptionError
 from onnxbisect.report.text import plural
 from onnxbisect_cli.arguments import names
@@ -24,10 +24,10 @@ def extract(
     """Cut and write; OptionError, CutError or ModelError where that cannot be."""
     if sum([nodes is not None, scopes is not None, inputs is not None or outputs is not None]) != 1:
         raise OptionError("Say what to cut out: either --nodes, or --scope, or --inputs and --outputs.")
-    intake = loaded(path, input_shapes)
-    known, tensors = {node.name for node in intake.model.proto.graph.node}, set(intake.model.types)
+    loaded = load_model(path, input_shapes)
+    known, tensors = {node.name for node in loaded.model.proto.graph.node}, set(loaded.model.types)
     count = onnx_bisect.extract(
-        intake,
+        loaded,
         output,
         nodes=None if nodes is None else names(nodes, known),
         scopes=scopes,

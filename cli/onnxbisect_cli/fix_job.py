@@ -15,9 +15,9 @@ from onnxbisect.report.text import clean
 from onnxbisect.rewrites import Exactness, installed
 from onnxbisect_backends.contract import input_shapes
 from onnxbisect_backends.probing.changed_files import changed_files
-from onnxbisect_backends.probing.inquiry import inquire
-from onnxbisect_backends.probing.intake import Intake
+from onnxbisect_backends.probing.loaded_model import LoadedModel
 from onnxbisect_backends.probing.repair_compiler import REPAIRED
+from onnxbisect_backends.probing.search_context import search_context
 from onnxbisect_cli import bisection
 from onnxbisect_cli.bisection import backend_of, bisected
 from onnxbisect_cli.progress import Shown
@@ -99,12 +99,12 @@ def _plan(request: Request) -> int:
     """Diagnose, and say which remedies would be tried."""
     search = request.search
     backend = backend_of(search)
-    intake = Intake(search.model, {**input_shapes(backend), **search.input_shapes})
-    result, interruption = bisected(replace(search, as_is=True, alternatives=None), intake)
+    loaded = LoadedModel(search.model, {**input_shapes(backend), **search.input_shapes})
+    result, interruption = bisected(replace(search, as_is=True, alternatives=None), loaded)
     assert result.job is not None  # noqa: S101 - it was searched here
     before = Found(job=result.job)
-    inquiry = inquire(intake, backend, search.calibration)
-    files = [it.sentence for it in changed_files(inquiry, request.allow, before.hints)]
+    context = search_context(loaded, backend, search.calibration)
+    files = [it.sentence for it in changed_files(context, request.allow, before.hints)]
     print("\n".join(_plan_of(request, before, files)))
     return _exit_code(before) if interruption.number is None else interruption.exit_code
 

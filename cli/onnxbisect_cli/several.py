@@ -13,7 +13,7 @@ from onnxbisect.report.overview import Subject, TargetReport, overview
 from onnxbisect.report.parts import Part as Row
 from onnxbisect.report.parts import parts_table
 from onnxbisect_backends.contract import Backend, Description, for_model, input_shapes
-from onnxbisect_backends.probing.intake import Intake, demand_static
+from onnxbisect_backends.probing.loaded_model import LoadedModel, demand_static
 from onnxbisect_cli.arguments import Format
 from onnxbisect_cli.bisection import Request, backend_of, bisected
 from onnxbisect_cli.reports import demand_overview, render_overview, render_parts, write_overview, write_parts
@@ -74,12 +74,12 @@ class _Asking:
         if self.interrupted:
             return _part(model, None, [replace(head, reason=_BEFORE, ended=True) for head in heads])
         try:
-            intake = Intake(model.model, model.input_shapes)
+            loaded = LoadedModel(model.model, model.input_shapes)
             if self.models == 1:
                 for known in backends.values():
                     if not isinstance(known, str):
-                        demand_static(intake.model, *known)
-                        for_model(known[0], intake.model.proto.graph)
+                        demand_static(loaded.model, *known)
+                        for_model(known[0], loaded.model.proto.graph)
         except ModelError as error:
             if self.models == 1:
                 raise
@@ -87,13 +87,15 @@ class _Asking:
             self.worst = max(self.worst, error.exit_code)
             self.number += self.targets
             return _part(model, None, [replace(head, reason=str(error)) for head in heads])
-        asked = [self._ask(head, model, intake, requests[head.label], backends[head.label]) for head in heads]
-        subject = Subject.of(intake.model)
+        asked = [self._ask(head, model, loaded, requests[head.label], backends[head.label]) for head in heads]
+        subject = Subject.of(loaded.model)
         if self.out is not None and self.targets > 1 and not self.unwritten:
             write_overview(overview(subject, asked), self._folder(self.out, model))
         return _part(model, subject, asked)
 
-    def _ask(self, head: TargetReport, model: Part, intake: Intake, request: Request, known: _Known) -> TargetReport:
+    def _ask(
+        self, head: TargetReport, model: Part, loaded: LoadedModel, request: Request, known: _Known
+    ) -> TargetReport:
         asked = replace(head, reason=_BEFORE, ended=True)
         if self.interrupted:
             return asked
@@ -103,14 +105,14 @@ class _Asking:
                 if isinstance(known, str):
                     raise BackendUnusableError(known)
                 if own := input_shapes(known[0]):  # this target has the model at another size
-                    intake = Intake(model.model, {**own, **model.input_shapes})
-                demand_static(intake.model, *known)
+                    loaded = LoadedModel(model.model, {**own, **model.input_shapes})
+                demand_static(loaded.model, *known)
                 out = None if self.out is None else self._folder(self.out, model)
                 if out is not None and self.targets > 1:
                     out /= head.label
                 kept = None if out is None else fresh_folder(out)
                 request = replace(request, calibration=model.calibration, artifacts=kept)
-                result, interruption = bisected(request, intake)
+                result, interruption = bisected(request, loaded)
                 asked = replace(head, report=result.report)
                 self.interrupted = interruption.number or 0
                 self.worst = max(self.worst, exit_code(result))

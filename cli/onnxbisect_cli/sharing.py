@@ -12,8 +12,8 @@ from onnxbisect.report.text import clean, clip, plural
 from onnxbisect.shareable import shareable
 from onnxbisect.verdict import Kind, Verdict
 from onnxbisect_backends.contract import Backend, Limits
-from onnxbisect_backends.probing.inquiry import Inquiry, inquire
-from onnxbisect_backends.probing.intake import Intake
+from onnxbisect_backends.probing.loaded_model import LoadedModel
+from onnxbisect_backends.probing.search_context import SearchContext, search_context
 from onnxbisect_backends.sandbox.working_folder import working_folder
 
 
@@ -38,7 +38,7 @@ def run(request: Request) -> int:
     limits = Limits() if request.seconds is None else Limits(seconds=request.seconds)
     with working_folder() as scratch:
         compiler = _Compiler(backend=backend, limits=limits, folder=scratch)
-        own = compiler.verdict(compiler.inquiry(request.culprit))
+        own = compiler.verdict(compiler.context(request.culprit))
         if own is None or not own.failed:
             said = f", but {own.status.value}: {clip(own.message, 200)}" if own is not None and own.message else ""
             raise OptionError(f"{request.culprit} is not refused{said}. Give a file that is, and its target.")
@@ -73,26 +73,26 @@ class _Compiler:
     limits: Limits
     folder: Path
 
-    def inquiry(self, file: Path) -> Inquiry:
-        return inquire(Intake(file, {}), self.backend, None)
+    def context(self, file: Path) -> SearchContext:
+        return search_context(LoadedModel(file, {}), self.backend, None)
 
-    def verdict(self, inquiry: Inquiry) -> Verdict | None:
-        asked = inquiry.prober(self.backend, self.folder, self.limits).ask(inquiry.universe.everything, None)
+    def verdict(self, context: SearchContext) -> Verdict | None:
+        asked = context.prober(self.backend, self.folder, self.limits).ask(context.universe.everything, None)
         return None if asked.answer is None else asked.answer.verdict
 
     def verdict_on(self, model: onnx.ModelProto) -> Verdict | None:
         """None for one that is no valid model."""
         try:
-            return self.verdict(self._inquiry_on(model))
+            return self.verdict(self._context_of(model))
         except ModelError:
             return None
 
     def write(self, model: onnx.ModelProto, path: Path) -> None:
         """The file that the compiler was asked about."""
-        inquiry = self._inquiry_on(model)
-        inquiry.write(inquiry.universe.everything, path)
+        context = self._context_of(model)
+        context.write(context.universe.everything, path)
 
-    def _inquiry_on(self, model: onnx.ModelProto) -> Inquiry:
+    def _context_of(self, model: onnx.ModelProto) -> SearchContext:
         file = self.folder / "model.onnx"
         onnx.save(model, file)
-        return self.inquiry(file)
+        return self.context(file)

@@ -20,9 +20,9 @@ from onnxbisect.verdict import Status
 from onnxbisect_backends import registry
 from onnxbisect_backends.commands.any_command import CommandBackend
 from onnxbisect_backends.contract import Backend, Limits, for_model, input_shapes
-from onnxbisect_backends.probing.inquiry import inquire
-from onnxbisect_backends.probing.intake import Intake
+from onnxbisect_backends.probing.loaded_model import LoadedModel
 from onnxbisect_backends.probing.piece_compiler import COMPILED, PieceCompiler
+from onnxbisect_backends.probing.search_context import search_context
 from onnxbisect_backends.sandbox.process import kill_running
 from onnxbisect_backends.sandbox.working_folder import working_folder
 from onnxbisect_cli import reports, table
@@ -53,14 +53,14 @@ def run(request: Request) -> int:
     report = reports.read(request.report)
     backend = _backend(request, report)
     shapes = {} if backend is None else input_shapes(backend)
-    intake = Intake(request.model, {**shapes, **request.input_shapes})
-    passed = _passed(report, intake.model, request.report)
-    if intake.model.unbound:
-        raise OptionError(f"Bind the dynamic dimensions of {some(intake.model.unbound)} with --input-shape.")
+    loaded = LoadedModel(request.model, {**shapes, **request.input_shapes})
+    passed = _passed(report, loaded.model, request.report)
+    if loaded.model.unbound:
+        raise OptionError(f"Bind the dynamic dimensions of {some(loaded.model.unbound)} with --input-shape.")
     folder = (request.out or (request.report if request.report.is_dir() else request.report.parent)) / FOLDER
     with stopping(_stop) as interruption:
         try:
-            manifest = _split(request, intake, passed, folder, backend, report)
+            manifest = _split(request, loaded, passed, folder, backend, report)
         except KeyboardInterrupt:
             print("onnx-bisect: interrupted; nothing was written.", file=sys.stderr)
             return interruption.exit_code
@@ -75,7 +75,7 @@ def _stop() -> NoReturn:
 
 def _split(
     request: Request,
-    intake: Intake,
+    loaded: LoadedModel,
     passed: Sequence[UnitSet],
     folder: Path,
     backend: Backend | None,
@@ -83,18 +83,18 @@ def _split(
 ) -> Manifest:
     share = SHARE if request.share is None else request.share
     if backend is None:
-        return split(intake.model, passed, folder, share=share, target=report["target"])
-    inquiry = inquire(intake, backend, request.calibration)
+        return split(loaded.model, passed, folder, share=share, target=report["target"])
+    context = search_context(loaded, backend, request.calibration)
     with working_folder() as scratch:
         compiler = PieceCompiler(
-            backend=for_model(backend, intake.model.proto.graph),
+            backend=for_model(backend, loaded.model.proto.graph),
             folder=scratch,
             limits=Limits() if request.seconds is None else Limits(seconds=request.seconds),
-            samples=None if inquiry.samples is None else inquiry.samples.write,
+            samples=None if context.samples is None else context.samples.write,
         )
-        probe_format = inquiry.description.probe_format
+        probe_format = context.description.probe_format
         return split(
-            intake.model,
+            loaded.model,
             passed,
             folder,
             share=share,

@@ -51,7 +51,7 @@ def submit(request: Request, *, wait: bool, out: Path | None, form: Format) -> i
         with stopping(interrupt) as interruption:
             try:
                 say(f"job {job.id}: {job.page}")
-                ended = job.wait(Told(labels))
+                ended = job.wait(ProgressLines(labels))
             except KeyboardInterrupt:
                 job.cancel()
                 say("interrupted; the job is cancelled, the verdicts that it has are kept.")
@@ -66,7 +66,7 @@ def submit(request: Request, *, wait: bool, out: Path | None, form: Format) -> i
         return max(codes.values())
 
 
-class Told:
+class ProgressLines:
     """A line on standard error whenever something has changed."""
 
     def __init__(self, labels: Sequence[str]) -> None:

@@ -15,7 +15,7 @@ from onnxbisect_cli.arguments import Format
 from onnxbisect_cli.reports import demand_overview, render_parts, write_overview, write_parts
 from onnxbisect_cli.run_job import demand_folder, exit_code, write_files
 from onnxbisect_cli.signals import stopping
-from onnxbisect_cli.submit_job import Request, Told, interrupt, say
+from onnxbisect_cli.submit_job import ProgressLines, Request, interrupt, say
 
 
 def submit(request: Request, parts: Sequence[Part], *, wait: bool, out: Path | None, form: Format) -> int:
@@ -56,7 +56,7 @@ class _Shown:
     def add(self, part: Part, job: RemoteJob) -> None:
         """Wait for a job, and fetch what it has found."""
         say(f"{part.label}, job {job.id}: {job.page}")
-        ended = job.wait(Told(self._labels))
+        ended = job.wait(ProgressLines(self._labels))
         asked = []
         for label, target in zip(self._labels, ended["targets"], strict=True):
             backend = target["backend"]

@@ -20,7 +20,7 @@ from onnxbisect.model import Model
 from onnxbisect.model.allowance import directly
 from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect_backends.contract import Backend, Description, Limits
-from onnxbisect_backends.probing.intake import Intake, probe_writer
+from onnxbisect_backends.probing.loaded_model import LoadedModel, probe_writer
 from onnxbisect_backends.probing.prober import Prober, ProbeResult
 from onnxbisect_backends.probing.sampling import sampling
 from onnxbisect_backends.sandbox.process import kill_running
@@ -28,8 +28,8 @@ from onnxbisect_backends.sandbox.process import kill_running
 #: In the place of an answer to what is no question, as the compiler takes no such model whatever its ops.
 _NO_QUESTION = Verdict(status=Status.UNRESOLVED, kind=Kind.INVALID, message="not a model that the compiler takes")
 
-#: Told of each answer, and whether it was known before.
-Told = Callable[[Verdict, bool], None]
+#: Called with each answer, and whether it was known before.
+OnAnswer = Callable[[Verdict, bool], None]
 
 
 @dataclass(kw_only=True)
@@ -59,7 +59,7 @@ class Sweep:
         """Whether `stop` ended it."""
         return self._stopping.is_set()
 
-    def ask(self, models: Iterable[onnx.ModelProto], told: Told) -> list[Verdict | None]:
+    def ask(self, models: Iterable[onnx.ModelProto], on_answer: OnAnswer) -> list[Verdict | None]:
         """The verdicts in order; None for models that the end came before."""
         verdicts: list[Verdict | None] = []
         running: dict[Future[ProbeResult], str] = {}
@@ -81,7 +81,7 @@ class Sweep:
 
         def note(number: int, answer: Answer, known: bool) -> None:
             verdicts[number] = answer.verdict
-            told(answer.verdict, known)
+            on_answer(answer.verdict, known)
 
         with ThreadPoolExecutor(self.jobs) as pool:
             try:
@@ -90,11 +90,11 @@ class Sweep:
                     verdicts.append(None)
                     if self.stopped:
                         continue
-                    if (intake := self._take_in(model)) is None:
+                    if (loaded := self._take_in(model)) is None:
                         verdicts[number] = _NO_QUESTION
                         continue
-                    everything = intake.model.universe.everything
-                    key = Keyer(intake.model, weights=self.description.weights_matter).key(everything)
+                    everything = loaded.model.universe.everything
+                    key = Keyer(loaded.model, weights=self.description.weights_matter).key(everything)
                     answer = self.base.get(key, 0)
                     if answer is not None:
                         note(number, answer, True)
@@ -102,7 +102,7 @@ class Sweep:
                         waiting[key].append(number)
                     elif self.until is None or time.monotonic() < self.until:
                         waiting[key] = [number]
-                        running[pool.submit(self._prober(intake).ask, everything)] = key
+                        running[pool.submit(self._prober(loaded).ask, everything)] = key
                         collect(self.jobs - 1)
                 collect(0)
             except BaseException:
@@ -111,7 +111,7 @@ class Sweep:
                 raise
         return verdicts
 
-    def _take_in(self, model: onnx.ModelProto) -> Intake | None:
+    def _take_in(self, model: onnx.ModelProto) -> LoadedModel | None:
         covered = onnx.ModelProto()
         covered.CopyFrom(model)
         guard_outputs(covered.graph, self.description.probe_format.covered, own=())
@@ -119,10 +119,10 @@ class Sweep:
             path = Path(folder) / "model.onnx"
             onnx.save(covered, path)
             try:
-                intake = Intake(path, {}, bounded=directly)
+                loaded = LoadedModel(path, {}, bounded=directly)
             except OnnxBisectError:
                 return None
-        return intake if self._takes(intake.model) else None
+        return loaded if self._takes(loaded.model) else None
 
     def _takes(self, model: Model) -> bool:
         """Whether the compiler takes the inputs, so that what it says is about the op."""
@@ -131,10 +131,10 @@ class Sweep:
         dtypes = self.description.probe_format.input_dtypes
         return dtypes is None or all(runtime_dtype(value.type) in dtypes for value in model.proto.graph.input)
 
-    def _prober(self, intake: Intake) -> Prober:
-        samples = sampling(intake.model, None, self.description.samples)
+    def _prober(self, loaded: LoadedModel) -> Prober:
+        samples = sampling(loaded.model, None, self.description.samples)
         return Prober(
-            write=probe_writer(intake, self.description.probe_format),
+            write=probe_writer(loaded, self.description.probe_format),
             backend=self.backend,
             limits=self.limits,
             objection=lambda units, probe: None,  # onnx's own model, whole: there is nothing to doubt

@@ -16,8 +16,8 @@ from onnxbisect.session import Ending
 from onnxbisect_backends.contract import Backend
 from onnxbisect_backends.other_options import OtherOptions, Wanted
 from onnxbisect_backends.probing.alternatives import Asked, AskOthers, asked_with
-from onnxbisect_backends.probing.inquiry import Inquiry
-from onnxbisect_backends.probing.intake import Intake
+from onnxbisect_backends.probing.loaded_model import LoadedModel
+from onnxbisect_backends.probing.search_context import SearchContext
 from onnxbisect_backends.sandbox.working_folder import working_folder
 
 
@@ -39,7 +39,7 @@ def other_options(backend: BackendChoice, options: Mapping[str, object], wanted:
 
 def tried(
     others: OtherOptions,
-    intake: Intake,
+    loaded: LoadedModel,
     diagnosis: Diagnosis,
     searching: Searching,
     calibration: Path | None,
@@ -57,7 +57,7 @@ def tried(
         if searching.cancellation.cancelled or left.calls == 0 or left.seconds == 0:
             searching.progress(Note(sentence="The search has ended before all of the other options were tried."))
             break
-        asked.append(asked_with(changed, backend, intake, culprits, calibration, asking(searching, left)))
+        asked.append(asked_with(changed, backend, loaded, culprits, calibration, asking(searching, left)))
     return tuple(asked)
 
 
@@ -68,7 +68,7 @@ def asking(searching: Searching, budget: Budget) -> AskOthers:
         if isinstance(event, Note | ProbeStarted | ProbeAnswered):  # other events describe the search of the target
             searching.progress(event)
 
-    def ask(other: Inquiry, backend: Backend, planner: CulpritsThenWhole) -> Asked:
+    def ask(other: SearchContext, backend: Backend, planner: CulpritsThenWhole) -> Asked:
         with working_folder() as folder:
             own = replace(searching, backend=backend, progress=tell)
             with own.driver(other, folder, budget, planner=planner) as driver:

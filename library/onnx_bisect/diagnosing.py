@@ -12,7 +12,7 @@ from onnx_bisect.backend_choice import BackendChoice, chosen_backend
 from onnx_bisect.cancellation import Cancellation
 from onnx_bisect.driver import Budget, Driver, Ended
 from onnx_bisect.events import Note, Progress, SearchEnded
-from onnx_bisect.models import Shapes, Source, loaded
+from onnx_bisect.models import Shapes, Source, load_model
 from onnx_bisect.reproducing import started_from
 from onnx_bisect.result import Result, with_repro
 from onnx_bisect.searching import Searches, Searching
@@ -31,10 +31,10 @@ from onnxbisect_backends import contract
 from onnxbisect_backends.contract import Backend
 from onnxbisect_backends.other_options import Wanted
 from onnxbisect_backends.probing.changed_files import compiles_after, may_be_changed
-from onnxbisect_backends.probing.confirming import Told, confirmed
-from onnxbisect_backends.probing.inquiry import Inquiry, inquire
-from onnxbisect_backends.probing.intake import Intake
+from onnxbisect_backends.probing.confirming import Answered, confirmed
+from onnxbisect_backends.probing.loaded_model import LoadedModel
 from onnxbisect_backends.probing.repair_compiler import RepairCompiler
+from onnxbisect_backends.probing.search_context import SearchContext, search_context
 from onnxbisect_backends.sandbox.working_folder import working_folder
 
 
@@ -65,7 +65,7 @@ def diagnose(
     version that is too new, up to four changed files are compiled first. If one of them compiles, the result names the
     change (`compiles_after`) and the parts are not searched. `as_is` skips this step.
 
-    `model` is the path of an ONNX file, or an `Intake` of it, which several calls may share. `backend` is the name of a
+    `model` is the path of an ONNX file, or a `LoadedModel`, which several calls may share. `backend` is the name of a
     backend (`backends()` lists them), the path of a TOML file, an object with the protocol
     `onnxbisect_backends.contract.Backend`, or a function that takes the path of a model and returns whether it
     compiles, as a bool or a Verdict.
@@ -93,12 +93,12 @@ def diagnose(
     chosen = usable_backend(backend, options or {}, jobs)
     others = other_options(backend, options or {}, alternatives)
     samples = None if calibration is None else Path(calibration)
-    intake = loaded(model, {**contract.input_shapes(chosen), **(input_shapes or {})})
-    inquiry = inquire(intake, chosen, samples)
+    loaded = load_model(model, {**contract.input_shapes(chosen), **(input_shapes or {})})
+    context = search_context(loaded, chosen, samples)
     tell = progress or (lambda event: None)
-    if calibration is not None and inquiry.samples is None:
+    if calibration is not None and context.samples is None:
         tell(Note(sentence=f"{chosen.name} takes no input samples; calibration changes nothing for it."))
-    for finding in inquiry.findings:
+    for finding in context.findings:
         if finding.id in NEWER_THAN_TOOL:  # before the search, so that the user can stop it and change the model
             tell(Note(sentence=f"{finding.detail}. {finding.why} {finding.fix}"))
     searching = Searching(
@@ -113,10 +113,10 @@ def diagnose(
     kept = None if artifacts is None else Path(artifacts)
     budget = Budget(calls=budget_calls, seconds=budget_seconds)
     with working_folder() as folder:
-        culprit_files = inquiry.culprit_files(folder)
+        culprit_files = context.culprit_files(folder)
         digests = (lambda pieces: {units: culprit_files.digest(units) for units in pieces}) if files else None
-        with searching.driver(inquiry, folder, budget, digests, kept) as driver:
-            after = None if as_is else _compiles_after(driver, inquiry, searching, samples)
+        with searching.driver(context, folder, budget, digests, kept) as driver:
+            after = None if as_is else _compiles_after(driver, context, searching, samples)
             # if a changed file compiles, only the recorded verdict of the whole model is needed
             ended = driver.run() if after is None else driver.ask_whole()
             if kept is not None and ended.diagnosis.verdict is Status.PASS and not kept.exists():
@@ -126,15 +126,15 @@ def diagnose(
             ended = replace(ended, diagnosis=unsearched, ending=Ending.COMPILES_AFTER)
         asked: tuple[Alternative, ...] = ()
         if others is not None and ended.diagnosis.verdict is not Status.PASS:
-            asked = tried(others, inquiry.intake, ended.diagnosis, searching, samples, driver.budget_left)
-        job = inquiry.job(ended.diagnosis, ended.records, ended.stats)
+            asked = tried(others, context.loaded, ended.diagnosis, searching, samples, driver.budget_left)
+        job = context.job(ended.diagnosis, ended.records, ended.stats)
         job = replace(job, compiles_after=after, alternatives=asked)
         if confirm_causes and ended.ending is Ending.FINISHED:
             left = driver.budget_left.without(calls=sum(it.calls for it in asked), seconds=0)
             job = confirmed(
                 job,
-                inquiry.intake,
-                partial(_told, Searches(searching.quiet, None, left)),
+                context.loaded,
+                partial(_answer_about, Searches(searching.quiet, None, left)),
                 folder,
                 most=confirm_causes,
                 tell=lambda sentence: tell(Note(sentence=sentence)),
@@ -146,40 +146,40 @@ def diagnose(
             report = with_repro(report, [culprit_files.is_seen(culprit, ended.answers) for culprit in culprits])
         if (place := started_from(searching.backend)) is not None:
             report["reproduce"] = place
-    return Result.of(report, _OwnFiles(inquiry, searching.backend, ended, report), ending=ended.ending, job=job)
+    return Result.of(report, _OwnFiles(context, searching.backend, ended, report), ending=ended.ending, job=job)
 
 
 def _compiles_after(
-    driver: Driver, inquiry: Inquiry, searching: Searching, calibration: Path | None
+    driver: Driver, context: SearchContext, searching: Searching, calibration: Path | None
 ) -> CompilesAfter | None:
     """The change of the whole file after which the model compiles, if one is found (`changed_files.compiles_after`).
 
     Its compiler calls are added to those of `driver`.
     """
-    if not may_be_changed(inquiry):
+    if not may_be_changed(context):
         return None
     ended = driver.ask_whole()
-    whole = Found(job=inquiry.job(ended.diagnosis, ended.records, ended.stats))
+    whole = Found(job=context.job(ended.diagnosis, ended.records, ended.stats))
     if ended.ending is Ending.CANCELLED or whole.diagnosis.verdict is not Status.FAIL:
         return None
     with working_folder() as folder:
         compiler = RepairCompiler(
-            intake=inquiry.intake,
+            loaded=context.loaded,
             search=Searches(searching.quiet, calibration, driver.budget_left),
-            inquire=lambda intake, piece: inquire(intake, searching.backend, None if piece else calibration),
+            context_of=lambda loaded, piece: search_context(loaded, searching.backend, None if piece else calibration),
             folder=folder,
         )
-        found = compiles_after(whole, inquiry, compiler, lambda sentence: searching.progress(Note(sentence=sentence)))
+        found = compiles_after(whole, context, compiler, lambda sentence: searching.progress(Note(sentence=sentence)))
     driver.spend(compiler.calls)
     return found
 
 
-def _told(searches: Searches, neighbour: Path) -> Told:
+def _answer_about(searches: Searches, neighbour: Path) -> Answered:
     try:
-        found = searches(Intake(neighbour, {}), piece=True, whole=True)
+        found = searches(LoadedModel(neighbour, {}), piece=True, whole=True)
     except ModelError:  # the target cannot be given this model
-        return Told(status=Status.UNRESOLVED)
-    return Told(status=found.diagnosis.verdict, calls=found.job.stats.compiler_calls, stopped=found.stopped)
+        return Answered(status=Status.UNRESOLVED)
+    return Answered(status=found.diagnosis.verdict, calls=found.job.stats.compiler_calls, stopped=found.stopped)
 
 
 def _compiled_again(driver: Driver, ended: Ended, tell: Progress) -> Ended:
@@ -207,8 +207,8 @@ def usable_backend(backend: BackendChoice, options: Mapping[str, object], jobs: 
 class _OwnFiles:
     """The attachments of a diagnosis in this process, cut again from the model file, which must not have changed."""
 
-    def __init__(self, inquiry: Inquiry, backend: Backend, ended: Ended, report: Report) -> None:
-        self._inquiry = inquiry
+    def __init__(self, context: SearchContext, backend: Backend, ended: Ended, report: Report) -> None:
+        self._context = context
         self._backend = backend
         self._ended = ended
         self._report = report
@@ -217,7 +217,7 @@ class _OwnFiles:
     def of_culprit(self, number: int, folder: Path) -> Mapping[str, Path | bytes]:
         culprit = self._ended.diagnosis.culprits[number - 1]
         with self._cutting:
-            return self._inquiry.culprit_files(folder, self._backend).files(culprit, self._ended.answers)
+            return self._context.culprit_files(folder, self._backend).files(culprit, self._ended.answers)
 
     def pictures(self) -> Mapping[str, bytes]:
-        return model_explorer.files(network_of(self._inquiry.intake.model), self._report)
+        return model_explorer.files(network_of(self._context.loaded.model), self._report)

@@ -11,7 +11,7 @@ from onnx_bisect.cancellation import Cancellation
 from onnx_bisect.diagnosing import usable_backend
 from onnx_bisect.driver import Budget
 from onnx_bisect.events import Note, Progress
-from onnx_bisect.models import Shapes, Source, loaded
+from onnx_bisect.models import Shapes, Source, load_model
 from onnx_bisect.searching import Searches, Searching
 from onnxbisect.alternatives import Alternative
 from onnxbisect.diagnosis import Diagnosis
@@ -24,10 +24,10 @@ from onnxbisect.report.files import put
 from onnxbisect.rewrites import Exactness
 from onnxbisect_backends import contract
 from onnxbisect_backends.other_options import Wanted
-from onnxbisect_backends.probing.inquiry import inquire
-from onnxbisect_backends.probing.intake import Intake
+from onnxbisect_backends.probing.loaded_model import LoadedModel
 from onnxbisect_backends.probing.repair_compiler import REPAIRED, RepairCompiler, copy_data
 from onnxbisect_backends.probing.repairing import REPORT, Terms, repair_model, written
+from onnxbisect_backends.probing.search_context import search_context
 from onnxbisect_backends.sandbox.working_folder import working_folder
 
 
@@ -120,8 +120,8 @@ def fix(
     """
     chosen = usable_backend(backend, options or {}, jobs)
     others = other_options(backend, options or {}, alternatives)
-    intake = loaded(model, {**contract.input_shapes(chosen), **(input_shapes or {})})
-    chosen = contract.for_model(chosen, intake.model.proto.graph)
+    loaded = load_model(model, {**contract.input_shapes(chosen), **(input_shapes or {})})
+    chosen = contract.for_model(chosen, loaded.model.proto.graph)
     tell = progress or (lambda event: None)
     calibration_path = None if calibration is None else Path(calibration)
     terms = Terms(
@@ -143,7 +143,7 @@ def fix(
     with working_folder() as work:
         searches = Searches(searching, calibration_path, budget)
 
-        def asked(model: Intake, diagnosis: Diagnosis) -> Sequence[Alternative]:
+        def asked(model: LoadedModel, diagnosis: Diagnosis) -> Sequence[Alternative]:
             if others is None:
                 return ()
             answers = tried(others, model, diagnosis, searching, calibration_path, searches.left)
@@ -151,11 +151,11 @@ def fix(
             return answers
 
         compiler = RepairCompiler(
-            intake=intake,
+            loaded=loaded,
             search=searches,
-            inquire=lambda intake, piece: inquire(intake, chosen, None if piece else calibration_path),
+            context_of=lambda loaded, piece: search_context(loaded, chosen, None if piece else calibration_path),
             folder=work,
         )
-        inquiry = inquire(intake, chosen, calibration_path)
-        found, told = repair_model(compiler, inquiry, terms, lambda sentence: tell(Note(sentence=sentence)), asked)
-    return FixResult(document=told, repair=found, source=intake.model.path)
+        context = search_context(loaded, chosen, calibration_path)
+        found, told = repair_model(compiler, context, terms, lambda sentence: tell(Note(sentence=sentence)), asked)
+    return FixResult(document=told, repair=found, source=loaded.model.path)

@@ -10,19 +10,19 @@ from onnxbisect.cut import cut_between, cut_modules, units_of_nodes, write
 from onnxbisect.errors import OptionError
 from onnxbisect.preflight import Inspection
 from onnxbisect_backends import contract
-from onnxbisect_backends.probing.intake import Intake
 from onnxbisect_backends.probing.known_target import inspect_for, known_target
+from onnxbisect_backends.probing.loaded_model import LoadedModel
 
 #: The path of an ONNX file, or a model that was read already, which several calls may share.
-Source = str | PathLike[str] | Intake
+Source = str | PathLike[str] | LoadedModel
 
 #: The dimensions of each input, by its name.
 Shapes = Mapping[str, Sequence[int]]
 
 
-def loaded(model: Source, input_shapes: Shapes | None = None) -> Intake:
+def load_model(model: Source, input_shapes: Shapes | None = None) -> LoadedModel:
     """Read the model if `model` is a path. `input_shapes` then binds dynamic dimensions. Raises ModelError."""
-    return model if isinstance(model, Intake) else Intake(Path(model), input_shapes or {})
+    return model if isinstance(model, LoadedModel) else LoadedModel(Path(model), input_shapes or {})
 
 
 def inspect(
@@ -38,10 +38,10 @@ def inspect(
     and has no recorded profile.
     """
     if backend is None:
-        return preflight.inspect(loaded(model, input_shapes).model)
+        return preflight.inspect(load_model(model, input_shapes).model)
     chosen = chosen_backend(backend, options or {})
     return inspect_for(
-        loaded(model, {**contract.input_shapes(chosen), **(input_shapes or {})}).model, known_target(chosen)
+        load_model(model, {**contract.input_shapes(chosen), **(input_shapes or {})}).model, known_target(chosen)
     )
 
 
@@ -66,14 +66,14 @@ def extract(
         raise OptionError("Say what to cut out: either nodes, or scopes, or inputs and outputs.")
     if not path.parent.is_dir():
         raise OptionError(f"{path.parent} is no folder; create it first.")
-    intake = loaded(model, input_shapes)
-    if path.exists() and path.samefile(intake.model.path):
+    loaded = load_model(model, input_shapes)
+    if path.exists() and path.samefile(loaded.model.path):
         raise OptionError(f"{path} is the model itself; write the piece elsewhere.")
     if nodes is not None:
-        piece = intake.cutter.cut(units_of_nodes(intake.model, nodes))
+        piece = loaded.cutter.cut(units_of_nodes(loaded.model, nodes))
     elif scopes is not None:
-        piece = cut_modules(intake.model, scopes)
+        piece = cut_modules(loaded.model, scopes)
     else:
-        piece = cut_between(intake.model, inputs or (), outputs or ())
-    write(piece, intake.model, path)
+        piece = cut_between(loaded.model, inputs or (), outputs or ())
+    write(piece, loaded.model, path)
     return len(piece.proto.graph.node)

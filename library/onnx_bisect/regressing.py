@@ -13,7 +13,7 @@ from onnx_bisect.cancellation import Cancellation
 from onnx_bisect.diagnosing import diagnose
 from onnx_bisect.driver import Budget
 from onnx_bisect.events import Note, Progress
-from onnx_bisect.models import Shapes, Source, loaded
+from onnx_bisect.models import Shapes, Source, load_model
 from onnx_bisect.searching import Searching
 from onnxbisect.diagnosis import Culprit
 from onnxbisect.errors import BackendUnusableError, OptionError
@@ -23,7 +23,7 @@ from onnxbisect.version_history import Part, VersionHistory, next_version
 from onnxbisect_backends import registry
 from onnxbisect_backends.options import unknown
 from onnxbisect_backends.probing.alternatives import asked_with
-from onnxbisect_backends.probing.intake import Intake
+from onnxbisect_backends.probing.loaded_model import LoadedModel
 from onnxbisect_backends.toolchains import series
 from onnxbisect_backends.toolchains.catalogue import VERSION, numbers, toolchains
 from onnxbisect_backends.toolchains.toolchain import Toolchain
@@ -63,7 +63,7 @@ def regress(
     with ExitStack() as stack:
         there = _Versions(toolchain.name, stack, tell)
         return _Regression(
-            intake=loaded(model, input_shapes),
+            loaded=load_model(model, input_shapes),
             backend=name,
             options=given,
             there=there,
@@ -117,7 +117,7 @@ class _Regression:
     `culprits` are the parts, by their units; `answers` and `unusable` are by the index of the version.
     """
 
-    intake: Intake
+    loaded: LoadedModel
     backend: str
     options: Mapping[str, str]
     there: _Versions
@@ -145,7 +145,7 @@ class _Regression:
         while not self._ended and (number := self._next()) is not None:
             self._ask(number)
         return VersionHistory(
-            model=self.intake.model.path.name,
+            model=self.loaded.model.path.name,
             compiler=self.there.compiler,
             versions=self.versions,
             parts=tuple(self._part(units) for units in self._pieces),
@@ -166,7 +166,7 @@ class _Regression:
 
     @property
     def _pieces(self) -> tuple[UnitSet, ...]:
-        return tuple(dict.fromkeys((self.intake.model.universe.everything, *self.culprits)))
+        return tuple(dict.fromkeys((self.loaded.model.universe.everything, *self.culprits)))
 
     def _options(self, number: int) -> dict[str, str]:
         return {**self.options, VERSION: self.versions[number]}
@@ -182,7 +182,7 @@ class _Regression:
         self.there.install(self.versions[number])
         self.progress(Note(sentence=f"diagnosing with version {self.versions[number]}"))
         result = diagnose(
-            self.intake,
+            self.loaded,
             backend=self.backend,
             options=self._options(number),
             jobs=self.jobs,
@@ -220,7 +220,7 @@ class _Regression:
         )
         changed = {VERSION: self.versions[number]}
         ask = asking(searching, self._left)
-        found = asked_with(changed, backend, self.intake, self._pieces, self.calibration, ask)
+        found = asked_with(changed, backend, self.loaded, self._pieces, self.calibration, ask)
         self.calls += found.calls
         if found.problem:
             self.unusable[number] = found.problem
@@ -228,7 +228,7 @@ class _Regression:
             self.answers[number] = dict(zip(self._pieces, found.culprits, strict=True))
 
     def _part(self, units: UnitSet) -> Part:
-        culprit, names = self.culprits.get(units), self.intake.model.universe
+        culprit, names = self.culprits.get(units), self.loaded.model.universe
         verdicts = [it for _, answers in sorted(self.answers.items()) if (it := answers.get(units)) is not None]
         message = next((it.message for it in reversed(verdicts) if it.failed), "")
         if culprit is None:

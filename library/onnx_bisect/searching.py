@@ -20,8 +20,8 @@ from onnxbisect.session import Digests, Ending, Planner
 from onnxbisect.shortage import shortage
 from onnxbisect_backends.contract import Backend, Limits
 from onnxbisect_backends.probing.identity import search_identity
-from onnxbisect_backends.probing.inquiry import Inquiry, inquire
-from onnxbisect_backends.probing.intake import Intake
+from onnxbisect_backends.probing.loaded_model import LoadedModel
+from onnxbisect_backends.probing.search_context import SearchContext, search_context
 from onnxbisect_backends.sandbox.working_folder import working_folder
 
 
@@ -54,7 +54,7 @@ class Searching:
     @contextmanager
     def driver(
         self,
-        inquiry: Inquiry,
+        context: SearchContext,
         folder: Path,
         budget: Budget,
         digests: Digests | None = None,
@@ -67,24 +67,24 @@ class Searching:
         the planner of a search.
         """
         keep = self.cache and not isinstance(self.backend, CallableBackend)
-        with _base(inquiry, keep, self.progress) as base:
+        with _base(context, keep, self.progress) as base:
             driver = Driver(
-                universe=inquiry.universe,
+                universe=context.universe,
                 planner=planner or partial(plan, recheck=self.recheck),
-                probes=inquiry.prober(
+                probes=context.prober(
                     self.backend,
                     folder,
                     Limits() if self.timeout is None else Limits(seconds=self.timeout),
                     keep=artifacts,
                 ),
                 base=base,
-                key=inquiry.key,
+                key=context.key,
                 progress=self.progress,
                 jobs=self.jobs,
                 budget=budget,
                 digests=digests,
             )
-            self.progress(SearchStarted(target=inquiry.target, units=len(inquiry.universe)))
+            self.progress(SearchStarted(target=context.target, units=len(context.universe)))
             with self.cancellation.stopping(driver.stop), _shortage_told(base, keep):
                 yield driver
 
@@ -95,23 +95,25 @@ class Searches:
     def __init__(self, searching: Searching, calibration: Path | None, budget: Budget) -> None:
         self._searching, self._calibration, self._budget = searching, calibration, budget
         self._began, self._calls = time.monotonic(), 0
-        self._latest: Inquiry | None = None
+        self._latest: SearchContext | None = None
 
-    def __call__(self, model: Intake, *, piece: bool, whole: bool) -> Found:
-        inquiry = self._latest
-        if inquiry is None or inquiry.intake is not model:  # consecutive searches are often of the same model
-            inquiry = self._latest = inquire(model, self._searching.backend, None if piece else self._calibration)
+    def __call__(self, model: LoadedModel, *, piece: bool, whole: bool) -> Found:
+        context = self._latest
+        if context is None or context.loaded is not model:  # consecutive searches are often of the same model
+            context = self._latest = search_context(
+                model, self._searching.backend, None if piece else self._calibration
+            )
         planner = partial(plan, recheck=self._searching.recheck, brief=piece)
         with (
             working_folder() as folder,
-            self._searching.driver(inquiry, folder, self.left, planner=planner) as driver,
+            self._searching.driver(context, folder, self.left, planner=planner) as driver,
         ):
             ended = driver.ask_whole() if whole else driver.run()
         self._searching.progress(SearchEnded(ending=ended.ending))
         self._calls += ended.stats.compiler_calls
         left = self.left
         return Found(
-            job=inquiry.job(ended.diagnosis, ended.records, ended.stats),
+            job=context.job(ended.diagnosis, ended.records, ended.stats),
             stopped=ended.ending is Ending.CANCELLED or left.calls == 0 or left.seconds == 0,
         )
 
@@ -126,11 +128,11 @@ class Searches:
 
 
 @contextmanager
-def _base(inquiry: Inquiry, keep: bool, tell: Progress) -> Iterator[VerdictBase]:
+def _base(context: SearchContext, keep: bool, tell: Progress) -> Iterator[VerdictBase]:
     base: VerdictBase = InMemoryVerdictBase()
     if keep:
-        search = search_identity(inquiry.identity, inquiry.intake.model.sha256, inquiry.universe)
-        base = open_base(default_path(), target=inquiry.identity, search=search)
+        search = search_identity(context.identity, context.loaded.model.sha256, context.universe)
+        base = open_base(default_path(), target=context.identity, search=search)
     try:
         yield base
     finally:

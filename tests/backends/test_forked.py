@@ -16,7 +16,7 @@ from onnxbisect.model import Established, Model, allowance
 from onnxbisect.model.allowance import Allowance, ExceededError
 from onnxbisect.model.values import TensorValues
 from onnxbisect_backends.probing.forked import forked
-from onnxbisect_backends.probing.intake import Intake
+from onnxbisect_backends.probing.loaded_model import LoadedModel
 
 ALLOWED = Allowance(seconds=1, memory=1 << 30)
 #: The text of a model around a Loop, and a part that has nothing to do with it.
@@ -39,7 +39,7 @@ def nothing() -> Established:
 
 def taken(folder: Path, text: str) -> Model:
     onnx.save(parser.parse_model(text), folder / "model.onnx")
-    return Intake(folder / "model.onnx", {}).model
+    return LoadedModel(folder / "model.onnx", {}).model
 
 
 def test_the_result_comes_back() -> None:

@@ -7,7 +7,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from onnxbisect_backends.vendors.qnn.trace import TRACE, Refused, Told, read_told, told_line
+from onnxbisect_backends.vendors.qnn.trace import TRACE, Refused, Support, read_support, support_line
 
 FAILED = "Failed to add node."
 
@@ -21,12 +21,12 @@ def probe(folder: Path, nodes: dict[str, str], shape: tuple[int | str, ...] = (2
     return path
 
 
-def told(folder: Path, model: Path, entries: list[tuple[str, str, str]]) -> Told:
+def support(folder: Path, model: Path, entries: list[tuple[str, str, str]]) -> Support:
     """What is read back from the log of a compile whose trace lists these nodes, ops and reasons."""
     keys = ("node_name", "op_type", "reason")
     listed = [{"node_index": at, **dict(zip(keys, entry, strict=True))} for at, entry in enumerate(entries)]
     (folder / TRACE).write_text(json.dumps({"backend_type": "htp", "schema_version": 2, "unsupported_nodes": listed}))
-    return read_told(f"what QNN says\n{told_line(folder, model)}\n")
+    return read_support(f"what QNN says\n{support_line(folder, model)}\n")
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_names_of_the_optimisers_making_lead_back_to_the_node(
     ops = {"Einsum": "Einsum", "MatMul": "MatMul", "Mul_1": "Mul", "Reshape_1": "Reshape", "Conv": "Conv"}
     model = probe(tmp_path, {**{f"/m/{name}": op for name, op in ops.items()}, "x_token_3": "Relu"})
 
-    assert told(tmp_path, model, [(listed, op, FAILED)]).refused == (own,)
+    assert support(tmp_path, model, [(listed, op, FAILED)]).refused == (own,)
 
 
 def test_a_node_that_became_several_is_told_once(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_a_node_that_became_several_is_told_once(tmp_path: Path) -> None:
 
     entries = [("conv", "Conv", "the first"), ("conv_token_1", "Conv", "the second"), ("Transpose", "Transpose", "")]
 
-    assert [(one.node, one.reason) for one in told(tmp_path, model, entries).refused] == [
+    assert [(one.node, one.reason) for one in support(tmp_path, model, entries).refused] == [
         ("conv", "the first"),
         ("", ""),
     ]
@@ -68,7 +68,7 @@ def test_a_reason_is_told_without_the_name(tmp_path: Path) -> None:
     model = probe(tmp_path, {"a `name`": "Det"})
     reason = "Operators of type `Det` are not supported by QNN EP.Det node `a `name`` will not be assigned to QNN EP."
 
-    (one,) = told(tmp_path, model, [("a `name`", "Det", reason)]).refused
+    (one,) = support(tmp_path, model, [("a `name`", "Det", reason)]).refused
 
     assert one.reason == "Operators of type `Det` are not supported by QNN EP."
 
@@ -77,14 +77,14 @@ def test_any_name_comes_back_as_it_was(tmp_path: Path) -> None:
     name = "ü 中\n\"}, {'\x1b[31m\u202e\u2028\r{0}\\"
     model = probe(tmp_path, {name: "Det"})
 
-    assert [one.node for one in told(tmp_path, model, [(name, "Det", "")]).refused] == [name]
+    assert [one.node for one in support(tmp_path, model, [(name, "Det", "")]).refused] == [name]
 
 
 def test_inputs_without_a_known_shape_are_told(tmp_path: Path) -> None:
     fixed, open_ended = tmp_path / "fixed", tmp_path / "open"
     for folder, shape in ((fixed, (2, 3)), (open_ended, ("n", 3))):
         folder.mkdir()
-        answer = told(folder, probe(folder, {"relu": "Relu"}, shape), [("relu", "Relu", "Cannot get shape")])
+        answer = support(folder, probe(folder, {"relu": "Relu"}, shape), [("relu", "Relu", "Cannot get shape")])
         assert answer.unbound == (("t0",) if folder is open_ended else ())
         assert [one.is_consequence for one in answer.refused] == [True]
 
@@ -96,11 +96,11 @@ def test_a_trace_that_is_missing_or_broken_tells_nothing(tmp_path: Path, text: s
     if text is not None:
         (tmp_path / TRACE).write_text(text)
 
-    assert read_told(told_line(tmp_path, probe(tmp_path, {"a": "Relu"}))) == Told()
+    assert read_support(support_line(tmp_path, probe(tmp_path, {"a": "Relu"}))) == Support()
 
 
 @pytest.mark.parametrize(
     "log", ["", "\n", "onnx-bisect: in QNN's trace: ", "onnx-bisect: in QNN's trace: {x\n", "words"]
 )
 def test_a_log_without_such_a_line_tells_nothing(log: str) -> None:
-    assert read_told(log) == Told()
+    assert read_support(log) == Support()

@@ -6,7 +6,7 @@ from onnx import TensorProto, helper
 
 from onnxbisect.model import load
 from onnxbisect.preflight import inspect
-from onnxbisect.preflight.typetext import type_text
+from onnxbisect.preflight.subject import type_text
 
 MODEL = """<ir_version: 8, opset_import: ["" : 17, "acme" : 2], producer_name: "me">
 g (float[1,3,8,8] x) => (float[1,3,8,8] y, int64[N] s) <float[3,3,1,1] w = {1, 2, 3, 4, 5, 6, 7, 8, 9}> {

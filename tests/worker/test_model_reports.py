@@ -17,8 +17,8 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx_bisect import report_schema
 from onnxbisect.errors import OptionError
 from onnxbisect_backends import registry
-from onnxbisect_backends.probing.inquiry import inquire
-from onnxbisect_backends.probing.intake import Intake
+from onnxbisect_backends.probing.loaded_model import LoadedModel
+from onnxbisect_backends.probing.search_context import search_context
 from onnxbisect_service.search_spec import SearchSpec
 from onnxbisect_worker.model_processes.protocol import Written
 from support.backends import pulsar2_tools
@@ -141,7 +141,7 @@ def test_the_samples_of_the_order_are_given_to_the_compiler(tmp_path: Path) -> N
     place = Place.at(tmp_path / "data")
     stored = {path.name: place.store(path) for path in samples.iterdir()}
     case = place.case(model, "pulsar2", spec=SearchSpec(calibration=stored))
-    local = inquire(Intake(model, {}), registry.make("pulsar2", {}), samples)
+    local = search_context(LoadedModel(model, {}), registry.make("pulsar2", {}), samples)
     with place.hosts() as hosts, hosts.acquire(case) as host:
         prepared = host.prepare()
         assert prepared.identity == local.identity

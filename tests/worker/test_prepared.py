@@ -8,8 +8,8 @@ import pytest
 from onnxbisect.probe_format import ProbeFormat
 from onnxbisect_backends import registry
 from onnxbisect_backends.contract import Description
-from onnxbisect_backends.probing.inquiry import inquire
-from onnxbisect_backends.probing.intake import Intake
+from onnxbisect_backends.probing.loaded_model import LoadedModel
+from onnxbisect_backends.probing.search_context import search_context
 from onnxbisect_worker.prepared import Prepared
 
 MODELS = Path(__file__).parent.parent / "models"
@@ -33,13 +33,13 @@ DEMANDING = Description(
 @pytest.mark.parametrize("description", [None, DEMANDING], ids=["whitelist", "demanding"])
 def test_what_comes_back_is_what_was_stored(description: Description | None) -> None:
     backend = registry.make("whitelist", {"profile": "pulsar2-ax650"})
-    inquiry = inquire(Intake(MODELS / "sam_part1_prompt__ts11.onnx", {}), backend)
+    context = search_context(LoadedModel(MODELS / "sam_part1_prompt__ts11.onnx", {}), backend)
     prepared = Prepared(
-        target=inquiry.target,
-        description=description or inquiry.description,
-        universe=replace(inquiry.universe, required_producers={1: 0b101}),
-        identity=inquiry.identity,
-        established=inquiry.intake.model.established.to_bytes(),
+        target=context.target,
+        description=description or context.description,
+        universe=replace(context.universe, required_producers={1: 0b101}),
+        identity=context.identity,
+        established=context.loaded.model.established.to_bytes(),
     )
     back = Prepared.from_bytes(prepared.to_bytes())
     assert (back.target, back.description, back.identity, back.established) == (

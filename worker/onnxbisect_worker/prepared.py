@@ -21,8 +21,8 @@ class Prepared:
     kept under. The same for every job with the same model and target. `changeable`: whether changed copies of the file
     are worth asking about.
 
-    `established` spares model processes what intake found out (`Established.to_bytes`); empty where that is large, and
-    in files of earlier versions.
+    `established` has the facts found when the model was loaded (`Established.to_bytes`), so that model processes need
+    not find them again; empty where they are large, and in files of earlier versions.
     """
 
     target: Target

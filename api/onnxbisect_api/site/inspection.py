@@ -14,7 +14,7 @@ from onnxbisect_api.backend_view import backend_views
 from onnxbisect_api.job_form import FormRoute
 from onnxbisect_api.job_request import TargetRequest
 from onnxbisect_api.names import SHA256_PATTERN
-from onnxbisect_api.problems import Problem, told
+from onnxbisect_api.problems import Problem, status_and_sentence
 from onnxbisect_api.routes.inspect import Inspector, InspectRequest, inspected
 from onnxbisect_api.service import TheService
 from onnxbisect_api.site import model_field
@@ -32,7 +32,7 @@ async def bring(request: Request, service: TheService, caller: Uploader, _: Insp
     try:
         await model_field.bring(request, service, caller, typed)
     except (OnnxBisectError, Problem) as error:
-        status, sentence = told(error)
+        status, sentence = status_and_sentence(error)
         return await run_in_threadpool(_page, request, service, caller, typed, {"model": sentence}, status=status)
     return await run_in_threadpool(_inspected, request, service, caller, typed)
 
@@ -73,7 +73,7 @@ def _inspected(request: Request, service: Service, caller: Caller, typed: Typed)
         sentence = mistakes.sentence(error.errors(include_url=False, include_input=False)[0])
         return _page(request, service, caller, typed, {"options": f"{sentence}."}, status=422)
     except (OnnxBisectError, Problem) as error:
-        status, sentence = told(error)
+        status, sentence = status_and_sentence(error)
         return _page(request, service, caller, typed, {"": sentence}, status=status)
     return _page(request, service, caller, typed, found=found)
 

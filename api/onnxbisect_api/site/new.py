@@ -15,7 +15,7 @@ from onnxbisect_api.backend_view import BackendView, OptionView, backend_views
 from onnxbisect_api.job_form import FormRoute
 from onnxbisect_api.job_making import accepted, made
 from onnxbisect_api.names import SHA256_PATTERN
-from onnxbisect_api.problems import Problem, told
+from onnxbisect_api.problems import Problem, status_and_sentence
 from onnxbisect_api.service import TheService
 from onnxbisect_api.site import model_field
 from onnxbisect_api.site.new_fields import Complaints, FieldsError, Typed, option_field, terms
@@ -38,7 +38,7 @@ async def bring(request: Request, service: TheService, caller: Uploader, address
     try:
         await model_field.bring(request, service, caller, typed)
     except (OnnxBisectError, Problem) as error:
-        status, sentence = told(error)
+        status, sentence = status_and_sentence(error)
         return await run_in_threadpool(_page, request, service, caller, typed, {"model": sentence}, status)
     return await run_in_threadpool(_submitted, request, service, caller, addresses, typed)
 
@@ -84,7 +84,7 @@ def _submitted(request: Request, service: Service, caller: Caller, addresses: Ad
     except UnknownModelError as error:
         return _page(request, service, caller, typed, {"model": str(error)}, 422)
     except (OnnxBisectError, Problem) as error:
-        status, sentence = told(error)
+        status, sentence = status_and_sentence(error)
         return _page(request, service, caller, typed, {"": sentence}, status)
     return RedirectResponse(f"/jobs/{view.id}", 303)
 

@@ -16,7 +16,7 @@ from onnxbisect_api import mistakes
 from onnxbisect_api.access import Admin, Caller
 from onnxbisect_api.names import RowId
 from onnxbisect_api.pages import PagedRows
-from onnxbisect_api.problems import told
+from onnxbisect_api.problems import status_and_sentence
 from onnxbisect_api.routes import webhooks as rest
 from onnxbisect_api.routes.webhooks import EndpointRequest, EndpointView
 from onnxbisect_api.service import TheService
@@ -51,7 +51,7 @@ def create(
         said = f"{mistakes.sentence(error.errors()[0])}."
         return _list(request, service, caller, url=url, complaint=said, status=422)
     except OnnxBisectError as error:
-        status, said = told(error)
+        status, said = status_and_sentence(error)
         return _list(request, service, caller, url=url, complaint=said, status=status)
     return _list(request, service, caller, fresh=made.id, secret=made.secret)
 

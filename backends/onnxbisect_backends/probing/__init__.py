@@ -1,5 +1,5 @@
-"""Asking a compiler about pieces of a model: what the library and the service share.
+"""Compiling pieces of a model, for the library and for the service.
 
-`intake` reads a model, `inquiry` puts it before one target, `prober` asks a question from beginning to end, and
-`culprit_files` hands out what was found.
+`loaded_model` reads a model, `search_context` combines it with one target, `prober` writes and compiles one probe, and
+`culprit_files` cuts the files of culprits.
 """

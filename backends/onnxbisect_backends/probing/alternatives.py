@@ -9,8 +9,8 @@ from onnxbisect.errors import BackendUnusableError, ModelError
 from onnxbisect.job import ProbeRecord
 from onnxbisect.unitset import UnitSet
 from onnxbisect_backends.contract import Backend
-from onnxbisect_backends.probing.inquiry import Inquiry, inquire
-from onnxbisect_backends.probing.intake import Intake
+from onnxbisect_backends.probing.loaded_model import LoadedModel
+from onnxbisect_backends.probing.search_context import SearchContext, search_context
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,13 +23,13 @@ class Asked:
 
 
 #: Has the questions about a model asked of the backend.
-AskOthers = Callable[[Inquiry, Backend, CulpritsThenWhole], Asked]
+AskOthers = Callable[[SearchContext, Backend, CulpritsThenWhole], Asked]
 
 
 def asked_with(
     changed: Mapping[str, str],
     backend: Backend,
-    intake: Intake,
+    loaded: LoadedModel,
     pieces: Sequence[UnitSet],
     calibration: Path | None,
     ask: AskOthers,
@@ -38,7 +38,7 @@ def asked_with(
     try:
         if complaint := backend.check():
             return Alternative(options=changed, problem=complaint)
-        other = inquire(intake, backend, calibration)
+        other = search_context(loaded, backend, calibration)
     except (BackendUnusableError, ModelError) as error:
         return Alternative(options=changed, problem=str(error))
     planner = CulpritsThenWhole(

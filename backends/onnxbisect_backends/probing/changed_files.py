@@ -12,28 +12,28 @@ from onnxbisect.remedies import Found
 from onnxbisect.rewrites import Exactness
 from onnxbisect.verdict import Hints
 from onnxbisect_backends.probing.forked import forked
-from onnxbisect_backends.probing.inquiry import Inquiry
 from onnxbisect_backends.probing.repair_compiler import RepairCompiler
+from onnxbisect_backends.probing.search_context import SearchContext
 
 _ORDER = list(Exactness)
 
 
-def may_be_changed(inquiry: Inquiry) -> bool:
+def may_be_changed(context: SearchContext) -> bool:
     """Whether `changed_files` may give any: whether the preflight found what a change of the file would answer."""
-    return promising(inquiry.findings, inquiry.reader)
+    return promising(context.findings, context.reader)
 
 
-def changed_files(inquiry: Inquiry, allow: Exactness, hints: Hints) -> Iterator[Candidate]:
+def changed_files(context: SearchContext, allow: Exactness, hints: Hints) -> Iterator[Candidate]:
     """At most four changed files, the one that changes least first, each made when it is asked for. Each costs a
     compile of the whole model; `hints` are those of the verdict on the model as it is.
     """
-    for candidate in candidates(inquiry.intake.model, inquiry.findings, inquiry.reader, forked, hints):
+    for candidate in candidates(context.loaded.model, context.findings, context.reader, forked, hints):
         if _ORDER.index(candidate.exactness) <= _ORDER.index(allow):
             yield candidate
 
 
 def compiles_after(
-    whole: Found, inquiry: Inquiry, compiler: RepairCompiler, tell: Callable[[str], None] = lambda sentence: None
+    whole: Found, context: SearchContext, compiler: RepairCompiler, tell: Callable[[str], None] = lambda sentence: None
 ) -> CompilesAfter | None:
     """The first change of the whole file after which the compiler takes the model, which it refuses as `whole` says;
     None where none helps.
@@ -42,8 +42,8 @@ def compiles_after(
     each step.
     """
     for line in whole.hints.unfolded:
-        tell(f"{inquiry.target.tool} says: {line}")
-    for changed in changed_files(inquiry, Exactness.DOMAIN, whole.hints):
+        tell(f"{context.target.tool} says: {line}")
+    for changed in changed_files(context, Exactness.DOMAIN, whole.hints):
         tell(f"asking the compiler about the model after this: {changed.sentence}")
         try:
             answer = compiler.whole(changed.proto)

@@ -16,14 +16,14 @@ from onnxbisect.neighbours import Neighbour, neighbours
 from onnxbisect.rewrites import Facts
 from onnxbisect.unitset import UnitSet, lowest, union
 from onnxbisect.verdict import Status
-from onnxbisect_backends.probing.intake import Intake
+from onnxbisect_backends.probing.loaded_model import LoadedModel
 
 #: Culprits of one cause of which neighbours are made.
 _MOST_EXAMPLES = 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class Told:
+class Answered:
     """What a compiler says of a model, at so many calls. `stopped` says that nothing more is to be asked."""
 
     status: Status
@@ -33,8 +33,8 @@ class Told:
 
 def confirmed(
     job: Job,
-    intake: Intake,
-    ask: Callable[[Path], Told],
+    loaded: LoadedModel,
+    ask: Callable[[Path], Answered],
     folder: Path,
     *,
     most: int,
@@ -48,7 +48,7 @@ def confirmed(
     """
     passed = union(record.units for record in job.probes if record.verdict.passed)
     found = [cause for cause in causes(job.model, job.diagnosis, passed) if cause.conditions]
-    queues = [_neighbours(cause, job, intake, folder, tell) for cause in found]
+    queues = [_neighbours(cause, job, loaded, folder, tell) for cause in found]
     asked: list[AskedNeighbour] = []
     calls = 0
     for culprit, neighbour in _in_turn(queues, asked):
@@ -77,13 +77,13 @@ def _in_turn(
 
 
 def _neighbours(
-    cause: Cause, job: Job, intake: Intake, folder: Path, tell: Callable[[str], None]
+    cause: Cause, job: Job, loaded: LoadedModel, folder: Path, tell: Callable[[str], None]
 ) -> list[tuple[int, Neighbour]]:
     """Those of one culprit, the first that has some which miss a condition of the cause; these come first."""
     made: list[tuple[int, Neighbour]] = []
     sure = [it for it in cause.culprits if job.diagnosis.culprits[it].certainty is Certainty.CONFIRMED]
     for number in [it for it in sure if job.diagnosis.culprits[it].kind is CulpritKind.SINGLE][:_MOST_EXAMPLES]:
-        found = [(number, it) for it in _of_culprit(job.diagnosis.culprits[number].units, intake, folder, tell)]
+        found = [(number, it) for it in _of_culprit(job.diagnosis.culprits[number].units, loaded, folder, tell)]
         missing = [it for it in found if not all(Table([it[1].row]).meeting(one) for one in cause.conditions)]
         if missing:
             return [*missing, *(it for it in found if it not in missing)]
@@ -91,12 +91,12 @@ def _neighbours(
     return made
 
 
-def _of_culprit(units: UnitSet, intake: Intake, folder: Path, tell: Callable[[str], None]) -> list[Neighbour]:
-    model = intake.model
+def _of_culprit(units: UnitSet, loaded: LoadedModel, folder: Path, tell: Callable[[str], None]) -> list[Neighbour]:
+    model = loaded.model
     piece = folder / "culprit.onnx"
     try:
-        write(intake.cutter.cut(units), model, piece, self_contained=True)
-        alone = Intake(piece, {}).model
+        write(loaded.cutter.cut(units), model, piece, self_contained=True)
+        alone = LoadedModel(piece, {}).model
         node = model.proto.graph.node[model.units[lowest(units)].node]
         return list(neighbours(alone, Features(Facts.of(model), model.known).of(node)))
     except Exception as error:  # a node that is not what its op demands, or no model when it is alone

@@ -17,8 +17,8 @@ from onnxbisect.model.external import locations
 from onnxbisect.model.scopes import is_constant, reads
 from onnxbisect.remedies import Found
 from onnxbisect.verdict import Status
-from onnxbisect_backends.probing.inquiry import Inquiry
-from onnxbisect_backends.probing.intake import Intake
+from onnxbisect_backends.probing.loaded_model import LoadedModel
+from onnxbisect_backends.probing.search_context import SearchContext
 
 _NO_CALLS = Stats(compiler_calls=0, cached=0, rounds=0, compile_seconds=0, engine_seconds=0, wall_seconds=0)
 #: What a repaired model is called, before it is handed out and after.
@@ -28,7 +28,7 @@ REPAIRED = "repaired.onnx"
 class Search(Protocol):
     """Has a model searched, however that is done."""
 
-    def __call__(self, model: Intake, *, piece: bool, whole: bool) -> Found:
+    def __call__(self, model: LoadedModel, *, piece: bool, whole: bool) -> Found:
         """What is refused of the model, or, with `whole`, only whether it is: one call. A `piece` has inputs of its
         own, for which there are no samples, and is searched in brief (`onnxbisect.search.plan`).
         """
@@ -36,29 +36,29 @@ class Search(Protocol):
 
 @dataclass(kw_only=True)
 class RepairCompiler:
-    """Asks for the repair of one model, that of `intake` (`onnxbisect.remedies.Compiler`).
+    """Asks for the repair of one model, that of `loaded` (`onnxbisect.remedies.Compiler`).
 
-    Models are written to `folder`, which outlives it. `inquire` looks at a model for the compiler, given whether it is
-    a piece, as `Search` is. `calls` counts compiler calls.
+    Models are written to `folder`, which outlives it. `context_of` returns the search context of a model, given whether
+    it is a piece. `calls` counts compiler calls.
     """
 
-    intake: Intake
+    loaded: LoadedModel
     search: Search
-    inquire: Callable[[Intake, bool], Inquiry]
+    context_of: Callable[[LoadedModel, bool], SearchContext]
     folder: Path
     calls: int = 0
 
     def __post_init__(self) -> None:
-        self._latest: tuple[bytes, Intake] | None = None
+        self._latest: tuple[bytes, LoadedModel] | None = None
         self._inside = 0
 
     def original(self) -> Found:
         """Which parts of the model fail, as the user gave it."""
-        return self._search(self.intake)
+        return self._search(self.loaded)
 
     def original_whole(self) -> Found:
         """Whether that model passes: one call."""
-        return self._search(self.intake, whole=True)
+        return self._search(self.loaded, whole=True)
 
     def diagnose(self, model: onnx.ModelProto) -> Found:
         return self._search(self.read(model))
@@ -68,18 +68,18 @@ class RepairCompiler:
 
     def ask(self, model: onnx.ModelProto, nodes: Collection[str]) -> Found:
         """See `Compiler.ask`. A piece that cannot be asked about is one that was not seen to pass."""
-        intake = self.read(model)
-        inquiry = self.inquire(intake, False)
+        loaded = self.read(model)
+        context = self.context_of(loaded, False)
         piece = self.folder / "piece" / "model.onnx"
         shutil.rmtree(piece.parent, ignore_errors=True)
         piece.parent.mkdir()
         try:
-            asked = _with_makers_of_scalars(intake.model, nodes)
-            units = inquiry.universe.with_required_producers(units_of_nodes(intake.model, asked))
-            names = inquiry.write(units, piece)
-            found = self._search(Intake(piece, {}), piece=True)
+            asked = _with_makers_of_scalars(loaded.model, nodes)
+            units = context.universe.with_required_producers(units_of_nodes(loaded.model, asked))
+            names = context.write(units, piece)
+            found = self._search(LoadedModel(piece, {}), piece=True)
         except (CutError, ModelError) as error:
-            return unanswered(inquiry, str(error))
+            return unanswered(context, str(error))
         return replace(found, names=names)
 
     def inside(self, model: onnx.ModelProto) -> "RepairCompiler":
@@ -90,26 +90,26 @@ class RepairCompiler:
         path = folder / "body.onnx"
         path.write_bytes(model.SerializeToString(deterministic=True))
         return RepairCompiler(
-            intake=Intake(path, {}),
+            loaded=LoadedModel(path, {}),
             search=lambda model, *, piece, whole: self._search(model, piece=True, whole=whole),
-            inquire=lambda intake, piece: self.inquire(intake, True),
+            context_of=lambda loaded, piece: self.context_of(loaded, True),
             folder=folder,
         )
 
-    def _search(self, intake: Intake, *, piece: bool = False, whole: bool = False) -> Found:
-        found = self.search(intake, piece=piece, whole=whole)
+    def _search(self, loaded: LoadedModel, *, piece: bool = False, whole: bool = False) -> Found:
+        found = self.search(loaded, piece=piece, whole=whole)
         self.calls += found.job.stats.compiler_calls
         return found
 
-    def read(self, model: onnx.ModelProto) -> Intake:
+    def read(self, model: onnx.ModelProto) -> LoadedModel:
         """The model from a file, with the original's data files beside it: onnx takes no links to them."""
         content = model.SerializeToString(deterministic=True)
         if self._latest is None or self._latest[0] != content:
             if self._latest is None:
-                copy_data(self.intake.model.proto, self.intake.model.path.parent, self.folder)
+                copy_data(self.loaded.model.proto, self.loaded.model.path.parent, self.folder)
             path = self.folder / REPAIRED
             path.write_bytes(content)
-            self._latest = content, Intake(path, self.intake.input_shapes)
+            self._latest = content, LoadedModel(path, self.loaded.input_shapes)
         return self._latest[1]
 
 
@@ -129,7 +129,7 @@ def _with_makers_of_scalars(model: Model, nodes: Collection[str]) -> list[str]:
     return list(asked)
 
 
-def unanswered(inquiry: Inquiry, why: str, *, stopped: bool = False) -> Found:
+def unanswered(context: SearchContext, why: str, *, stopped: bool = False) -> Found:
     """Of a model that was not asked about."""
     nothing = Diagnosis(
         verdict=Status.UNRESOLVED,
@@ -138,7 +138,7 @@ def unanswered(inquiry: Inquiry, why: str, *, stopped: bool = False) -> Found:
         certificate=Certificate(status=CertificateStatus.BOUNDED, unknown=(why,)),
         remainder=0,
     )
-    return Found(job=inquiry.job(nothing, (), _NO_CALLS), stopped=stopped)
+    return Found(job=context.job(nothing, (), _NO_CALLS), stopped=stopped)
 
 
 def copy_data(model: onnx.ModelProto, source: Path, target: Path) -> None:

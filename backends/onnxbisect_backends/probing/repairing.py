@@ -25,9 +25,9 @@ from onnxbisect.report.files import FORMS
 from onnxbisect.rewrites import Exactness, Facts, installed
 from onnxbisect_backends.calibration import read_calibration
 from onnxbisect_backends.probing.changed_files import changed_files, may_be_changed
-from onnxbisect_backends.probing.inquiry import Inquiry
-from onnxbisect_backends.probing.intake import Intake
+from onnxbisect_backends.probing.loaded_model import LoadedModel
 from onnxbisect_backends.probing.repair_compiler import REPAIRED, RepairCompiler
+from onnxbisect_backends.probing.search_context import SearchContext
 
 #: The report on what is left.
 REPORT = "report.json"
@@ -50,45 +50,45 @@ class Terms:
 
 
 #: What the compiler with other options says of the culprits of a model.
-Others = Callable[[Intake, Diagnosis], Sequence[Alternative]]
+Others = Callable[[LoadedModel, Diagnosis], Sequence[Alternative]]
 
 
 def repair_model(
     compiler: RepairCompiler,
-    inquiry: Inquiry,
+    context: SearchContext,
     terms: Terms,
     tell: Callable[[str], None] = lambda sentence: None,
-    others: Others = lambda intake, diagnosis: (),
+    others: Others = lambda loaded, diagnosis: (),
 ) -> tuple[Repair, RepairDocument]:
-    """Repair the model of `inquiry`, and say what was done. `tell` is given a sentence for each step. `others` is asked
+    """Repair the model of `context`, and say what was done. `tell` is given a sentence for each step. `others` is asked
     once the culprits are known, before nodes are replaced.
 
     Raises OptionError for dynamic dimensions that are not bound and for samples that do not fit, ModelError where
     onnxruntime does not run the model.
     """
-    intake = inquiry.intake
-    original = onnx.load(intake.model.path, load_external_data=False)
-    if changed := resized(original.graph, intake.input_shapes):
+    loaded = context.loaded
+    original = onnx.load(loaded.model.path, load_external_data=False)
+    if changed := resized(original.graph, loaded.input_shapes):
         raise OptionError(
             f"A repair is of the model as its file has it, and {some(list(changed))} is to have another size: export "
             "the model at that size first."
         )
-    prover = _prover(inquiry, original, terms)
+    prover = _prover(context, original, terms)
     alternatives: list[Alternative] = []
 
-    def diagnosed(intake: Intake, before: Found) -> None:
+    def diagnosed(loaded: LoadedModel, before: Found) -> None:
         if not before.compiles and not before.stopped:
-            alternatives.extend(others(intake, before.diagnosis))
+            alternatives.extend(others(loaded, before.diagnosis))
 
-    found, calls = _repaired(compiler, inquiry, original, prover, terms.allow, tell, diagnosed)
+    found, calls = _repaired(compiler, context, original, prover, terms.allow, tell, diagnosed)
     return found, document(
-        intake.model,
+        loaded.model,
         found,
         terms.allow,
         diagnosis_calls=calls,
         repair_calls=compiler.calls - calls,
-        input_shapes={name: tuple(dims) for name, dims in intake.input_shapes.items()},
-        computes_in=inquiry.description.computes_in,
+        input_shapes={name: tuple(dims) for name, dims in loaded.input_shapes.items()},
+        computes_in=context.description.computes_in,
         alternatives=alternatives,
     )
 
@@ -112,33 +112,33 @@ def written(found: Repair, told: RepairDocument) -> dict[str, bytes]:
 
 def _repaired(
     compiler: RepairCompiler,
-    inquiry: Inquiry,
+    context: SearchContext,
     original: onnx.ModelProto,
     prover: Prover,
     allow: Exactness,
     say: Callable[[str], None],
-    diagnosed: Callable[[Intake, Found], None],
+    diagnosed: Callable[[LoadedModel, Found], None],
 ) -> tuple[Repair, int]:
     """The repair, and how many compiler calls the diagnosis took. `diagnosed` is called between the two."""
     base = TriedFiles()
-    if may_be_changed(inquiry):
+    if may_be_changed(context):
         whole = compiler.original_whole()
         if whole.compiles or whole.stopped:
             return Repair(before=whole, after=whole, stopped=whole.stopped), compiler.calls
         calls = compiler.calls
-        base = try_files(whole, changed_files(inquiry, allow, whole.hints), compiler, prover, say)
+        base = try_files(whole, changed_files(context, allow, whole.hints), compiler, prover, say)
         if base.repair is not None:
             return base.repair, calls
-    intake = inquiry.intake
+    loaded = context.loaded
     if base.base is None:
         before = compiler.original()
     else:
         say(f"going on from the changed file: {base.base.sentence}")
         original = base.base.proto
-        intake, before = compiler.read(original), compiler.diagnose(original)
+        loaded, before = compiler.read(original), compiler.diagnose(original)
         prover = prover.on(original, Facts.of(before.model))
     calls = compiler.calls
-    diagnosed(intake, before)
+    diagnosed(loaded, before)
     found = repair(before, original, compiler, prover, installed().rules, most=allow, tell=say)
     if base.base is not None and not found.stopped:
         unchanged = found.model is None
@@ -151,8 +151,8 @@ def _repaired(
     return found, calls
 
 
-def _prover(inquiry: Inquiry, original: onnx.ModelProto, terms: Terms) -> Prover:
-    model, computes_in = inquiry.intake.model, inquiry.description.computes_in
+def _prover(context: SearchContext, original: onnx.ModelProto, terms: Terms) -> Prover:
+    model, computes_in = context.loaded.model, context.description.computes_in
     if model.unbound:
         raise OptionError(
             f"Bind the dynamic dimensions of {some(model.unbound)} with --input-shape (input_shapes): a repair is "

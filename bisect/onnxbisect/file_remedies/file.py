@@ -10,8 +10,8 @@ import onnx
 
 from onnxbisect.model import Established, Model
 from onnxbisect.model.allowance import Allowance, Bounded, ExceededError, directly
-from onnxbisect.model.filed import filed
 from onnxbisect.model.load import MEMORY_LIMIT
+from onnxbisect.model.read import original
 from onnxbisect.model.scopes import constant_names
 from onnxbisect.model.shapes import establish
 from onnxbisect.rewrites import Facts
@@ -36,7 +36,7 @@ class File:
     def of(cls, model: Model) -> "File":
         """The file that a model was read from."""
         return cls(
-            proto=filed(model),
+            proto=original(model),
             types={**model.types, **{name: unfixed(model.types[name]) for name in model.data_dependent}},
             known=model.known,
             folder=model.path.parent,

@@ -5,11 +5,12 @@ from pathlib import Path
 
 import onnx
 from google.protobuf.descriptor import FieldDescriptor
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 
 from onnxbisect.errors import ModelError
 from onnxbisect.model.external import locations
 from onnxbisect.model.gate import NEWEST_VERSION, demand_wellformed
+from onnxbisect.model.model import Model
 
 _BLOCK = 1 << 22
 #: Largest message that protobuf accepts, in bytes.
@@ -105,3 +106,11 @@ def _hash_file(digest: "hashlib._Hash", file: Path) -> int:
         return size
     except OSError as error:
         raise ModelError(f"The external data file {file} cannot be read: {error}.") from error
+
+
+def original(model: Model) -> onnx.ModelProto:
+    """The proto as stored in the file, before normalisation; `model.proto` where the file cannot be read any more."""
+    try:
+        return onnx.load(model.path, load_external_data=False)
+    except (OSError, DecodeError):
+        return model.proto

@@ -7,9 +7,9 @@ from onnxbisect.preflight.op_limits import OpIssue, OpRecord
 from onnxbisect.preflight.ops import LAST_WITH_AXES_ATTRIBUTES
 from onnxbisect.preflight.run import Check, checks, preflight
 from onnxbisect.preflight.structure import contradict
+from onnxbisect.preflight.subject import type_text
 from onnxbisect.preflight.summary import Inspection, OpCount, Tensor, inspect, inspection_document
 from onnxbisect.preflight.target import NEWER_THAN_TOOL, Reader, after_pass, settled_by
-from onnxbisect.preflight.typetext import type_text
 
 __all__ = [
     "LAST_WITH_AXES_ATTRIBUTES",

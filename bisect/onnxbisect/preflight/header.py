@@ -26,23 +26,23 @@ def opset_too_new(subject: Subject) -> Seen | None:
 
 def ir_version_too_new(subject: Subject) -> Seen | None:
     """An IR version above 9."""
-    version = subject.filed.ir_version
+    version = subject.original.ir_version
     return Seen(detail=f"IR version {version}") if version > NEWEST_IR_IN_GENERAL else None
 
 
 def missing_default_domain(subject: Subject) -> Seen | None:
     """The model imports no opset for the standard ops."""
-    imports = tuple(item.domain for item in subject.filed.opset_import)
+    imports = tuple(item.domain for item in subject.original.opset_import)
     return Seen(detail=f"imports {some(imports)}") if subject.opset is None else None
 
 
 def duplicate_node_name(subject: Subject) -> Seen | None:
     """Nodes of the file that share a name or have none; `nodes` are the generated names that reports use."""
-    given = Counter(node.name for node in subject.filed.graph.node)
+    given = Counter(node.name for node in subject.original.graph.node)
     twice = unique(name for name, times in given.items() if name and times > 1)
     if not twice and not given[""]:
         return None
-    unclear = {n.output[0] for n in subject.filed.graph.node if given[n.name] > 1 or not n.name}
+    unclear = {n.output[0] for n in subject.original.graph.node if given[n.name] > 1 or not n.name}
     parts = [f"{count(given[''], 'node')} without a name"] * bool(given[""])
     parts += [f"shared: {some(twice)}"] * bool(twice)
     return Seen(nodes=tuple(n.name for n in subject.graph.node if n.output[0] in unclear), detail="; ".join(parts))

@@ -51,7 +51,7 @@ class OpRecord:
     issues: tuple[OpIssue, ...]
 
 
-def told_by(record: OpRecord, found: Sequence[Finding]) -> list[Finding]:
+def with_recorded_issues(record: OpRecord, found: Sequence[Finding]) -> list[Finding]:
     """Add the findings of the record, and adapt the general findings to it.
 
     A general finding about an op becomes an error where the record refuses the op, and a remark where it accepts it.

@@ -8,10 +8,10 @@ from functools import lru_cache
 from importlib import resources
 
 from onnxbisect.finding import Finding, Severity
-from onnxbisect.model.filed import filed
 from onnxbisect.model.model import Model
+from onnxbisect.model.read import original
 from onnxbisect.preflight import control, header, ops, shapes, structure, types
-from onnxbisect.preflight.op_limits import OpRecord, told_by
+from onnxbisect.preflight.op_limits import OpRecord, with_recorded_issues
 from onnxbisect.preflight.subject import Seen, Subject
 from onnxbisect.preflight.target import Reader, told_of
 
@@ -65,7 +65,7 @@ def preflight(model: Model, reader: Reader | None = None, record: OpRecord | Non
     `load` normalises some properties that are checked here. Models that `load` refuses never come this far. With
     `reader`, findings are adapted to that tool; `record` says which ops it accepts.
     """
-    subject = Subject(model, filed(model))
+    subject = Subject(model, original(model))
     found = [
         Finding(
             id=check.id,
@@ -81,7 +81,7 @@ def preflight(model: Model, reader: Reader | None = None, record: OpRecord | Non
         if (seen := check.find(subject)) is not None
     ]
     if record is not None:
-        found = told_by(record, found)
+        found = with_recorded_issues(record, found)
     if reader is not None:
         found = told_of(reader, found, subject)
     order = list(Severity)

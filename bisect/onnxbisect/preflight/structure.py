@@ -5,8 +5,7 @@ import onnx
 from onnxbisect.model.external import byte_size, is_external, tensors
 from onnxbisect.model.scopes import bodies, captures, domain_of, qualified, reads
 from onnxbisect.model.structure import complaint
-from onnxbisect.preflight.subject import Seen, Subject, count, some, unique
-from onnxbisect.preflight.typetext import type_text
+from onnxbisect.preflight.subject import Seen, Subject, count, some, type_text, unique
 
 _LIMIT = 2 << 30
 
@@ -34,8 +33,8 @@ def local_functions(subject: Subject) -> Seen | None:
 
 def initializer_as_input(subject: Subject) -> Seen | None:
     """Weights that the file lists among its inputs."""
-    weights = {t.name for t in subject.filed.graph.initializer}
-    names = tuple(value.name for value in subject.filed.graph.input if value.name in weights)
+    weights = {t.name for t in subject.original.graph.initializer}
+    names = tuple(value.name for value in subject.original.graph.input if value.name in weights)
     return Seen(tensors=names, detail=count(len(names), "initializer")) if names else None
 
 
@@ -94,16 +93,16 @@ def model_over_2gb(subject: Subject) -> Seen | None:
 
 def invalid_model(subject: Subject) -> Seen | None:
     """Complaints of onnx.checker about the file."""
-    refused = complaint(subject.filed)
+    refused = complaint(subject.original)
     return Seen(detail=refused) if refused else None
 
 
 def shapecontradiction(subject: Subject) -> Seen | None:
     """Types declared in the file that contradict those found by a run or by inference."""
-    boundary = {value.name for value in subject.filed.graph.input}
+    boundary = {value.name for value in subject.original.graph.input}
     wrong = {
         value.name: f"{value.name}: declared {type_text(value.type)}, is {type_text(real)}"
-        for value in (*subject.filed.graph.value_info, *subject.filed.graph.output)
+        for value in (*subject.original.graph.value_info, *subject.original.graph.output)
         if value.name not in boundary
         and (real := subject.model.types.get(value.name)) is not None
         and contradict(value.type, real)
@@ -113,7 +112,7 @@ def shapecontradiction(subject: Subject) -> Seen | None:
 
 def not_topologically_sorted(subject: Subject) -> Seen | None:
     """Nodes listed before the producer of their input."""
-    graph = subject.filed.graph
+    graph = subject.original.graph
     position = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
     early = [node for index, node in enumerate(graph.node) if any(position.get(n, -1) > index for n in reads(node))]
     names = tuple(subject.producers[node.output[0]].name for node in early if node.output[0] in subject.producers)

@@ -10,7 +10,6 @@ from onnx import TensorProto, numpy_helper
 
 from onnxbisect.model.model import Model
 from onnxbisect.model.scopes import domain_of, is_constant, reads, walk
-from onnxbisect.preflight.typetext import type_text
 
 #: Domain, name and overload of a function.
 _Key = tuple[str, str, str]
@@ -39,10 +38,10 @@ class Site:
 
 
 class Subject:
-    """The views of one model. `filed` is the file as stored, before normalisation."""
+    """The views of one model. `original` is the file as stored, before normalisation."""
 
-    def __init__(self, model: Model, filed: onnx.ModelProto) -> None:
-        self.model, self.filed = model, filed
+    def __init__(self, model: Model, original: onnx.ModelProto) -> None:
+        self.model, self.original = model, original
         self.graph = model.proto.graph
 
     @cached_property
@@ -208,3 +207,20 @@ def some(items: tuple[str, ...], most: int = 4) -> str:
     """A list of the first few items, and how many more there are."""
     shown = ", ".join(items[:most])
     return f"{shown} and {len(items) - most} more" if len(items) > most else shown
+
+
+def type_text(kind: onnx.TypeProto) -> str:
+    """A type in words, with `?` for what is unknown."""
+    if kind.HasField("sequence_type"):
+        return f"sequence({type_text(kind.sequence_type.elem_type)})"
+    if kind.HasField("optional_type"):
+        return f"optional({type_text(kind.optional_type.elem_type)})"
+    if kind.HasField("map_type"):
+        return f"map({type_text(kind.map_type.value_type)})"
+    tensor = kind.sparse_tensor_type if kind.HasField("sparse_tensor_type") else kind.tensor_type
+    name = onnx.TensorProto.DataType.Name(tensor.elem_type).lower() if tensor.elem_type else "?"
+    name = {"float": "float32", "double": "float64"}.get(name, name)
+    if not tensor.HasField("shape"):
+        return f"{name}[…]"
+    dims = [str(d.dim_value) if d.HasField("dim_value") else d.dim_param or "?" for d in tensor.shape.dim]
+    return f"{name}[{','.join(dims)}]"

@@ -6,15 +6,14 @@ from dataclasses import asdict, dataclass
 import onnx
 
 from onnxbisect.finding import Finding
-from onnxbisect.model.filed import filed
 from onnxbisect.model.model import Model
+from onnxbisect.model.read import original
 from onnxbisect.model.scopes import domain_of, is_constant, qualified
 from onnxbisect.preflight.components import Component, components
 from onnxbisect.preflight.op_limits import OpRecord
 from onnxbisect.preflight.run import preflight
-from onnxbisect.preflight.subject import Subject
+from onnxbisect.preflight.subject import Subject, type_text
 from onnxbisect.preflight.target import Reader
-from onnxbisect.preflight.typetext import type_text
 
 #: The value of `format`; an incompatible change increments the number.
 FORMAT = "onnx-bisect/inspection@1"
@@ -94,7 +93,7 @@ def inspect(
         ops=_ops(model),
         notes=(*notes, *model.notes),
         target="" if reader is None else reader.tool,
-        components=components(Subject(model, filed(model))),
+        components=components(Subject(model, original(model))),
         findings=preflight(model, reader, record),
     )
 

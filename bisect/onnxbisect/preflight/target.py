@@ -79,7 +79,7 @@ def _knows(reader: Reader, id_: str) -> bool:
 
 def _newer(reader: Reader, subject: Subject) -> list[Finding]:
     found = []
-    ir, opset = subject.filed.ir_version, subject.opset
+    ir, opset = subject.original.ir_version, subject.opset
     if reader.newest_opset is not None and opset is not None and opset > reader.newest_opset:
         detail = f"opset {opset}, {reader.tool} reads up to {reader.newest_opset}"
         fix = f"Write it for opset {reader.newest_opset}, or export again at that opset or below."

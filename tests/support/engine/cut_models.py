@@ -203,7 +203,7 @@ def matmuls(weights: Iterable[TensorProto], size: int) -> onnx.ModelProto:
 def huge(folder: Path) -> Model:
     """250 weights of 10 MB, in a file of 2.5 GB that is all holes and costs no disk."""
     data = folder / "weights.bin"
-    # Intake runs the model, with all weights in memory: it sees small ones, which become large afterwards.
+    # LoadedModel runs the model, with all weights in memory: it sees small ones, which become large afterwards.
     path = save(folder, matmuls([external(f"w{i}", [2, 2], 0) for i in range(250)], 2))
     with data.open("wb") as file:
         file.truncate(16)

@@ -24,11 +24,11 @@ from onnxbisect.verdict import Status
 from onnxbisect_backends.contract import Backend
 from onnxbisect_backends.probing.alternatives import Asked, asked_with
 from onnxbisect_backends.probing.changed_files import compiles_after
-from onnxbisect_backends.probing.confirming import Told
-from onnxbisect_backends.probing.inquiry import Inquiry
-from onnxbisect_backends.probing.intake import Intake
+from onnxbisect_backends.probing.confirming import Answered
+from onnxbisect_backends.probing.loaded_model import LoadedModel
 from onnxbisect_backends.probing.repair_compiler import RepairCompiler, unanswered
 from onnxbisect_backends.probing.repairing import Terms, repair_model, written
+from onnxbisect_backends.probing.search_context import SearchContext
 from onnxbisect_db.answers import AnsweredProbe, Reply
 from onnxbisect_service.search_spec import RepairSpec
 from onnxbisect_worker.model_processes.protocol import Begun, Changed, Question, Repaired
@@ -52,36 +52,38 @@ class UnansweredError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class ChangedModels:
-    """Changes of the model of `inquiry`; `inquire` puts other models before the same compiler. `onnx` is the SHA-256 of
-    the model's stored file.
+    """Changes of the model of `context`; `context_of` returns another model's search context for this compiler.
+    `onnx` is the SHA-256 of the model's stored file.
     """
 
     onnx: str
-    inquiry: Inquiry
-    inquire: Callable[[Intake, bool], Inquiry]
+    context: SearchContext
+    context_of: Callable[[LoadedModel, bool], SearchContext]
     recheck: bool
 
     def compiler(self, begun: Begun, folder: Path) -> RepairCompiler:
         """Answers from what is known. Models are written into `folder`."""
         return RepairCompiler(
-            intake=self.inquiry.intake,
+            loaded=self.context.loaded,
             search=_Replies(self, begun),
-            inquire=self.inquire,
+            context_of=self.context_of,
             folder=folder,
         )
 
-    def job(self, inquiry: Inquiry, answers: Sequence[AnsweredProbe], stats: Stats, *, brief: bool = False) -> Job:
+    def job(
+        self, context: SearchContext, answers: Sequence[AnsweredProbe], stats: Stats, *, brief: bool = False
+    ) -> Job:
         """What these answers say of a model, or of a piece, which is searched in brief."""
         verdicts = Known(records=answers).verdicts
-        diagnosis = plan(inquiry.universe, verdicts, recheck=self.recheck, brief=brief).diagnosis
-        return inquiry.job(diagnosis, answers, stats)
+        diagnosis = plan(context.universe, verdicts, recheck=self.recheck, brief=brief).diagnosis
+        return context.job(diagnosis, answers, stats)
 
 
 def changed_files_came_to(models: ChangedModels, begun: Begun, folder: Path) -> Question | Changed:
     """Until an answer is missing, or to the first changed copy of the file that compiles."""
-    whole = Found(job=models.job(models.inquiry, begun.answers, begun.stats))
+    whole = Found(job=models.job(models.context, begun.answers, begun.stats))
     try:
-        return Changed(compiles_after=compiles_after(whole, models.inquiry, models.compiler(begun, folder)))
+        return Changed(compiles_after=compiles_after(whole, models.context, models.compiler(begun, folder)))
     except UnansweredError as error:
         return error.question
 
@@ -109,7 +111,7 @@ class RepairWork:
         try:
             compiler = self.models.compiler(begun, folder)
             others = partial(self._alternatives, begun)
-            repair, document = repair_model(compiler, self.models.inquiry, terms, others=others)
+            repair, document = repair_model(compiler, self.models.context, terms, others=others)
         except UnansweredError as error:
             return error.question
         document = replace(document, model=self.model_name)  # the file here has a name of ours
@@ -126,24 +128,26 @@ class RepairWork:
             (folder / name).write_bytes(content)
         return Repaired(outcome=outcome, files=files)
 
-    def _alternatives(self, begun: Begun, intake: Intake, diagnosis: Diagnosis) -> list[Alternative]:
+    def _alternatives(self, begun: Begun, loaded: LoadedModel, diagnosis: Diagnosis) -> list[Alternative]:
         """Until an answer is missing. What cannot be asked any more is left out."""
         found: list[Alternative] = []
         culprits = [culprit.evidence.own for culprit in diagnosis.culprits]
         replies = {it.question: it for it in begun.replies}
-        own = intake is self.models.inquiry.intake
-        files = {} if own else {"model.onnx": intake.model.path}
+        own = loaded is self.models.context.loaded
+        files = {} if own else {"model.onnx": loaded.model.path}
         for changed, backend in self.others([culprit.message for culprit in diagnosis.culprits]):
-            name = question_name(self.models.onnx if own else _digest(intake.model.path), whole=False, options=changed)
+            name = question_name(self.models.onnx if own else _digest(loaded.model.path), whole=False, options=changed)
             reply = replies.get(name)
             if reply is None and begun.ended:
                 break
             ask = partial(_asked, reply, Question(files=files, options=changed))
-            found.append(asked_with(changed, backend, intake, culprits, self.calibration, ask))
+            found.append(asked_with(changed, backend, loaded, culprits, self.calibration, ask))
         return found
 
 
-def _asked(reply: Reply | None, question: Question, other: Inquiry, _: Backend, planner: CulpritsThenWhole) -> Asked:
+def _asked(
+    reply: Reply | None, question: Question, other: SearchContext, _: Backend, planner: CulpritsThenWhole
+) -> Asked:
     """What was answered; UnansweredError where nothing was."""
     if reply is None:
         raise UnansweredError(replace(question, pieces=tuple(planner.culprits)))
@@ -163,45 +167,45 @@ class _Replies:
         self._replies = {it.question: it for it in begun.replies}
         self._paid = begun.stats
 
-    def __call__(self, model: Intake, *, piece: bool, whole: bool) -> Found:
-        own = self._models.inquiry
-        if model is own.intake and (whole or self._begun.searched):
+    def __call__(self, model: LoadedModel, *, piece: bool, whole: bool) -> Found:
+        own = self._models.context
+        if model is own.loaded and (whole or self._begun.searched):
             paid, self._paid = self._paid, replace(self._paid, compiler_calls=0)  # asked twice, paid once
             return Found(job=self._models.job(own, self._begun.answers, paid))
-        inquiry = self._models.inquire(model, piece)
+        context = self._models.context_of(model, piece)
         path = model.model.path
         name = question_name(_digest(path), whole=whole)
         reply = self._replies.get(name)
         if reply is not None:
-            return self._found(inquiry, reply, brief=piece)
+            return self._found(context, reply, brief=piece)
         if self._begun.ended:
-            return unanswered(inquiry, "the budget is spent", stopped=True)
+            return unanswered(context, "the budget is spent", stopped=True)
         files = [path, *sorted(path.parent.glob("model.data"))] if piece else [path]
         names = ["model.onnx", *(it.name for it in files[1:])]
         raise UnansweredError(Question(files=dict(zip(names, files, strict=True)), piece=piece, whole=whole))
 
-    def _found(self, inquiry: Inquiry, reply: Reply, *, brief: bool) -> Found:
+    def _found(self, context: SearchContext, reply: Reply, *, brief: bool) -> Found:
         if reply.problem:
             raise ModelError(reply.problem) if reply.refused else OnnxBisectError(reply.problem)
-        if inquiry.identity != reply.identity:
+        if context.identity != reply.identity:
             raise BackendUnusableError(_OTHER_COMPILER)
         stats = Stats.of(reply.answers, calls=reply.calls, rounds=reply.rounds, engine_seconds=0, wall_seconds=0)
-        return Found(job=self._models.job(inquiry, reply.answers, stats, brief=brief))
+        return Found(job=self._models.job(context, reply.answers, stats, brief=brief))
 
 
-def told_by(replies: Sequence[Reply], identity: str) -> Callable[[Path], Told]:
+def answers_from(replies: Sequence[Reply], identity: str) -> Callable[[Path], Answered]:
     """What was answered about a model file by the compiler of this identity; UnansweredError where nothing was."""
     known = {it.question: it for it in replies}
 
-    def told(path: Path) -> Told:
+    def answer(path: Path) -> Answered:
         reply = known.get(question_name(_digest(path), whole=True))
         if reply is None:
             raise UnansweredError(Question(files={"model.onnx": path}, piece=True, whole=True))
         if reply.identity != identity or not reply.answers:
-            return Told(status=Status.UNRESOLVED, calls=reply.calls)
-        return Told(status=reply.answers[-1].verdict.status, calls=reply.calls)
+            return Answered(status=Status.UNRESOLVED, calls=reply.calls)
+        return Answered(status=reply.answers[-1].verdict.status, calls=reply.calls)
 
-    return told
+    return answer
 
 
 def question_name(onnx: str, *, whole: bool, options: Mapping[str, str] = _NO_OPTIONS) -> str:

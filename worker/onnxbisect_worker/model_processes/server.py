@@ -37,8 +37,8 @@ from onnxbisect.model.allowance import directly
 from onnxbisect.report.rendering import compile_all, environment
 from onnxbisect.shortage import shortage
 from onnxbisect_backends import registry
-from onnxbisect_backends.probing.inquiry import inquire
-from onnxbisect_backends.probing.intake import Intake
+from onnxbisect_backends.probing.loaded_model import LoadedModel
+from onnxbisect_backends.probing.search_context import search_context
 from onnxbisect_backends.sandbox.supervise import PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, prctl
 from onnxbisect_db.answers import AnsweredProbe
 from onnxbisect_worker.held_folders import remove_held
@@ -109,9 +109,9 @@ def _rehearse() -> None:
     with tempfile.TemporaryDirectory() as name:
         path = Path(name, "model.onnx")
         onnx.save(model, path)
-        inquiry = inquire(Intake(path, {}, bounded=directly), registry.make("whitelist", {"deny": "Relu"}))
-        inquiry.key(1)
-        inquiry.write(1, Path(name, "piece.onnx"))
+        context = search_context(LoadedModel(path, {}, bounded=directly), registry.make("whitelist", {"deny": "Relu"}))
+        context.key(1)
+        context.write(1, Path(name, "piece.onnx"))
     compile_all(environment())
 
 

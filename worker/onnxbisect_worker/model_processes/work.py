@@ -25,11 +25,11 @@ from onnxbisect_backends.contract import Backend, Limits, input_shapes
 from onnxbisect_backends.other_options import OtherOptions
 from onnxbisect_backends.probing.changed_files import may_be_changed
 from onnxbisect_backends.probing.confirming import confirmed
-from onnxbisect_backends.probing.inquiry import Inquiry, inquire
-from onnxbisect_backends.probing.intake import Intake
 from onnxbisect_backends.probing.known_target import inspect_for, known_target
+from onnxbisect_backends.probing.loaded_model import LoadedModel
 from onnxbisect_backends.probing.prober import Prober, ProbeResult
 from onnxbisect_backends.probing.sampling import sampling
+from onnxbisect_backends.probing.search_context import SearchContext, search_context
 from onnxbisect_db.answers import AnsweredProbe
 from onnxbisect_worker.model_processes.confinement import Layout
 from onnxbisect_worker.model_processes.limits import Bounds, UnboundBackend
@@ -47,8 +47,8 @@ from onnxbisect_worker.model_processes.repair import (
     ChangedModels,
     RepairWork,
     UnansweredError,
+    answers_from,
     changed_files_came_to,
-    told_by,
 )
 from onnxbisect_worker.prepared import Prepared
 
@@ -66,26 +66,26 @@ class ModelWork:
         self._spec = setup.case.spec
         self._folder = folder
         self._bounds = bounds
-        self._new: Inquiry | None = None
+        self._new: SearchContext | None = None
 
     def prepare(self) -> Prepared:
-        inquiry = self._new = self._inquire()
-        established = inquiry.intake.model.established
+        context = self._new = self._search_context()
+        established = context.loaded.model.established
         known = sum(value.nbytes for value in established.known.values())
         return Prepared(
-            target=inquiry.target,
-            description=inquiry.description,
-            universe=inquiry.universe,
-            identity=inquiry.identity,
-            changeable=may_be_changed(inquiry),
+            target=context.target,
+            description=context.description,
+            universe=context.universe,
+            identity=context.identity,
+            changeable=may_be_changed(context),
             established=established.to_bytes() if known <= _MOST_KNOWN else b"",
         )
 
     def draw(self) -> bytes:
-        return network_file.to_bytes(network_of(self._intake.model))
+        return network_file.to_bytes(network_of(self._loaded.model))
 
     def inspect(self) -> dict[str, Any]:
-        model = self._intake.model
+        model = self._loaded.model
         if not self._case.backend:
             found = inspect(model)
         elif isinstance(self._layout.backend, Exception):
@@ -98,14 +98,14 @@ class ModelWork:
         return inspection_document(named)
 
     def key(self, units: UnitSet) -> str:
-        return self._inquiry.key(units)
+        return self._context.key(units)
 
     def ask(self, units: UnitSet, *, seconds_left: float | None) -> ProbeResult:
         return self._prober.ask(units, seconds_left)
 
     def digests(self, pieces: Sequence[UnitSet]) -> list[str]:
         with TemporaryDirectory(dir=self._folder) as name:
-            return list(map(self._inquiry.culprit_files(Path(name)).digest, pieces))
+            return list(map(self._context.culprit_files(Path(name)).digest, pieces))
 
     def report(
         self,
@@ -117,10 +117,10 @@ class ModelWork:
     ) -> Question | Written:
         """See `ModelProcess.report`. The files lie in the working folder, side by side under names of ours."""
         verdicts = Known(records=answers).verdicts
-        diagnosis = plan(self._inquiry.universe, verdicts, recheck=self._spec.recheck).diagnosis
+        diagnosis = plan(self._context.universe, verdicts, recheck=self._spec.recheck).diagnosis
         if compiles_after is not None:
             diagnosis = replace(diagnosis, culprits=(), needs_context=())
-        job = self._inquiry.job(diagnosis, answers, stats)
+        job = self._context.job(diagnosis, answers, stats)
         job = replace(job, preflight=self._advised(job.preflight), compiles_after=compiles_after)
         if neighbours.most:
             came = self._confirmed(job, neighbours)
@@ -135,7 +135,7 @@ class ModelWork:
         written = document(replace(job, model=replace(job.model, path=Path(self._case.model_name))))
         files: dict[str, Path] = {}
         with TemporaryDirectory(dir=self._folder) as name:
-            culprits = self._inquiry.culprit_files(Path(name))
+            culprits = self._context.culprit_files(Path(name))
             for entry, place, culprit in zip(
                 written["culprits"], culprit_dirs(written), diagnosis.culprits, strict=True
             ):
@@ -147,10 +147,10 @@ class ModelWork:
         return Written(document=written, files=files)
 
     def _confirmed(self, job: Job, neighbours: Neighbours) -> Question | Job:
-        told = told_by(neighbours.replies, self._inquiry.identity)
+        told = answers_from(neighbours.replies, self._context.identity)
         with TemporaryDirectory(dir=self._folder) as name:
             try:
-                return confirmed(job, self._intake, told, Path(name), most=neighbours.most)
+                return confirmed(job, self._loaded, told, Path(name), most=neighbours.most)
             except UnansweredError as error:
                 return replace(error.question, files=self._put(error.question.files))
 
@@ -187,8 +187,10 @@ class ModelWork:
     def _changed_models(self) -> ChangedModels:
         return ChangedModels(
             onnx=self._case.onnx,
-            inquiry=self._inquiry,
-            inquire=lambda intake, piece: inquire(intake, self._backend, None if piece else self._calibration),
+            context=self._context,
+            context_of=lambda loaded, piece: search_context(
+                loaded, self._backend, None if piece else self._calibration
+            ),
             recheck=self._spec.recheck,
         )
 
@@ -200,7 +202,7 @@ class ModelWork:
 
     def _advised(self, findings: Sequence[Finding]) -> tuple[Finding, ...]:
         """With the name that the model has for its user in the commands of the advice."""
-        ours, theirs = (shlex.quote(name) for name in (self._intake.model.path.name, self._case.model_name))
+        ours, theirs = (shlex.quote(name) for name in (self._loaded.model.path.name, self._case.model_name))
         return tuple(replace(it, fix=it.fix.replace(f" fix {ours}`", f" fix {theirs}`")) for it in findings)
 
     def plain(self, text: str) -> str:
@@ -210,7 +212,7 @@ class ModelWork:
         return text.replace(str(model), self._case.model_name) if isinstance(model, Path) else text
 
     @property
-    def _inquiry(self) -> Inquiry:
+    def _context(self) -> SearchContext:
         if self._new is None:
             self._new = self._resumed()
         return self._new
@@ -222,12 +224,12 @@ class ModelWork:
         return self._layout.model
 
     @cached_property
-    def _intake(self) -> Intake:
+    def _loaded(self) -> LoadedModel:
         raw = b"" if self._prepared is None else self._prepared.established
         established = Established.from_bytes(raw) if raw else None
         backend = self._named_backend
         shapes = {**({} if backend is None else input_shapes(backend)), **self._spec.input_shapes}
-        return Intake(self._model, shapes, most_nodes=self._setup.nodes, established=established)
+        return LoadedModel(self._model, shapes, most_nodes=self._setup.nodes, established=established)
 
     @property
     def _named_backend(self) -> Backend | None:
@@ -286,7 +288,7 @@ class ModelWork:
     def _prober(self) -> Prober:
         """Raises BackendUnusableError where the compiler here is not the one that the search began with."""
         if self._case.prepared is not None:
-            here, begun = self._inquire(), self._inquiry
+            here, begun = self._search_context(), self._context
             if here.identity != begun.identity:
                 raise BackendUnusableError(
                     f"This worker has {here.target.tool} {here.target.version}, and the search began with "
@@ -298,16 +300,16 @@ class ModelWork:
             seconds = min(self._spec.seconds, seconds)
         memory, confinement = self._setup.compile_memory, self._setup.confinement
         limits = replace(default, seconds=seconds, memory_bytes=memory, confinement=confinement)
-        return self._inquiry.prober(self._backend, self._folder, limits)
+        return self._context.prober(self._backend, self._folder, limits)
 
-    def _inquire(self) -> Inquiry:
+    def _search_context(self) -> SearchContext:
         """The backend first, as `run` has it: without a compiler nothing else matters."""
         backend = self._backend
-        return inquire(self._intake, backend, self._calibration)
+        return search_context(self._loaded, backend, self._calibration)
 
-    def _resumed(self) -> Inquiry:
-        """The inquiry as it was stored; needs no compiler."""
-        stored, model = self._prepared, self._intake.model
+    def _resumed(self) -> SearchContext:
+        """The context as it was stored; needs no compiler."""
+        stored, model = self._prepared, self._loaded.model
         if stored is None:
             raise OnnxBisectError("The search was not prepared: start the job again.")
         if stored.universe.names != model.universe.names:
@@ -315,8 +317,8 @@ class ModelWork:
                 "The search was begun by another version of onnx-bisect, which reads the model in another way: start "
                 "the job again."
             )
-        return Inquiry(
-            intake=self._intake,
+        return SearchContext(
+            loaded=self._loaded,
             description=stored.description,
             target=stored.target,
             universe=stored.universe,

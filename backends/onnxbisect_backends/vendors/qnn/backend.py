@@ -26,7 +26,7 @@ from onnxbisect_backends.sandbox.process import brought_home, run
 from onnxbisect_backends.toolchains.catalogue import VERSION_HELP, in_use, installed_versions
 from onnxbisect_backends.toolchains.toolchain import Toolchain
 from onnxbisect_backends.vendors.qnn.log import NO_ANSWER, PATTERNS, PREAMBLE
-from onnxbisect_backends.vendors.qnn.trace import Refused, Told, read_told, told_line
+from onnxbisect_backends.vendors.qnn.trace import Refused, Support, read_support, support_line
 
 _SCRIPT = Path(__file__).with_name("qnn_session.py")
 
@@ -138,7 +138,7 @@ class QnnBackend:
         argv = [python, "-P", str(_SCRIPT), str(probe.absolute()), str(workdir / "context.onnx"), words]
         outcome = run(argv, cwd=workdir, env=self._toolchain.environment(workdir), limits=limits, network=False)
         if outcome.exit_code == _REFUSED:
-            outcome = replace(outcome, log=f"{outcome.log}\n{told_line(workdir, probe)}\n")
+            outcome = replace(outcome, log=f"{outcome.log}\n{support_line(workdir, probe)}\n")
         return brought_home(outcome, probe.absolute(), workdir, self._toolchain.folder)
 
     def vendor_files(self, probe: Path) -> None:
@@ -157,9 +157,9 @@ class QnnBackend:
         reading = read_log(outcome.log, PATTERNS)
         if verdict := crashed(outcome, reading):
             return verdict
-        told = read_told(outcome.log)
-        if told.refused:
-            return _unsupported(told, outcome.seconds)
+        support = read_support(outcome.log)
+        if support.refused:
+            return _unsupported(support, outcome.seconds)
         trouble = read_log(outcome.log, NO_ANSWER)
         if outcome.exit_code != _REFUSED or trouble.kind is not None:
             return _no_answer(PREAMBLE.sub("", trouble.message), outcome.seconds)
@@ -190,11 +190,13 @@ class QnnBackend:
         return given
 
 
-def _unsupported(told: Told, seconds: float) -> Verdict:
-    causes = tuple(one for one in told.refused if not one.is_consequence)
-    if told.unbound and not causes:
-        return _no_answer(f"QNN needs static shapes, and that of the input '{told.unbound[0]}' is not known.", seconds)
-    causes = causes or told.refused
+def _unsupported(support: Support, seconds: float) -> Verdict:
+    causes = tuple(one for one in support.refused if not one.is_consequence)
+    if support.unbound and not causes:
+        return _no_answer(
+            f"QNN needs static shapes, and that of the input '{support.unbound[0]}' is not known.", seconds
+        )
+    causes = causes or support.refused
     causes = tuple(one for one in causes if one.node) or causes
     said = tuple(dict.fromkeys((one.op, _why(one)) for one in causes))
     words = ", ".join(f"{op} ({why})" if why else op for op, why in said)

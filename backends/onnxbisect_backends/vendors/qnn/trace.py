@@ -18,10 +18,10 @@ from onnxbisect.model.scopes import constant_names, qualified
 #: What QNN calls the file; it writes it into its working directory.
 TRACE = "qnn_op_trace.json"
 
-#: Begins the line that `told_line` makes and `read_told` reads; names in it are escaped, so it is one line.
+#: Begins the line that `support_line` makes and `read_support` reads; names in it are escaped, so it is one line.
 _MARK = "onnx-bisect: in QNN's trace: "
 
-#: Nodes told of one compile; what is not supported is rarely of more kinds.
+#: Refused nodes that are reported of one compile; what is not supported is rarely of more kinds.
 _MOST = 500
 
 #: What onnxruntime's optimiser appends to the name of a node that it replaces or moves.
@@ -61,35 +61,35 @@ class Refused(BaseModel):
         return self.reason.startswith(_CONSEQUENCE)
 
 
-class Told(BaseModel):
+class Support(BaseModel):
     """What is in the trace, and which of the model's inputs have no shape that QNN could have known."""
 
     refused: tuple[Refused, ...] = ()
     unbound: tuple[str, ...] = ()
 
 
-def told_line(workdir: Path, probe: Path) -> str:
+def support_line(workdir: Path, probe: Path) -> str:
     """A line for the log on what the trace in `workdir` says of the model `probe`."""
     listed = _listed(workdir / TRACE)
     if not listed:
-        return _MARK + Told().model_dump_json()
+        return _MARK + Support().model_dump_json()
     graph = onnx.load(probe, load_external_data=False).graph
     ops = {node.name: qualified(node) for node in graph.node if node.name}
     constants = constant_names(graph)
     unbound = [value.name for value in graph.input if value.name not in constants and is_unbound(value.type)]
-    line = Told(refused=refused(listed, ops)[:_MOST], unbound=tuple(unbound))
+    line = Support(refused=refused(listed, ops)[:_MOST], unbound=tuple(unbound))
     return _MARK + json.dumps(line.model_dump())
 
 
-def read_told(log: str) -> Told:
+def read_support(log: str) -> Support:
     """What the last line of a log says, where it is such a line: a hostile model can make QNN print others."""
     line = log.rstrip("\n").rpartition("\n")[2]
     if not line.startswith(_MARK):
-        return Told()
+        return Support()
     try:
-        return Told.model_validate_json(line.removeprefix(_MARK))
+        return Support.model_validate_json(line.removeprefix(_MARK))
     except ValidationError:
-        return Told()
+        return Support()
 
 
 def refused(listed: Sequence[Listed], ops: Mapping[str, str]) -> tuple[Refused, ...]:

@@ -1,4 +1,4 @@
-"""A model as it comes from outside, ready to be cut, however many targets are asked about it."""
+"""A model file, loaded once for all targets, with what cuts and validates its pieces."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,8 +15,8 @@ from onnxbisect_backends.probing.prober import WriteProbe
 from onnxbisect_backends.probing.validity import Validity
 
 
-class Intake:
-    """A model, read once, with the cutter and the referees that all its targets share."""
+class LoadedModel:
+    """A model, loaded once, with the cutter and the validity checks that all its targets share."""
 
     def __init__(
         self,
@@ -51,12 +51,12 @@ def demand_static(model: Model, backend: Backend, description: Description) -> N
     )
 
 
-def probe_writer(intake: Intake, probe_format: ProbeFormat) -> WriteProbe:
+def probe_writer(loaded: LoadedModel, probe_format: ProbeFormat) -> WriteProbe:
     """Writes pieces of the model as a target wants them."""
 
     def write_probe(units: UnitSet, path: Path) -> Mapping[str, str]:
-        piece = intake.cutter.cut(units, probe_format)
-        write(piece, intake.model, path)
+        piece = loaded.cutter.cut(units, probe_format)
+        write(piece, loaded.model, path)
         return piece.renamed
 
     return write_probe

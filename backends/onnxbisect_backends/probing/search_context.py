@@ -1,4 +1,4 @@
-"""One model before one target: what a driver needs to ask about it, and to report what was answered."""
+"""A model combined with one target: cuts and compiles probes, computes their keys, and builds the job for reports."""
 
 import shutil
 from collections.abc import Mapping, Sequence
@@ -28,21 +28,22 @@ from onnxbisect.verdict import Status
 from onnxbisect_backends.contract import Backend, Description, Limits, for_model, input_shapes, vendor_files
 from onnxbisect_backends.probing.culprit_files import CulpritFiles
 from onnxbisect_backends.probing.identity import target_identity
-from onnxbisect_backends.probing.intake import Intake, demand_static, probe_writer
+from onnxbisect_backends.probing.loaded_model import LoadedModel, demand_static, probe_writer
 from onnxbisect_backends.probing.prober import Keep, Prober, WriteProbe
 from onnxbisect_backends.probing.sampling import Sampling, sampling
 from onnxbisect_backends.samples import samples_folder
 
 
 @dataclass(frozen=True, kw_only=True)
-class Inquiry:
-    """`universe` is the model's as this target sees it: planners of all drivers search on it.
+class SearchContext:
+    """A model, and how one target wants its probes.
 
-    `samples` writes input samples beside every probe, None for targets that want none. The compiler itself is needed
-    to describe the target and to ask probes, not to cut and to report.
+    `universe` is the model's, with the variants that this target tells apart; planners search on it. `samples` writes
+    input samples beside every probe, None for targets that need none. The compiler itself is needed to describe the
+    target and to compile probes, not to cut and to report.
     """
 
-    intake: Intake
+    loaded: LoadedModel
     description: Description
     target: Target
     universe: Universe
@@ -66,7 +67,7 @@ class Inquiry:
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
         """What can be said of the model before any compile."""
-        return tuple(preflight(self.intake.model, self.reader))
+        return tuple(preflight(self.loaded.model, self.reader))
 
     def key(self, units: UnitSet) -> str:
         """The canonical structure of a probe: equal for equal questions."""
@@ -83,9 +84,9 @@ class Inquiry:
         """
         return Prober(
             write=self._write,
-            backend=for_model(backend, self.intake.model.proto.graph),
+            backend=for_model(backend, self.loaded.model.proto.graph),
             limits=limits,
-            objection=self.intake.validity.objection,
+            objection=self.loaded.validity.objection,
             folder=folder,
             samples=None if self.samples is None else self.samples.write,
             keep=None if keep is None else Keep(units=self.universe.everything, folder=keep),
@@ -98,7 +99,7 @@ class Inquiry:
         """
         if backend is None:
             return CulpritFiles(self._write, folder)
-        bound, samples = for_model(backend, self.intake.model.proto.graph), self.samples
+        bound, samples = for_model(backend, self.loaded.model.proto.graph), self.samples
 
         def accompany(probe: Path, renamed: Mapping[str, str]) -> None:
             if samples is not None:
@@ -110,7 +111,7 @@ class Inquiry:
 
     def job(self, diagnosis: Diagnosis, probes: Sequence[ProbeRecord], stats: Stats) -> Job:
         """All that a report is made from: the model with the universe that was searched."""
-        model, samples = self.intake.model, self.samples
+        model, samples = self.loaded.model, self.samples
         passed = diagnosis.verdict is Status.PASS
         notes = model.notes if samples is None else (*model.notes, *samples.notes)
         return Job(
@@ -124,20 +125,20 @@ class Inquiry:
 
     @cached_property
     def _keyer(self) -> Keyer:
-        apart = _apart(self.intake.model, self.description)
-        return Keyer(self.intake.model, weights=self.description.weights_matter, apart=apart)
+        apart = _apart(self.loaded.model, self.description)
+        return Keyer(self.loaded.model, weights=self.description.weights_matter, apart=apart)
 
     @cached_property
     def _write(self) -> WriteProbe:
-        return probe_writer(self.intake, self.description.probe_format)
+        return probe_writer(self.loaded, self.description.probe_format)
 
 
-def inquire(intake: Intake, backend: Backend, calibration: Path | None = None) -> Inquiry:
-    """Put the model before a target that can be used (`Backend.check`); `calibration` holds samples of its inputs.
+def search_context(loaded: LoadedModel, backend: Backend, calibration: Path | None = None) -> SearchContext:
+    """Combine the model with a target that can be used (`Backend.check`); `calibration` holds samples of its inputs.
 
     Raises ModelError where the target cannot take such a model, OptionError where the samples do not fit.
     """
-    model = intake.model
+    model = loaded.model
     _demand_shapes(model, backend)
     backend = for_model(backend, model.proto.graph)
     description = _as_it_takes(model, backend.describe())
@@ -156,7 +157,7 @@ def inquire(intake: Intake, backend: Backend, calibration: Path | None = None) -
     if not description.probe_format.folds:
         required = _joined(required, producers_of_constants(model))
         universe = split_variants_by_producers(replace(universe, required_producers=required))
-    return Inquiry(intake=intake, description=description, target=target, universe=universe, samples=samples)
+    return SearchContext(loaded=loaded, description=description, target=target, universe=universe, samples=samples)
 
 
 def _demand_shapes(model: Model, backend: Backend) -> None:
