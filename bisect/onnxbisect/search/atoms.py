@@ -1,4 +1,4 @@
-"""The atoms that the search moves, and what is believed of each before it is asked."""
+"""The atoms that the search moves, and their prior odds."""
 
 from collections.abc import Iterable
 
@@ -20,9 +20,9 @@ from onnxbisect.verdict import Kind
 
 
 class Atoms:
-    """Atoms and suspicions of one replay. `split` says how far a variant has been taken apart.
+    """Atoms and odds of one replay. `split` is how far a variant has been split.
 
-    Level 0: all its units are one atom. Level 1: one for each shape and direct context. Level 2: every unit.
+    Level 0: all its units are one atom. Level 1: one atom for each shape and direct context. Level 2: every unit.
     """
 
     def __init__(self, universe: Universe, oracle: Oracle) -> None:
@@ -55,11 +55,11 @@ class Atoms:
         return [of(group) for group in groups.values()]
 
     def alone(self, atom: Atom) -> UnitSet:
-        """The probe that asks about the atom by itself."""
+        """The probe of the atom alone."""
         return alone(self._universe, representative(self._universe, atom.units))
 
     def fails_by_itself(self, atom: Atom) -> bool:
-        """Whether it is known to fail alone, and not because of what had to come along."""
+        """Whether it is known to fail alone, and not because of its required producers."""
         asked = self.alone(atom)
         probe = self._oracle.probe(asked)
         known = self._oracle.look(probe)
@@ -75,13 +75,13 @@ class Atoms:
         return self._oracle.ask(along, f"what must come along with {self.say(atom)}").passed
 
     def tried(self, atom: Atom) -> bool:
-        """Whether asking the atom alone would tell nothing new."""
+        """Whether a probe of the atom alone would add no information."""
         probe = self.alone(atom)
         known = self._oracle.look(probe) is not None or self._oracle.passes_within(probe)
         return known or atom.variant in self.cut_induced
 
     def not_known(self, atoms: Iterable[Atom]) -> UnitSet:
-        """Units of a variant that the recorded profile of a compiler does not have: no probe would tell more."""
+        """Units of variants that the recorded profile of a compiler lacks; no probe would add information."""
         found = 0
         for atom in atoms:
             verdict = self._oracle.look(self.alone(atom))
@@ -90,16 +90,16 @@ class Atoms:
         return found
 
     def is_fine_elsewhere(self, atom: Atom) -> bool:
-        """Whether a unit like it has passed among other units, and none like it by itself."""
+        """Whether a unit like it has passed among other units, and none alone."""
         known = self._oracle.look(self.alone(atom))
         return (known is None or not known.passed) and self.tried(atom)
 
     def take_apart(self, atom: Atom) -> None:
-        """From now on the atom's variant moves in smaller parts."""
+        """Split the atom's variant one level further."""
         self.split[atom.variant] = self.split.get(atom.variant, 0) + 1
 
     def beliefs(self, passing: UnitSet, pool: list[Atom], group: list[Atom]) -> Beliefs:
-        """A posterior for the atoms in question, `group` being part of a failing probe and `passing` units safe."""
+        """A posterior for the atoms in question; `group` is part of a failing probe, and the `passing` units are safe."""
         safe = self.of_units(passing)
         everyone = list(dict.fromkeys((*safe, *pool, *group, *self.guilty)))
         weights = {atom: self._prior_weight(atom) for atom in everyone}

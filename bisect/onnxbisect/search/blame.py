@@ -1,4 +1,4 @@
-"""Failing probes on record that blame a suspect in its context, so that it need not be put back there."""
+"""Failing probes on record that blame a suspect in its context, so that no new probe is needed for it."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from onnxbisect.universe import Universe
 
 
 def without_others(probe: UnitSet, suspect: Suspect, suspects: Sequence[Suspect]) -> UnitSet:
-    """The probe without what completes another culprit, or this one at another place."""
+    """The probe without the units that complete another culprit, or another occurrence of this one."""
     if suspect.single:
         return probe
     for other in suspects:
@@ -23,7 +23,7 @@ def without_others(probe: UnitSet, suspect: Suspect, suspects: Sequence[Suspect]
 
 
 class Blame:
-    """Reads the record of one replay."""
+    """Searches the record of one replay."""
 
     def __init__(self, universe: Universe, oracle: Oracle) -> None:
         self._universe = universe
@@ -32,12 +32,12 @@ class Blame:
     def on_record(
         self, suspect: Suspect, suspects: Sequence[Suspect], remainder: UnitSet, context: UnitSet, *, by_words: bool
     ) -> UnitSet | None:
-        """A failing probe that blames the suspect; `context` is what of the remainder is near it.
+        """A failing probe that blames the suspect; `context` is the part of the remainder near it.
 
-        Either it holds the context, and beyond the remainder nothing but occurrences of it whose neighbourhood looks
-        like the suspect's; or the compiler said there what it says of the suspect alone, and something else of another
-        probe that holds the remainder, all occurrences that it may have meant look alike, and one has no other culprit
-        beside it that could have drawn it in.
+        Either the probe contains the context and, beyond the remainder, only occurrences whose neighbourhood looks like
+        the suspect's. Or its message is the one for the suspect alone and differs from that of another probe that
+        contains the remainder, all occurrences it may be about look alike, and one of them has no other culprit beside
+        it.
         """
         most = remainder | self._alike(suspect)
         context = without_others(context | suspect.units, suspect, suspects)
@@ -60,7 +60,7 @@ class Blame:
         return None
 
     def _words(self, failing: UnitSet) -> tuple[str, frozenset[str]] | None:
-        """What a compiler said, and of which ops: some say the same of every node but its name."""
+        """The message of a failing probe and the ops it is about; some messages differ only in node names."""
         verdict = self._oracle.look(failing)
         if verdict is None:
             return None
@@ -68,7 +68,7 @@ class Blame:
         return verdict.fingerprint, frozenset(ops or verdict.hints.ops)
 
     def _alike(self, suspect: Suspect) -> UnitSet:
-        """The units of all occurrences with the same neighbourhood as the suspect; of several units only its own."""
+        """The units of all occurrences with the same neighbourhood as the suspect; of an interaction only its own."""
         if not suspect.single:
             return suspect.units
         around = self._universe.neighbourhoods

@@ -1,4 +1,4 @@
-"""Ways to break all culprits: the remainders that the certificate asks."""
+"""Which units to leave out so that no culprit is left: the certificate compiles the model without them."""
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
@@ -8,21 +8,22 @@ from onnxbisect.search.suspect import Suspect
 from onnxbisect.unitset import UnitSet, is_subset, members, of, size, sort_key, union
 from onnxbisect.universe import Universe
 
-#: Up to so many minimal ways to break the culprits are all tried.
+#: Up to so many minimal ways to break the culprits, all are tried.
 EXHAUSTIVE = 16
-#: At most so many ways are tried.
+#: Most ways that are tried.
 MOST = 48
-#: Two units that stand within so many steps of each other are kept together in some way.
+#: Any two units within so many steps of each other are kept together in one way.
 _NEAR = 2
 
 
 def ways_to_break(universe: Universe, suspects: Iterable[Suspect]) -> tuple[list[UnitSet], bool, bool]:
     """Sets of units without which no culprit is left: (sets, exhaustive, cut short).
 
-    Exhaustive: every minimal set that breaks every occurrence (Berge's multiplication), at most `EXHAUSTIVE`.
-    Otherwise every role of every pattern is broken once everywhere, and every two units of different occurrences that
-    stand near each other, and of every two variants some two, are kept together once. Where a target takes so many
-    units of an op, once the first ones are kept and once the last ones.
+    Up to `EXHAUSTIVE` minimal sets are all returned (Berge's algorithm for minimal hitting sets). Beyond that, the sets
+    together satisfy three conditions: every role of every pattern is left out everywhere in one of them; any two
+    adjacent units of different occurrences are both kept in one of them; and for any two variants, some two of their
+    units are. For a target that accepts only so many units of an op, one set keeps the first units and one keeps the
+    last.
     """
     patterns = tuple(suspect.occurrences for suspect in suspects if not suspect.capacity and not suspect.pool)
     pools = tuple((suspect.pool, suspect.allowed) for suspect in suspects if suspect.pool)
@@ -101,7 +102,7 @@ def _near_pairs(universe: Universe, edges: Sequence[UnitSet]) -> list[tuple[int,
 
 
 class _Kept:
-    """Maximal sets of units that hold no occurrence, as they are found."""
+    """Maximal sets of units that contain no occurrence."""
 
     def __init__(self, edges: Sequence[UnitSet]) -> None:
         self.units = union(edges)
@@ -113,11 +114,11 @@ class _Kept:
 
     @property
     def broken(self) -> list[UnitSet]:
-        """What each found set leaves out."""
+        """The units that each set leaves out."""
         return [self.units & ~kept for kept in self.found]
 
     def keep(self, kept: UnitSet) -> None:
-        """Add a set that holds no occurrence, as large as it can be made."""
+        """Add a set without an occurrence, extended until no further unit fits."""
         for unit in members(self.units & ~kept):
             if self._fits(unit, kept):
                 kept |= 1 << unit
@@ -125,7 +126,7 @@ class _Kept:
             self.found.append(kept)
 
     def keep_pairs(self, pairs: Sequence[tuple[int, int]]) -> None:
-        """Add a set that keeps as many of these pairs together as come in order; the first one in any case."""
+        """Add a set that keeps the first pair, and further pairs in order as long as no occurrence is complete."""
         kept = 0
         for one, other in pairs:
             both = 1 << one | 1 << other
@@ -134,11 +135,11 @@ class _Kept:
         self.keep(kept)
 
     def apart(self, pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Those pairs that no found set keeps together, though they could be kept."""
+        """Those pairs that could be kept, but that no set keeps."""
         return [pair for pair in pairs if self._apart(*pair)]
 
     def variants_apart(self, universe: Universe) -> list[tuple[int, int]]:
-        """One pair for every two variants of which no found set keeps units of different occurrences together."""
+        """One pair for any two variants of which no set keeps units of different occurrences."""
         places: dict[int, list[int]] = {}
         for unit in members(self.units):
             places.setdefault(universe.variant[unit], []).append(unit)

@@ -1,4 +1,4 @@
-"""Makes the diagnosis of a search that is finished or not."""
+"""Makes the diagnosis of a finished or unfinished search."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -34,9 +34,9 @@ EVERYWHERE = "an op that is refused alone, and in its context in one place, is r
 def conclude(universe: Universe, oracle: Oracle, search: Search, recheck: bool, verdicts: Verdicts) -> Diagnosis:
     """What the search established, and what it leaves unknown.
 
-    `verdicts` is the whole record, on which may be more than the search asked for. Whatever the search did, no culprit
-    is stated as a fact that is in a probe that passed, and the diagnosis is not proven while a probe failed that holds
-    none of its culprits.
+    `verdicts` is the whole record, which may have more than the search asked for. Independently of the search, no
+    culprit in a passing probe is stated as a fact, and the diagnosis is not proven if a failing probe contains none of
+    its culprits.
     """
     whole = oracle.look(universe.everything)
     record = Oracle(universe, verdicts, recheck)
@@ -113,14 +113,14 @@ def _kind(suspect: Suspect) -> CulpritKind:
 
 
 def _parts(suspect: Suspect) -> list[UnitSet]:
-    """What is left of an interaction without one of its units."""
+    """An interaction without each one of its units."""
     if not suspect.interaction:
         return []
     return [suspect.units & ~(1 << unit) for unit in members(suspect.units)]
 
 
 def _passing_with(oracle: Oracle, part: UnitSet) -> UnitSet:
-    """The smallest passing probe that holds these units; 0 where none does."""
+    """The smallest passing probe that contains these units; 0 if there is none."""
     if size(part) == 1:
         own = alone(oracle.universe, lowest(part))
         verdict = oracle.look(own)
@@ -130,7 +130,7 @@ def _passing_with(oracle: Oracle, part: UnitSet) -> UnitSet:
 
 
 def _minimal(oracle: Oracle, suspect: Suspect) -> bool:
-    """Whether every part that lacks one unit is in a probe that passed."""
+    """Whether every part that lacks one unit is in a passing probe."""
     return all(_passing_with(oracle, part) for part in _parts(suspect))
 
 
@@ -161,7 +161,7 @@ def _certificate(
 
 
 def _unexplained(search: Search, culprits: Sequence[Culprit], record: Oracle) -> list[str]:
-    """Sentences about what the record holds that the culprits do not explain."""
+    """Sentences about verdicts on record that the culprits do not explain."""
     sentences = []
     orphans = [
         failing

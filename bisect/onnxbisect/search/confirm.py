@@ -1,4 +1,4 @@
-"""Blame in context: what separates a culprit from a failure that cutting made."""
+"""Confirm suspects in context, to tell culprits from failures that cutting caused."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -24,15 +24,15 @@ from onnxbisect.search.suspect import Suspect
 from onnxbisect.unitset import UnitSet, is_subset, members, of, size, union
 from onnxbisect.universe import Universe
 
-#: So many suspects that a log blames in passing, with other suspects near them left out, are asked about beside those.
+#: Most suspects, named by a log while suspects near them were left out, that are also asked with those put back.
 _MOST_CROWDED = 2
 
 
 @dataclass(frozen=True)
 class Confirmation:
-    """The suspects once their questions are answered: standing, narrowed to fewer occurrences, or cleared.
+    """The suspects after their probes: standing, narrowed to fewer occurrences, or cleared.
 
-    `unanswered` are units of occurrences of which it is not known whether they fail.
+    `unanswered` are units of occurrences whose probe got no answer.
     """
 
     suspects: tuple[Suspect, ...]
@@ -43,10 +43,10 @@ class Confirmation:
 
 @dataclass(frozen=True)
 class _Case:
-    """A suspect and what is asked about it.
+    """A suspect and the probes that decide about it.
 
-    Put back into `remainder` it is the probe `blame` (None where that is settled). A probe of `neighbourhood` that
-    passes is evidence that the suspect is not to blame.
+    `blame` is the suspect put back into `remainder`; None where that is already known. If a probe of `neighbourhood`
+    passes, the suspect is not to blame. `others` are the probes of its other occurrences.
     """
 
     suspect: Suspect
@@ -57,7 +57,7 @@ class _Case:
 
 
 class Confirmer:
-    """Asks for every suspect, all at once, what would clear it."""
+    """Asks, for all suspects at once, the probes that could clear them."""
 
     def __init__(self, universe: Universe, oracle: Oracle, *, brief: bool = False) -> None:
         self._universe = universe
@@ -65,16 +65,16 @@ class Confirmer:
         self._brief = brief
         self._blame = Blame(universe, oracle)
         self._small = len(universe) <= FEW_UNITS
-        #: How many of the suspects so far a log blames with others near them left out.
+        #: How many such suspects there were so far.
         self._crowded = 0
 
     def confirm(self, suspects: Sequence[Suspect], remainders: Sequence[UnitSet], doubted: set[int]) -> Confirmation:
-        """Put every suspect back into its context, ask what could clear it, and about its other occurrences.
+        """Put every suspect back into its context, ask what could clear it, and ask its other occurrences.
 
-        The context is what a remainder has within `REACH` steps: compilers fuse what is close, and a probe that
-        ends there is small, and known again after the model was changed elsewhere. Of several remainders it is the
-        one that keeps most of what stands beside the suspect. Where any variant is in `doubted`, being fine in some
-        context, the compiler is not monotone: then the whole remainder is taken.
+        The context is the part of a remainder within `REACH` steps: compilers fuse adjacent ops, and a small probe is
+        found again after the model was changed elsewhere. Of several remainders, the one that keeps most of the
+        suspect's neighbours is used. If a variant in `doubted` passes in some context, the compiler is not monotone,
+        and the whole remainder is used.
         """
         self._crowded = 0
         cases = [self._case(suspect, suspects, remainders, doubted) for suspect in suspects]
@@ -141,9 +141,9 @@ class Confirmer:
     def _named_case(
         self, suspect: Suspect, suspects: Sequence[Suspect], remainders: Sequence[UnitSet], doubted: set[int]
     ) -> _Case | None:
-        """The suspect beside all that is near it, where the compiler names what it refuses; None where it does not.
+        """The suspect with all units near it, if the compiler names the op it refuses; otherwise None.
 
-        While the log names something else there, that is left out: it is part of no pattern that clears the suspect.
+        Other nodes that the log names there are left out: they belong to no pattern that could clear the suspect.
         """
         universe, oracle = self._universe, self._oracle
         if not is_named(universe, oracle, suspect):
@@ -170,9 +170,9 @@ class Confirmer:
         return _Case(suspect, remainder, blame, (), others)
 
     def _place(self, suspect: Suspect, remainders: Sequence[UnitSet], steps: int) -> tuple[Suspect, UnitSet]:
-        """The suspect where it is asked about, and the remainder that it is put back into.
+        """The occurrence that is asked, and the remainder that it is put back into.
 
-        A single suspect is moved to where most of what is within so many steps is kept, unless `steps` is 0.
+        A single suspect is moved to the place that keeps most units within so many steps, unless `steps` is 0.
         """
         universe = self._universe
         if suspect.blame is not None and suspect.context is not None:
@@ -195,23 +195,23 @@ class Confirmer:
         return list(dict.fromkeys(questions))
 
     def _seek_excuse(self, case: _Case) -> None:
-        """Ask for a context in which the suspect passes, until one does or all fail."""
+        """Ask contexts one after the other until the suspect passes in one or has failed in all."""
         if not self._is_cleared(case):
             for probe, why in case.neighbourhood:
                 if self._oracle.ask(probe, why, sure=True).passed:
-                    # Everything that is concluded from it rests on this one answer.
+                    # Clearing the suspect rests on this one answer.
                     self._oracle.ask(probe, "a contradiction", again=True)
                     return
 
     def _is_cleared(self, case: _Case) -> bool:
-        """Whether a probe that holds the suspect passes."""
+        """Whether a probe that contains the suspect passes."""
         suspect = case.suspect
         if suspect.capacity or suspect.pool or suspect.contested:
             return False
         return self._oracle.passes_within(case.suspect.units)
 
     def _is_named_for_itself(self, suspect: Suspect) -> bool:
-        """Whether the compiler names it alone, or said of more that holds it what it says of it alone."""
+        """Whether the compiler names the op when it is alone, or gives the same message for a larger probe."""
         if is_named(self._universe, self._oracle, suspect):
             return True
         verdict = self._oracle.look(suspect.fails)
@@ -222,7 +222,7 @@ class Confirmer:
         return any(said is not None and said.fingerprint == verdict.fingerprint for said in words)
 
     def _named_everywhere(self, suspect: Suspect) -> bool:
-        """Whether a log has named every place of it in one probe."""
+        """Whether the log of one probe names every place of the suspect."""
         return any(is_subset(suspect.everywhere, self._oracle.named_in(failing)) for failing in self._oracle.failing)
 
     def _passed(self, probe: UnitSet) -> bool:
@@ -234,7 +234,7 @@ class Confirmer:
         return verdict is not None and verdict.failed
 
     def _occurrences_to_ask(self, suspect: Suspect) -> dict[Occurrence, UnitSet]:
-        """The probe for each occurrence that is not the one already asked; identical ones share a probe."""
+        """The probe for each occurrence except the one already asked; identical occurrences share a probe."""
         if suspect.verified or self._brief:
             return {}
         probes: dict[Occurrence, UnitSet] = {}
@@ -246,7 +246,7 @@ class Confirmer:
         return probes
 
     def _context(self, units: UnitSet, remainder: UnitSet) -> UnitSet:
-        """The part of the remainder that is put around a suspect's units."""
+        """The part of the remainder around a suspect's units that is compiled with them."""
         around = self._universe.ball(units, REACH, remainder | units) & remainder
         return remainder if size(around) * 2 > size(remainder) else around
 

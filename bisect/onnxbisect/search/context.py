@@ -1,7 +1,7 @@
-"""Probes that hold a suspect with its neighbourhood: one of them that passes is evidence that it is not to blame.
+"""Probes of a suspect with its neighbourhood. If one of them passes, the suspect is not to blame.
 
-An op that fails alone may be fine where it is fused among other units. The neighbours may be suspects themselves,
-which a remainder lacks; so they are put back as well.
+An op that fails alone may compile where it is fused with its neighbours. The neighbours may be suspects themselves,
+which a remainder leaves out, so these probes put them back.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,35 +12,35 @@ from onnxbisect.search.suspect import Suspect
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, union
 from onnxbisect.universe import Universe
 
-#: How many steps of dataflow around a suspect are its context. GELU and attention written out lie within, and layer
+#: Steps of dataflow around a suspect that are its context. Decomposed GELU and attention lie within, and layer
 #: normalisation up to its last Add.
 REACH = 4
-#: Another suspect within so many steps may be what excuses one: they feed or consume each other, or the same unit.
+#: Steps within which another suspect may make one pass: producers, consumers, and their other neighbours.
 NEAR = 2
-#: So many groups of a suspect and others near it are asked, where it stands nowhere without them.
+#: Most groups of a suspect and others near it that are asked if it occurs nowhere without them.
 FEW_NEAR = 3
-#: How many steps show whether an op belongs to a fused pattern.
+#: Steps that show whether an op belongs to a fused pattern.
 PATTERN = 3
-#: So many different direct contexts of one op are all asked about; of more, only those that the model repeats.
+#: Up to so many direct contexts of one op are all asked; of more, only those that the model repeats.
 FEW_CONTEXTS = 3
-#: A group of suspects that stands in so many places may be a fused pattern.
+#: Places from which on a group of suspects may be a fused pattern.
 _REPEATED = 3
-#: So many parts of a group of suspects are asked about.
+#: Most parts of a group of suspects that are asked.
 _MOST_WINDOWS = 8
-#: In a model of so few units the neighbourhood of a suspect is most of the model. Nothing outside of it shows how its
-#: parts behave, so it is asked about in every way; such a model compiles fast.
+#: In a model of at most so many units, the neighbourhood of a suspect is most of the model. Nothing outside shows how
+#: its parts behave, so contexts of all sizes are asked; such a model compiles fast.
 FEW_UNITS = 12
-#: In such a model, so many places of one suspect are asked about.
+#: Most places of one suspect that are asked in such a model.
 _MOST_PLACES = 6
-#: A model of so few units is asked about in every way whatever a log names: that costs a handful of calls.
+#: In a model of at most so many units all contexts are asked even if a log names the op; that costs few calls.
 VERY_FEW_UNITS = 4
 
 
 def neighbours_kept(universe: Universe, unit: int, remainder: UnitSet, steps: int = NEAR) -> tuple[bool, int, int]:
-    """How much of what is near a unit the remainder has.
+    """A key for how much of a unit's neighbourhood the remainder keeps; larger is more.
 
-    Whether the unit has neighbours, all of them in the remainder; how many units within so many steps are not, as a
-    number of at most zero; how many neighbours are.
+    Whether the unit has neighbours and all of them are kept; minus the number of units within `steps` that are left
+    out; the number of neighbours kept.
     """
     around = universe.neighbours(1 << unit)
     near = universe.ball(1 << unit, steps) & ~(1 << unit)
@@ -49,9 +49,9 @@ def neighbours_kept(universe: Universe, unit: int, remainder: UnitSet, steps: in
 
 
 def place_with_most_neighbours(universe: Universe, suspect: Suspect, remainder: UnitSet, steps: int) -> int:
-    """The unit of a single suspect that keeps most of what is within so many steps: there it is likeliest to be fused.
+    """The place of a single suspect that keeps most units within `steps`, where a fusion is most likely.
 
-    Alone the places of one shape are one probe, so this costs no question.
+    Places of one shape share a probe when asked alone, so moving to another one costs no call.
     """
     solo = universe.solo
     own = lowest(suspect.units)
@@ -60,11 +60,11 @@ def place_with_most_neighbours(universe: Universe, suspect: Suspect, remainder: 
 
 
 def other_contexts(universe: Universe, suspect: Suspect, remainder: UnitSet, *, all_of_them: bool) -> list[UnitSet]:
-    """Probes of a single suspect's op in other contexts than its own, none where there is no need.
+    """Probes of a single suspect's op in contexts other than its own; empty where none is needed.
 
-    What fails in one context may be fine in another, fused there. First one unit of each direct context, all
-    together; then alone those contexts that the model repeats, since a fused pattern is one that repeats. Contexts that
-    are many and hardly repeat are taken to be alike, unless `all_of_them`.
+    An op that fails in one context may be fused, and compile, in another. The first probe has one unit of each direct
+    context; the others have one context each, for contexts that the model repeats, because a fused pattern is usually
+    repeated. Many contexts that hardly repeat are assumed to behave alike, unless `all_of_them`.
     """
     around = universe.op_surroundings
     contexts = _grouped(members(suspect.everywhere), around)
@@ -85,7 +85,7 @@ def other_contexts(universe: Universe, suspect: Suspect, remainder: UnitSet, *, 
 
 
 def _grouped(units: Iterable[int], kind: Sequence[int]) -> list[list[int]]:
-    """The units of each kind, the commonest first."""
+    """The units grouped by kind, the most frequent kind first."""
     groups: dict[int, list[int]] = {}
     for unit in units:
         groups.setdefault(kind[unit], []).append(unit)
@@ -93,11 +93,11 @@ def _grouped(units: Iterable[int], kind: Sequence[int]) -> list[list[int]]:
 
 
 def clusters(universe: Universe, suspect: Suspect, suspects: Sequence[Suspect], remainder: UnitSet) -> list[UnitSet]:
-    """A suspect's places with the suspected units beside them, and what lies around in the remainder.
+    """A suspect's places with other suspects beside them and what the remainder keeps around them.
 
-    With those that are direct neighbours, where the suspect nowhere has all its neighbours in the remainder; and with
-    all within a pattern's reach, where such a group repeats. One group of each kind: all of it, then its parts, since
-    some of it may be fused and some to blame.
+    Direct neighbours are put back where the suspect has all its neighbours nowhere in the remainder, and suspects
+    within a pattern's reach where such a group repeats. Of each kind of group one is asked: first all of it, then its
+    parts, because one part may be fused and another to blame.
     """
     masked = union(other.everywhere for other in suspects if not other.capacity)
     complete, lacking, _ = neighbours_kept(universe, lowest(suspect.units), remainder)
@@ -123,9 +123,9 @@ def clusters(universe: Universe, suspect: Suspect, suspects: Sequence[Suspect], 
 
 
 def windows(universe: Universe, unit: int, masked: UnitSet, steps: int, most: int) -> list[UnitSet]:
-    """A unit with one or two of the masked units within so many steps: connected ones first, then small ones.
+    """A unit with one or two of the masked units within `steps`: connected groups first, then small ones.
 
-    At most so many, of the nearest units.
+    At most `most` groups, of the nearest units.
     """
     near: list[int] = []
     for reach in range(1, steps + 1):
@@ -141,7 +141,7 @@ def _cluster(universe: Universe, units: UnitSet, masked: UnitSet, steps: int = P
 
 
 def every_way(universe: Universe, suspect: Suspect, suspects: Sequence[Suspect], remainder: UnitSet) -> list[UnitSet]:
-    """All sorts of contexts of a suspect in a small model: what it is excused by is in one of them, if anything."""
+    """Contexts of all sizes for a suspect of a small model; if any context makes it pass, one of these does."""
     masked = union(other.everywhere for other in suspects if not other.capacity)
     kinds: dict[tuple[int, ...], UnitSet] = {}
     for place in suspect.occurrences:
@@ -167,7 +167,7 @@ def every_way(universe: Universe, suspect: Suspect, suspects: Sequence[Suspect],
 
 
 def _outwards(universe: Universe, units: UnitSet) -> list[int]:
-    """All other units, the nearest first."""
+    """All other units, nearest first."""
     order: list[int] = []
     reached = units
     while frontier := universe.neighbours(reached) & ~reached:

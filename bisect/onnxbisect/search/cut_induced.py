@@ -1,16 +1,16 @@
-"""Units that fail when they are cut out and pass where they stand, read off the verdicts on record."""
+"""Units that fail when they are cut out and pass inside the model, found in the verdicts on record."""
 
 from onnxbisect.search.oracle import Oracle
 from onnxbisect.search.suspect import CutInducedFailure
 from onnxbisect.unitset import UnitSet, lowest, members, of, size
 from onnxbisect.universe import Universe
 
-#: A passing probe up to this size shows well enough what such a unit needs around it.
+#: A passing probe up to this size shows well enough which neighbours such a unit needs.
 SMALL = 8
 
 
 def failing_only_alone(universe: Universe, oracle: Oracle) -> dict[int, UnitSet]:
-    """For each variant that fails alone while a unit like it passed among other units, the failing probe."""
+    """For each variant that fails alone although one of its units passed among others: the failing probe."""
     found: dict[int, UnitSet] = {}
     for failing in oracle.failing:
         if size(failing) != 1:
@@ -21,7 +21,7 @@ def failing_only_alone(universe: Universe, oracle: Oracle) -> dict[int, UnitSet]
 
 
 def cut_induced_failures(universe: Universe, oracle: Oracle, blamed: UnitSet) -> list[CutInducedFailure]:
-    """These units, each with the smallest group that it was seen to pass in. Asks for a small one, and once more alone.
+    """These units, each with the smallest group in which it passed. Asks one small group, and the unit alone again.
 
     `blamed` are units of culprits: the same op may be to blame in another place.
     """

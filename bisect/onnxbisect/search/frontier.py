@@ -1,7 +1,7 @@
-"""Where wrong numbers begin: read from a log that compares tensors with their reference values.
+"""Where wrong numbers begin, according to a log that compares tensors with their reference values.
 
-What an op computes wrong makes wrong nearly everything that is computed from it, so a list of wrong tensors names one
-op to blame and a hundred that are not. Of these only the first ones are suspects.
+One op that computes wrong values makes nearly everything computed from them wrong, so a list of wrong tensors names one
+culprit and perhaps a hundred innocent ops. Only the first wrong ones are suspects.
 """
 
 from onnxbisect.unitset import UnitSet, members
@@ -9,11 +9,10 @@ from onnxbisect.universe import Universe
 
 
 def first_wrong(universe: Universe, probe: UnitSet, wrong: UnitSet, right: UnitSet) -> UnitSet:
-    """The wrong units of a probe that no other wrong unit feeds, be it through units that the log does not list.
+    """The wrong units of a probe that no other wrong unit feeds, directly or through units the log does not list.
 
-    A unit that is not listed is unknown. It is taken to be wrong where something wrong feeds it and right otherwise, so
-    it passes on what is wrong and never begins it. A unit that is listed as right passes nothing on, and neither do the
-    inputs of the probe.
+    An unlisted unit counts as wrong if something wrong feeds it, and as right otherwise: it propagates wrong numbers
+    and never starts them. Units listed as right, and the inputs of the probe, propagate nothing.
     """
     unknown = probe & ~wrong & ~right
     fed = 0
@@ -29,7 +28,7 @@ def first_wrong(universe: Universe, probe: UnitSet, wrong: UnitSet, right: UnitS
 
 
 def unlisted_before(universe: Universe, probe: UnitSet, wrong: UnitSet, right: UnitSet) -> UnitSet:
-    """The units that the log does not list and that lead to where wrong numbers begin: they may have begun there."""
+    """The unlisted units upstream of where wrong numbers begin; one of them may have started them."""
     unknown = probe & ~wrong & ~right
     found = 0
     layer = first_wrong(universe, probe, wrong, right)

@@ -1,7 +1,8 @@
-"""Finding the next culprit inside a part of the model, by halving probability.
+"""Find the next culprit in a part of the model, by halving probability.
 
-The search grows a set that passes. What is asked next joins it, so that fused patterns keep their context and
-the last passing set is the remainder itself; only an atom that is likelier to be to blame than not is asked alone.
+The search extends a set that passes. Each probe adds units to that set, so that fused patterns keep their context and
+the last passing probe is the remainder itself. An atom is asked alone only if it is more likely to be to blame than
+not.
 """
 
 from collections.abc import Sequence
@@ -16,43 +17,43 @@ from onnxbisect.search.suspect import Suspect
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, union
 from onnxbisect.universe import Universe
 
-#: Units that fail alone and passed together are taken for a fused pattern where they are at most so many.
+#: Most units of a group that fail alone, passed together, and are taken for a fused pattern.
 _MOST_TOGETHER = 6
-#: So many such groups are looked for elsewhere.
+#: Most such groups that are looked for elsewhere.
 _MOST_GROUPS = 4
 
 
 class Locator:
-    """Finds one culprit after the other in a part of the model; made anew for each replay."""
+    """Finds one culprit after the other in a part of the model; created anew for each replay."""
 
     def __init__(self, universe: Universe, oracle: Oracle) -> None:
         self._universe = universe
         self._oracle = oracle
         self.minimiser = Minimiser(universe, oracle)
         self.atoms = Atoms(universe, oracle)
-        #: Where a culprit is looked for: all others are broken there.
+        #: The part in which a culprit is looked for; all others are broken there.
         self._region: UnitSet = universe.everything
-        #: Units of which no probe gave an answer.
+        #: Units whose probes gave no answer.
         self.unresolved: UnitSet = 0
-        #: Those among them of a variant that the recorded profile of a compiler does not have.
+        #: Those of `unresolved` whose variant the recorded profile of a compiler lacks.
         self.not_known: UnitSet = 0
         #: Units of a remainder that failed although it passed with more around it.
         self.contradicted: UnitSet = 0
-        #: The largest passing set once the whole is too large: from then on pieces are asked by themselves,
-        #: no larger than half of it.
+        #: The largest passing set once the model is too large as a whole; from then on pieces of at most half its size
+        #: are compiled by themselves.
         self.capacity: UnitSet = 0
-        #: Variants that fail where they stand and pass in part of it, without a few units that make the difference.
+        #: Variants that fail inside the model and pass in a part of it, while no few units make the difference.
         self._contested: set[int] = set()
-        #: What is in question, and what passes with it.
+        #: The atoms in question, and the units that pass with them.
         self.open: list[Atom] = []
         self.passing: UnitSet = 0
         #: Bits still unknown about the atoms under search: a lower bound on the calls that remain.
         self.surprise = 0.0
 
     def find(self, region: UnitSet) -> Suspect | None:
-        """A culprit inside the region, None once the region passes (or, beyond capacity, all its pieces do)."""
+        """A culprit inside the region; None once the region passes (or, beyond capacity, all its pieces do)."""
         self._region = region
-        # Every turn asks something, or takes a variant apart, or gives a unit up; what does neither has no answer.
+        # Every iteration asks a probe, splits a variant or gives up a unit; otherwise there is no answer.
         for _ in range(4 * len(self._universe) + 64):
             region &= ~self.unresolved
             if not region or self._passes(region):
@@ -78,7 +79,7 @@ class Locator:
         return None
 
     def _passes(self, region: UnitSet) -> bool:
-        """Whether the region passes, by a probe of its own; it is asked where a larger one passed."""
+        """Whether the region passes by a probe of its own, which is asked where only a larger probe passed."""
         if not self._oracle.passes_within(region):
             return False
         if not self._oracle.ask(region, "a remainder", sure=True).passed:
@@ -86,10 +87,10 @@ class Locator:
         return True
 
     def _put_back(self, region: UnitSet, passing: UnitSet) -> bool:
-        """Ask what passes with all units that look like one that fails alone and has passed among other units.
+        """Ask the passing set with all units like one that fails alone and has passed among others; True if one passes.
 
-        First all places of a group that passed together, then the units in the same direct context, then those with
-        the same neighbourhood, then all of the variant. True where one passed.
+        First all places of a group that passed together, then units in the same direct context, then those with the
+        same neighbourhood, then the whole variant.
         """
         universe = self._universe
         if self.capacity or not self.atoms.cut_induced:
@@ -115,7 +116,7 @@ class Locator:
         return False
 
     def _passed_together(self, region: UnitSet) -> list[UnitSet]:
-        """Small connected groups of units that fail alone and passed with each other, the smallest first."""
+        """Small connected groups of units that fail alone and passed together, smallest first."""
         doubted = union(self._universe.variant_members[variant] for variant in self.atoms.cut_induced)
         groups = []
         for passing in self._oracle.passing:
@@ -134,7 +135,7 @@ class Locator:
         return covered
 
     def _step(self, region: UnitSet, passing: UnitSet, covered: UnitSet, pool: list[Atom]) -> Suspect | None:
-        """Ask what tells most. Returns a suspect, or None where the answers are to be looked at afresh."""
+        """Ask the most informative probe. Returns a suspect, or None if the new verdicts call for a new decision."""
         failing = self._oracle.smallest_failing(region, passing)
         group = [atom for atom in pool if failing is not None and atom.units & failing]
         if failing is not None:
@@ -157,7 +158,7 @@ class Locator:
             return self.narrowed(near, region)
         if failing is not None and len(group) == 1:
             return self._leaf(group[0], region, passing, failing)
-        # What passed alone can fail only together with more, so it joins last, and behind others what needs many.
+        # Atoms that passed alone can fail only in an interaction, so they come last.
         candidates = sorted(
             group or pool,
             key=lambda atom: (
@@ -169,25 +170,25 @@ class Locator:
         )
         untried = [atom for atom in group if not self.atoms.tried(atom)]
         if 1 <= len(untried) <= 2:
-            # One of them is to blame, so the answer alone is also the one that confirms it.
+            # One of them is to blame, so the probe of it alone also confirms it.
             self._ask_alone(max(untried, key=lambda atom: (self.atoms.weight(atom), -lowest(atom.units))))
         else:
             self._ask_group(candidates, passing, beliefs, failing=bool(group))
         return None
 
     def _fails_only_here(self, atom: Atom) -> bool:
-        """Whether a unit like it passed among others, but none of these: what made that one pass is likely not here."""
+        """Whether a unit of its variant passed among others, but none of these units did."""
         return atom.variant in self.atoms.cut_induced and not atom.units & self._oracle.exonerated
 
     def _named_here(self, atom: Atom, region: UnitSet, passing: UnitSet) -> Suspect | None:
-        """What the log names although it is fine elsewhere: one unit of each context is asked where it stands."""
+        """Ask a unit of each context inside the model, for an atom that the log names and that passes elsewhere."""
         if size(atom.units) > 1 and not self.atoms.split.get(atom.variant):
             self.atoms.take_apart(atom)
             return None
         return self._where_it_stands(atom, region, passing)
 
     def _where_it_stands(self, atom: Atom, region: UnitSet, passing: UnitSet) -> Suspect | None:
-        """One of the atom's units is asked with what passes, unless it failed with all of that that is near it."""
+        """Ask one unit of the atom together with the passing set, unless it failed with its neighbours there."""
         one = 1 << lowest(atom.units)
         near = self._universe.ball(one, REACH, passing | one)
         if any(is_subset(near, failing) and is_subset(failing, passing | one) for failing in self._oracle.failing):
@@ -200,7 +201,7 @@ class Locator:
         return None
 
     def _alone_or_with(self, atom: Atom, region: UnitSet, passing: UnitSet) -> Suspect | None:
-        """The atom's first unit, which fails with what passes: to blame by itself, or part of an interaction."""
+        """Decide about the atom's first unit, which fails with the passing set: a culprit alone, or in an interaction."""
         unit = lowest(atom.units)
         probe = alone(self._universe, unit)
         near = self._universe.ball(1 << unit, REACH, passing | 1 << unit)
@@ -215,7 +216,7 @@ class Locator:
         known = self._oracle.look(probe)
         excuse = self._oracle.smallest_passing(1 << unit, passing | 1 << unit)
         if excuse and known is not None and known.failed:
-            # By itself it fails with anything, so what it fails with shows only beside what excuses it.
+            # It fails alone, so what makes it fail shows only beside the units that make it pass.
             spoiling = None if atom.variant in self._contested else self.minimiser.spoiling(excuse, passing)
             if spoiling is not None:
                 return self._found(1 << unit | spoiling)
@@ -256,7 +257,7 @@ class Locator:
                 and self._universe.required_producers
                 and self._oracle.look(passing | units_of(candidates[:count])) is not None
             ):
-                count -= 1  # with what comes along it is a question already asked
+                count -= 1  # with its required producers it is a probe already asked
         if not count:
             self.atoms.take_apart(max(candidates, key=lambda atom: size(atom.units)))
             return
@@ -274,12 +275,12 @@ class Locator:
         self._oracle.ask(passing | group, f"{more} likely to pass")
 
     def _leaf(self, atom: Atom, region: UnitSet, passing: UnitSet, failing: UnitSet) -> Suspect | None:
-        """One atom that fails with what passes; `failing` is the probe that says so."""
+        """Decide about the one atom left that fails with the passing set, as the probe `failing` shows."""
         if not self.atoms.tried(atom):
             self._ask_alone(atom)
             return None
         verdict = self._oracle.look(failing)
-        if verdict is None or not verdict.failed:  # with this atom there is no answer
+        if verdict is None or not verdict.failed:  # probes with this atom get no answer
             if size(atom.units) > 1:
                 self.atoms.take_apart(atom)
             else:
@@ -287,7 +288,7 @@ class Locator:
             return None
         passing &= failing
         if atom.variant in self.atoms.cut_induced:
-            # Fine elsewhere: to blame only where it fails in context.
+            # It passes elsewhere, so it is to blame only where it fails in context.
             if size(atom.units) == 1:
                 return self._alone_or_with(atom, region, passing)
             self.atoms.take_apart(atom)
@@ -295,7 +296,7 @@ class Locator:
         return self._found(self.minimiser.around(atom.units, passing, self.atoms.named.units, region))
 
     def narrowed(self, failing: UnitSet, region: UnitSet) -> Suspect | None:
-        """What of a failing set fails; `region` is where other pieces as large may be taken from."""
+        """A suspect inside a failing set; pieces of the same size for comparison are taken from `region`."""
         return self._found(self.minimiser.narrow(failing, self.atoms.named.units, region))
 
     def _found(self, minimal: UnitSet) -> Suspect | None:
@@ -331,14 +332,14 @@ class Locator:
         return self._single(alike)
 
     def _rests_on_one_answer(self, minimal: UnitSet) -> bool:
-        """Whether nothing else that failed holds these units and no other culprit: one wrong answer would be all."""
+        """Whether no other failing probe without another culprit contains these units."""
         return not any(
             is_subset(minimal, failing) and failing != minimal and is_subset(failing, self._region)
             for failing in self._oracle.failing
         )
 
     def _part_that_fails(self, minimal: UnitSet) -> UnitSet:
-        """A part that lacks one unit and fails once it is asked often enough, 0 where one answer is enough."""
+        """A part without one unit that fails when rechecked; 0 if there is none or one answer is enough."""
         if not self._oracle.rechecks:
             return 0
         parts = self.minimiser.parts(minimal)
@@ -346,9 +347,9 @@ class Locator:
         return next((part for part, answer in zip(parts, answers, strict=True) if answer.failed), 0)
 
     def _pool(self, minimal: UnitSet) -> UnitSet:
-        """All units of an op of which the target takes only so many, where `minimal` is one too many; else 0.
+        """All units of an op of which the target accepts one fewer than `minimal` has; 0 if there is no such limit.
 
-        Others as many fail, and others of one less pass.
+        The evidence: other choices of the same size fail, and a choice of one unit fewer passes.
         """
         universe = self._universe
         op = universe.op[lowest(minimal)]
@@ -360,11 +361,11 @@ class Locator:
             units, count = list(members(pool)), size(minimal)
             if len(units) == count or not is_subset(minimal, pool):
                 continue
-            # The same choices whatever set was found first, so that each is asked once.
+            # The same choices for any `minimal`, so that each is asked once.
             several = dict.fromkeys((of(units[:count]), of(units[-count:]), apart(universe, units, count)))
             fails = self.minimiser.fails
             if any(fails(1 << unit, f"{op} alone") for unit in members(union(several))):
-                continue  # what fails by itself is no evidence of a count
+                continue  # an op that fails alone is no evidence of a limit
             if all(fails(chosen, f"{count} others of {op}") for chosen in several):
                 fewer = of(units[: count - 1])
                 if not fails(fewer, f"{count - 1} of {op}"):

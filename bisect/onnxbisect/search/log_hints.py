@@ -1,4 +1,4 @@
-"""What the logs on record name: which units that makes suspect, and which questions it suggests."""
+"""What the logs on record name: which units that makes suspect, and which probes it suggests."""
 
 from collections.abc import Callable
 from functools import cached_property
@@ -13,7 +13,7 @@ Fails = Callable[[UnitSet, str], bool]
 
 
 class LogHints:
-    """Reads the logs for one replay, during which nothing is added to them."""
+    """The hints of all logs in one replay, during which no log is added."""
 
     def __init__(self, universe: Universe, oracle: Oracle) -> None:
         self._universe = universe
@@ -21,13 +21,13 @@ class LogHints:
 
     @cached_property
     def informative(self) -> bool:
-        """Whether this compiler's logs name anything: then asking everything else is asking for the next name."""
+        """Whether this compiler's logs name anything; then a probe of everything else reveals the next name."""
         verdicts = [self._oracle.look(failing) for failing in self._oracle.failing]
         return any(verdict is not None and bool(verdict.hints) for verdict in verdicts)
 
     @cached_property
     def nodes(self) -> UnitSet:
-        """All units whose nodes or tensors the log of some failing probe names."""
+        """All units whose nodes or tensors the log of a failing probe names."""
         named = 0
         for failing in self._oracle.failing:
             named |= self._oracle.named_in(failing)
@@ -35,20 +35,20 @@ class LogHints:
 
     @cached_property
     def units(self) -> UnitSet:
-        """The same with all units whose op a log names that names no node, as far as they were in its probe."""
+        """`nodes`, and for logs that name no node the probe's units of every op they name."""
         named = self.nodes
         for failing in self._oracle.failing:
             verdict = self._oracle.look(failing)
-            # A log that names nodes has said all; the op type beside it would only widen the suspicion.
+            # In a log that names nodes, op types would only widen the suspicion.
             if verdict is not None and not self._oracle.named_in(failing):
                 for op in verdict.hints.ops:
                     named |= self._universe.units_by_op.get(op, 0) & failing
         return named
 
     def interacting(self, region: UnitSet, fails: Fails) -> UnitSet:
-        """What a log names, or that with what surrounds it, where it fails although each named unit passed alone.
+        """A failing set of named units, or of them and their surroundings, whose units each passed alone; else 0.
 
-        Where wrong numbers begin the unit itself may be what fails: what was asked in its op's name has another shape.
+        Where wrong numbers begin, the unit itself may fail: the unit that passed for its op had another shape.
         """
         inside = (probe for probe in self._oracle.failing if is_subset(probe, region))
         failing = next((probe for probe in inside if not self._oracle.passes_within(probe)), 0)

@@ -1,7 +1,7 @@
-"""From a failing set to a minimal failing set.
+"""Reduce a failing set to a minimal failing set.
 
-Where what is near does not fail by itself, by QuickXplain (U. Junker, "QuickXplain: Preferred Explanations and
-Relaxations for Over-Constrained Problems", AAAI 2004).
+If no neighbourhood fails by itself, by QuickXplain (U. Junker, "QuickXplain: Preferred Explanations and Relaxations for
+Over-Constrained Problems", AAAI 2004).
 """
 
 from collections.abc import Sequence
@@ -13,14 +13,14 @@ from onnxbisect.search.surroundings import Surroundings
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, union
 from onnxbisect.universe import Universe
 
-#: With so many necessary parts that still pass together, it is asked whether the size alone is to blame.
+#: Necessary parts that still pass together after which size is considered as the cause.
 MANY_PARTS = 6
-#: So many disjoint removals, and so many other pieces, must agree before size is blamed.
+#: Disjoint removals, and other pieces, that must agree before size is blamed.
 _WITNESSES = 3
 
 
 class CapacityError(Exception):
-    """The failing set `units` fails for its size: whatever is left out it passes, and other pieces as large fail."""
+    """The failing set `units` fails because of its size: it passes without any part, and other pieces of its size fail."""
 
     def __init__(self, units: UnitSet) -> None:
         super().__init__(units)
@@ -28,7 +28,7 @@ class CapacityError(Exception):
 
 
 class Minimiser:
-    """Finds a minimal failing subset. Every question goes through the oracle, so it may end in BlockedError."""
+    """Finds a minimal failing subset. Every probe goes through the oracle, so methods may raise BlockedError."""
 
     def __init__(self, universe: Universe, oracle: Oracle) -> None:
         self._universe = universe
@@ -36,14 +36,14 @@ class Minimiser:
         self._surroundings = Surroundings(universe, self.fails)
 
     def fails(self, units: UnitSet, why: str) -> bool:
-        """Whether a set fails, by its own verdict; what is part of a passing probe is taken to pass."""
+        """Whether the set fails; subsets of a passing probe are assumed to pass."""
         if not units or self._oracle.passes_within(units):
             return False
         probe = alone(self._universe, lowest(units)) if size(units) == 1 else units
         return not self._oracle.ask(probe, why).passed
 
     def around(self, atom: UnitSet, passing: UnitSet, named: UnitSet, region: UnitSet) -> UnitSet:
-        """A minimal failing set of `passing` and `atom`, which fail together while each passes."""
+        """A minimal failing subset of `passing` and `atom`, which fail together while each passes."""
         found = self._surroundings.around(atom, passing | atom)
         if found.trimmed:
             return found.units
@@ -52,8 +52,8 @@ class Minimiser:
     def narrow(self, failing: UnitSet, named: UnitSet, region: UnitSet) -> UnitSet:
         """A minimal failing subset of a failing set; `named` units, which logs name, are tried first.
 
-        Variant by variant, then by structure, then unit by unit. Every failing probe on the way is a smaller set
-        to start from, so a replay goes on from there. Raises CapacityError; other pieces as large are taken from
+        It removes whole variants, then structures, then single units. Every failing probe on the way is a smaller
+        start, so a replay continues from it. Raises CapacityError, for which pieces of the same size are taken from
         `region`.
         """
         variants = self._by_variant(failing, named)
@@ -62,10 +62,10 @@ class Minimiser:
         return self._shortest([1 << unit for unit in self._guess(failing)], region)
 
     def spoiling(self, excuse: UnitSet, others: UnitSet) -> UnitSet | None:
-        """The units of `others` beside which `excuse` fails, which passes by itself; None where no few units do it.
+        """The few units of `others` that make `excuse` fail, which passes by itself; None if there are no such few.
 
-        All of `others` are known to. A unit that fails without its excuse would fail with any of them, so each question
-        holds all of the excuse. Where several disjoint removals all pass, the answer depends on size.
+        All of `others` together make it fail. A unit that needs the excuse to pass would fail with any of them, so each
+        probe contains the whole excuse. If several disjoint removals all pass, the size decides and None is returned.
         """
         rest = [1 << unit for group in self._by_variant(others & ~excuse, 0) for unit in members(group)]
         removals = [union(rest[start::_WITNESSES]) for start in range(_WITNESSES)]
@@ -86,7 +86,7 @@ class Minimiser:
         return tuple(alone(self._universe, lowest(part)) if size(part) == 1 else part for part in parts)
 
     def _guess(self, failing: UnitSet) -> list[int]:
-        """The units of a failing subset that structure suggests, likeliest to be necessary first."""
+        """The units of a failing subset that structure suggests, most likely necessary first."""
         universe = self._universe
         wanted = {universe.variant[unit] for unit in members(failing)}
         if size(failing) > len(wanted):
@@ -109,7 +109,7 @@ class Minimiser:
         return of(chosen.values())
 
     def _by_variant(self, units: UnitSet, named: UnitSet) -> list[UnitSet]:
-        """The units grouped by variant, those likeliest to be to blame first."""
+        """The units grouped by variant, most likely culprits first."""
         groups: dict[int, list[int]] = {}
         for unit in members(units):
             groups.setdefault(self._universe.variant[unit], []).append(unit)
@@ -118,10 +118,10 @@ class Minimiser:
         return [atom.units for atom in atoms]
 
     def _shortest(self, candidates: Sequence[UnitSet], within: UnitSet) -> UnitSet:
-        """A minimal choice of candidates that fails; all candidates together do.
+        """A minimal selection of candidates that fails; all candidates together fail.
 
-        Each necessary candidate is the last of the shortest failing prefix, found by halving the weight of what
-        could be it.
+        Each necessary candidate is the last one of the shortest failing prefix, found by bisecting the candidates'
+        weight.
         """
         needed, found = 0, 0
         rest = list(candidates)
@@ -137,7 +137,7 @@ class Minimiser:
         return needed
 
     def _shortest_prefix(self, needed: UnitSet, rest: Sequence[UnitSet]) -> int:
-        """How many of the first candidates fail with what is needed, found by halving their weight."""
+        """How many of the first candidates fail with the needed ones, found by bisecting their weight."""
         low, high = 0, len(rest)
         while high - low > 1:
             middle = self._even(rest, low, high)
@@ -148,9 +148,9 @@ class Minimiser:
         return high
 
     def _any_will_do(self, candidates: Sequence[UnitSet], count: int) -> bool:
-        """Whether so many of these fail whichever they are, as where a target takes only so many units of an op.
+        """Whether any `count` of the candidates fail, as where a target accepts only so many units of an op.
 
-        The first so many fail, and one less of them pass.
+        The first `count` fail, and one fewer pass.
         """
         ops = {self._universe.op[lowest(candidate)] for candidate in candidates}
         if len(ops) > 1 or count < 3 or any(size(candidate) > 1 for candidate in candidates):
@@ -163,7 +163,7 @@ class Minimiser:
         return not any(self.fails(part, "one less") for part in without)
 
     def _too_large(self, needed: UnitSet, rest: UnitSet, within: UnitSet) -> bool:
-        """Whether size is to blame: it passes without any of several parts, and other pieces as large fail."""
+        """Whether the size is to blame: removing any of several parts makes it pass, and other pieces of its size fail."""
         failing = needed | rest
         if any(size(passing) >= size(failing) for passing in self._oracle.passing):
             return False
@@ -178,7 +178,7 @@ class Minimiser:
         )
 
     def _as_large(self, failing: UnitSet, within: UnitSet) -> list[UnitSet]:
-        """Pieces as large as a failing one with other content: none where too little else is there."""
+        """Pieces of the same size as a failing one with other units; empty where too few other units exist."""
         wanted = size(failing)
         spare = list(members(within & ~failing))
         if len(spare) * 4 < wanted:

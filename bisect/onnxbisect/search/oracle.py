@@ -1,4 +1,4 @@
-"""Looks up verdicts, settles several answers to one question, and collects the questions without an answer."""
+"""Looks up verdicts, settles disagreeing answers to one probe, and collects the probes without an answer."""
 
 from collections.abc import Iterable, Sequence
 
@@ -18,23 +18,23 @@ Question = tuple[UnitSet, str]
 
 
 class BlockedError(Exception):
-    """The search cannot go on before the questions in `Oracle.wanted` are answered."""
+    """The search cannot continue before the probes in `Oracle.wanted` are answered."""
 
 
 class Oracle:
-    """Answers from the verdicts on record, and collects the questions that have no answer yet.
+    """Answers from the verdicts on record, and collects the probes that have none yet.
 
-    A question is settled once its answers agree, or one side leads by `LEAD`. Deciding questions (`sure=True`)
-    are asked `LEAD` times where the compiler is to be rechecked, or has contradicted itself in this job.
+    A probe is settled once its answers agree, or one side leads by `LEAD`. Probes that decide something (`sure=True`)
+    are compiled `LEAD` times if the user asked for rechecks or the compiler has contradicted itself in this job.
     """
 
     def __init__(self, universe: Universe, verdicts: Verdicts, recheck: bool = False) -> None:
         self.universe = universe
         self.wanted: dict[UnitSet, Ask] = {}
-        #: Whether all of `wanted` must be answered before the search goes on: no answer makes another superfluous.
+        #: Whether all of `wanted` must be answered before the search continues.
         self.wants_all = False
         self._verdicts = verdicts
-        #: Units of culprits that the part of the model under search must not hold.
+        #: Units of culprits that the part under search must not contain.
         self.masked: UnitSet = 0
         self._grown: dict[tuple[UnitSet, UnitSet], UnitSet] = {}
         self._settled: dict[UnitSet, Verdict | None] = {}
@@ -44,7 +44,7 @@ class Oracle:
         self._answers_to_be_sure = LEAD if recheck or self.flaky else 1
         self.passing: list[UnitSet] = []
         self.failing: list[UnitSet] = []
-        #: Probes that gave no answer: what keeps them from one is searched for as a failure is.
+        #: Probes without an answer; their cause is searched for like that of a failure.
         self.unanswered: list[UnitSet] = []
         for asked in verdicts:
             verdict = self.look(asked)
@@ -54,24 +54,24 @@ class Oracle:
                 self.failing.append(asked)
             elif verdict is not None:
                 self.unanswered.append(asked)
-        # By content, never by order of arrival: the same verdicts give the same plan whatever the worker count.
+        # Sorted by content, not by arrival, so that the same verdicts give the same plan for any number of workers.
         self.passing.sort(key=lambda units: (-size(units), units))
         self.failing.sort(key=lambda units: (size(units), units))
         self.unanswered.sort(key=lambda units: (size(units), units))
-        #: Units that stood in a probe that passed: none of them is to blame by itself.
+        #: Units in a probe that passed; none of them is to blame alone.
         self.exonerated: UnitSet = 0
         for units in self.passing:
             self.exonerated |= units
 
     @property
     def due(self) -> list[Ask]:
-        """The questions that the search of one question at a time asks next: one, unless it waits for all of them."""
+        """The probes that a search with one worker compiles next: one, unless the search needs all of them."""
         wanted = list(self.wanted.values())
         return wanted if self.wants_all else wanted[:1]
 
     @property
     def rechecks(self) -> bool:
-        """Whether one answer does not decide anything."""
+        """Whether a probe has to be compiled more than once to decide anything."""
         return self._answers_to_be_sure > 1
 
     @staticmethod
@@ -79,9 +79,9 @@ class Oracle:
         return len({answer.status for answer in answers if answer.status is not Status.UNRESOLVED}) > 1
 
     def probe(self, units: UnitSet) -> UnitSet:
-        """The probe for a set: with what must come along (`Universe.required_producers`).
+        """The probe for a set: its units and their required producers (`Universe.required_producers`).
 
-        What is masked stays out, and the cut is made behind it. A probe on record is what it is.
+        Masked units stay out; the cut runs behind them. A set that is a probe on record is returned unchanged.
         """
         if not self.universe.required_producers or units in self._verdicts:
             return units
@@ -91,7 +91,7 @@ class Oracle:
         return self._grown[asked]
 
     def look(self, units: UnitSet) -> Verdict | None:
-        """The settled verdict of exactly this probe, None where it is not known or still open."""
+        """The settled verdict of exactly this probe; None if it is unknown or still open."""
         units = self.probe(units)
         if units not in self._settled:
             self._settled[units] = self._settle(self._verdicts.get(units, ()))
@@ -114,10 +114,10 @@ class Oracle:
         return (passes if len(passes) > len(fails) else fails)[0]
 
     def confidence(self, units: UnitSet) -> float:
-        """Probability that the majority verdict is right, for answers that are right more often than not.
+        """Probability that the majority verdict is right, if answers are right more often than not.
 
-        Posterior mean of the share of the majority answer under a uniform prior (rule of succession), 1.0 where
-        no answer disagreed.
+        Posterior mean of the share of the majority answer under a uniform prior (rule of succession); 1.0 if no answer
+        disagreed.
         """
         answers = self._verdicts.get(self.probe(units), ())
         if not self._disagree(answers):
@@ -127,20 +127,20 @@ class Oracle:
         return (max(fails, passes) + 1) / (fails + passes + 2)
 
     def answers(self, units: UnitSet) -> int:
-        """How often this probe was asked."""
+        """How often this probe was compiled."""
         return len(self._verdicts.get(self.probe(units), ()))
 
     def want(self, units: UnitSet, why: str) -> None:
-        """Note a question; it is asked once the search cannot go on."""
+        """Note a probe, which is compiled once the search cannot continue without it."""
         units = self.probe(units)
         if units not in self.wanted:
             self.wanted[units] = Ask(units=units, attempt=self.answers(units), why=why)
 
     def ask(self, units: UnitSet, why: str, *, sure: bool = False, again: bool = False) -> Verdict:
-        """The verdict of this probe; raises BlockedError where it must be asked first.
+        """The verdict of this probe; raises BlockedError if it must be compiled first.
 
-        `sure`: it decides a culprit or the certificate. `again`: something contradicts it, so it is asked twice in
-        any case.
+        `sure`: it decides a culprit or the certificate. `again`: another verdict contradicts it, so it is compiled
+        twice in any case.
         """
         verdict = self.look(units)
         wanted_answers = max(2 if again else 1, self._answers_to_be_sure if sure else 1)
@@ -150,9 +150,9 @@ class Oracle:
         return verdict
 
     def ask_all(self, questions: Iterable[Question], *, sure: bool = False, firm: bool = False) -> list[Verdict]:
-        """The verdicts of questions that do not depend on each other: they go out together.
+        """The verdicts of probes that do not depend on each other, compiled together.
 
-        `firm`: none of the answers makes another superfluous, so the search waits for all of them.
+        `firm`: no answer makes another probe superfluous, so the search waits for all of them.
         """
         answers: list[Verdict] = []
         blocked = False
@@ -167,7 +167,7 @@ class Oracle:
         return answers
 
     def settle_contradictions(self) -> None:
-        """Where one answer decides nothing, make sure of all that failed inside of what passed."""
+        """If one answer decides nothing: recheck all probes that failed inside a probe that passed."""
         if not self.rechecks:
             return
         for passing in self.passing:
@@ -176,7 +176,7 @@ class Oracle:
                 self.ask_all(((probe, "a contradiction") for probe in (passing, *inside)), sure=True)
 
     def named_in(self, failing: UnitSet) -> UnitSet:
-        """The units of a failing probe whose nodes or tensors its log names; of wrong numbers, where they begin."""
+        """The units of a failing probe whose nodes or tensors its log names; for wrong numbers, where they begin."""
         verdict = self.look(failing)
         if verdict is None:
             return 0
@@ -188,12 +188,12 @@ class Oracle:
         return self._named[failing]
 
     def has_wrong_numbers(self, probe: UnitSet) -> bool:
-        """Whether a probe compiles and computes other numbers than it should."""
+        """Whether the probe compiles and computes wrong numbers."""
         verdict = self.look(probe)
         return verdict is not None and verdict.kind is Kind.NUMERIC
 
     def unlisted_in(self, failing: UnitSet) -> UnitSet:
-        """The units of a probe with wrong numbers that may have begun them, for all that its log says."""
+        """The units of a probe with wrong numbers that may have started them and that its log does not list."""
         verdict = self.look(failing)
         if verdict is None or verdict.kind is not Kind.NUMERIC:
             return 0
@@ -208,11 +208,11 @@ class Oracle:
         return of(index[name] for name in names if name in index)
 
     def passes_within(self, units: UnitSet) -> bool:
-        """Whether a passing probe contains these units: then, for a monotone compiler, they pass."""
+        """Whether a passing probe contains these units; a monotone compiler then accepts them."""
         return any(is_subset(units, passing) for passing in self.passing)
 
     def best_passing(self, within: UnitSet) -> UnitSet:
-        """The largest set inside `within` that passes, going by probes that passed with more around it."""
+        """The largest set inside `within` that passes, according to probes that contain it."""
         best = 0
         for passing in self.passing:
             if size(passing) <= size(best):
@@ -223,13 +223,13 @@ class Oracle:
         return best
 
     def smallest_passing(self, units: UnitSet, within: UnitSet) -> UnitSet:
-        """The smallest probe inside `within` that holds these units and passes; 0 where none does."""
+        """The smallest passing probe inside `within` that contains these units; 0 if there is none."""
         return next((one for one in reversed(self.passing) if is_subset(units, one) and is_subset(one, within)), 0)
 
     def smallest_failing(self, within: UnitSet, beyond: UnitSet) -> UnitSet | None:
         """The failing or unanswered probe inside `within` with the fewest units outside `beyond`.
 
-        Probes that passed with more around them failed because they were cut, so they are left out.
+        Probes contained in a passing one are left out: they failed because they were cut.
         """
         best: UnitSet | None = None
         for failing in (*self.failing, *self.unanswered):

@@ -1,4 +1,4 @@
-"""Structure: what looks like a culprit elsewhere in the model, and which unit stands for its variant."""
+"""Structure: where else in the model a culprit's pattern occurs, and which unit represents its variant."""
 
 from collections.abc import Sequence
 from itertools import combinations, islice
@@ -7,12 +7,12 @@ from math import comb
 from onnxbisect.unitset import UnitSet, lowest, members, of
 from onnxbisect.universe import Universe
 
-#: Occurrences of one culprit that are looked for; a disconnected pattern can have a product of them.
+#: Most occurrences of one culprit; the parts of a disconnected pattern multiply.
 MOST_OCCURRENCES = 1024
 
-#: Choices of so many units of an op that are listed one by one.
+#: Most choices of units of an op that are listed one by one.
 _FEW_CHOICES = 64
-#: Units from which a choice without edges is begun.
+#: Units from which the greedy choice starts.
 _STARTS = 8
 
 Occurrence = tuple[int, ...]
@@ -33,7 +33,7 @@ def components(universe: Universe, units: UnitSet) -> list[UnitSet]:
 
 
 def joined(universe: Universe, units: UnitSet, within: UnitSet) -> UnitSet:
-    """The units with shortest paths between them, where `within` has any."""
+    """The units and the shortest paths between them, as far as `within` has paths."""
     first, *others = members(units)
     found = 1 << first
     for unit in others:
@@ -54,12 +54,12 @@ def joined(universe: Universe, units: UnitSet, within: UnitSet) -> UnitSet:
 
 
 def alone(universe: Universe, unit: int) -> UnitSet:
-    """The probe that asks about one unit cut out alone; the same for all units that are identical alone."""
+    """The probe for one unit cut out alone; the same for all units that are identical alone."""
     return 1 << universe.exemplars[universe.solo[unit]]
 
 
 def representative(universe: Universe, units: UnitSet) -> int:
-    """The unit that is asked for an atom: the exemplar of its variant where the atom has it, else one like it."""
+    """The unit that represents an atom: the exemplar of its variant if the atom has it, else one like it."""
     exemplar = universe.variant_exemplars[universe.variant[lowest(units)]]
     if units >> exemplar & 1:
         return exemplar
@@ -72,7 +72,7 @@ def representative(universe: Universe, units: UnitSet) -> int:
 def occurrences(universe: Universe, culprit: UnitSet) -> tuple[Occurrence, ...]:
     """Every place where the culprit's structure occurs, aligned with the culprit's ascending units.
 
-    Within a connected part variants must agree and its edges must be there; there may be more edges, and parts may
+    Within a connected part the variants must agree and its edges must exist; more edges are allowed, and the parts may
     lie anywhere. One unit set is listed once, whatever its symmetries. At most `MOST_OCCURRENCES`, the culprit itself
     first.
     """
@@ -99,7 +99,7 @@ def occurrences(universe: Universe, culprit: UnitSet) -> tuple[Occurrence, ...]:
 
 
 def apart(universe: Universe, units: Sequence[int], count: int) -> UnitSet:
-    """So many of the units with as few edges between them as can be had by adding one after the other."""
+    """`count` of the units with few edges between them, chosen greedily."""
     found = []
     for start in units[:_STARTS]:
         chosen = 1 << start
@@ -113,7 +113,7 @@ def apart(universe: Universe, units: Sequence[int], count: int) -> UnitSet:
 
 
 def choices(chosen: UnitSet, pool: UnitSet) -> tuple[Occurrence, ...]:
-    """All choices of as many units of the pool, the given one first; it alone where there are more than a few."""
+    """All selections of as many units of the pool, the given one first; only that one if there are too many."""
     first = tuple(members(chosen))
     if comb(pool.bit_count(), len(first)) > _FEW_CHOICES:
         return (first,)
@@ -121,7 +121,7 @@ def choices(chosen: UnitSet, pool: UnitSet) -> tuple[Occurrence, ...]:
 
 
 def _matches(universe: Universe, part: Occurrence) -> list[Occurrence]:
-    """All embeddings of a connected part, as units aligned with `part`, in the order of their first unit."""
+    """All embeddings of a connected part, as units aligned with `part`, in order of their first unit."""
     visit = [part[0]]
     while len(visit) < len(part):
         reach = universe.neighbours(of(visit)) & of(part)

@@ -1,4 +1,4 @@
-"""At which of its places a refused op was seen to fail where it stands."""
+"""At which of its places a refused op was seen to fail inside the model."""
 
 from collections.abc import Sequence
 
@@ -10,9 +10,9 @@ from onnxbisect.universe import Universe
 
 
 def is_named(universe: Universe, oracle: Oracle, suspect: Suspect) -> bool:
-    """Whether the compiler names a single suspect's op where it refuses it, and that saves calls.
+    """Whether the compiler names the op of a single suspect, so that fewer probes are needed.
 
-    A table of tensors names the op for being alone in the probe, which says nothing of a pattern.
+    A table of tensors names the op only because it is alone in the probe, which says nothing about a pattern.
     """
     verdict = oracle.look(suspect.fails)
     few = len(universe) <= VERY_FEW_UNITS
@@ -24,14 +24,14 @@ def is_named(universe: Universe, oracle: Oracle, suspect: Suspect) -> bool:
 def seen_to_fail(
     universe: Universe, oracle: Oracle, suspects: Sequence[Suspect], doubted: UnitSet, not_known: UnitSet
 ) -> UnitSet:
-    """The units of single suspects that a failing probe blames where they stand, and those that stand alike.
+    """The units of single suspects that a failing probe blames in their place, and those in equal places.
 
-    Such a probe holds no other culprit than one single suspect, with all its neighbours but those that had to be left
-    out to break interactions. Other single suspects near it could excuse it, so there is another probe for each group
-    of `windows`. `doubted` are units that fail alone and pass among others: cut off from that, they may be what fails,
-    so a probe with any of them counts only if it passes without the suspect. What a log names where it stands
-    (`refused_by_name`) is seen as well. Units of `not_known` cannot stand in a probe that passes, so none has to hold
-    them. Units stand alike where what lies within three steps looks alike.
+    Such a probe contains no culprit but one single suspect, with all its neighbours except those left out to break
+    interactions. Other single suspects near it could make it pass, so each group of `windows` needs a probe too.
+    `doubted` are units that fail alone and pass among others; cut off from those they may be what fails, so a probe
+    with any of them counts only if it passes without the suspect. Places that a log names (`refused_by_name`) count as
+    seen. Units of `not_known` cannot be in a passing probe, so no probe has to contain them. Places are equal if their
+    surroundings within three steps look alike.
     """
     singles = union(suspect.everywhere for suspect in suspects if suspect.single)
     others = [suspect for suspect in suspects if not suspect.single]
@@ -57,10 +57,10 @@ def seen_to_fail(
 
 
 def refused_by_name(universe: Universe, oracle: Oracle, broken: UnitSet) -> dict[int, UnitSet]:
-    """The units that a log names beside all that is within three steps, each with the largest such probe.
+    """The units that a log names beside everything within three steps, each with the largest such probe.
 
-    The probe may lack `broken`, and other units of which this is known already: what is refused where it stands is part
-    of no pattern that the compiler fuses there.
+    The probe may lack `broken`, and other units already known to be refused in their place: those belong to no pattern
+    that the compiler fuses there.
     """
     found: dict[int, UnitSet] = {}
     if len(universe) <= VERY_FEW_UNITS:
@@ -74,9 +74,9 @@ def refused_by_name(universe: Universe, oracle: Oracle, broken: UnitSet) -> dict
 
 
 def named(universe: Universe, oracle: Oracle, failing: UnitSet) -> UnitSet:
-    """What the log names: nodes, or one op of which the probe has one unit; a list of ops says less of each."""
+    """The units that the log names: nodes, or one op of which the probe has one unit. A list of ops is no evidence."""
     verdict = oracle.look(failing)
-    # A table of tensors names no op that is refused.
+    # A table of tensors does not name refused ops.
     if verdict is None or len(verdict.hints.ops) != 1 or oracle.has_wrong_numbers(failing):
         return oracle.named_in(failing)
     units = universe.units_by_op.get(verdict.hints.ops[0], 0) & failing

@@ -1,4 +1,4 @@
-"""The result of planning: questions to ask, and the diagnosis so far."""
+"""The result of planning: the probes to compile, and the diagnosis so far."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,17 +8,16 @@ from onnxbisect.diagnosis import Diagnosis
 from onnxbisect.unitset import UnitSet
 from onnxbisect.verdict import Verdict
 
-#: What is known so far: for each probe asked, its verdicts in the order of asking (more than one only where a
-#: question was asked again in a fresh process).
+#: For each compiled probe its verdicts in order; more than one only if it was compiled again in a new process.
 Verdicts = Mapping[UnitSet, Sequence[Verdict]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """The questions worth asking now, best first; none when the search is done.
+    """The useful probes now, best first; empty when the search is done.
 
-    `diagnosis` is always there: the final one when `asks` is empty, else what is known so far, as if the budget
-    ended here. `expected` is how many more calls the search will probably need.
+    `diagnosis` is the final one if `asks` is empty, else the one that a search whose budget ended here would report.
+    `expected` is the probable number of further calls.
     """
 
     asks: tuple[Ask, ...]

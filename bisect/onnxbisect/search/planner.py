@@ -1,11 +1,11 @@
-"""From a universe and the verdicts so far to the probes worth asking next, or the diagnosis.
+"""From a universe and the verdicts so far to the next probes, or the diagnosis.
 
-A pure function: it is replayed after every verdict, never resumed, so that any driver on any machine can carry the
-search on and a crash loses nothing but the calls that were under way.
+A pure function: every call replays the search from the start, so any driver on any machine can continue a search, and a
+crash loses only the compiles that were running.
 
-The search that is replayed asks one question at a time. Verdicts that it did not ask for (of speculation, of other
-searches) stay unseen until it asks. So a diagnosis does not depend on the number of workers, on the order of their
-answers, or on what was on record before.
+The replayed search compiles one probe at a time. It does not see verdicts that it did not ask for (of speculative
+probes, of other searches) until it asks for them. Therefore a diagnosis does not depend on the number of workers, the
+order of their answers, or earlier verdicts on record.
 """
 
 from functools import partial
@@ -18,23 +18,21 @@ from onnxbisect.search.search import Search
 from onnxbisect.search.speculate import Seen, speculate
 from onnxbisect.universe import Universe
 
-#: How far the last replay of a universe came, and with which options. Only saves time: a replay from nothing sees the
-#: same.
+#: What the last replay of a universe saw, and its options. Only saves time: a replay from the start sees the same.
 _LAST_SEEN: WeakKeyDictionary[Universe, tuple[tuple[bool, bool], Seen]] = WeakKeyDictionary()
 
 
 def plan(universe: Universe, verdicts: Verdicts, width: int = 1, *, recheck: bool = False, brief: bool = False) -> Plan:
-    """The questions worth asking now, best first, with the diagnosis as far as it is known.
+    """The useful probes now, best first, with the diagnosis so far.
 
-    Questions that do not depend on each other come together, however many they are. Where they are fewer than
-    `width`, the list is filled with speculative ones: what would be asked next if an outstanding question is
-    answered in the likelier or in the other way.
+    Probes that do not depend on each other are all returned. If they are fewer than `width`, speculative ones follow:
+    those that the search would ask next if an open probe is answered in the likelier, or in the other, way.
 
-    `recheck`: every verdict that decides a culprit or the certificate is asked until `oracle.LEAD` answers agree,
-    as it is from the first contradiction on in any case. For compilers known not to be deterministic.
+    `recheck`: every verdict that decides a culprit or the certificate needs `oracle.LEAD` equal answers, as it does
+    from the first contradiction on in any case. For compilers known to be non-deterministic.
 
-    `brief`: one place of each culprit is asked about, and one remainder without culprits, so that an interaction may be
-    stated with more units than it needs. For pieces that are no result: what is compiled in the end is the model.
+    `brief`: ask one place of each culprit and one remainder, so an interaction may be reported with more units than it
+    needs. For pieces that are not reported themselves, because the repaired model is compiled in the end.
     """
     options = (recheck, brief)
     seen = _resume(universe, verdicts, options)

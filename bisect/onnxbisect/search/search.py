@@ -1,4 +1,4 @@
-"""The whole search, run from the start each time: find, confirm, prove."""
+"""The whole search, replayed from the start each time: find, confirm, prove."""
 
 from dataclasses import replace
 
@@ -14,12 +14,12 @@ from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, un
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Kind
 
-#: So many different questions in vain are enough.
+#: Probes without an answer after which the search gives up.
 MOST_IN_VAIN = 8
 
 
 class Search:
-    """One replay. After `run` the attributes say how far the verdicts on record carry."""
+    """One replay. After `run`, the attributes hold what follows from the verdicts on record."""
 
     def __init__(self, universe: Universe, oracle: Oracle, *, brief: bool = False) -> None:
         self._universe = universe
@@ -29,19 +29,19 @@ class Search:
         self.locator = Locator(universe, oracle)
         self.suspects: tuple[Suspect, ...] = ()
         self.cut_induced: list[CutInducedFailure] = []
-        #: The remainders that passed, one for each way to break all culprits that was tried.
+        #: The remainders that passed, one for each tried way to break all culprits.
         self.proof: tuple[UnitSet, ...] = ()
-        #: Whether `proof` covers every minimal way, and whether even the chosen ways were too many.
+        #: Whether `proof` has every minimal way, and whether there were too many ways to try even a selection.
         self.exhaustive = True
         self.cut_short = False
         self.finished = False
-        #: Why the compiler cannot be worked with at all, as a sentence; empty where it can.
+        #: Why no search is possible with this compiler, as a sentence; empty if one is.
         self.hopeless = ""
-        #: Set where the answers do not fit together in a way that the search could settle.
+        #: Whether verdicts contradict each other in a way that the search cannot settle.
         self.stuck = False
 
     def run(self) -> None:
-        """Go as far as the verdicts on record allow; what is missing is in `Oracle.wanted`."""
+        """Replay as far as the verdicts on record allow; the missing probes are in `Oracle.wanted`."""
         try:
             whole = self._universe.everything
             if not whole or self._compiles(whole):
@@ -55,12 +55,12 @@ class Search:
             return
 
     def _compiles(self, whole: UnitSet) -> bool:
-        """Only a pass ends the search here, so only a pass has to be sure."""
+        """Whether the whole model passes; only a pass ends the search here, so only a pass is rechecked."""
         passed = self._oracle.ask(whole, "the whole model").passed
         return passed and self._oracle.ask(whole, "the whole model", sure=True).passed
 
     def _hopeless(self) -> str:
-        """Why asking on is a waste: a compiler that never answers, or refuses whatever it is given."""
+        """Why further probes are useless, as a sentence: the compiler never answers, or refuses everything. Else empty."""
         if self._oracle.passing:
             return ""
         if not self._oracle.failing and (said := self._said_of_every_probe()):
@@ -82,7 +82,7 @@ class Search:
         return ""
 
     def _said_of_every_probe(self) -> str:
-        """What is said of probes that have nothing in common, before any other answer: it is not about the model."""
+        """The error that disjoint probes got before any other answer, so it is not about the model; else empty."""
         probes = self._oracle.unanswered
         verdicts = [verdict for probe in probes if (verdict := self._oracle.look(probe)) is not None]
         if len({(verdict.kind, verdict.message) for verdict in verdicts}) != 1 or verdicts[0].kind is not Kind.ERROR:
@@ -96,7 +96,7 @@ class Search:
         listed = self._oracle.named_in(whole)
         if self._may_be_all(listed):
             self._oracle.ask(whole & ~listed, "all but the nodes that the log lists")
-        # Every turn settles a suspect or a cut-induced failure for good; answers that break this do not fit together.
+        # Every iteration settles a suspect or a cut-induced failure; otherwise verdicts contradict each other.
         for _ in range(4 * len(self._universe) + 16):
             self._find_all()
             if self._settle():
@@ -115,7 +115,7 @@ class Search:
         return size(listed) > 2 or len(components(self._universe, listed)) > 1
 
     def _find_all(self) -> None:
-        """Add suspects until the model passes whichever way they are broken, and every failure on record holds one."""
+        """Add suspects until every remainder passes and every failing probe on record contains a suspect."""
         for _ in range(len(self._universe) + 16):
             found = self._find_in_remainders() or self._find_in_unexplained()
             if found is None:
@@ -126,7 +126,7 @@ class Search:
         self.stuck = True
 
     def _add(self, found: Suspect) -> None:
-        """Of units of one variant that are contested, one after the other is found: they are one suspect."""
+        """Add a suspect. Contested units of one variant are found one by one and merged into one suspect."""
         variant = self._universe.variant
         for index, other in enumerate(self.suspects):
             if found.contested and other.contested and variant[lowest(found.units)] == variant[lowest(other.units)]:
@@ -153,7 +153,7 @@ class Search:
         return None
 
     def _smaller(self, region: UnitSet) -> Suspect | None:
-        """What replaces an interaction of which a part fails, asked where a remainder that holds the part fails."""
+        """A suspect that replaces an interaction of which a part fails, asked where a remainder with that part fails."""
         verdict = self._oracle.look(region)
         if verdict is None or not verdict.failed:
             return None
@@ -169,7 +169,7 @@ class Search:
         return None
 
     def _find_in_unexplained(self) -> Suspect | None:
-        """A suspect in a failing probe that holds none yet: a remainder can lack it by the way others are broken."""
+        """A suspect in a failing probe that contains none yet; remainders can miss it because of how others are broken."""
         for failing in self._oracle.failing:
             excused = size(failing) == 1 and self._universe.variant[lowest(failing)] in self.locator.atoms.cut_induced
             if (
@@ -202,7 +202,7 @@ class Search:
             )
 
     def _settle(self) -> bool:
-        """Confirm the suspects; True when all of them stand as they are."""
+        """Confirm the suspects; True if all of them stand unchanged."""
         minimal = self._minimal()
         if minimal != self.suspects:
             self.suspects = minimal
@@ -216,7 +216,7 @@ class Search:
             if size(suspect.units) == 1:
                 self.locator.atoms.cut_induced.add(self._universe.variant[lowest(suspect.units)])
         if outcome.cleared:
-            # What was blamed in a remainder without them is blamed again with them.
+            # Blame found in a remainder without the cleared suspects must be confirmed with them.
             self.suspects = tuple(
                 suspect if suspect.capacity or suspect.contested else replace(suspect, context=None, blame=None)
                 for suspect in self.suspects
@@ -228,7 +228,7 @@ class Search:
         return True
 
     def _minimal(self) -> tuple[Suspect, ...]:
-        """The suspects without the occurrences that hold an occurrence of another: those are not minimal."""
+        """The suspects without occurrences that contain an occurrence of another suspect; those are not minimal."""
         kept = []
         for suspect in self.suspects:
             if not suspect.interaction:

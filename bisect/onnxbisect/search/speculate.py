@@ -1,7 +1,7 @@
-"""Questions for workers that would idle: what the search of one question at a time will probably ask later.
+"""Probes for workers that would be idle: what the search will probably ask later.
 
-No answer to them is believed before the search asks for it. They serve it in two ways: the question may come up as it
-is, and what its answer implies says which questions will come up.
+The search does not use their answers before it asks for them. They help in two ways: the search may ask exactly this
+probe, and their answers imply which probes it will ask.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,26 +19,26 @@ from onnxbisect.verdict import Status, Verdict
 Seen = dict[UnitSet, tuple[Verdict, ...]]
 Replay = Callable[[Seen], tuple[Search, Oracle]]
 
-#: For fewer idle workers group tests do not pay.
+#: Fewest idle workers for which group tests pay off.
 _FEWEST_GROUPS = 8
-#: So many groups for each culprit that there is at least: then a group passes about as often as it fails.
+#: Groups for each culprit of the lower bound; a group then passes about as often as it fails.
 _GROUPS_PER_CULPRIT = 3
 
 
 class _Forecast:
-    """What the whole record implies of answers that it does not have."""
+    """What the whole record implies about probes without an answer."""
 
     def __init__(self, universe: Universe, verdicts: Verdicts) -> None:
         self._universe = universe
         self._record = Oracle(universe, verdicts)
         exonerated = self._record.exonerated
-        #: Of each failing probe what has never passed: one of these units is to blame if any is by itself.
+        #: The units of each failing probe that never passed; if a single unit is to blame, it is one of these.
         self._blamed = {failing & ~exonerated for failing in self._record.failing}
         self.culprits = self._disjoint()
         self.together = 0 in self._blamed
 
     def _disjoint(self) -> int:
-        """How many culprits there are at least."""
+        """A lower bound on the number of culprits."""
         covered, count = 0, 0
         for blamed in sorted(self._blamed, key=size):
             if blamed and not blamed & covered:
@@ -47,12 +47,12 @@ class _Forecast:
         return count
 
     def status(self, units: UnitSet) -> Status | None:
-        """The likely answer, None where either is as likely. Models that are searched seldom pass."""
+        """The likely answer; None if both are equally likely. Models that are searched seldom pass."""
         if any(is_subset(units, passing) for passing in self._record.passing):
             return Status.PASS
         if any(is_subset(failing, units) for failing in self._record.failing):
             return Status.FAIL
-        if self.together:  # units fail that have passed by themselves
+        if self.together:  # some units fail together that passed alone
             return None
         if is_subset(units, self._record.exonerated):
             return Status.PASS
@@ -72,10 +72,10 @@ def speculate(
     asks: Sequence[Ask],
     room: int,
 ) -> list[Ask]:
-    """Up to `room` more questions beside `asks`.
+    """Up to `room` further probes beside `asks`.
 
-    First those that follow if all answers are as the record implies, then group tests of what is unknown, then those
-    that follow from either answer.
+    First those that follow if all answers are as the record implies, then group tests of unknown atoms, then those that
+    follow from either answer.
     """
     forecast = _Forecast(universe, verdicts)
     found: dict[UnitSet, Ask] = {}
@@ -109,7 +109,7 @@ def speculate(
 
 
 def _groups(search: Search, oracle: Oracle, forecast: _Forecast, count: int) -> list[Ask]:
-    """So many tests that split the atoms of which nothing is known, each together with what passes."""
+    """`count` group tests that partition the unknown atoms, each together with the passing set."""
     locator = search.locator
     open_atoms = [atom for atom in locator.open if forecast.status(oracle.probe(locator.atoms.alone(atom))) is None]
     useless = locator.capacity or forecast.together or locator.atoms.named.informative
@@ -130,7 +130,7 @@ def _groups(search: Search, oracle: Oracle, forecast: _Forecast, count: int) -> 
 def _answers(
     wanted: Sequence[Ask], verdicts: Verdicts, forecast: _Forecast, otherwise: Status | None = None
 ) -> Mapping[UnitSet, tuple[Verdict, ...]] | None:
-    """An answer to each question: that on record, or the likely one, or `otherwise`. None where there is none."""
+    """An answer for each probe: the one on record, the likely one, or `otherwise`; None if one has none of these."""
     answers: Seen = {}
     for ask in wanted:
         if ask.units in verdicts and len(verdicts[ask.units]) > ask.attempt:

@@ -1,6 +1,6 @@
-"""A failing set around a unit that fails with what passed: units that fail together are mostly neighbours.
+"""A failing set around a unit that fails with the passing set; units that fail together are mostly adjacent.
 
-The unit is asked with balls of growing radius around it, and the failing ball is trimmed from its rim.
+The unit is compiled with balls of growing radius around it, and the failing ball is then trimmed from its rim.
 """
 
 from collections.abc import Callable
@@ -10,43 +10,45 @@ from onnxbisect.search.pattern import joined
 from onnxbisect.unitset import UnitSet, members, of, size, union
 from onnxbisect.universe import Universe
 
-#: The next larger ball that is asked has so many times as many units.
+#: Growth factor, in units, from one compiled ball to the next.
 _GROWTH = 6
-#: What stands in so many places is a repeated structure; of one of them, this part of the model is asked at most.
+#: Places from which on a structure is repeated; the ball around one of them is at most this fraction of the model.
 _REPEATED = 3
 _SHARE = 8
-#: A failing set that is connected seldom takes more places of one op.
+#: A connected failing set seldom has more units of one op that matter.
 _MOST_CENTRES = 2
-#: Steps from one end of a pattern to its other end; longer ones are not found by what is near.
+#: Longest distance in a pattern that balls are asked for.
 _FURTHEST = 12
-#: In a failing set of so few units, what is near is always asked.
+#: In a model of at most so many units, balls of any size are asked.
 _FEW = 16
 
 
 @dataclass(frozen=True)
 class Failing:
-    """A failing set. `trimmed`: it is connected, and whatever could be left out at its rim is."""
+    """A failing set. `trimmed`: it is connected, and nothing at its rim can be left out."""
 
     units: UnitSet
     trimmed: bool = False
 
 
 class Surroundings:
-    """Looks for a connected failing set. `fails` asks whether a set fails; it may end in BlockedError."""
+    """Looks for a connected failing set. `fails` tells whether a set fails and may raise BlockedError."""
 
     def __init__(self, universe: Universe, fails: Callable[[UnitSet, str], bool]) -> None:
         self._universe = universe
         self._fails = fails
 
     def around(self, atom: UnitSet, failing: UnitSet) -> Failing:
-        """A failing subset of `failing`, which holds the atom and passes without it; all of it where none is near."""
+        """A failing subset of `failing`, which contains the atom and passes without it; `failing` itself if none is
+        near.
+        """
         asked, before = atom, 0
         steps, inner = 1, atom
         while True:
             near = self._universe.ball(atom, steps, failing)
             if near == failing:
                 return self._connected(atom, near, before, steps)
-            # Where most of the model is near, the question would tell little.
+            # A ball with most of the model would give little information.
             too_far = steps > _FURTHEST or size(near) * 2 > len(self._universe) > _FEW
             last = too_far or near == inner
             if last:
@@ -69,7 +71,7 @@ class Surroundings:
     def _connected(self, atom: UnitSet, near: UnitSet, low: int, high: int) -> Failing:
         """A failing set around the fewest of the atom's units.
 
-        What is near all of them fails within `high` steps, and passes within `low`.
+        The ball around all of them fails with radius `high` and passes with radius `low`.
         """
         centre = self._centre(atom, near, high)
         if centre is None:
@@ -83,7 +85,7 @@ class Surroundings:
         return Failing(self._trimmed(centre, self._universe.ball(centre, high, near)), trimmed=True)
 
     def _centre(self, atom: UnitSet, near: UnitSet, steps: int) -> UnitSet | None:
-        """Units of the atom around which a failing set lies: one, or two if neither will do; None if it takes more."""
+        """One or two units of the atom around which a set fails; None if it takes more."""
         balls, places = self._places(atom, near, steps)
         repeated = len(places) < len(balls)
         if repeated and self._fails(balls[places[0][0]], "one place of a repeated structure"):
@@ -107,7 +109,7 @@ class Surroundings:
         return None
 
     def _places(self, atom: UnitSet, within: UnitSet, steps: int) -> tuple[dict[int, UnitSet], list[list[int]]]:
-        """The ball around each unit of the atom; the units grouped by equal balls, those repeated most first."""
+        """The ball around each unit of the atom, and the units grouped by equal balls, most repeated first."""
         balls = {unit: self._universe.ball(1 << unit, steps, within) for unit in members(atom)}
         alike: dict[tuple[tuple[int, int], ...], list[int]] = {}
         for unit, ball in balls.items():
@@ -117,7 +119,7 @@ class Surroundings:
     def _one_place(self, atom: UnitSet, within: UnitSet, steps: int) -> tuple[UnitSet, UnitSet, int] | None:
         """One unit of the atom whose surroundings the model repeats, the largest ball around it, and its radius.
 
-        None where nothing is repeated, or the ball is not larger than one of so many steps.
+        None if nothing is repeated, or if the ball is not larger than the one of `steps`.
         """
         _, places = self._places(atom, within, steps)
         if not places or len(places[0]) < _REPEATED:
@@ -142,11 +144,11 @@ class Surroundings:
         )
 
     def _trimmed(self, centre: UnitSet, failing: UnitSet) -> UnitSet:
-        """A failing set inside a failing ball: its necessary ends, and what connects them with the centre.
+        """A minimal connected failing set inside a failing ball, as far as its rim is concerned.
 
-        The units are in the order of their distance from what is known to be necessary. The last unit of the
-        shortest failing prefix is necessary, all behind it is not. That the connecting units are necessary is not
-        asked here: the certificate asks it of each unit.
+        The units are ordered by distance from those known to be necessary. The last unit of the shortest failing prefix
+        is necessary, and all after it are not. Whether the connecting units are necessary is left to the certificate,
+        which asks it of each unit.
         """
         needed = centre
         while True:

@@ -1,4 +1,4 @@
-"""A culprit on its way to being confirmed."""
+"""A possible culprit before it is confirmed."""
 
 from dataclasses import dataclass
 
@@ -10,13 +10,13 @@ from onnxbisect.unitset import UnitSet, is_subset, of, size
 class Suspect:
     """A minimal failing set, with the places where the same structure occurs.
 
-    `units` is the occurrence that was asked, `fails` the probe that failed (for a single unit that may be a unit
-    identical to it). `occurrences` are aligned: the same position plays the same role. `context` and `blame` are set
-    once it is blamed in context.
+    `units` is the occurrence that was compiled, and `fails` the probe that failed (for a single unit, perhaps of an
+    identical one). `occurrences` are aligned: the same position has the same role. `context` and `blame` are set once
+    it has failed in context.
 
-    `capacity`: not minimal, but too large a set, with no small part that fails. `pool`: of these units of one op the
-    target takes one less than `units` has, whichever they are. `contested`: one unit that fails alone and where it
-    stands, and passes in part of that, while no few units make the difference.
+    `capacity`: the set is not minimal but too large, and no small part fails. `pool`: the target accepts one unit of
+    `pool` fewer than `units` has, whichever they are. `contested`: one unit that fails alone and inside the model, and
+    passes in a part of the model, while no few units make the difference.
     """
 
     units: UnitSet
@@ -36,7 +36,7 @@ class Suspect:
 
     @property
     def single(self) -> bool:
-        """Whether one unit is to blame by itself."""
+        """Whether one unit is to blame alone."""
         return size(self.units) == 1 and not self.capacity
 
     @property
@@ -46,11 +46,11 @@ class Suspect:
 
     @property
     def allowed(self) -> int:
-        """How many units of `pool` the target takes."""
+        """How many units of `pool` the target accepts."""
         return size(self.units) - 1
 
     def held_by(self, probe: UnitSet) -> bool:
-        """Whether a probe holds this culprit at any of its places."""
+        """Whether a probe contains this culprit at any of its places."""
         if self.pool:
             return size(self.pool & probe) > self.allowed
         return any(is_subset(of(occurrence), probe) for occurrence in self.occurrences)
