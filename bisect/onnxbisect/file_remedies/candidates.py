@@ -1,4 +1,4 @@
-"""Which changed files to try for a model that a tool refuses, the one that changes least first."""
+"""Which changed files to try for a model that a tool refuses, smallest change first."""
 
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator
@@ -18,23 +18,23 @@ from onnxbisect.preflight import NEWER_THAN_TOOL, Finding, Reader, Severity, set
 from onnxbisect.rewrites import Exactness, NotApplicable
 from onnxbisect.verdict import Hints
 
-#: Each costs a compile of the whole model.
+#: Most changed files; each costs a compile of the whole model.
 MOST_CANDIDATES = 4
-#: How often a remedy is applied that may uncover more of the same, such as a branch within a branch.
+#: How often a remedy is repeated that may reveal more of the same, such as nested branches.
 _ROUNDS = 4
-#: What put nodes in, and what these may call for, though the preflight did not see them.
+#: Remedies that add nodes, which the preflight did not see.
 _EXPANDING = {"inline-functions", "resolve-control-flow", "sequences-to-tensors"}
 _FOLLOWING = {"remove-copies", "fold-constants", "constants-to-initializers"}
-#: What is done to every candidate and makes none by itself: intake did it to the model that the tool was asked about.
+#: Remedies applied to every candidate, and never alone: loading applies them to the model that the tool compiled.
 _BASE = ("name-nodes", "sort-nodes", "weights-no-inputs", "bind-dimensions", "correct-declared-types")
 _NO_HINTS = Hints()
-#: What is tried, whatever the tool names, where it says that it has computed no constants.
+#: The remedy that is tried, whatever the tool names, if it says that it folded no constants.
 _FOLDING = "fold-constants"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Applied:
-    """A remedy that was applied, with what it did, and for which values that holds where it does not for all."""
+    """A remedy that was applied, its sentence, and the values for which it holds if not for all."""
 
     remedy: str
     sentence: str
@@ -54,8 +54,8 @@ class Declined:
 class Candidate:
     """A changed copy of the file. It refers to external data as the file does, so it must be written beside it.
 
-    `needed`: it answers a finding that is an error, for which most tools refuse the file as it is, or it changes what
-    the tool named.
+    `needed`: it answers a finding that is an error, for which most tools refuse the file, or it changes nodes that the
+    tool named.
     """
 
     proto: onnx.ModelProto
@@ -70,12 +70,12 @@ class Candidate:
 
     @property
     def exactness(self) -> Exactness:
-        """The worst of all that was applied."""
+        """The exactness of the least exact remedy."""
         return max((applied.exactness for applied in self.applied), key=list(Exactness).index)
 
 
 def promising(findings: Iterable[Finding], reader: Reader) -> bool:
-    """Whether there may be a file to try: whether a remedy answers a finding that probes do not settle."""
+    """Whether a remedy answers a finding that probes do not settle, so that there may be a file to try."""
     settled = settled_by(reader.probe_format)
     return not _ids(_answering(it.id for it in findings if it.id not in settled)) <= set(_BASE)
 
@@ -87,12 +87,12 @@ def candidates(
     bounded: Bounded = directly,
     hints: Hints = _NO_HINTS,
 ) -> Iterator[Candidate]:
-    """Up to four files to try, in this order: the remedy of the first error alone, those of all errors, all exact
-    ones, those as well that are not.
+    """Up to four files to try: after the remedy of the first error, of all errors, all exact ones, and all.
 
-    `findings` are those that concern the tool, `hints` what it named of the model as it is: where it named ops, a file
-    that answers no error is tried only if it changes a node of these. Each file is made when it is asked for. Where
-    functions or control flow are replaced, that runs the model once more: `bounded` is as in `model.load`.
+    `findings` are those that concern the tool, `hints` what it named when it compiled the model as it is. If it named
+    ops, a file that answers no error is tried only if it changes a node with one of these ops. Each file is made when
+    the iterator reaches it. If functions or control flow are replaced, the model is run again: `bounded` is as in
+    `model.load`.
     """
     file, found = File.of(model), list(findings)
     named = _named(file.proto, hints)
@@ -103,7 +103,7 @@ def candidates(
     of_errors = [remedy for error in errors for remedy in exact if error in remedy.answers]
     newer = [remedy for remedy in of_errors if not set(NEWER_THAN_TOOL).isdisjoint(remedy.answers)]
     together = [_ids(of_errors), _ids(exact), _ids(every)]
-    # a file that is newer in both ways is refused for either
+    # a file with a newer IR version and opset is refused for either
     alone = [_ids(newer), *(_ids([remedy]) for remedy in of_errors if remedy not in newer)]
     base = _ids(_answering(it.id for it in found if it.id in settled)).union(_BASE)
     asked = _ids(_answering(finding.id for finding in found))
@@ -124,7 +124,7 @@ def candidates(
 
 
 def repaired(file: File, remedies: Collection[str], reader: Reader, bounded: Bounded = directly) -> Candidate:
-    """The file after these remedies, given by their ids, as far as they can be applied."""
+    """The file after the remedies with these ids, as far as they can be applied."""
     applied: list[Applied] = []
     declined: list[Declined] = []
     for remedy in REMEDIES:
@@ -149,12 +149,12 @@ def repaired(file: File, remedies: Collection[str], reader: Reader, bounded: Bou
 
 
 def _applied(remedy: FileRemedy, file: File, reader: Reader) -> Change:
-    """The change, of which onnx.checker says no more than of the file."""
+    """The change, if onnx.checker finds no more problems in it than in the file."""
     try:
         change = remedy.apply(file, reader)
     except (NotApplicable, ModelError):
         raise
-    except Exception as error:  # a file with nodes that are not what their ops demand may raise anything
+    except Exception as error:  # invalid nodes may raise anything
         raise NotApplicable(f"the remedy failed: {type(error).__name__}: {error}") from error
     refused = complaint(change.proto)
     if refused and not complaint(file.proto):
@@ -163,19 +163,19 @@ def _applied(remedy: FileRemedy, file: File, reader: Reader) -> Change:
 
 
 def _named(proto: onnx.ModelProto, hints: Hints) -> Counter[Hashable]:
-    """The nodes that a tool named, or whose ops it did; op types without their domains, which tools leave out."""
+    """The nodes that a tool named, or whose ops it named; op types without domains, which tools leave out."""
     ops = {op.rpartition("::")[2] for op in hints.ops}
     nodes = [node for node in walk(proto.graph) if node.op_type in ops or node.name in hints.nodes]
     return _as_they_are(proto, nodes)
 
 
 def _untouched(proto: onnx.ModelProto, named: Counter[Hashable]) -> bool:
-    """Whether a changed file has all these nodes as they were."""
+    """Whether a changed file has all these nodes unchanged."""
     return named <= _as_they_are(proto, walk(proto.graph))
 
 
 def _as_they_are(proto: onnx.ModelProto, nodes: Iterable[onnx.NodeProto]) -> Counter[Hashable]:
-    """Each node with which of its inputs are constants."""
+    """Each node with a note which of its inputs are constants."""
     constants = constant_names(proto.graph)
     return Counter(
         (node.SerializeToString(deterministic=True), *(name in constants for name in node.input)) for node in nodes

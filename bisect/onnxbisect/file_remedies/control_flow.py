@@ -15,7 +15,7 @@ from onnxbisect.rewrites import NotApplicable, Rule, apply, rewrite
 from onnxbisect.rewrites.families.bodies import if_constant
 
 _RULES = {"If": if_constant, "Loop": loop_unroll, "Scan": scan_unroll}
-#: Nodes that are put in at a time: loops in loops multiply.
+#: Most nodes added at a time: nested loops multiply.
 _MOST_NODES = 2_000
 _DONE = {"If": "If replaced by the branch that it takes", "Loop": "Loop written out", "Scan": "Scan written out"}
 

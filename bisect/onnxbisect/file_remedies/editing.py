@@ -1,4 +1,4 @@
-"""Edits of a graph as protobuf that leave every node, name and tensor alone that they do not mean."""
+"""Edits of a protobuf graph that leave all other nodes, names and tensors unchanged."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -10,7 +10,7 @@ from onnxbisect.model.scopes import bodies, reads, walk
 
 
 def copied(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """A copy to be changed."""
+    """A copy that may be changed."""
     copy = onnx.ModelProto()
     copy.CopyFrom(proto)
     return copy
@@ -24,31 +24,31 @@ def node_copy(node: onnx.NodeProto) -> onnx.NodeProto:
 
 
 def set_nodes(owner: onnx.GraphProto | onnx.FunctionProto, nodes: Sequence[onnx.NodeProto]) -> None:
-    """Make these the nodes of a graph or function; they may be among those it has."""
+    """Replace the nodes of a graph or function; the new nodes may be among the present ones."""
     copies = [node_copy(node) for node in nodes]
     del owner.node[:]
     owner.node.extend(copies)
 
 
 def trace(old: onnx.NodeProto, new: onnx.NodeProto) -> None:
-    """Put on a new node what the replaced one says of the source line that it came from."""
+    """Copy the metadata about the source line from the replaced node to a new one."""
     own = {entry.key for entry in new.metadata_props}
     new.metadata_props.extend(entry for entry in old.metadata_props if entry.key not in own)
     new.doc_string = new.doc_string or old.doc_string
 
 
 def every_name(graph: onnx.GraphProto) -> set[str]:
-    """The names of all tensors and nodes of a graph, those in bodies included."""
+    """The names of all tensors and nodes of a graph, including its subgraphs."""
     return tensor_names(graph) | {node.name for node in walk(graph)}
 
 
 def beginnings(names: Iterable[str]) -> set[str]:
-    """What the names begin with, up to any of their slashes."""
+    """All prefixes of the names that end before a slash."""
     return {name[: place + 1] for name in names for place, sign in enumerate(name) if sign == "/"}
 
 
 def unused_prefix(wanted: str, taken: set[str]) -> str:
-    """A beginning of names that is none of `taken`, to which it is added; it ends in a slash."""
+    """A prefix of names that is not in `taken`, with a slash at its end; it is added to `taken`."""
     prefix, count = f"{wanted}/", 1
     while prefix in taken:
         count += 1
@@ -58,7 +58,7 @@ def unused_prefix(wanted: str, taken: set[str]) -> str:
 
 
 def read_instead(nodes: Iterable[onnx.NodeProto], instead: Mapping[str, str]) -> None:
-    """Let nodes and their bodies read other tensors."""
+    """Make nodes and their subgraphs read other tensors."""
     for node in nodes:
         for slot, name in enumerate(node.input):
             if name in instead:
@@ -68,7 +68,7 @@ def read_instead(nodes: Iterable[onnx.NodeProto], instead: Mapping[str, str]) ->
 
 
 def drop_unread(graph: onnx.GraphProto, suspects: Iterable[str]) -> None:
-    """Remove those of the `suspects` that nothing reads any more, with the nodes that only they were made by."""
+    """Remove those `suspects` that nothing reads any more, and the nodes that only they needed."""
     readers = Counter(name for node in graph.node for name in reads(node))
     readers.update(value.name for value in graph.output)
     readers.update(value.name for value in graph.input)

@@ -1,4 +1,4 @@
-"""A model file with what is known of its tensors: what remedies read."""
+"""A model file with what is known about its tensors: the input of remedies."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -20,9 +20,9 @@ from onnxbisect.rewrites.facts import unfixed
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class File:
-    """`proto` is the file as it was given, or as remedies left it; it is never changed.
+    """`proto` is the file as stored, or after remedies; it is never modified.
 
-    `types` and `known` are of tensors of its main graph, as `Model` has them, at the dimensions of `inputs`: the graph
+    `types` and `known` are about tensors of its main graph, as in `Model`, for the dimensions of `inputs`: the graph
     inputs with the dimensions that the user bound. Dimensions that depend on input values are not in `types`.
     """
 
@@ -45,17 +45,17 @@ class File:
 
     @property
     def facts(self) -> Facts:
-        """The same for rules of single nodes."""
+        """The same facts for rules of single nodes."""
         return Facts(self.proto, self.types, self.known, self.folder)
 
     def after(self, proto: onnx.ModelProto, types: Mapping[str, onnx.TypeProto] | None = None) -> "File":
-        """The file after a change that brought in no tensors but those of `types`."""
+        """The file after a change that added no tensors but those of `types`."""
         return replace(self, proto=proto, types={**self.types, **(types or {})})
 
     def examined(self, bounded: Bounded = directly) -> "File":
-        """The same file with what running it tells of tensors that are new; its nodes must be sorted.
+        """The file with facts about new tensors, found by running it; its nodes must be sorted.
 
-        What cannot be established within the allowance stays unknown.
+        Facts that cannot be established within the allowance stay unknown.
         """
         allowance = Allowance.of(self.proto.ByteSize())
         try:

@@ -11,11 +11,11 @@ from onnxbisect.preflight import Reader
 from onnxbisect.preflight.subject import count
 from onnxbisect.rewrites import NotApplicable
 
-#: Bytes of a tensor that is stored instead of computed, and of all of them.
+#: Most bytes of one folded tensor, and of all together.
 _LARGEST, _MOST = 16 << 20, 256 << 20
-#: The largest file that is made: protobuf ends at 2 GB.
+#: Most bytes of the resulting file: protobuf ends at 2 GB.
 _LARGEST_FILE = (1 << 31) - (1 << 20)
-#: What they make stands for a quantised weight, which is not to be stored as floats.
+#: Their outputs stand for quantised weights, which must not be stored as floats.
 _QUANTISERS = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear")
 
 
@@ -65,7 +65,7 @@ def _is_storable(value: np.ndarray | None) -> bool:
 
 
 def _dequantised(file: File) -> set[str]:
-    """Constants that are computed from a quantised tensor, in nodes that are sorted."""
+    """Constants computed from a quantised tensor; the nodes must be sorted."""
     found: set[str] = set()
     for node in file.proto.graph.node:
         if node.op_type in _QUANTISERS or not found.isdisjoint(reads(node)):

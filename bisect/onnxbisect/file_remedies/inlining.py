@@ -1,6 +1,6 @@
-"""Calls of the model's own functions, replaced by what the functions do.
+"""Replaces calls of the model's own functions by the functions' nodes.
 
-onnx.inliner does the same and leaves the nodes without names, and their tensors with numbers for a scope.
+onnx.inliner does the same, but leaves nodes without names and names tensors by numbers.
 """
 
 from collections.abc import Mapping, Sequence
@@ -48,7 +48,7 @@ def _import(result: onnx.ModelProto, inliner: "_Inliner") -> None:
 
 
 class _Inliner:
-    """Inlines the functions of one model. `domains` are theirs, `opsets` what they import; `calls` counts."""
+    """Inlines the functions of one model. `domains` are the functions' domains, `opsets` their imports; `calls` counts."""
 
     def __init__(self, proto: onnx.ModelProto) -> None:
         self._functions: Mapping[Call, onnx.FunctionProto] = {
@@ -69,7 +69,7 @@ class _Inliner:
                     )
 
     def inline(self, graph: onnx.GraphProto) -> None:
-        """Replace the calls in a graph and in the bodies of its nodes."""
+        """Replace the calls in a graph and in its subgraphs."""
         nodes: list[onnx.NodeProto] = []
         for node in graph.node:
             nodes += self._inlined(node)
@@ -104,7 +104,7 @@ class _Inliner:
 
 
 def _names(call: onnx.NodeProto, function: onnx.FunctionProto, scope: str) -> dict[str, str]:
-    """For each tensor of the function its name at the call; empty for inputs that the call leaves out."""
+    """For each tensor of the function its name at the call; empty for inputs that the call omits."""
     given = dict.fromkeys(function.input, "") | dict(zip(function.input, call.input, strict=False))
     names = {name: f"{scope}{name}" for node in function.node for name in (*node.input, *node.output) if name}
     outputs = {formal: actual for formal, actual in zip(function.output, call.output, strict=False) if actual}
@@ -112,7 +112,7 @@ def _names(call: onnx.NodeProto, function: onnx.FunctionProto, scope: str) -> di
 
 
 def _fill_in(node: onnx.NodeProto, attributes: Mapping[str, onnx.AttributeProto]) -> None:
-    """Replace references to attributes of the function by what the call, or else the function, says."""
+    """Replace references to attributes of the function by the values of the call, or by the function's defaults."""
     kept = []
     for attribute in node.attribute:
         filled = onnx.AttributeProto()
@@ -131,7 +131,7 @@ def _fill_in(node: onnx.NodeProto, attributes: Mapping[str, onnx.AttributeProto]
 
 
 def _scope(body: onnx.GraphProto, names: Mapping[str, str], scope: str) -> None:
-    """Rename what a body reads of the function, and give its own tensors and nodes the scope."""
+    """Rename what a subgraph reads of the function, and prefix its own tensors and nodes with the scope."""
     own = {name: f"{scope}{name}" for name in tensor_names(body) if name}
     rename_tensors(body, own | {name: new for name, new in names.items() if name})
     for node in walk(body):

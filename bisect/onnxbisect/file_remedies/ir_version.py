@@ -13,7 +13,7 @@ from onnxbisect.model.scopes import bodies, walk
 from onnxbisect.preflight import NEWEST_IR_IN_GENERAL, Reader
 from onnxbisect.rewrites import NotApplicable
 
-#: The IR version that brought in each element type that is not as old as the format, as onnx.proto tells.
+#: The IR version that introduced each newer element type, according to onnx.proto.
 _DTYPES = {
     TensorProto.DataType.Value(name): version
     for version, names in {
@@ -46,7 +46,7 @@ def lower_ir_version(file: File, reader: Reader) -> Change:
 
 
 def _needs(proto: onnx.ModelProto) -> Iterator[tuple[int, str]]:
-    """What the file has of later versions. Metadata of nodes are of version 10; older readers skip them."""
+    """Parts of the file that need a later version. Node metadata are of version 10; older readers skip them."""
     graph = proto.graph
     inputs = {value.name for value in graph.input}
     if any(tensor.name not in inputs for tensor in graph.initializer):
@@ -86,7 +86,7 @@ def _nodes(proto: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
 
 
 def _types(proto: onnx.ModelProto) -> Iterator[onnx.TypeProto]:
-    """Declared types, those inside of sequences and optionals too."""
+    """Declared types, including those inside sequences and optionals."""
     graphs = [proto.graph, *(body for node in _nodes(proto) for body in bodies(node))]
     values = [value for graph in graphs for value in (*graph.input, *graph.output, *graph.value_info)]
     values += [value for function in proto.functions for value in function.value_info]

@@ -1,4 +1,4 @@
-"""Guards against NaN, as exporters put behind Softmax, are removed."""
+"""Removes guards against NaN that exporters put after Softmax."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ from onnxbisect.rewrites import Exactness, NotApplicable
 
 @dataclass(frozen=True, kw_only=True)
 class _Guard:
-    """A Where, and the tensor that it gives wherever that is not NaN."""
+    """A Where, and the tensor that it returns wherever that is not NaN."""
 
     where: int
     tensor: str
@@ -64,7 +64,7 @@ def _guards(file: File) -> dict[int, _Guard]:
         if node.op_type != "Where" or domain_of(node) or node.input[0] not in guarded:
             continue
         tensor = node.input[2]
-        # the constant must not make the result larger than the tensor is
+        # the constant must not broadcast the result to a larger shape
         same_shape = facts.shape(node.output[0]) is not None and facts.shape(node.output[0]) == facts.shape(tensor)
         if tensor == guarded[node.input[0]] and facts.is_constant(node.input[1]) and same_shape:
             found[index] = _Guard(where=index, tensor=tensor)

@@ -1,4 +1,4 @@
-"""Outputs at the end of a node that are left out by an empty name."""
+"""Outputs at the end of a node that are omitted by an empty name."""
 
 from onnxbisect.file_remedies.editing import copied
 from onnxbisect.file_remedies.file import File

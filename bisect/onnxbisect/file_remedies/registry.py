@@ -19,7 +19,7 @@ from onnxbisect.file_remedies.remedy import FileRemedy
 from onnxbisect.file_remedies.sequences import sequences_to_tensors
 from onnxbisect.file_remedies.writing_out import constants_to_initializers, densify, omit_reduction, write_defaults
 
-#: What the others take for granted comes first, what depends on the operator set and the IR version last.
+#: Remedies that others rely on come first, those about the operator set and the IR version last.
 REMEDIES: tuple[FileRemedy, ...] = (
     name_nodes,
     sort_nodes,

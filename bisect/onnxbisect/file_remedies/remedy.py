@@ -14,8 +14,8 @@ from onnxbisect.rewrites import Exactness
 class Change:
     """A changed copy of a file. `sentence` says what was changed, without a full stop.
 
-    `exactness` is None where it is that of the remedy. `types` are those of tensors that the change brought in.
-    `structure` says that nodes were put in whose tensors nothing is known of yet.
+    `exactness` is None if it is that of the remedy. `types` are those of new tensors. `structure` says that nodes were
+    added whose tensors are still unknown.
     """
 
     proto: onnx.ModelProto
@@ -25,14 +25,14 @@ class Change:
     structure: bool = False
 
 
-#: Changes a file for a tool. Raises NotApplicable, with the reason, where nothing is to be done or it cannot be done.
+#: Changes a file for a tool. Raises NotApplicable, with the reason, if there is nothing to change or it is impossible.
 Apply = Callable[[File, Reader], Change]
 
 
 @dataclass(frozen=True, kw_only=True)
 class FileRemedy:
-    """`answers` are the ids of the findings after which it is tried. `domain` says for which values it holds, where
-    its exactness is `domain`.
+    """`answers` are the ids of the findings after which it is tried. `domain` are the values for which it holds, if not
+    all.
     """
 
     id: str

@@ -1,4 +1,4 @@
-"""Sequences whose length is known, as the tensors that they hold."""
+"""Replaces sequences of known length by the tensors that they hold."""
 
 from collections.abc import Callable
 from itertools import accumulate, pairwise
@@ -15,7 +15,7 @@ from onnxbisect.preflight.subject import count
 from onnxbisect.rewrites import NotApplicable, Site
 from onnxbisect.rewrites.forms import concat, reshape, slice_axis
 
-#: Tensors that one sequence may hold.
+#: Most tensors of one sequence.
 _MOST_TENSORS = 1_000
 
 #: The tensors of each sequence, by its name.
@@ -73,7 +73,7 @@ def _of(site: Site, held: Held, slot: int = 0) -> list[str]:
 
 
 def _place(site: Site, slot: int, length: int, last: int) -> int:
-    """A constant position in a sequence, `last` where it is left out."""
+    """A constant position in a sequence; `last` if it is omitted."""
     place = int(site.value(slot).item()) if site.has(slot) else last
     site.demand(-length <= place <= max(last, 0), f"position {place} does not exist in a sequence of {length}")
     return place + length if place < 0 else place

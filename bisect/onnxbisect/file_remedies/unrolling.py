@@ -1,4 +1,4 @@
-"""Loop and Scan whose number of rounds is constant, written out round by round."""
+"""Writes out Loop and Scan with a constant number of iterations."""
 
 from collections.abc import Mapping, Sequence
 
@@ -11,11 +11,11 @@ from onnxbisect.model.scopes import is_constant, walk
 from onnxbisect.rewrites import ANY_OP, Exactness, Site, rule
 from onnxbisect.rewrites.forms import concat, slice_axis
 
-#: Nodes that a loop is written out as.
+#: Most nodes of an unrolled loop.
 _MOST_NODES = 512
-#: The operator set from which Scan has no batch and no lengths.
+#: The operator set from which Scan has no batch dimension and no sequence lengths.
 _PLAIN_SCAN = 9
-#: The operator set from which Unsqueeze takes its axes as an input.
+#: The operator set from which Unsqueeze has its axes as an input.
 _AXES_INPUT = 13
 
 
@@ -119,7 +119,7 @@ def _goes_on(at: Site, body: onnx.GraphProto) -> bool:
 
 
 def _constants(at: Site, body: onnx.GraphProto) -> dict[str, str]:
-    """The body's initializers, once for all rounds, by their names in it."""
+    """Add the body's initializers once for all iterations; returns their new names."""
     names = {}
     for tensor in body.initializer:
         copy = onnx.TensorProto()
@@ -130,7 +130,7 @@ def _constants(at: Site, body: onnx.GraphProto) -> dict[str, str]:
 
 
 def _given(at: Site, body: onnx.GraphProto, number: int, state: Sequence[str]) -> dict[str, str]:
-    """What a round of a Loop is given: its number, that it goes on, and what the round before made."""
+    """The inputs of a Loop iteration: its number, the condition, and the outputs of the previous iteration."""
     counter, condition, *carried = (value.name for value in body.input)
     names = dict(zip(carried, state, strict=True))
     ranks = [len(value.type.tensor_type.shape.dim) for value in body.input[:2]]
@@ -143,7 +143,7 @@ def _given(at: Site, body: onnx.GraphProto, number: int, state: Sequence[str]) -
 
 
 def _round(at: Site, body: onnx.GraphProto, number: int, given: Mapping[str, str]) -> list[str]:
-    """One round's nodes, for which `given` are the body's inputs and constants; returns what its outputs are called."""
+    """Add one iteration's nodes; `given` are the body's inputs and constants. Returns the names of its outputs."""
     graph = onnx.GraphProto()
     graph.CopyFrom(body)
     made = {name for node in graph.node for name in node.output if name}
@@ -155,7 +155,7 @@ def _round(at: Site, body: onnx.GraphProto, number: int, given: Mapping[str, str
 
 
 def _stacked(at: Site, results: Sequence[str]) -> str:
-    """What the rounds gave, along a new first axis."""
+    """The outputs of all iterations, stacked along a new first axis."""
     if at.opset < _AXES_INPUT:
         return concat(at, [at.op("Unsqueeze", name, axes=[0]) for name in results], 0)
     axes = at.integers([0])

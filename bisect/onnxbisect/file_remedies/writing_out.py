@@ -16,7 +16,7 @@ from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.rewrites import NotApplicable
 
 _REDUCTIONS = ("ScatterElements.reduction", "ScatterND.reduction")
-#: Bytes of a sparse tensor that is written out.
+#: Most bytes of a sparse tensor in dense form.
 _LARGEST_DENSE = 64 << 20
 
 

@@ -1,4 +1,4 @@
-"""Which candidate to take at which place, and what to ask a compiler before: a pure function."""
+"""Choose a candidate for each place, and what to compile before it is used: a pure function."""
 
 from collections.abc import Callable, Hashable, Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -9,9 +9,10 @@ from onnxbisect.remedies.known import Known
 
 @dataclass(frozen=True)
 class Place:
-    """One occurrence of a culprit: it is gone where any of these nodes is replaced.
+    """One occurrence of a culprit. Replacing any of these nodes repairs it.
 
-    `beside` are the keys of candidates without which it is none: the nodes fail together with what these put there.
+    `beside` are the keys of candidates that must be in use for the place to exist: the nodes fail together with what
+    these candidates insert.
     """
 
     nodes: tuple[str, ...]
@@ -20,10 +21,10 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True)
 class Advice:
-    """One candidate for each place that has one, in the order of places; `left` are the others.
+    """One candidate for each place that has one, in the order of places; `left` are the places without one.
 
-    `questions` are chosen candidates that hold an op which was never seen to pass: what they are made of should be
-    asked first, which is small and quick. Of those that ask the same there is one.
+    `questions` are chosen candidates with an op that never passed. Their new nodes should be compiled first, as a small
+    piece. Candidates with equal questions are listed once.
     """
 
     chosen: tuple[Candidate, ...]
@@ -39,8 +40,10 @@ def advise(
     struck: Set[tuple[str, str]] = frozenset(),
     asked: Mapping[Hashable, bool] | None = None,
 ) -> Advice:
-    """`candidates` are those of a node, `struck` the keys of candidates that are out of the question, and `asked` what
-    came of the questions before: whether the compiler took what such a candidate puts there.
+    """Choose among candidates with what is known.
+
+    `candidates` returns those of a node, `struck` are the keys of excluded candidates, and `asked` are earlier answers
+    by question: whether the compiler accepted the new nodes.
     """
     asked = asked or {}
     chosen: dict[str, Candidate] = {}

@@ -1,4 +1,4 @@
-"""What is known while one model is repaired, and the advice that follows from it."""
+"""What is known during the repair of one model, and the advice that follows from it."""
 
 from collections.abc import Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,13 +15,13 @@ from onnxbisect.remedies.found import Found, Named
 from onnxbisect.remedies.known import Known
 from onnxbisect.rewrites import Exactness, Facts, Refusal, Rule, names_in
 
-#: Where a node is next to a replacement: it makes the input of this number (-1), or is this reader of that output.
+#: Where a node is next to a replacement: the producer of input i as (i, -1), or a consumer of an output.
 Beside = tuple[int, int]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Struck:
-    """A candidate that was given up, and why."""
+    """A candidate that was excluded, and the reason."""
 
     candidate: Candidate
     reason: str
@@ -29,7 +29,7 @@ class Struck:
 
 @dataclass(frozen=True, kw_only=True)
 class Left:
-    """A place that no candidate repairs. `reasons` are sentences about the rules that were thought of."""
+    """A place that no candidate repairs. `reasons` are sentences about the rules that were considered."""
 
     place: Place
     ops: tuple[str, ...]
@@ -39,7 +39,7 @@ class Left:
 
 
 class Advisor:
-    """Keeps what is known while one model is repaired, and gives advice from it."""
+    """Collects what is known during the repair of one model, and gives advice."""
 
     def __init__(self, before: Found, rules: Sequence[Rule], most: Exactness) -> None:
         self.model: Model = before.model
@@ -57,16 +57,16 @@ class Advisor:
         self.learn(before)
 
     def learn(self, found: Found) -> None:
-        """Take over what verdicts on a model say of variants."""
+        """Add what the verdicts on a model say about variants."""
         self.known = self.known.joined(found.known)
 
     def learn_passing(self, candidate: Candidate) -> None:
-        """Remember that all that a candidate puts there was seen to pass."""
+        """Record that all new nodes of a candidate passed."""
         passing = Known(passing=frozenset(candidate.variants), passing_ops=frozenset(candidate.gives))
         self.known = self.known.joined(passing)
 
     def learn_together(self, candidate: Candidate, found: Found) -> None:
-        """Remember which of its new nodes fail together, so that one of them is replaced in its turn."""
+        """Record which of its new nodes fail together, so that one of them is replaced in turn."""
         new = set(candidate.new_nodes)
         for culprit in found.culprits:
             for place in culprit.places:
@@ -75,15 +75,15 @@ class Advisor:
                         finder.learn_together(candidate, place.nodes)
 
     def learn_refused(self, candidate: Candidate, nodes: Collection[str]) -> None:
-        """Remember that these of its new nodes are refused."""
+        """Record that these of its new nodes are refused."""
         pairs = zip(candidate.new_nodes, candidate.variants, strict=True)
         self.known = self.known.joined(Known(refused=frozenset(it for name, it in pairs if name in nodes)))
 
     def add_places(self, found: Found, chosen: Sequence[Candidate] = (), *, examples: bool = False) -> frozenset[Place]:
-        """Take culprits among the nodes of the original for places; returns those that are new.
+        """Add culprits among the nodes of the original as places; returns the new ones.
 
-        A culprit of such nodes together with what a chosen candidate put there is one as long as that is chosen, where
-        a rule takes one of these nodes. With `examples` only the first place of each culprit is taken.
+        A culprit of original nodes and new nodes of a chosen candidate is a place while that candidate is chosen, if a
+        rule applies to one of the original nodes. With `examples`, only the first place of each culprit is added.
         """
         known, new = set(self._culprit), []
         for culprit in found.culprits:
@@ -96,7 +96,7 @@ class Advisor:
         return frozenset(new)
 
     def _own(self, place: Place, chosen: Sequence[Candidate]) -> Place | None:
-        """The part of a place that the original has."""
+        """The nodes of a place that are in the original."""
         nodes = tuple(node for node in place.nodes if node in self._nodes)
         if len(nodes) == len(place.nodes):
             return place
@@ -105,19 +105,19 @@ class Advisor:
         return Place(nodes, frozenset(it.key for it in chosen if not set(it.new_nodes).isdisjoint(place.nodes)))
 
     def asked_beside(self, candidate: Candidate, chosen: Sequence[Candidate]) -> list[str]:
-        """The nodes next to a replacement in the repaired model: those that stay, and what others have put there."""
+        """The neighbours of a replacement in the repaired model: original nodes and other replacements' nodes."""
         around = set(self._around(candidate).values())
         new = [name for it in chosen if it is not candidate and it.gone & around for name in it.new_nodes]
         return [*self._beside(candidate, chosen).values(), *new]
 
     def _beside(self, candidate: Candidate, chosen: Sequence[Candidate]) -> dict[Beside, str]:
-        """The nodes of the original next to a replacement that stay where these are chosen, and that may pass."""
+        """The original neighbours of a replacement that stay with these choices and that may pass."""
         gone, keys = {node for it in chosen for node in it.gone}, {it.key for it in chosen}
         culprits = {node for place in self._culprit if place.beside <= keys for node in place.nodes}
         return {at: name for at, name in self._around(candidate).items() if name not in gone | culprits}
 
     def _around(self, candidate: Candidate) -> dict[Beside, str]:
-        """The nodes of the original that make what a replacement reads, or read what it makes."""
+        """The original producers and consumers of a replacement."""
         new = candidate.replacement
         made = {name for node in new.nodes for name in node.output} | {tensor.name for tensor in new.initializers}
         read = dict.fromkeys(name for node in new.nodes for name in reads(node) if name not in made)
@@ -127,8 +127,10 @@ class Advisor:
         return {at: it.name for at, it in found.items() if it is not None and it.name in self._variants}
 
     def learn_beside(self, candidate: Candidate, found: Found, chosen: Sequence[Candidate]) -> frozenset[Place]:
-        """Take nodes that fail only next to what a candidate puts there for places, wherever a replacement of which the
-        same is asked has such a node next to it. Returns the places of `found` that are repaired by that.
+        """Add nodes that fail only next to a candidate's new nodes as places, at every replacement with the same
+        question.
+
+        Returns the places of `found` that are repaired by that.
         """
         nodes, new, repaired = self._beside(candidate, chosen), set(candidate.new_nodes), set()
         for culprit in found.culprits:
@@ -147,29 +149,29 @@ class Advisor:
         return frozenset(repaired)
 
     def is_secondary(self, candidate: Candidate) -> bool:
-        """Whether it is there only because of another candidate."""
+        """Whether the candidate is used only because of another one."""
         return any(place.beside and candidate.node in place.nodes for place in self._culprit)
 
     def strike(self, candidate: Candidate, reason: str) -> None:
-        """Never use it again."""
+        """Exclude a candidate."""
         self.struck.setdefault(candidate.key, Struck(candidate=candidate, reason=reason))
 
     @property
     def closed(self) -> list[onnx.NodeProto]:
-        """Refused nodes with bodies that no rule takes."""
+        """Refused nodes with subgraphs to which no rule applies."""
         refused = [self._nodes[place.nodes[0]] for place in self._culprit if len(place.nodes) == 1]
         return [node for node in refused if bodies(node) and not self._candidates(node.name)]
 
     def offer(self, candidate: Candidate) -> None:
-        """Take a candidate for its node that no rule by itself leads to."""
+        """Add a candidate that no rule alone produces."""
         self._offered[candidate.node] = candidate
 
     def advise(self) -> Advice:
-        """What is best with what is known."""
+        """The best choice with what is known."""
         return advise(list(self._culprit), self._candidates, self.known, struck=self.struck.keys(), asked=self.asked)
 
     def left(self, found: Found) -> tuple[Left, ...]:
-        """The culprits of the model as it is now, with why each place stays as it is."""
+        """The culprits of the current model, with the reasons why each place stays."""
         return tuple(
             Left(place=place, ops=culprit.ops, kind=culprit.kind, message=culprit.message, reasons=self._why(place))
             for culprit in found.culprits
@@ -187,7 +189,7 @@ class Advisor:
         return tuple(reasons) or ("no rule takes this op",)
 
     def _reasons(self, node: onnx.NodeProto) -> Iterator[str]:
-        """A sentence about each rule that takes the op of a node, those that do not apply there last."""
+        """A sentence about each rule for the node's op, those that do not apply last."""
         considered = self._everything.considered(node, self.known)
         for it in sorted(considered, key=lambda it: isinstance(it, Refusal)):
             if isinstance(it, Refusal):

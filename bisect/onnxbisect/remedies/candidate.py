@@ -12,7 +12,7 @@ _ORDER = list(Exactness)
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """A domain that a replacement needs, and the tensors whose values must be in it ("" for one that is left out)."""
+    """A domain that a replacement requires, and the tensors whose values must be in it ("" for an omitted one)."""
 
     rule: Rule
     domain: Domain
@@ -21,19 +21,19 @@ class Check:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Candidate:
-    """A replacement of one node by one rule, or by several where a node of the first is replaced again.
+    """A replacement of one node by one rule, or by several if new nodes are replaced in turn.
 
-    A rule with a pattern replaces `node`, its end, and removes the others; `op` then has the ops of all of them.
+    A rule with a pattern replaces `node`, the last of its nodes, and removes the others; `op` then has the ops of all.
 
-    `variants` and `solos` have one entry for each new node that is no Constant: what it asks of a compiler, without
-    and with shapes.
+    `variants` and `solos` have one entry for each new node except Constants: its support question, without and with
+    shapes.
     """
 
     node: str
     op: str
     outputs: tuple[str, ...]
     rules: tuple[Rule, ...]
-    #: The rules with the new nodes that they replace in their turn.
+    #: The rules, with the new nodes that they replace in turn.
     steps: tuple[str, ...]
     replacement: Replacement
     variants: tuple[Hashable, ...]
@@ -47,42 +47,40 @@ class Candidate:
 
     @property
     def key(self) -> tuple[str, str]:
-        """What tells candidates apart."""
+        """Identifies the candidate."""
         return (self.node, "; ".join(self.steps))
 
     @property
     def gone(self) -> frozenset[str]:
-        """The nodes that are not there any more."""
+        """The nodes that it removes."""
         return frozenset([self.node, *(node.name for node in self.replacement.removes)])
 
     @property
     def question(self) -> Hashable:
-        """Equal for candidates at two nodes of which a compiler is asked the same."""
+        """Equal for candidates whose new nodes are the same support questions."""
         return (self.name, self.variants, self.solos)
 
     @property
     def exactness(self) -> Exactness:
-        """That of the worst rule."""
+        """The exactness of the least exact rule."""
         return max((rule.exactness for rule in self.rules), key=_ORDER.index)
 
     @property
     def new_nodes(self) -> tuple[str, ...]:
-        """The names of the nodes that are put there, Constants excepted."""
+        """The names of the new nodes, except Constants."""
         return tuple(node.name for node in self.replacement.nodes if not is_constant(node))
 
     @property
     def gives(self) -> tuple[str, ...]:
-        """The ops that are put there, each once."""
+        """The ops of the new nodes, each once."""
         return tuple(dict.fromkeys(qualified(node) for node in self.replacement.nodes if not is_constant(node)))
 
     def unknown(self, known: Known) -> int:
-        """How many new nodes ask what nobody has seen to pass."""
+        """How many new nodes are support questions that never passed."""
         return sum(not known.passes(variant) for variant in self.variants)
 
     def order(self, known: Known) -> tuple[int, int, int, int, int, str]:
-        """What candidates are sorted by: exactness, ops that are refused in other variants, new nodes that were not
-        seen to pass, size, rank of the rules.
-        """
+        """The sort key: exactness, ops refused in other variants, new nodes that never passed, size, rank of the rules."""
         doubtful = sum(known.doubts(op) for op in self.gives)
         rank = max(rule.rank for rule in self.rules)
         exactness = _ORDER.index(self.exactness)

@@ -1,4 +1,4 @@
-"""A repair as data: what `repair.json` holds, and every other form is written from."""
+"""A repair as data: the contents of `repair.json`, from which all other forms are written."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -24,7 +24,7 @@ FORMAT = "onnx-bisect/repair@1"
 
 @dataclass(frozen=True, kw_only=True)
 class NodeRow:
-    """A node with its tensors, as `Relu(x: float32[1, 8]) -> y: float32[1, 8]` would say it."""
+    """A node with its tensors, such as `Relu(x: float32[1, 8]) -> y: float32[1, 8]`."""
 
     name: str
     op: str
@@ -34,7 +34,7 @@ class NodeRow:
 
 @dataclass(frozen=True, kw_only=True)
 class RuleRow:
-    """What a rule promises, where it comes from, and what does the same in PyTorch."""
+    """A rule: its exactness, its source, and the same change in PyTorch."""
 
     id: str
     summary: str
@@ -47,9 +47,10 @@ class RuleRow:
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """One node that was replaced, and those that went with it (`removed`): the others of its pattern, or what was in
-    its bodies. `compiles` says that the compiler was seen to take all that took its place. `low` are the differences
-    in the type that the target holds float32 tensors in, where it is another (`RepairDocument.computes_in`).
+    """One replaced node, and the nodes removed with it: the others of its pattern, or those in its subgraphs.
+
+    `compiles` says that the compiler accepted all new nodes. `low` are the differences in the type in which the target
+    stores float32 tensors, if it is another one (`RepairDocument.computes_in`).
     """
 
     node: str
@@ -75,7 +76,7 @@ class FileChange:
 
 @dataclass(frozen=True, kw_only=True)
 class LeftRow:
-    """A culprit that stays, with why no rule repairs it."""
+    """A culprit that stays, and why no rule repairs it."""
 
     nodes: tuple[str, ...]
     ops: tuple[str, ...]
@@ -86,7 +87,7 @@ class LeftRow:
 
 @dataclass(frozen=True, kw_only=True)
 class StruckRow:
-    """A replacement that was tried and given up."""
+    """A replacement that was tried and excluded."""
 
     node: str
     rules: tuple[str, ...]
@@ -95,7 +96,7 @@ class StruckRow:
 
 @dataclass(frozen=True, kw_only=True)
 class CulpritRow:
-    """The verdict on a culprit with other options: `pass`, `fail`, `unresolved`, or "" where nothing was asked."""
+    """The verdict on a culprit with other options: `pass`, `fail`, `unresolved`, or "" if it was not compiled."""
 
     ops: tuple[str, ...]
     verdict: str
@@ -104,8 +105,9 @@ class CulpritRow:
 
 @dataclass(frozen=True, kw_only=True)
 class AlternativeRow:
-    """The compiler with `options` changed, asked about the culprits of the model as it was, and where it takes all of
-    them about the whole model. `problem` is a sentence where it could not be asked.
+    """The compiler with `options` changed: its verdicts on the original culprits, and on the whole model if all pass.
+
+    `problem` is a sentence if it could not be called.
     """
 
     options: dict[str, str]
@@ -149,7 +151,7 @@ class RepairDocument:
     format: str = FORMAT
 
     def to_json(self) -> dict[str, Any]:
-        """The document as JSON has it."""
+        """The document as JSON values."""
         return asdict(self, dict_factory=finite)
 
 
@@ -164,7 +166,7 @@ def document(
     computes_in: str = "",
     alternatives: Sequence[Alternative] = (),
 ) -> RepairDocument:
-    """What there is to say of the repair of a model."""
+    """The document of a repair."""
     proof = repair.proof
     facts = Facts.of(repair.before.model)
     nodes = {node.name: node for node in repair.before.model.proto.graph.node}

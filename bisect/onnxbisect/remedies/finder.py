@@ -1,4 +1,4 @@
-"""Finds the candidates at a node: what each rule makes of it, and rules inside of each other."""
+"""Find the candidates of a node: the result of each rule, and of rules applied to new nodes in turn."""
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
 from itertools import combinations, islice
@@ -10,16 +10,16 @@ from onnxbisect.remedies.candidate import Candidate, Check
 from onnxbisect.remedies.known import Known
 from onnxbisect.rewrites import Facts, NotApplicable, Refusal, Replacement, Rewrite, Rule, rewrite, unused_prefix
 
-#: How many rules may be used inside of each other.
+#: Most rules applied in turn at one place.
 _DEPTH = 3
-#: Of the groups of new nodes that fail together: so many are replaced, and so many choices are looked at.
+#: Most new nodes replaced because groups fail together, and most choices of them that are considered.
 _MOST_WANTED, _MOST_CHOICES = 3, 1000
-#: Ops of nodes that are replaced around another, the outermost first.
+#: The ops whose replacements contain a node, outermost first.
 _Outer = tuple[str, ...]
 
 
 class Finder:
-    """Finds candidates at the nodes of one model. `rules` are those that the user allows, `taken` the model's names."""
+    """Finds candidates for the nodes of one model. `rules` are the allowed ones, `taken` the names used in the model."""
 
     def __init__(self, facts: Facts, rules: Iterable[Rule], taken: set[str]) -> None:
         self._facts, self._rules, self._taken = facts, tuple(rules), taken
@@ -27,13 +27,13 @@ class Finder:
         self._together: dict[str, set[frozenset[str]]] = {}
 
     def candidates(self, node: onnx.NodeProto, known: Known) -> list[Candidate]:
-        """Those that hold nothing which is known to be refused, the best first."""
+        """The candidates without a new node known to be refused, best first."""
         made = (self._rewrite(rule, node, self._facts) for rule in self._rules if rule.takes_op(qualified(node)))
         found = [it for one in made if isinstance(one, Rewrite) for it in self._variations(one, known)]
         return sorted(found, key=lambda candidate: candidate.order(known))
 
     def considered(self, node: onnx.NodeProto, known: Known) -> list[Candidate | Refusal]:
-        """What becomes of each rule that takes the op of a node."""
+        """The result of each rule that takes the op of a node."""
         found: list[Candidate | Refusal] = []
         for rule in self._rules:
             if not rule.takes_op(qualified(node)):
@@ -44,12 +44,12 @@ class Finder:
                 found += self._variations(made, known) or [
                     Refusal(rule=rule, reason=f"it gives {gives} in a form that is refused")
                 ]
-            elif qualified(node) in rule.takes and rule.pattern is None:  # that others do not apply is no news
+            elif qualified(node) in rule.takes and rule.pattern is None:  # other refusals are expected
                 found.append(made)
         return found
 
     def learn_together(self, candidate: Candidate, nodes: Iterable[str]) -> None:
-        """These of a candidate's new nodes fail together: wherever its rule is used, one of them is to be replaced."""
+        """Record that these new nodes of a candidate fail together, so each use of its rule replaces one of them."""
         rule, own = candidate.rules[0], f"{candidate.node}/"
         if all(name.startswith(own) for name in nodes):
             self._together.setdefault(rule.id, set()).add(frozenset(name.removeprefix(own) for name in nodes))
@@ -59,17 +59,17 @@ class Finder:
         return [qualified(node) for node, variant in pairs if known.refuses(variant)]
 
     def _variations(self, made: Rewrite, known: Known) -> list[Candidate]:
-        """The rewrite, and the same with nodes replaced in their turn so that none are left that fail together."""
+        """The rewrite, and variations with new nodes replaced so that no group that fails together remains."""
         own, groups = f"{made.node.name}/", self._together.get(made.rule.id, set())
         wanted = [{own + name for name in choice} for choice in _hitting(groups)]
         found = [self._expanded(made, known, (), it) for it in (frozenset[str](), *wanted)]
         return list({it.key: it for it in found if it is not None}.values())
 
     def _expanded(self, made: Rewrite, known: Known, outer: _Outer, wanted: Set[str] = frozenset()) -> Candidate | None:
-        """The rewrite with each new node that is known to be refused, or is `wanted`, replaced in its turn; None where
-        one has to stay.
+        """The rewrite with each new node replaced that is known to be refused or `wanted`; None if one has no
+        replacement.
 
-        `outer` are the ops of nodes that this one is a part of a replacement of; one of them is not replaced again.
+        `outer` are the ops whose replacements contain this node; they are not introduced again.
         """
         around = (*outer, qualified(made.node))
         parts: list[tuple[onnx.NodeProto, Candidate | None]] = []
@@ -92,7 +92,7 @@ class Finder:
     def _inner(
         self, node: onnx.NodeProto, facts: Facts, known: Known, outer: _Outer, wanted: Set[str]
     ) -> Candidate | None:
-        """The best replacement of a node that is a part of one. An If may come out of the branch of another."""
+        """The best replacement of a new node. An If may be replaced by an If that comes out of a branch."""
         if len(outer) >= _DEPTH or (qualified(node) in outer and not bodies(node)):
             return None
         rules = (rule for rule in self._rules if rule.pattern is None and rule.takes_op(qualified(node)))
@@ -101,7 +101,7 @@ class Finder:
         return min(filter(None, found), key=lambda candidate: candidate.order(known), default=None)
 
     def _rewrite(self, rule: Rule, node: onnx.NodeProto, facts: Facts) -> Rewrite | Refusal:
-        key = (node.name, rule.id)  # names of new nodes tell which rules made them
+        key = (node.name, rule.id)  # names of new nodes contain the rules that made them
         if key not in self._rewrites:
             self._rewrites[key] = self._tried(rule, node, facts)
         return self._rewrites[key]
@@ -113,13 +113,13 @@ class Finder:
                 made = rewrite(rule, node, facts, prefix=unused_prefix(made.node.name, rule, self._taken))
         except NotApplicable as reason:
             return Refusal(rule=rule, reason=str(reason))
-        except Exception as error:  # a third party's bug, or a node that is not what its op demands
+        except Exception as error:  # a bug of a third party's rule, or an invalid node
             return Refusal(rule=rule, reason=f"the rule failed: {type(error).__name__}: {error}")
         return made
 
 
 def _hitting(groups: Set[frozenset[str]]) -> list[frozenset[str]]:
-    """The smallest sets that have one of each group, no larger than `_MOST_WANTED`; none where there is no group."""
+    """The smallest sets with at least one node of each group, up to `_MOST_WANTED` nodes; empty without groups."""
     names = sorted(frozenset().union(*groups))
     found: list[frozenset[str]] = []
     for count in range(1, _MOST_WANTED + 1):

@@ -1,4 +1,4 @@
-"""What the diagnosis of a model says in names, so that what is known of one model serves for the next."""
+"""The diagnosis of a model by node names and variants, so that it applies to other versions of the model."""
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ from onnxbisect.verdict import Hints, Status
 
 @dataclass(frozen=True, kw_only=True)
 class Named:
-    """A culprit by the names of its nodes, with what the compiler said of it."""
+    """A culprit by the names of its nodes, with the compiler's message."""
 
     kind: CulpritKind
     ops: tuple[str, ...]
@@ -26,9 +26,9 @@ class Named:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Found:
-    """A model with the verdicts on it. `stopped` says that the user, or the budget, ended the search.
+    """A model with its verdicts. `stopped` says that the user or the budget ended the search.
 
-    `names` are those that nodes have elsewhere, for a model that was cut out of another.
+    `names` maps a node's name to its name in the model that this one was cut from.
     """
 
     job: Job
@@ -37,12 +37,12 @@ class Found:
 
     @property
     def model(self) -> Model:
-        """The model that was asked about."""
+        """The model that was diagnosed."""
         return self.job.model
 
     @property
     def diagnosis(self) -> Diagnosis:
-        """What was found."""
+        """The diagnosis."""
         return self.job.diagnosis
 
     @property
@@ -52,13 +52,13 @@ class Found:
 
     @property
     def hints(self) -> Hints:
-        """What the compiler named when it was asked about the whole model."""
+        """What the compiler's log named when it compiled the whole model."""
         everything = self.model.universe.everything
         return next((it.verdict.hints for it in self.job.probes if it.units == everything), Hints())
 
     @cached_property
     def culprits(self) -> tuple[Named, ...]:
-        """In the order of the diagnosis."""
+        """The culprits in the order of the diagnosis."""
         return tuple(self._named(culprit) for culprit in self.diagnosis.culprits)
 
     @cached_property
@@ -68,7 +68,7 @@ class Found:
 
     @cached_property
     def known(self) -> Known:
-        """What the verdicts say of variants. Only culprits of one node say that a variant is refused."""
+        """What the verdicts say about variants. Only culprits of one node show that a variant is refused."""
         single = [it for it in self.diagnosis.culprits if it.kind is CulpritKind.SINGLE]
         refused = union(place for culprit in single for place in culprit.places)
         return Known(
@@ -80,7 +80,7 @@ class Found:
 
     @cached_property
     def variant(self) -> dict[str, Hashable]:
-        """The support question of each node, by its name."""
+        """The support question of each node, by name."""
         model = self.model
         told = Variants(model.proto, model.types, model.known, model.path.parent)
         return {

@@ -1,4 +1,4 @@
-"""Nodes in the bodies of If, Loop and Scan. A body is a model of its own, which is diagnosed and repaired as one."""
+"""Repairs nodes in the subgraphs of If, Loop and Scan: a subgraph is diagnosed and repaired as a model of its own."""
 
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
@@ -13,24 +13,24 @@ from onnxbisect.model.variants import Variants
 from onnxbisect.remedies.candidate import Candidate
 from onnxbisect.rewrites import Facts, Replacement
 
-#: Elements of a constant from outside that is shown as a value to what repairs a body.
+#: Most elements of a constant from outside that is copied into a subgraph's model.
 _SMALL = 1024
-#: The IR version that brings functions with overloads and initializers that are no inputs.
+#: The first IR version with overloads of functions; initializers need not be inputs.
 _MIN_IR = 10
 
-#: Repairs a model; what was replaced in it, and the result. None where it does not compile after all that.
+#: Repairs a model; returns the replacements and the result, or None if it still does not compile.
 RepairBody = Callable[[onnx.ModelProto], "tuple[Sequence[Candidate], onnx.ModelProto] | None"]
 
 
 def repaired_inside(holder: onnx.NodeProto, model: Model, repair: RepairBody) -> Candidate | None:
-    """The node with nodes of its bodies replaced; None where nothing was, or a body cannot be repaired."""
+    """The node with nodes of its subgraphs replaced; None if nothing was, or a subgraph cannot be repaired."""
     new = onnx.NodeProto()
     new.CopyFrom(holder)
     new.name = f"{holder.name}/inside"
     chosen: list[Candidate] = []
     facts = Facts.of(model)
     for number, body in enumerate(bodies(new)):
-        if not body.node:  # it hands out constants
+        if not body.node:  # it returns constants
             continue
         alone = _alone(holder, number, facts)
         repaired = None if alone is None else repair(alone)
@@ -59,9 +59,9 @@ def repaired_inside(holder: onnx.NodeProto, model: Model, repair: RepairBody) ->
 
 
 def _alone(holder: onnx.NodeProto, number: int, facts: Facts) -> onnx.ModelProto | None:
-    """A body as a model: what it reads from outside is an input, or a small constant. None where a type is not known.
+    """A subgraph as a model: tensors from outside become inputs, or small constants. None if a type is unknown.
 
-    Its nodes have the holder's name before theirs, so that new tensors are called like none outside.
+    Node names get the holder's name as prefix, so that new tensor names do not occur outside.
     """
     body = bodies(holder)[number]
     model = onnx.ModelProto(ir_version=max(facts.ir_version, _MIN_IR), functions=facts.functions)
@@ -87,13 +87,13 @@ def _alone(holder: onnx.NodeProto, number: int, facts: Facts) -> onnx.ModelProto
 
 
 def _take_over(repaired: onnx.ModelProto, body: onnx.GraphProto, names: Mapping[str, str]) -> None:
-    """Put the nodes and constants of a repaired body in place of the body's; `names` are those that nodes had."""
+    """Put the nodes and constants of a repaired subgraph into the original one; `names` are the nodes' original names."""
     outside = set(captures(helper.make_node("If", [], [], body=body))) - constant_names(body)
     nodes = [onnx.NodeProto.FromString(node.SerializeToString()) for node in repaired.graph.node]
     for node in nodes:
         node.name = names.get(node.name, node.name)
         if not node.name:
-            node.ClearField("name")  # an empty one is another than none
+            node.ClearField("name")  # an empty name is not the same bytes as none
     stored = [it for it in repaired.graph.initializer if it.name not in outside]
     constants = [onnx.TensorProto.FromString(tensor.SerializeToString()) for tensor in stored]
     del body.node[:]

@@ -1,4 +1,4 @@
-"""What compilers have said of variants, in all models of one repair together."""
+"""What compilers have said about variants, in all models of one repair together."""
 
 from collections.abc import Hashable
 from dataclasses import dataclass
@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Known:
-    """Variants (`onnxbisect.model.variants`) that were in a probe that passed, and those that were found to blame.
+    """Variants (`onnxbisect.model.variants`) that were in a passing probe, and those that were to blame.
 
-    A variant can be both: it passes in one shape and not in another. Then nothing is known of it in a third.
-    `passing_ops` and `refused_ops` are the ops of these variants: a guess for variants that nobody asked about.
+    A variant can be both, if it passes in one shape and not in another; then nothing is known about a third shape.
+    `passing_ops` and `refused_ops` are the ops of these variants: a guess for variants that were never compiled.
     """
 
     passing: frozenset[Hashable] = frozenset()
@@ -18,19 +18,19 @@ class Known:
     refused_ops: frozenset[str] = frozenset()
 
     def passes(self, variant: Hashable) -> bool:
-        """Whether it was seen to pass, and never to be refused."""
+        """Whether it has passed and was never refused."""
         return variant in self.passing and variant not in self.refused
 
     def refuses(self, variant: Hashable) -> bool:
-        """Whether it was found to blame, and never seen to pass."""
+        """Whether it was to blame and has never passed."""
         return variant in self.refused and variant not in self.passing
 
     def doubts(self, op: str) -> bool:
-        """Whether every variant of this op that the compiler answered for was refused."""
+        """Whether every variant of this op with a verdict was refused."""
         return op in self.refused_ops and op not in self.passing_ops
 
     def joined(self, other: "Known") -> "Known":
-        """What is known of two models together."""
+        """What is known from both."""
         return Known(
             passing=self.passing | other.passing,
             refused=self.refused | other.refused,

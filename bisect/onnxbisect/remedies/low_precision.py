@@ -1,7 +1,7 @@
-"""Replacements in the element type that a target holds float32 tensors in: what is equal in float32 may overflow there.
+"""Checks replacements in the type in which a target stores float32 tensors: equal in float32, they may overflow there.
 
-onnxruntime computes each node in float32, and what it gives is rounded to that type, as an NPU stores it. Inside of
-bodies and functions nothing is rounded. Stored numbers beyond the type's range count as its largest, as converters
+onnxruntime computes each node in float32, and its outputs are rounded to that type, as an NPU stores them. Nothing is
+rounded inside subgraphs and functions. Stored numbers beyond the type's range become its largest number, as converters
 write them.
 """
 
@@ -19,17 +19,18 @@ from onnxbisect.proof import Difference, Tolerance, difference
 from onnxbisect.remedies.candidate import Candidate
 from onnxbisect.rewrites import Facts
 
-#: The IR version that brings functions with overloads and initializers that are no inputs.
+#: The first IR version with overloads of functions; initializers need not be inputs.
 _MIN_IR = 10
 _CAST_HAS_BFLOAT16 = 13
-#: Of the largest magnitude, by which a replacement may differ in the low precision: it loses three bits at most.
+#: Allowed difference in epsilons of the largest magnitude, so a replacement loses three bits at most.
 _EPSILONS = 8
 
 
 @dataclass(frozen=True, kw_only=True)
 class LowPrecision:
-    """`dtype` is ONNX's FLOAT16 or BFLOAT16; `samples` are those on which replacements are tried in it. Edge values are
-    none of them: where these overflow, the rest of the model does, too.
+    """`dtype` is ONNX's FLOAT16 or BFLOAT16; `samples` are the inputs on which replacements are compared.
+
+    Edge values are not among them: where they overflow, the rest of the model overflows too.
     """
 
     dtype: int
@@ -37,23 +38,23 @@ class LowPrecision:
 
     @property
     def name(self) -> str:
-        """As `float16`."""
+        """The name of the type, such as `float16`."""
         return TensorProto.DataType.Name(self.dtype).lower()
 
     @property
     def epsilon(self) -> float:
-        """The gap between 1 and the next number."""
+        """The gap between 1 and the next larger number."""
         return 2.0**-10 if self.dtype == TensorProto.FLOAT16 else 2.0**-7
 
     def rounded(self, array: np.ndarray) -> np.ndarray:
-        """As float32 again; other types as they are."""
+        """Rounded to the type, as float32; arrays of other types unchanged."""
         if array.dtype != np.float32:
             return array
         with np.errstate(over="ignore"):
             return array.astype(helper.tensor_dtype_to_np_dtype(self.dtype)).astype(np.float32)
 
     def stored(self, array: np.ndarray) -> np.ndarray:
-        """The same of a constant."""
+        """A constant as the target stores it."""
         if array.dtype != np.float32 or self.dtype != TensorProto.FLOAT16:
             return self.rounded(array)
         largest = np.finfo(np.float16).max
@@ -61,9 +62,9 @@ class LowPrecision:
 
 
 class InLowPrecision:
-    """Replacements beside what they replace, as one model (`proto`) that reads the original's tensors.
+    """Replacements and the nodes they replace, as one model (`proto`) that reads the original's tensors.
 
-    `inputs` are those that have to be fed, `outputs` what is to be compared.
+    `inputs` must be fed, `outputs` are compared.
     """
 
     def __init__(self, chosen: Sequence[Candidate], facts: Facts, low: LowPrecision) -> None:
@@ -82,12 +83,13 @@ class InLowPrecision:
         self.proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in self.outputs)
 
     def feeds(self, sample: Sample) -> Sample:
-        """The inputs in the low precision; `sample` has the original's tensors."""
+        """The inputs in low precision; `sample` has the original's tensors."""
         return {name: self._low.rounded(sample[name]) for name in self.inputs}
 
     def differences(self, values: Sample) -> Iterator[tuple[Candidate, Difference]]:
-        """What each replacement's outputs differ by. Where the original is not finite in this type nothing is
-        compared: there the model does not work anyway.
+        """The differences at each replacement's outputs.
+
+        Elements where the original is not finite in this type are not compared: the model fails there anyway.
         """
         for candidate in self._chosen:
             for name in candidate.outputs:
@@ -97,12 +99,12 @@ class InLowPrecision:
                 yield candidate, difference(name, old, new, self._allowed(candidate))
 
     def _allowed(self, candidate: Candidate) -> Tolerance:
-        """Some epsilons for what is rounded on the way, beside what the rules differ by anyway."""
+        """A few epsilons for intermediate rounding, in addition to the rules' own bounds."""
         absolute = sum(rule.bound.absolute for rule in candidate.rules)
         return Tolerance(absolute=absolute, relative=_EPSILONS * self._low.epsilon)
 
     def _add(self, nodes: Sequence[onnx.NodeProto], initializers: Sequence[onnx.TensorProto], scope: str) -> None:
-        """Nodes, with all that they make under names of this scope."""
+        """Add nodes; the tensors they produce get names with this scope."""
         own = {name for node in nodes for name in node.output if name} | {tensor.name for tensor in initializers}
         names = {name: scope + name for name in own}
         for tensor in initializers:
@@ -118,7 +120,7 @@ class InLowPrecision:
                 rename_tensors(body, names)
 
     def _declared(self) -> list[str]:
-        """Declare what the nodes read of the original; returns what of it is no constant."""
+        """Declare the original's tensors that the nodes read; returns those that are no constants."""
         graph = self.proto.graph
         own = {name for node in graph.node for name in node.output} | {it.name for it in graph.initializer}
         fed = []
@@ -132,7 +134,7 @@ class InLowPrecision:
         return fed
 
     def _round(self) -> None:
-        """Round whatever makes float32 tensors."""
+        """Round the float32 outputs of all nodes."""
         graph = onnx.shape_inference.infer_shapes(self.proto).graph
         floats = {it.name for it in graph.value_info if it.type.tensor_type.elem_type == TensorProto.FLOAT}
         nodes = []
@@ -147,12 +149,12 @@ class InLowPrecision:
         self.proto.graph.node.extend(copies)
 
     def _rounding(self, exact: str, name: str) -> list[onnx.NodeProto]:
-        """Nodes that make a tensor of the exact one, in the low precision."""
+        """Nodes that compute a tensor in low precision from the exact one."""
         if self._low.dtype == TensorProto.FLOAT16 or self._facts.opsets.get("", 0) >= _CAST_HAS_BFLOAT16:
             low = f"{name}/low"
             to_low = helper.make_node("Cast", [exact], [low], to=self._low.dtype)
             return [to_low, helper.make_node("Cast", [low], [name], to=TensorProto.FLOAT)]
-        # what is left of x when x times 2^16 is added and taken off again (Veltkamp)
+        # Veltkamp splitting: adding and subtracting x * 2^16 leaves the upper bits of x
         factor, large, rest = (f"{name}/{part}" for part in ("factor", "large", "rest"))
         self.proto.graph.initializer.append(numpy_helper.from_array(np.array(2**16 + 1, np.float32), factor))
         return [

@@ -1,17 +1,19 @@
-"""A place of a repair as two small graphs: the nodes that were replaced, and what took their place."""
+"""A repaired place as two small graphs: the replaced nodes, and the new ones."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from onnxbisect.remedies.document import Change, NodeRow
 
-#: Replacements of more nodes get no picture.
+#: Most nodes of a replacement that is drawn.
 _DRAWN = 12
 
 
 def before_and_after(change: Change) -> tuple[dict[str, Any], dict[str, Any]] | None:
-    """In the form of a culprit's surroundings in a report (`report.surroundings`); None where they are too large, or a
-    constant took the node's place. What is drawn of the inputs are the node's own, not constants of its replacement.
+    """In the form of a culprit's surroundings in a report (`report.surroundings`).
+
+    None if the graphs are too large or the replacement is a constant. The inputs drawn are the node's own, without the
+    replacement's constants.
     """
     if not 0 < len(change.after) <= _DRAWN:
         return None
@@ -51,7 +53,7 @@ def _distinct(tensors: Iterable[str]) -> list[str]:
 
 
 def _name(tensor: str) -> str:
-    """Of `x: float[1, 8]`, as the document has tensors."""
+    """The tensor's name without its type, which the document appends."""
     return tensor.rpartition(": ")[0] or tensor
 
 

@@ -1,4 +1,4 @@
-"""What a proof of a repair says: how far each place and the model's outputs differ, and how far they may."""
+"""The result of a proof: the differences at each place and at the model's outputs, and the allowed ones."""
 
 from dataclasses import dataclass, field
 
@@ -15,8 +15,9 @@ _OF_OUTPUT = "the output"
 
 @dataclass(frozen=True, kw_only=True)
 class PlaceProof:
-    """What one replacement changed at its outputs, and how much it may; `problem` says what is too much. `low` is the
-    same in the low precision that the target computes in, if it does.
+    """The difference of one replacement at its outputs, and the allowed one; `problem` says what is too large.
+
+    `low` is the same in the low precision that the target computes in, if it does.
     """
 
     candidate: Candidate
@@ -28,8 +29,8 @@ class PlaceProof:
 
 @dataclass(frozen=True, kw_only=True)
 class Proof:
-    """What a repair changed in `samples` samples. `problem` says why the whole is not proven, where no single place
-    is to blame.
+    """The differences over `samples` samples. `problem` is the reason if the model as a whole is not proven and no
+    single place is to blame.
     """
 
     places: tuple[PlaceProof, ...] = ()
@@ -40,12 +41,12 @@ class Proof:
 
     @property
     def failed(self) -> tuple[PlaceProof, ...]:
-        """The places whose replacement does not keep its promise."""
+        """The places whose replacement differs by more than its bound."""
         return tuple(place for place in self.places if place.problem)
 
     @property
     def disagreement(self) -> str:
-        """How the model's outputs differ by more than they may."""
+        """How the model's outputs differ by more than allowed."""
         worst = max((it for it in self.outputs if not it.agrees), key=lambda it: it.relative, default=None)
         if worst is None:
             return ""
@@ -57,16 +58,15 @@ class Proof:
 
     @property
     def holds(self) -> bool:
-        """Whether each place keeps its promise and the model's outputs agree."""
+        """Whether each place is within its bound and the model's outputs agree."""
         return not self.failed and not self.problem and all(it.agrees for it in self.outputs)
 
 
 def promised(candidate: Candidate, dtype: np.dtype) -> Tolerance:
-    """How far the outputs of a replacement may be apart from the original's.
+    """The tolerance for the outputs of a replacement.
 
-    A bound that is a share of the output is taken as it is. Others are shares of what is not computed here, and a
-    bound for several rules in a row is none of theirs, nor one for what goes through a loop: then it is the default
-    tolerance.
+    A rule's bound is used if it is relative to the output. Other bounds are relative to values that are not computed
+    here, and no bound covers a chain of rules or a loop: then it is the default tolerance.
     """
     if candidate.exactness is Exactness.EXACT:
         return _EXACT
@@ -79,14 +79,14 @@ def promised(candidate: Candidate, dtype: np.dtype) -> Tolerance:
 
 
 def at_least(tolerance: Tolerance, dtype: np.dtype) -> Tolerance:
-    """Not less than what the element type can tell apart."""
+    """The tolerance, but not below the resolution of the element type."""
     if dtype.kind != "f":
         return tolerance
     return Tolerance(absolute=tolerance.absolute, relative=max(tolerance.relative, 4 * float(np.finfo(dtype).eps)))
 
 
 def too_far(found: Difference) -> str:
-    """What is wrong with a difference that is more than it may be."""
+    """A phrase for a difference that is larger than allowed."""
     if found.form:
         return f"{found.output}: {found.form}"
     if found.unlike:

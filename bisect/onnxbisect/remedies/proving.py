@@ -1,7 +1,7 @@
 """Proof of a repair: original and repaired model on the same inputs, at each place and at the model's outputs.
 
-At a place both the original node and what replaces it get the original's tensors, so what is measured there is the
-difference that this replacement makes, and not what others made before it.
+At a place, both the original node and its replacement get the original's tensors. The difference measured there is
+therefore caused by this replacement, not by earlier ones.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,16 +28,16 @@ from onnxbisect.remedies.proofs import PlaceProof, Proof, at_least, promised, to
 from onnxbisect.rewrites import Exactness, Facts, replaced
 
 _AFTER = "/onnxbisect-replaced"
-#: Bytes of tensors at places that are fetched in one run.
+#: Most bytes of tensors that are fetched in one run.
 _MOST_BYTES = 1 << 29
 
 
 class Prover:
-    """Runs one original beside repaired ones, in onnxruntime without optimisation, on the same samples.
+    """Runs the original and repaired models in onnxruntime, without optimisation, on the same samples.
 
-    `original` is the model as its file has it, external data below `folder`. `tolerance` is for the model's outputs.
-    Where the target computes in a `low` precision, what is proven at a place has to hold there in that one, too. Raises
-    ModelError where onnxruntime does not run the original.
+    `original` is the model as stored in its file, with external data below `folder`. `tolerance` is for the model's
+    outputs. If the target computes in a `low` precision, a place must also hold in that one. Raises ModelError if
+    onnxruntime does not run the original.
     """
 
     def __init__(
@@ -57,13 +57,13 @@ class Prover:
         self._before = [dict(zip(self._outputs, _run(session, self._outputs, it), strict=True)) for it in samples]
 
     def on(self, changed: onnx.ModelProto, facts: Facts) -> "Prover":
-        """For replacements in a changed copy of the file: places are measured there, outputs against the original."""
+        """A prover for a changed copy of the file: places are compared there, outputs with the original."""
         result = copy(self)
         result._original, result._facts = changed, facts
         return result
 
     def inside(self, model: onnx.ModelProto, facts: Facts) -> "Prover":
-        """For a model with inputs of its own, such as the body of a Loop: with random and edge values for these."""
+        """A prover for a model with inputs of its own, such as the body of a Loop, on random and edge values."""
         count = max(1, len(self._samples) // 2)
         random = list(random_feeds(model.graph.input, count))
         feeds = [*random, *edge_feeds(model.graph.input, count)]
@@ -71,7 +71,7 @@ class Prover:
         return Prover(model, facts, feeds, folder=self._folder, tolerance=self._tolerance, low=low)
 
     def prove(self, chosen: Sequence[Candidate]) -> Proof:
-        """All replacements together."""
+        """Prove all replacements together."""
         try:
             places = self._places(chosen)
             if not any(place.problem for place in places):
@@ -82,9 +82,10 @@ class Prover:
         return Proof(places=places, outputs=outputs, allowed=self._tolerance, samples=len(self._samples))
 
     def to_blame(self, chosen: Sequence[Candidate]) -> tuple[Candidate, ...]:
-        """The replacements after which the model's outputs do not agree, though each place keeps its promise: those by
-        one rule are tried without the others. Where none is to blame without the others, all that are not exact are,
-        and where all are exact, all.
+        """The replacements because of which the model's outputs do not agree, though each place is within its bound.
+
+        The replacements of each rule are tried alone. If none of these fails, all inexact ones are to blame, or all if
+        every one is exact.
         """
         groups: dict[str, list[Candidate]] = {}
         for candidate in chosen:
@@ -100,7 +101,7 @@ class Prover:
             return True
 
     def compared(self, repaired: onnx.ModelProto) -> Proof:
-        """A model that was changed in another way than by replacing nodes."""
+        """Compare a model that was changed in another way than by replacing nodes."""
         try:
             outputs = self._against(repaired)
         except ModelError as error:
@@ -124,7 +125,7 @@ class Prover:
         return tuple(place for some in self._shares(chosen) for place in self._measured(some))
 
     def _shares(self, chosen: Sequence[Candidate]) -> Iterator[list[Candidate]]:
-        """So many places at a time that what is fetched of them does not fill the memory."""
+        """The places in groups whose fetched tensors fit into memory."""
         share: list[Candidate] = []
         held = 0
         for candidate in chosen:
@@ -200,7 +201,7 @@ class Prover:
         return {name for name in names if name in made}
 
     def _outside(self, candidate: Candidate, values: Mapping[str, np.ndarray]) -> Iterator[str]:
-        """What is wrong with the values that a rule's domain is about."""
+        """Which values are outside the domain that a rule requires."""
         for check in candidate.checks:
             inputs = [values[name] if name in values else self._facts.value(name) for name in check.inputs]
             if not check.domain.holds(inputs):
@@ -215,7 +216,7 @@ def _take(worst: dict[str, Difference], found: Difference) -> None:
 def _beside(
     original: onnx.ModelProto, chosen: Sequence[Candidate]
 ) -> tuple[onnx.ModelProto, dict[str, list[tuple[str, str]]]]:
-    """The original with all replacements added to it, their outputs under other names; and both names of each."""
+    """The original with all replacements added, their outputs under other names; and both names of each output."""
     model = onnx.ModelProto()
     model.CopyFrom(original)
     del model.graph.output[:]

@@ -1,8 +1,8 @@
 """From a model with culprits to one that compiles, or to what is left: diagnose, choose, prove, compile, repeat.
 
-Compiling and proving are given. Every turn strikes a candidate or adds a place, of which there are finitely many, so
-it ends. All that is decided here follows from the answers, so a repair that is begun again with the same answers on
-record comes to the same.
+The caller supplies the compiler and the prover. Every iteration excludes a candidate or adds a place, of which there
+are finitely many, so the loop ends. All decisions follow from the verdicts, so a repair that starts again with the same
+verdicts on record has the same result.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -24,8 +24,9 @@ from onnxbisect.rewrites import Exactness, Facts, Rule, replaced
 
 @dataclass(frozen=True, kw_only=True)
 class TriedFiles:
-    """What changes of the whole file came to: `repair` where one of them compiles, else `base`, the last one that is
-    needed and proven, for replacements of nodes to go on from.
+    """The result of changing the whole file: `repair` if a changed file compiles.
+
+    Otherwise `base` is the last proven change that is needed, from which replacements of nodes continue.
     """
 
     repair: Repair | None = None
@@ -40,7 +41,7 @@ def try_files(
     prover: Prover,
     tell: Callable[[str], None] = lambda sentence: None,
 ) -> TriedFiles:
-    """Try changes of the whole file in turn, at one call each, until it compiles after one."""
+    """Try changes of the whole file in turn, with one call each, until the model compiles."""
     tried = TriedFiles()
     for changed in files:
         proof = prover.compared(changed.proto)
@@ -69,10 +70,10 @@ def repair(
     most: Exactness = Exactness.ROUNDING,
     tell: Callable[[str], None] = lambda sentence: None,
 ) -> Repair:
-    """Repair a model of which `before` is the diagnosis; `original` is its file's content.
+    """Repair a model with the diagnosis `before`; `original` is its file's content.
 
-    Nodes that share a name get names of their own. Nothing of lesser exactness than `most` is used. `tell` is given a
-    sentence for each step.
+    Nodes that share a name get unique names. No rule less exact than `most` is used. `tell` gets a sentence for each
+    step.
     """
     if before.compiles or before.stopped:
         return Repair(before=before, after=before, stopped=before.stopped)
@@ -133,7 +134,7 @@ class _Repairer:
         )
 
     def _look_inside(self) -> None:
-        """Repair the bodies of refused nodes that no rule takes."""
+        """Repair the subgraphs of refused nodes to which no rule applies."""
         for holder in self._advisor.closed:
             self._tell(f"asking the compiler about what is inside of {holder.op_type} {holder.name}")
             made = repaired_inside(holder, self._before.model, self._repaired_body)
@@ -145,21 +146,21 @@ class _Repairer:
             compiler = self._compiler.inside(model)
             before = compiler.diagnose(model)
             prover = self._prover.inside(model, Facts.of(before.model))
-        except ModelError:  # it is no model without what is around it
+        except ModelError:  # a subgraph need not be a valid model by itself
             return None
-        rules = [it for it in self._advisor.rules if it.domain is None]  # nobody sees which values occur in there
+        rules = [it for it in self._advisor.rules if it.domain is None]  # the values inside a subgraph are not observed
         made = repair(before, model, compiler, prover, rules, most=self._advisor.most, tell=self._tell)
         return ([it.candidate for it in made.places], made.model or model) if made.compiles else None
 
     def _stopped(self) -> Repair:
-        """The user, or the budget, ended it: what was chosen last is not known to compile."""
+        """The result if the user or the budget ended the repair: the latest choice is not known to compile."""
         struck = tuple(self._advisor.struck.values())
         return Repair(before=self._before, after=self._before, struck=struck, stopped=True)
 
     def _settled(self) -> tuple[Advice, Proof] | None:
-        """Advice that is proven and holds nothing which is not known to pass; None where the user ended it.
+        """Advice that is proven and whose new nodes are all known to pass; None if the user ended the repair.
 
-        It is proven first: that asks no compiler.
+        The proof comes first, because it needs no compiler.
         """
         advice, proof = self._advisor.advise(), Proof()
         while True:
@@ -186,9 +187,7 @@ class _Repairer:
                 self._advisor.strike(candidate, f"not proven: {reason}")
 
     def _ask(self, advice: Advice) -> bool:
-        """Ask the pieces that hold ops which were never seen to pass, with the nodes next to them; False where the user
-        ended it.
-        """
+        """Compile the new nodes that never passed, with their neighbours; False if the user ended the repair."""
         ops = dict.fromkeys(op for it in advice.questions for op in it.gives)
         self._tell(f"asking the compiler about what would replace culprits: {', '.join(ops)}")
         model = replaced(self._original, {it.node: it.replacement for it in advice.chosen})
@@ -212,8 +211,10 @@ class _Repairer:
         return True
 
     def _strike_refused(self, advice: Advice, after: Found, new_places: frozenset[Place]) -> bool:
-        """Strike each replacement that has a part in a culprit, but for places where something else is tried now; True
-        where there is one. Of several in one culprit those go first that are there because of another.
+        """Exclude each replacement that is part of a culprit; True if there is one.
+
+        Places where another candidate is tried now are skipped. Of several replacements in one culprit, those that
+        exist only because of another are excluded first.
         """
         guilty: dict[tuple[str, str], tuple[Candidate, str]] = {}
         for culprit in after.culprits:
@@ -231,12 +232,12 @@ class _Repairer:
 
 
 def _blamed(found: Found) -> set[str]:
-    """The nodes that are refused by themselves."""
+    """The nodes that are refused alone."""
     return {place.nodes[0] for it in found.culprits for place in it.places if len(place.nodes) == 1}
 
 
 def _culprits_in(found: Found, candidate: Candidate, repaired: Collection[Place]) -> list[str]:
-    """What the compiler said of culprits that hold new nodes of a candidate, but for places that are repaired."""
+    """The compiler's messages for culprits with new nodes of a candidate, except at repaired places."""
     new = set(candidate.new_nodes)
     places = [(it, place) for it in found.culprits for place in it.places if place not in repaired]
     return [it.message for it, place in places if not new.isdisjoint(place.nodes)]

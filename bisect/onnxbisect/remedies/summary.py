@@ -11,12 +11,12 @@ from onnxbisect.report.markdown_text import code, plain, table
 from onnxbisect.report.text import clean, clip, plural
 from onnxbisect.verdict import Status
 
-#: Ops named of a replacement, and places named of a culprit.
+#: Most ops named for a replacement, and most places named for a culprit.
 _MOST = 6
 
 
 def headline(document: RepairDocument) -> str:
-    """What became of it, in a sentence."""
+    """The outcome in one sentence."""
     name, tool = clean(document.model), document.target.tool or document.target.backend
     parts = [] if document.file_change is None else [clean(document.file_change.sentence)]
     parts += [plural(len(document.changes), "replaced node")] if document.changes else []
@@ -43,7 +43,7 @@ def groups(changes: Iterable[Change]) -> list[list[Change]]:
 
 
 def left_groups(left: Iterable[LeftRow]) -> list[list[LeftRow]]:
-    """Places of the same ops that stay for the same reasons, whatever numbers are in them."""
+    """Places with the same ops that stay for the same reasons, apart from numbers in them."""
     found: dict[tuple[object, ...], list[LeftRow]] = {}
     for it in left:
         found.setdefault((it.ops, it.kind, tuple(map(_without_numbers, it.reasons))), []).append(it)

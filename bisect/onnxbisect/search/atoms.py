@@ -99,7 +99,7 @@ class Atoms:
         self.split[atom.variant] = self.split.get(atom.variant, 0) + 1
 
     def beliefs(self, passing: UnitSet, pool: list[Atom], group: list[Atom]) -> Beliefs:
-        """A posterior for the atoms in question; `group` is part of a failing probe, and the `passing` units are safe."""
+        """A posterior for the atoms in question; `group` is part of a failing probe, `passing` units are safe."""
         safe = self.of_units(passing)
         everyone = list(dict.fromkeys((*safe, *pool, *group, *self.guilty)))
         weights = {atom: self._prior_weight(atom) for atom in everyone}

@@ -201,7 +201,7 @@ class Locator:
         return None
 
     def _alone_or_with(self, atom: Atom, region: UnitSet, passing: UnitSet) -> Suspect | None:
-        """Decide about the atom's first unit, which fails with the passing set: a culprit alone, or in an interaction."""
+        """Decide about the atom's first unit, which fails with the passing set: a culprit alone or with others."""
         unit = lowest(atom.units)
         probe = alone(self._universe, unit)
         near = self._universe.ball(1 << unit, REACH, passing | 1 << unit)

@@ -20,7 +20,7 @@ _WITNESSES = 3
 
 
 class CapacityError(Exception):
-    """The failing set `units` fails because of its size: it passes without any part, and other pieces of its size fail."""
+    """The failing set `units` is too large: it passes without any part, and other pieces of its size fail."""
 
     def __init__(self, units: UnitSet) -> None:
         super().__init__(units)
@@ -163,7 +163,7 @@ class Minimiser:
         return not any(self.fails(part, "one less") for part in without)
 
     def _too_large(self, needed: UnitSet, rest: UnitSet, within: UnitSet) -> bool:
-        """Whether the size is to blame: removing any of several parts makes it pass, and other pieces of its size fail."""
+        """Whether size is to blame: it passes without any of several parts, and other pieces of its size fail."""
         failing = needed | rest
         if any(size(passing) >= size(failing) for passing in self._oracle.passing):
             return False

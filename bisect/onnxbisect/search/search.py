@@ -60,7 +60,7 @@ class Search:
         return passed and self._oracle.ask(whole, "the whole model", sure=True).passed
 
     def _hopeless(self) -> str:
-        """Why further probes are useless, as a sentence: the compiler never answers, or refuses everything. Else empty."""
+        """Why further probes are useless, as a sentence; else empty. The compiler never answers or always refuses."""
         if self._oracle.passing:
             return ""
         if not self._oracle.failing and (said := self._said_of_every_probe()):
@@ -153,7 +153,7 @@ class Search:
         return None
 
     def _smaller(self, region: UnitSet) -> Suspect | None:
-        """A suspect that replaces an interaction of which a part fails, asked where a remainder with that part fails."""
+        """A suspect that replaces an interaction of which a part fails, asked if a remainder with that part fails."""
         verdict = self._oracle.look(region)
         if verdict is None or not verdict.failed:
             return None
@@ -169,7 +169,7 @@ class Search:
         return None
 
     def _find_in_unexplained(self) -> Suspect | None:
-        """A suspect in a failing probe that contains none yet; remainders can miss it because of how others are broken."""
+        """A suspect in a failing probe that contains none yet; remainders can miss it."""
         for failing in self._oracle.failing:
             excused = size(failing) == 1 and self._universe.variant[lowest(failing)] in self.locator.atoms.cut_induced
             if (

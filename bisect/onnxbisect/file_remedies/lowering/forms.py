@@ -1,4 +1,4 @@
-"""Operators that were written in another form in older operator sets: axes as attributes, fewer inputs."""
+"""Operators that had another form in older operator sets: axes as attributes, fewer inputs."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from onnx import helper
 from onnxbisect.rewrites import Site
 from onnxbisect.rewrites.forms import transpose
 
-#: Writes a node in the form of `at.opset`; None where the form that it has will do there.
+#: Writes a node in the form of `at.opset`; None if its present form is valid there.
 Write = Callable[[Site], "str | tuple[str, ...] | None"]
 
 
@@ -21,7 +21,7 @@ class Form:
     write: Write
 
 
-#: Reductions that give an element itself where they reduce nothing.
+#: Reductions that return the element itself if they reduce no axis.
 _UNCHANGING = ("ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum")
 
 

@@ -1,8 +1,8 @@
-"""Lowering the operator set of a file, node by node.
+"""Lowers the operator set of a file, node by node.
 
-onnx.version_converter refuses this for Add, Relu, MatMul and HardSwish, loses metadata and the functions of a model.
-Here a node stays as it is where its older schema means the same, else it is written in the older form of its operator,
-else by the parts that a rewrite rule knows. What cannot be written at all stops the whole.
+onnx.version_converter refuses this for Add, Relu, MatMul and HardSwish, and loses metadata and the functions of a
+model. Here a node stays as it is if its older schema means the same. Otherwise it is written in the older form of its
+operator, or decomposed by a rewrite rule. If one node cannot be written, the file is not lowered.
 """
 
 from collections import Counter
@@ -39,13 +39,13 @@ from onnxbisect.rewrites import (
     judged,
 )
 
-#: Below it nothing is lowered.
+#: The oldest operator set to lower to.
 OLDEST = 11
-#: Rules that are applied to what a rule has put in place of a node.
+#: Most rules applied in turn to the nodes that a rule has inserted.
 _DEEPEST = 3
-#: Operators that onnxruntime computes in another way below an operator set, so that the last bit may differ.
+#: Operators that onnxruntime computes differently below an operator set; the last bit may differ.
 _OTHER_KERNELS = {"AveragePool": 19}
-#: Of what is said of a node that cannot be written.
+#: Most reasons given for a node that cannot be written.
 _MOST_REASONS = 3
 
 
@@ -82,7 +82,7 @@ def _lowered(file: File, to: int) -> Change:
 
 
 class _Lowering:
-    """Lowers the nodes of one file. `exactness` is the worst of what was done, `rewritten` counts by op."""
+    """Lowers the nodes of one file. `exactness` is the worst so far, `rewritten` counts by op."""
 
     def __init__(self, file: File, now: int, to: int) -> None:
         self._now, self._to = now, to
@@ -147,7 +147,7 @@ class _Lowering:
         return copy
 
     def _as_parts(self, node: onnx.NodeProto, scope: Scope, depth: int) -> Replacement:
-        """The node in the older operator set: as it is, in another form, or by its parts."""
+        """The node in the older operator set: unchanged, in another form, or decomposed."""
         named = self._named(node)
         try:
             return self._in_older_form(node, scope, named.name)
@@ -191,7 +191,7 @@ class _Lowering:
         )
 
     def _named(self, node: onnx.NodeProto) -> onnx.NodeProto:
-        """The node under a name that no other is lowered under, with which the names of its parts begin."""
+        """The node under a unique name, with which the names of its parts begin."""
         base = name = node.name or f"{node.op_type}_{next(filter(None, node.output))}"
         number = 1
         while name in self._names:

@@ -1,4 +1,4 @@
-"""Whether a node means the same under an older schema of its operator, and what must be written out for that."""
+"""Whether a node means the same under an older schema, and what must be written out for that."""
 
 from functools import cache
 
@@ -8,21 +8,21 @@ from onnx import AttributeProto, TensorProto, defs, helper
 from onnxbisect.file_remedies.editing import node_copy
 from onnxbisect.rewrites import Facts, NotApplicable
 
-#: Values that an attribute has from an operator set on, though its schema looks the same.
+#: Values that an attribute accepts only from an operator set on, though its schema is unchanged.
 _NEWER_VALUES = {
     ("Pad", "mode"): {"wrap": 19},
     ("Resize", "coordinate_transformation_mode"): {"half_pixel_symmetric": 19},
     ("ScatterElements", "reduction"): {"max": 18, "min": 18},
     ("ScatterND", "reduction"): {"max": 18, "min": 18},
 }
-#: Operators that mean another thing below an operator set, without that their schema shows it.
+#: Operators whose meaning changed in an operator set while their schema did not.
 _CHANGED = {"DFT": 20}
-#: Attributes without a default whose absence means ones.
+#: Attributes without a default that are ones if absent.
 _ONES = ("dilations",)
 
 
 def schema_at(op: str, version: int) -> defs.OpSchema | None:
-    """The schema of an ONNX operator in an operator set; None where it has none, or a withdrawn one."""
+    """The schema of an ONNX operator in an operator set; None if it has none or a withdrawn one."""
     schema = _schema(op, version)
     return None if schema is None or schema.deprecated else schema
 
@@ -33,9 +33,9 @@ def _schema(op: str, version: int) -> defs.OpSchema | None:
 
 
 def fitted(node: onnx.NodeProto, facts: Facts, now: int, to: int) -> onnx.NodeProto:
-    """The node as it stands in operator set `to`; raises NotApplicable where it cannot stand there as it is.
+    """The node for operator set `to`; raises NotApplicable if it has no equal there.
 
-    What says the default of a later attribute is left out; where a default has changed it is written out.
+    Attributes of later versions are omitted if they have their default; defaults that have changed are written out.
     """
     newer, older = schema_at(node.op_type, now), schema_at(node.op_type, to)
     if older is None or newer is None:
@@ -116,7 +116,7 @@ def _demand_types(node: onnx.NodeProto, facts: Facts, older: defs.OpSchema, to: 
 
 
 def type_string(kind: onnx.TypeProto | None) -> str | None:
-    """The type as schemas write it, `tensor(float)`; None where it is not known in full."""
+    """The type as schemas write it, such as `tensor(float)`; None if it is not fully known."""
     if kind is None:
         return None
     form = kind.WhichOneof("value")

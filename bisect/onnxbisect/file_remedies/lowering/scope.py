@@ -1,4 +1,4 @@
-"""What is known of the tensors that nodes of a graph, a body or a function see."""
+"""What is known about the tensors visible to nodes of a graph, a subgraph or a function."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -13,9 +13,9 @@ from onnx import numpy_helper
 from onnxbisect.model.scopes import captures
 from onnxbisect.rewrites import Facts, Rewrite
 
-#: Elements of a constant of the outer graph that nodes in a body are shown.
+#: Most elements of an outer constant that is visible to nodes in a subgraph.
 _SMALL = 1024
-#: An IR version in which constants that rules bring along are nodes, and one in which they are initializers.
+#: An IR version in which a rule's constants are nodes, and one in which they are initializers.
 _CONSTANTS_ARE_NODES, _CONSTANTS_ARE_INITIALIZERS = 3, 10
 
 
@@ -31,23 +31,23 @@ class Scope:
 
     @cached_property
     def facts(self) -> Facts:
-        """For rules that are written for the operator set that the nodes are in."""
+        """For rules written for the operator set that the nodes have."""
         return Facts(self.proto, self.types, self.known, self.folder)
 
     @cached_property
     def older(self) -> Facts:
-        """For nodes that are written for the older one."""
+        """For nodes written for the older operator set."""
         facts = Facts(self.proto, self.types, self.known, self.folder)
         facts.opsets = {**facts.opsets, "": self.to}
         return facts
 
     def beside(self, rewrite: Rewrite) -> "Scope":
-        """The scope with the tensors that a rule brought in."""
+        """The scope with the tensors that a rule added."""
         made = {tensor.name: numpy_helper.to_array(tensor) for tensor in rewrite.replacement.initializers}
         return replace(self, types={**self.types, **rewrite.types}, known={**self.known, **made})
 
     def of_body(self, holder: onnx.NodeProto, body: onnx.GraphProto) -> "Scope":
-        """The scope of a body of a node in this one, with small constants and types from outside."""
+        """The scope of a subgraph of a node in this one, with small constants and types from outside."""
         alone = onnx.ModelProto(ir_version=_CONSTANTS_ARE_INITIALIZERS, opset_import=self.proto.opset_import)
         alone.graph.CopyFrom(body)
         outer = captures(holder)
@@ -58,7 +58,7 @@ class Scope:
         return replace(self, proto=alone, types=types, known=known)
 
     def of_function(self, function: onnx.FunctionProto) -> "Scope":
-        """The scope of a function, which sees nothing of what is outside."""
+        """The scope of a function, which sees nothing from outside."""
         alone = onnx.ModelProto(ir_version=_CONSTANTS_ARE_NODES, opset_import=self.proto.opset_import)
         alone.graph.node.extend(function.node)
         return replace(self, proto=alone, types={value.name: value.type for value in function.value_info}, known={})
