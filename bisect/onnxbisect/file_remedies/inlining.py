@@ -48,7 +48,7 @@ def _import(result: onnx.ModelProto, inliner: "_Inliner") -> None:
 
 
 class _Inliner:
-    """Inlines the functions of one model. `domains` are the functions' domains, `opsets` their imports; `calls` counts."""
+    """Inlines the functions of one model, which are in `domains` and import `opsets`; `calls` counts."""
 
     def __init__(self, proto: onnx.ModelProto) -> None:
         self._functions: Mapping[Call, onnx.FunctionProto] = {

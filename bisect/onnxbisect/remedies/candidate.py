@@ -80,7 +80,7 @@ class Candidate:
         return sum(not known.passes(variant) for variant in self.variants)
 
     def order(self, known: Known) -> tuple[int, int, int, int, int, str]:
-        """The sort key: exactness, ops refused in other variants, new nodes that never passed, size, rank of the rules."""
+        """The sort key: exactness, ops refused in other variants, new nodes that never passed, size, rank."""
         doubtful = sum(known.doubts(op) for op in self.gives)
         rank = max(rule.rank for rule in self.rules)
         exactness = _ORDER.index(self.exactness)

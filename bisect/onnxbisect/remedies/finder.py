@@ -19,7 +19,7 @@ _Outer = tuple[str, ...]
 
 
 class Finder:
-    """Finds candidates for the nodes of one model. `rules` are the allowed ones, `taken` the names used in the model."""
+    """Finds candidates for the nodes of one model. `rules` are the allowed ones, `taken` the model's names."""
 
     def __init__(self, facts: Facts, rules: Iterable[Rule], taken: set[str]) -> None:
         self._facts, self._rules, self._taken = facts, tuple(rules), taken

@@ -87,7 +87,7 @@ def _alone(holder: onnx.NodeProto, number: int, facts: Facts) -> onnx.ModelProto
 
 
 def _take_over(repaired: onnx.ModelProto, body: onnx.GraphProto, names: Mapping[str, str]) -> None:
-    """Put the nodes and constants of a repaired subgraph into the original one; `names` are the nodes' original names."""
+    """Replace the nodes and constants of a subgraph by repaired ones; `names` are the nodes' original names."""
     outside = set(captures(helper.make_node("If", [], [], body=body))) - constant_names(body)
     nodes = [onnx.NodeProto.FromString(node.SerializeToString()) for node in repaired.graph.node]
     for node in nodes:

@@ -10,7 +10,7 @@ from onnxbisect.report.text import clean, plural
 
 
 def gitlab(document: Report) -> str:
-    """One finding per culprit, at its line of source where that is known by a relative path, else in the model."""
+    """One finding per culprit, at its line of source if that is known by a relative path, else at the model file."""
     return json.dumps([_finding(document, culprit) for culprit in document["culprits"]], indent=1) + "\n"
 
 
@@ -33,5 +33,5 @@ def _finding(document: Report, culprit: CulpritEntry) -> dict[str, object]:
 
 
 def _relative(path: str) -> bool:
-    """GitLab takes paths below the repository only."""
+    """Whether the path is relative; GitLab accepts only paths below the repository."""
     return not re.match(r"[\\/]|[A-Za-z]:|<", path) and ".." not in re.split(r"[\\/]", path)

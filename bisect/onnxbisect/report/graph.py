@@ -1,4 +1,4 @@
-"""The network of a model that was read."""
+"""Builds the network, for pictures, of a model that was read."""
 
 from onnxbisect.model.model import Model
 from onnxbisect.model.scopes import constant_names, reads
@@ -6,14 +6,14 @@ from onnxbisect.report.facts import Facts
 from onnxbisect.report.network import End, Link, Network
 from onnxbisect.report.text import clip, clip_left
 
-#: Real names are shorter; only hostile ones lose something.
+#: Most characters; real names are shorter.
 _NAME, _FACT, _OP = 300, 400, 120
-#: Facts of a unit beyond this number are counted only.
+#: Most facts of a unit; further ones are only counted.
 _FACTS = 200
 
 
 def network_of(model: Model) -> Network:
-    """Of the whole model, whatever the target."""
+    """The network of the whole model, which does not depend on a target."""
     graph, facts = model.proto.graph, Facts(model)
     nodes = [graph.node[unit.node] for unit in model.units]
     weights = constant_names(graph)

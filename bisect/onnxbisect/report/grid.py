@@ -26,13 +26,13 @@ def aligned(
 
 
 def wrapped(label: str, items: Sequence[str], width: int, *, at_most: int, end: str = "") -> list[str]:
-    """Items separated by commas in lines under `label`, at most so many lines; the rest is counted."""
+    """Items separated by commas in at most `at_most` lines under `label`; the rest is counted."""
     shown = [label]
     for index, item in enumerate(items):
         piece = item + ("," if index < len(items) - 1 else end)
         if len(shown[-1]) + len(piece) > width and shown[-1].strip():
             if len(shown) == at_most:
-                # Room for the count was not kept free: it may stick out by some columns.
+                # No room was reserved for the count, so it may exceed the width by some columns.
                 shown[-1] += f" and {len(items) - index} more{end}"
                 return shown
             shown.append(" " * len(label))

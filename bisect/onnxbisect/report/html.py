@@ -8,5 +8,5 @@ _ALONE = Links()
 
 
 def html(document: Report, links: Links = _ALONE) -> str:
-    """A page for a browser of any width, in light and dark, and for paper. `links` are to what lies beside it."""
+    """A page for browsers of any width, in light and dark, and for paper. `links` lead to files beside it."""
     return environment().get_template("report.html.j2").render(doc=document, links=links)

@@ -11,8 +11,8 @@ from onnxbisect.report.text import clean, plural
 def junit(document: Report) -> str:
     """One suite. The whole model, each culprit, and each op without a confirmed culprit are test cases.
 
-    A confirmed culprit is a failure. What is not established (suspected culprits, ops that no passing probe had)
-    is skipped, with a message; an unresolved model is an error.
+    A confirmed culprit is a failure. Suspected culprits, and ops that were in no passing probe, are skipped with a
+    message; an unresolved model is an error.
     """
     name = clean(document["model"]["name"])
     suite = ElementTree.Element("testsuite", name=f"onnx-bisect {name} on {clean(words.target(document['target']))}")

@@ -1,4 +1,4 @@
-"""Which row each node of a drawing is in: below all that feeds it, and close above what it feeds."""
+"""Assigns each node of a drawing to a row: below all its producers, and close to its consumers."""
 
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -7,10 +7,10 @@ Edge = tuple[int, int]
 
 
 def rows_of(count: int, edges: Sequence[Edge]) -> list[int]:
-    """For each node its row, from 0. ValueError where the edges go in circles.
+    """The row of each node, from 0. ValueError if the edges have a cycle.
 
-    A node that feeds at least as many as feed it comes down to what it feeds: what prepares the weights of a layer is
-    beside the layer, not at the top of the model.
+    A node with at least as many consumers as producers is moved down to its consumers, so that nodes that prepare a
+    layer's weights are next to the layer and not at the top of the model.
     """
     after: list[list[int]] = [[] for _ in range(count)]
     waits = [0] * count
@@ -20,7 +20,7 @@ def rows_of(count: int, edges: Sequence[Edge]) -> list[int]:
     feeds = waits.copy()
     order = [node for node in range(count) if not waits[node]]
     rows = [0] * count
-    for node in order:  # grows while it is read
+    for node in order:  # grows during iteration
         for target in after[node]:
             rows[target] = max(rows[target], rows[node] + 1)
             waits[target] -= 1
@@ -35,7 +35,7 @@ def rows_of(count: int, edges: Sequence[Edge]) -> list[int]:
 
 
 def groups_of(count: int, edges: Sequence[Edge]) -> list[int]:
-    """For each node the first node of all that hang together with it."""
+    """For each node the first node of its connected component."""
     first = list(range(count))
 
     def find(node: int) -> int:
@@ -51,8 +51,9 @@ def groups_of(count: int, edges: Sequence[Edge]) -> list[int]:
 
 
 def holds_of(rows: Sequence[int], groups: Sequence[int], edges: Sequence[Edge]) -> list[Edge]:
-    """Edges to be added, all from one row to the next, so that the longest path to each node is as long as its row is
-    deep: a layout by longest paths then has these rows. They come from what is near in the model.
+    """Additional edges, each from one row to the next, so that the longest path to each node has the length of its row.
+
+    A layout by longest paths then has these rows. The edges connect nodes that are near each other in the model.
     """
     held = [row == 0 for row in rows]
     near = list(range(len(rows)))

@@ -1,7 +1,7 @@
-"""Where the nodes and edges of a drawing are: rows from top to bottom, in pixels.
+"""Positions of the nodes and edges of a drawing, in pixels; rows run from top to bottom.
 
-Edges within a few rows find their way between the nodes. Those that go further run in lanes at the right side, one for
-each node that they come from: a mask that every layer of a network reads would else be as many lines through it all.
+Edges over a few rows pass between the nodes. Longer ones run in lanes at the right side, one lane for each source node.
+Otherwise a mask that every layer of a network reads would be as many lines through the whole drawing.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,10 +15,10 @@ from onnxbisect.report.layers import Edge, groups_of, holds_of, rows_of
 NODE_WIDTH, NODE_HEIGHT = 150, 34
 _GAP_X, _GAP_Y = 24, 40
 _STEP_X, _STEP_Y = NODE_WIDTH + _GAP_X, NODE_HEIGHT + _GAP_Y
-#: How much of a node's place an edge gets that passes by.
+#: Width of a passing edge, as a fraction of a node's.
 _PASSING = 0.2
 _LANE = 12
-#: Edges over more rows than this are in lanes, and of the others the longest, where there are too many for each node.
+#: Edges over more rows run in lanes, and so do the longest of the others if there are too many for each node.
 _FAR = 40
 _PASSING_EACH = 4
 
@@ -28,7 +28,7 @@ Bends = tuple[int, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """Centres of the nodes, and for each edge where it bends between the lower side of one and the upper of another."""
+    """The centres of the nodes, and each edge's bends between its source's lower and its target's upper side."""
 
     x: tuple[int, ...]
     y: tuple[int, ...]
@@ -39,7 +39,7 @@ class Layout:
 
 @dataclass(frozen=True, kw_only=True)
 class _Part:
-    """What hangs together, as if it were alone."""
+    """The layout of one connected component by itself."""
 
     x: Mapping[int, int]
     y: Mapping[int, int]
@@ -49,9 +49,9 @@ class _Part:
 
 
 def layout(count: int, edges: Sequence[Edge]) -> Layout:
-    """Of nodes `0 … count-1`. The same for the same edges, and fast for any: far edges cost nothing.
+    """The layout of nodes `0 … count-1`, deterministic and fast for any edges.
 
-    ValueError where the edges go in circles.
+    ValueError if the edges have a cycle.
     """
     distinct = sorted(set(edges))
     rows, groups = rows_of(count, distinct), groups_of(count, distinct)
@@ -68,7 +68,7 @@ def layout(count: int, edges: Sequence[Edge]) -> Layout:
 
 
 def _near(rows: Sequence[int], edges: Sequence[Edge]) -> list[Edge]:
-    """The edges that are not for lanes."""
+    """The edges that do not run in lanes."""
     room = _PASSING_EACH * len(rows)
     near = []
     for edge in sorted(edges, key=lambda edge: (rows[edge[1]] - rows[edge[0]], edge)):
@@ -83,9 +83,9 @@ def _near(rows: Sequence[int], edges: Sequence[Edge]) -> list[Edge]:
 def _columns(
     rows: Sequence[int], groups: Sequence[int], near: Sequence[Edge]
 ) -> tuple[dict[int, float], dict[Edge, list[float]]]:
-    """For each node its column, and for each near edge its columns in the rows that it passes.
+    """The column of each node, and for each near edge its columns in the rows that it passes.
 
-    Columns of one group are a whole number apart at least; edges keep a smaller distance.
+    Columns of one group are at least 1 apart; edges keep a smaller distance.
     """
     columns = dict.fromkeys(range(len(rows)), 0.0)
     paths: dict[Edge, list[float]] = {}
@@ -107,8 +107,8 @@ def _columns(
 def _connected(edges: Sequence[Edge]) -> tuple[dict[int, float], dict[Edge, list[float]]]:
     """As `_columns`, from 0, for one connected component.
 
-    `from_edges` numbers the vertices that it adds where an edge passes a row. Those numbers are others than the nodes'
-    only if the nodes are numbered without gaps and hang together: otherwise one number may be two vertices.
+    `from_edges` numbers the vertices that it adds where an edge passes a row. These numbers differ from the nodes' only
+    if the nodes are numbered without gaps and connected.
     """
     nodes = sorted({node for edge in edges for node in edge})
     number_of = {node: number for number, node in enumerate(nodes)}
@@ -117,8 +117,8 @@ def _connected(edges: Sequence[Edge]) -> tuple[dict[int, float], dict[Edge, list
         vertex_spacing=1,
         dummy_vertices=True,
         dummy_size=_PASSING,
-        ranking_type="up",  # rows of longest paths, which the holds make ours
-        transpose=False,  # takes longer than all else, for few crossings less
+        ranking_type="up",  # rows by longest paths, which `holds_of` makes equal to ours
+        transpose=False,  # takes most of the time and removes few crossings
         check_layout=False,
     )
     x = {int(vertex): float(place[0]) for vertex, place in positions}
@@ -171,7 +171,7 @@ def _part(
 
 
 def _apart(x: Mapping[int, int], rows: Sequence[int]) -> dict[int, int]:
-    """Among ten thousands of nodes without any order, some pair comes out on the same place."""
+    """The columns with ties removed: of tens of thousands of unordered nodes, a pair can get the same position."""
     apart: dict[int, int] = {}
     end: dict[int, int] = {}
     for node in sorted(x, key=lambda node: (x[node], node)):
@@ -181,7 +181,7 @@ def _apart(x: Mapping[int, int], rows: Sequence[int]) -> dict[int, int]:
 
 
 def _passing(x: int, y: int, path: Sequence[int], end: int) -> Bends:
-    """Upright beside the nodes of each row that it passes, slanting between the rows only."""
+    """Bends of an edge that is vertical beside nodes and slanted only between rows."""
     bends: list[int] = []
     columns = [x, *path, end]
     for number, at in enumerate(path, 1):
@@ -194,7 +194,7 @@ def _passing(x: int, y: int, path: Sequence[int], end: int) -> Bends:
 
 
 def _lanes(rows: Sequence[int], far: Sequence[Edge]) -> dict[int, int]:
-    """For each node that far edges come from its lane: nodes whose edges are beside each other have different ones."""
+    """The lane of each node with far edges: nodes whose edges overlap in rows have different lanes."""
     until: dict[int, int] = {}
     for source, target in far:
         until[source] = max(until.get(source, 0), rows[target])
@@ -208,7 +208,7 @@ def _lanes(rows: Sequence[int], far: Sequence[Edge]) -> dict[int, int]:
 
 
 def _together(count: int, edges: Sequence[Edge], parts: Sequence[_Part], groups: Sequence[int]) -> Layout:
-    """Parts below each other as long as they are not higher than the highest, or the whole not higher than wide."""
+    """Place parts below each other while they are no higher than the highest part, or the whole no higher than wide."""
     most = max(
         max((part.height for part in parts), default=0),
         isqrt(sum((part.width + _GAP_X) * (part.height + _GAP_Y) for part in parts)),

@@ -1,6 +1,6 @@
-"""Where readers of a report find what is not in it: a page of the service has other things beside it than a file has.
+"""Links from a report to related resources: a page of the service has other ones than a file.
 
-Templates ask for a link and leave out what is empty; none of them knows where it is shown.
+Templates request a link and omit it if it is empty; they do not know where they are shown.
 """
 
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, kw_only=True)
 class Link:
-    """`text` says what one gets there."""
+    """`text` says what the link leads to."""
 
     text: str
     href: str
@@ -17,9 +17,10 @@ class Link:
 
 @dataclass(frozen=True, kw_only=True)
 class CulpritLinks:
-    """Of one culprit. `files` reproduce it, `log` is all that the compiler said, `graph` shows it in the model, and
-    `viewers` are other programs that draw its file. A reader has that as `saved_as`, where it is not at the report's
-    own path.
+    """Links of one culprit: `files` reproduce it, `log` is the compiler's full log, `graph` shows it in the model.
+
+    `viewers` are other programs that draw its file. A reader has that file as `saved_as` if it is not at the path in
+    the report.
     """
 
     files: tuple[Link, ...] = ()
@@ -34,8 +35,9 @@ _NONE = CulpritLinks()
 
 @dataclass(frozen=True, kw_only=True)
 class Links:
-    """Of one report. `forms` are the same report for other readers; `probes` is a page with every question, and
-    `each_probe` one with a single question and its log, where the report's name for it stands for `{}`.
+    """Links of one report: `forms` are its other formats, `probes` a page with every probe.
+
+    `each_probe` is the page of one probe with its log; `{}` in it stands for the probe's name.
     """
 
     culprits: Mapping[int, CulpritLinks] = field(default_factory=dict)
@@ -44,9 +46,9 @@ class Links:
     each_probe: str = ""
 
     def culprit(self, number: int) -> CulpritLinks:
-        """Of the culprit with this number, the first being 1."""
+        """The links of the culprit with this number, starting at 1."""
         return self.culprits.get(number, _NONE)
 
     def probe(self, name: str) -> str:
-        """More on one question; empty where there is no more."""
+        """The link to one probe; empty if there is none."""
         return self.each_probe.format(name)

@@ -13,7 +13,7 @@ _ROWS = 100
 
 
 def markdown(document: Report) -> str:
-    """The whole report without its probes. All that comes from the model or the compiler is in code spans."""
+    """The whole report without its probes. Text from the model or the compiler is in code spans."""
     model, about, stats = document["model"], document["target"], document["stats"]
     blocks = [
         f"# {_verdict(document)} · {code(model['name'])}",
@@ -54,7 +54,7 @@ def markdown(document: Report) -> str:
 
 
 def culprit_readme(document: Report, number: int) -> str:
-    """What stands beside the file that reproduces culprit `number` (the first is 1)."""
+    """The README beside the files that reproduce culprit `number`, starting at 1."""
     culprit = document["culprits"][number - 1]
     instead = _instead(document, culprit)
     more = ["## What passes instead", *instead] if instead else []
@@ -89,7 +89,7 @@ def _verdict(document: Report) -> str:
 
 
 def _leads(document: Report) -> bool:
-    """Whether the headline says more than verdict, model and target do."""
+    """Whether the headline says more than verdict, model and target."""
     return bool(document.get("compiles_after")) or document["verdict"] == "unresolved"
 
 
@@ -205,7 +205,7 @@ def _findings(document: Report, culprit: CulpritEntry) -> list[str]:
 
 
 def _instead(document: Report, culprit: CulpritEntry) -> list[str]:
-    """What passed that misses the cause; without a cause every variant that passed, and all in which it differs."""
+    """Variants that passed and lack the cause; without a cause, every variant that passed and how it differs."""
     items = []
     if cause := cause_words.of_culprit(document, culprit):
         for one in cause["contrast"]:

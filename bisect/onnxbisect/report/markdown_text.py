@@ -1,4 +1,4 @@
-"""Text as Markdown that shows it as it is, whatever it says."""
+"""Text as Markdown that shows it literally."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -7,7 +7,7 @@ from onnxbisect.report.text import clean, clip
 
 
 def code(text: str, *, cell: bool = False) -> str:
-    """A code span that nothing in `text` can leave; for table cells, pipes are escaped as GFM asks there."""
+    """A code span that `text` cannot end; in table cells, pipes are escaped as GFM requires."""
     shown = clip(text, 500)
     if not shown:
         return ""
@@ -17,18 +17,18 @@ def code(text: str, *, cell: bool = False) -> str:
 
 
 def fence(*lines: str, language: str = "sh") -> str:
-    """A code block that nothing in these lines can close."""
+    """A code block that its lines cannot close."""
     shown = "\n".join(map(clean, lines))
     ticks = "`" * max(3, max((len(run) for run in re.findall(r"`+", shown)), default=0) + 1)
     return f"{ticks}{language}\n{shown}\n{ticks}"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table; cells are Markdown already."""
+    """A table; the cells are Markdown."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def plain(text: str) -> str:
-    """Our own sentences, which may still quote something."""
+    """A sentence of this program, which may quote untrusted text."""
     return re.sub(r"([\\`*_\[\]<>|#])", r"\\\1", clean(text))

@@ -1,7 +1,7 @@
-"""Files for Google's Model Explorer: the model as a graph whose layers fold, and the verdict on each of its nodes.
+"""Files for Google's Model Explorer: the model as a graph with collapsible layers, and the verdict on each node.
 
-`model-explorer graph.json --node_data_paths=verdicts.json` shows both; the verdicts also lie over the ONNX file itself
-where its nodes have names, since both go by these. The formats are those of `graph_builder.py` and
+`model-explorer graph.json --node_data_paths=verdicts.json` shows both. The verdicts also apply to the ONNX file itself
+if its nodes have names, because both refer to nodes by name. The formats are those of `graph_builder.py` and
 `node_data_builder.py` of ai-edge-model-explorer 0.1.34.
 """
 
@@ -36,7 +36,7 @@ def files(network: Network, document: Report) -> dict[str, bytes]:
 
 
 def graph(network: Network) -> list[dict[str, Any]]:
-    """The file `graph.json`: one graph, whose nodes are the units. Layers are the folders in the names of nodes."""
+    """The contents of `graph.json`: one graph with the units as nodes. Layers are the path components of node names."""
     names = node_ids(network)
     sources = {(target, tensor): source for source, target, tensor in network.links}
     slots = [{tensor: slot for slot, tensor in enumerate(made)} for made in network.made]
@@ -74,7 +74,7 @@ def graph(network: Network) -> list[dict[str, Any]]:
 
 
 def verdicts(network: Network, document: Report) -> dict[str, Any]:
-    """The file `verdicts.json`, of a report on this model: a word for each node, and what was said of culprits."""
+    """The contents of `verdicts.json` for a report on this model: a word for each node, and the culprits' messages."""
     names = node_ids(network)
     results = {}
     for state, units in document["units"]["states"].items():
@@ -89,19 +89,19 @@ def verdicts(network: Network, document: Report) -> dict[str, Any]:
     named = {
         "name": f"onnx-bisect: {clip(words.target(document['target']), _MESSAGE)}",
         "results": results,
-        "hideInAggregatedStatsTable": True,  # it has sums of numbers only
+        "hideInAggregatedStatsTable": True,  # the table shows only sums of numbers
         "showExpandedSummaryOnGroupNode": True,
     }
     return {graph_id(network): named}
 
 
 def graph_id(network: Network) -> str:
-    """The ONNX graph's name, by which Model Explorer's own reading of the file calls it."""
+    """The ONNX graph's name, which Model Explorer also uses when it reads the ONNX file."""
     return network.name or "graph"
 
 
 def node_ids(network: Network) -> list[str]:
-    """By unit the name of its node; with its number, where names were so long that they are alike when cut."""
+    """The name of each unit's node; with its number if shortened names are equal."""
     taken: set[str] = set()
     ids = []
     for unit, name in enumerate(network.names):

@@ -1,4 +1,4 @@
-"""Entries of a report for the modules of the network, and what became of each."""
+"""Entries of a report for the modules of the network, with their results."""
 
 from collections import Counter
 from typing import Literal
@@ -13,7 +13,7 @@ from onnxbisect.unitset import UnitSet, members, size
 
 
 def module_entries(model: Model, known: States) -> list[ModuleEntry]:
-    """The largest modules that the network consists of; none where nodes do not say that there are several."""
+    """The largest modules of the network; empty if node names show no more than one."""
     graph = model.proto.graph
     paths = {number: path_of_node(graph.node[unit.node]) for number, unit in enumerate(model.units)}
     return [

@@ -1,14 +1,14 @@
-"""What became of each module of the network: `/image_encoder` compiles, `/prompt_encoder` has Sin, Cos, Abs."""
+"""The result for each module of the network: `/image_encoder` compiles, `/prompt_encoder` has Sin, Cos, Abs."""
 
 from onnxbisect.report.contents import ModuleEntry, Report
 from onnxbisect.report.text import plural
 
-#: Modules that are shown to people, and ops of each.
+#: Most modules that are shown, and most ops of each.
 SHOWN, _OPS = 12, 8
 
 
 def worth_showing(document: Report) -> list[ModuleEntry]:
-    """The modules, those that do not compile first, where some do and some do not; else the ops say as much."""
+    """The modules, failing ones first, if some compile and some do not; otherwise the ops say as much."""
     modules = document.get("modules", [])  # reports of earlier versions have none
     if len({module["verdict"] == "pass" for module in modules}) < 2:
         return []
@@ -16,7 +16,7 @@ def worth_showing(document: Report) -> list[ModuleEntry]:
 
 
 def name_of(module: ModuleEntry) -> str:
-    """`/decoder`, or what nodes are called that are in none."""
+    """`/decoder`, or a phrase for nodes outside of all modules."""
     return str(module["name"]) or "in no module"
 
 

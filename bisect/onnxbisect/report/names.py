@@ -1,4 +1,4 @@
-"""What ops and the folders of culprits are called."""
+"""Names of ops and of the culprits' folders."""
 
 from collections.abc import Iterable
 
@@ -6,7 +6,7 @@ from onnxbisect.report.text import slug
 
 
 def culprit_dir_name(number: int, ops: Iterable[str]) -> str:
-    """Where culprit `number` (the first is 1) is kept below `culprits/`: `02-ReduceMean-BatchNormalization`."""
+    """The folder of culprit `number`, starting at 1, below `culprits/`: `02-ReduceMean-BatchNormalization`."""
     return f"{number:02d}-{slug('-'.join(ops))}"
 
 

@@ -1,6 +1,6 @@
-"""A model as something to be drawn: no tensor's content is in it, and all names are fit to be shown.
+"""A model for drawing: without tensor contents, with names that are safe to show.
 
-It needs neither onnx nor numpy, so that pictures can be made where no model is read.
+It needs neither onnx nor numpy, so a process that reads no model can draw it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,11 +22,11 @@ End = tuple[int, Sequence[int]]
 
 @dataclass(frozen=True, kw_only=True)
 class Network:
-    """`name` is the graph's own. `names`, `ops`, `read`, `made` and `facts_of` are by unit.
+    """`name` is the graph's name. `names`, `ops`, `read`, `made` and `facts_of` are indexed by unit.
 
-    The first tensors are those of `links`, `inputs` and `outputs`; behind them come weights and what nobody reads.
-    `read` and `made` are a unit's tensors in order. `facts` are lists of a label and a value, each of them for many
-    units; `facts_of` says which is whose.
+    The first tensors are those of `links`, `inputs` and `outputs`; weights and unread tensors follow. `read` and `made`
+    are a unit's tensors in order. `facts` are lists of label and value pairs that many units share; `facts_of` are the
+    indices of a unit's list.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Network:
         return beside
 
     def around(self, units: Iterable[int], hops: int) -> list[int]:
-        """The units, and all that are so many links away at most, in either direction; ascending."""
+        """The units, and all within `hops` links in either direction; ascending."""
         reached = set(units)
         rim = reached
         for _ in range(hops):
@@ -64,7 +64,7 @@ class Network:
         return sorted(reached)
 
     def unit(self, unit: int) -> dict[str, Any]:
-        """All that is known of a unit: facts, what it reads and from whom, what it makes and for whom."""
+        """Everything known about a unit: facts, inputs with producers, outputs with consumers."""
         sources = {tensor: source for source, target, tensor in self.links if target == unit}
         targets: dict[int, list[int]] = {}
         for source, target, tensor in self.links:
@@ -85,11 +85,11 @@ class Network:
 
 
 def drawing(network: Network, units: Sequence[int]) -> dict[str, Any]:
-    """Some units, which ascend, laid out with what is between them and the inputs and outputs that they touch.
+    """Layout of some units, given ascending, with the links between them and the graph inputs and outputs they touch.
 
-    `units`, `names`, `ops`, `x`, `y` are by node. `edges` are from a node, to a node, which of `tensors`, and the bends
-    x, y, x, y, …; `inputs` a name, a type, the nodes that read it, x, y, and the bends of the edge to each of these
-    nodes; `outputs` the same, with the node that makes it.
+    `units`, `names`, `ops`, `x`, `y` are by node. `edges` are source node, target node, index into `tensors`, and the
+    bends x, y, x, y, …. `inputs` are name, type, consuming nodes, x, y, and the bends of the edge to each consumer;
+    `outputs` are the same with the producing node.
     """
     place = {unit: index for index, unit in enumerate(units)}
     links = [

@@ -1,6 +1,7 @@
-"""What is stored of a model for its pictures: the drawing of all of it, and what else is known of its units.
+"""The stored form of a network: two lines of JSON.
 
-Two lines of JSON. The first is what a page is sent, as it is; a part of the model, or a unit, needs both.
+The first is the drawing of the whole model, which a page is sent as it is. The second has the facts of the units; a
+part of the model, or a unit, needs both.
 """
 
 import json
@@ -10,7 +11,7 @@ from onnxbisect.report.network import Network, drawing
 
 
 def to_bytes(network: Network) -> bytes:
-    """The same bytes for the same network."""
+    """The file; equal networks give equal bytes."""
     rest = {
         name: getattr(network, name)
         for name in ("name", "tensors", "links", "inputs", "outputs", "read", "made", "facts", "facts_of")
@@ -19,16 +20,16 @@ def to_bytes(network: Network) -> bytes:
 
 
 def dumped(document: object) -> bytes:
-    """As short as JSON gets."""
+    """Compact JSON."""
     return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def whole(file: IO[bytes]) -> bytes:
-    """The drawing of the whole model."""
+    """The first line: the drawing of the whole model."""
     return file.readline().rstrip(b"\n")
 
 
 def network(file: IO[bytes]) -> Network:
-    """The network."""
+    """The network, from both lines."""
     drawn, rest = json.loads(file.readline()), json.loads(file.readline())
     return Network(names=drawn["names"], ops=drawn["ops"], **rest)

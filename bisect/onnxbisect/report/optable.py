@@ -1,4 +1,4 @@
-"""Which ops of the model the target takes, each with the probes that prove it."""
+"""The ops of the model, whether the target accepts each, and the probes that prove it."""
 
 from collections.abc import Mapping, Sequence
 

@@ -1,8 +1,8 @@
-"""Where in the user's source a node came from, as far as the exporter left a trace of it.
+"""The line of the user's source that a node came from, as far as the exporter recorded it.
 
-Sources: the metadata that torch's dynamo exporter writes on nodes (`pkg.torch.onnx.stack_trace`, outermost frame
-first; `pkg.torch.onnx.name_scopes`; `namespace`), the doc strings of its TorchScript exporter with `verbose=True`
-(innermost frame first), and node names that carry the module scope (`/mask_decoder/transformer/layers.0/Add`).
+Sources: the metadata that torch's dynamo exporter writes on nodes (`pkg.torch.onnx.stack_trace`, outermost frame first;
+`pkg.torch.onnx.name_scopes`; `namespace`), the doc strings of its TorchScript exporter with `verbose=True` (innermost
+frame first), and node names that carry the module scope (`/mask_decoder/transformer/layers.0/Add`).
 """
 
 import re
@@ -36,7 +36,7 @@ class Origin:
 
 
 def origin(node: onnx.NodeProto) -> Origin:
-    """What is known of where this node came from; a falsy Origin where the exporter left nothing."""
+    """Where this node came from; a falsy Origin if the exporter recorded nothing."""
     metadata = {entry.key: entry.value for entry in node.metadata_props}
     file, line, function, code = _frame(metadata.get("pkg.torch.onnx.stack_trace", ""), node.doc_string)
     return Origin(

@@ -123,7 +123,7 @@ class Overview(TypedDict):
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
-    """The model that all targets were asked about. `names` has for each unit the name of its node."""
+    """The model that all targets compiled. `names` has the node name of each unit."""
 
     name: str
     sha256: str
@@ -139,15 +139,15 @@ class Subject:
 
     @classmethod
     def of_report(cls, report: Report) -> "Subject":
-        """From the report of any target, where nobody has the model at hand."""
+        """From the report of any target, if the model is not at hand."""
         about = report["model"]
         return cls(name=about["name"], sha256=about["sha256"], nodes=about["nodes"], names=report["units"]["names"])
 
 
 @dataclass(frozen=True, kw_only=True)
 class TargetReport:
-    """One target under its label. `report` is its document, None where there is none for the `reason` given;
-    `ended` tells that its turn never came.
+    """One target under its label. `report` is its document; if None, `reason` says why, and `ended` that its turn never
+    came.
     """
 
     label: str
@@ -158,7 +158,7 @@ class TargetReport:
 
     @cached_property
     def passing(self) -> list[UnitSet]:
-        """What was seen to compile."""
+        """The sets of units that compiled."""
         probes = self.report["probes"] if self.report else ()
         return [_units(probe["units"]) for probe in probes if probe["verdict"] == Status.PASS]
 
@@ -179,7 +179,7 @@ class _Row:
 
 
 def overview(model: Subject, asked: Sequence[TargetReport]) -> Overview:
-    """The overview, JSON-able. Names and messages are left as they are."""
+    """The overview as JSON values. Names and messages are unescaped."""
     rows = sorted(_rows(asked), key=lambda row: min(_first(place) for place in row.places))
     return {
         "format": FORMAT,

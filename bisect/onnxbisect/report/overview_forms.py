@@ -1,4 +1,4 @@
-"""The overview for people: as plain lines, as Markdown, as one HTML file."""
+"""The overview as text lines, as Markdown, and as one HTML file."""
 
 from collections.abc import Callable
 
@@ -16,7 +16,7 @@ _NARROW = 60
 def lines(overview: Overview, *, width: int = 100, files: str = "") -> list[str]:
     """The overview in about `width` columns, without line ends; `files` says where its files were written.
 
-    A target's line is read whole, and so is every column of the table but that of the nodes.
+    A target's line may be longer, and of the table only the column of nodes is shortened.
     """
     width = max(width, _NARROW)
     targets = overview["targets"]
@@ -45,8 +45,9 @@ def _beside(label: str, name: str) -> str:
 
 
 def markdown(overview: Overview, link: Callable[[str, str], str] = _beside) -> str:
-    """For a pull request or an issue. All that comes from the model or a compiler is in code spans. `link` says where
-    the report of a label and of a file name is.
+    """For a pull request or an issue. Text from the model or a compiler is in code spans.
+
+    `link` returns where a file is, given a label and the file's name.
     """
     targets = overview["targets"]
     head = ("target", "asked", "answer", "report")

@@ -1,4 +1,4 @@
-"""What every form of the overview says: its sentences, and the lines of its table."""
+"""Sentences and table lines that all forms of the overview share."""
 
 from dataclasses import dataclass
 
@@ -18,7 +18,7 @@ STATES = {
 
 @dataclass(kw_only=True)
 class Line:
-    """Rows of the overview that a reader cannot tell apart: variants of one op, with the same answers everywhere."""
+    """Rows of the overview that read the same: variants of one op with the same results on every target."""
 
     ops: str
     first: str
@@ -28,7 +28,7 @@ class Line:
     states: tuple[str, ...]
 
     def cell(self, target: int) -> str:
-        """What one target says: `refused`, `3 of 5 refused`, `passes`, `unknown`."""
+        """The result on one target: `refused`, `3 of 5 refused`, `passes`, `unknown`."""
         match self.states[target]:
             case "in_part":
                 return f"{self.refused[target]} of {self.places} refused"
@@ -37,7 +37,7 @@ class Line:
 
 
 def rows(overview: Overview) -> list[Line]:
-    """The table's lines: what most targets refuse comes first, then model order."""
+    """The table's lines, those that most targets refuse first, then in model order."""
     found: dict[tuple[str, ...], Line] = {}
     labels = [target["label"] for target in overview["targets"]]
     for row in overview["culprits"]:
@@ -69,7 +69,7 @@ def summary(target: OverviewTarget) -> str:
 
 
 def asked(target: OverviewTarget) -> str:
-    """`rknn (target=rk3588), RKNN-Toolkit2 2.3.2`; empty where nothing is known of the tool."""
+    """`rknn (target=rk3588), RKNN-Toolkit2 2.3.2`; empty if nothing is known about the tool."""
     if target["report"] is None:
         return ""
     about = target["report"]["target"]
@@ -82,7 +82,7 @@ def state_name(target: OverviewTarget) -> str:
 
 
 def headline(overview: Overview) -> str:
-    """The answer in one sentence."""
+    """The result in one sentence."""
     states = [target["state"] for target in overview["targets"]]
     open_ = sum(state not in ("pass", "fail") for state in states)
     unknown = f"; no answer for {open_}" if open_ else ""

@@ -1,4 +1,4 @@
-"""The overview as `_overview.html.j2` takes it, in a file and on the status page."""
+"""The overview as the template `_overview.html.j2` reads it, in a file and on the status page."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ _ORDER = ("fail", "mixed", "unknown", "needs_context", "pass")
 
 @dataclass(frozen=True, kw_only=True)
 class TargetLine:
-    """One target; `href` leads to its report, and is empty where there is none."""
+    """One target; `href` leads to its report, and is empty if there is none."""
 
     label: str
     state: str
@@ -29,7 +29,7 @@ class TargetLine:
 
 @dataclass(frozen=True, kw_only=True)
 class OpLine:
-    """One op. `cells` are what each target says of it: a verdict, and the same for people."""
+    """One op. `cells` has for each target a verdict and its text."""
 
     op: str
     nodes: int
@@ -38,7 +38,7 @@ class OpLine:
 
 @dataclass(frozen=True, kw_only=True)
 class OverviewPage:
-    """What the page has."""
+    """The values of the page."""
 
     targets: Sequence[TargetLine]
     culprits: Sequence[Line]
@@ -46,7 +46,7 @@ class OverviewPage:
 
 
 def overview_page(overview: Overview, href: Callable[[str], str]) -> OverviewPage:
-    """`href` says where the report of a label is."""
+    """The page; `href` returns where the report of a label is."""
     return OverviewPage(
         targets=[
             TargetLine(
@@ -65,11 +65,11 @@ def overview_page(overview: Overview, href: Callable[[str], str]) -> OverviewPag
 
 
 def _ops(overview: Overview) -> list[OpLine]:
-    """What most targets refuse comes first."""
+    """The ops, those that most targets refuse first."""
     labels = [target["label"] for target in overview["targets"]]
     lines = [
         OpLine(op=row["op"], nodes=row["nodes"], cells=[_cell(row["cells"][label], row["nodes"]) for label in labels])
-        for row in overview.get("ops", ())  # servers of before it was there have none
+        for row in overview.get("ops", ())  # earlier servers do not send it
     ]
     return sorted(lines, key=lambda line: sorted(_ORDER.index(verdict) for verdict, _ in line.cells))
 

@@ -33,7 +33,7 @@ def partition_entries(job: Job, records: Records, entries: Entries) -> list[Piec
 
 
 def _torn(job: Job, piece: UnitSet) -> UnitSet:
-    """Units that pass only in context and have lost part of it: of the group seen to pass, else of the neighbours."""
+    """Units that pass only in context and lack part of it (the group that passed, or else their neighbours)."""
     universe = job.model.universe
     torn = 0
     for group in job.diagnosis.needs_context:
@@ -51,6 +51,6 @@ def _torn(job: Job, piece: UnitSet) -> UnitSet:
 
 
 def pieces(universe: Universe, inside: UnitSet) -> tuple[UnitSet, ...]:
-    """Cuts `inside` into as few convex pieces as can be, in an order in which they can run (`split.schedule`)."""
+    """Divide `inside` into few convex pieces, in an order in which they can run (`split.schedule`)."""
     parts = schedule(universe, inside, universe.everything & ~inside)
     return tuple(part.units for part in parts if part.kind is Kind.NPU)

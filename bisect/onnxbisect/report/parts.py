@@ -16,9 +16,7 @@ FORMAT = "onnx-bisect/parts@1"
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """One model under its label, with what was asked about it, target by target. `subject` is None where the model
-    could not be read.
-    """
+    """One model under its label, with its result on each target. `subject` is None if it could not be read."""
 
     label: str
     name: str
@@ -37,9 +35,11 @@ class Refused:
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """What a target says of a model. `state` is the verdict, `unusable` or `not_asked`; `sentence` is that of the
-    certificate, or why there is no report. `compiles_after` is the change of the whole file after which the target
-    takes the model, such as "ir_version 10 → 9"; then its parts were not searched. Without a report the rest is empty.
+    """The result of a model on a target. `state` is the verdict, `unusable` or `not_asked`.
+
+    `sentence` is that of the certificate, or why there is no report. `compiles_after` is the change of the whole file
+    after which the target accepts the model, such as "ir_version 10 → 9"; then its parts were not searched. Without a
+    report the rest is empty.
     """
 
     state: str
@@ -54,7 +54,7 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One model. `cells` are by label of the target; `sha256` is empty where the model could not be read."""
+    """One model. `cells` are by target label; `sha256` is empty if the model could not be read."""
 
     label: str
     name: str
@@ -66,7 +66,7 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class Share:
-    """What one model has of a cause."""
+    """The part of a cause that is in one model."""
 
     model: str
     places: int
@@ -75,8 +75,10 @@ class Share:
 
 @dataclass(frozen=True, kw_only=True)
 class SharedCause:
-    """A cause on one target, with every model that has it. Where it is no more than the name of an op, `passes_in` are
-    the models in which some node of that op compiles: there the op is given something else.
+    """A cause on one target, with every model that has it.
+
+    If the cause is only the name of an op, `passes_in` are the models in which some node of that op compiles, with
+    other inputs or attributes.
     """
 
     target: str
@@ -88,26 +90,26 @@ class SharedCause:
 
     @property
     def places(self) -> int:
-        """In all models."""
+        """The number of places in all models."""
         return sum(share.places for share in self.shares)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PartsTable:
-    """The whole table. `targets` has by label what was asked, as `whitelist (profile=edgesam)`."""
+    """The whole table. `targets` describes each label, such as `whitelist (profile=edgesam)`."""
 
     targets: Mapping[str, str]
     models: tuple[Row, ...]
     causes: tuple[SharedCause, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """The table as JSON values."""
         document: dict[str, Any] = json.loads(json.dumps({"format": FORMAT, **asdict(self)}))
         return document
 
 
 def parts_table(parts: Sequence[Part], targets: Mapping[str, str]) -> PartsTable:
-    """The models in their order. `targets` has by label what is asked; every part was asked about all of them."""
+    """The models in order. `targets` describes each label; every model was compiled for all of them."""
     return PartsTable(
         targets=dict(targets),
         models=tuple(_row(part) for part in parts),
@@ -145,7 +147,7 @@ def _cell(asked: TargetReport) -> Cell:
 
 
 def _refused(report: Report) -> Iterator[Refused]:
-    """In the order of the culprits."""
+    """The refused ops, in the order of the culprits."""
     alike: dict[tuple[str, ...], list[CulpritEntry]] = {}
     for culprit in report["culprits"]:
         alike.setdefault(tuple(culprit["ops"]), []).append(culprit)
@@ -156,7 +158,7 @@ def _refused(report: Report) -> Iterator[Refused]:
 
 
 def _causes(target: str, parts: Sequence[Part]) -> list[SharedCause]:
-    """The causes of all reports on a target: those that several models have come first, then those of most places."""
+    """The causes in all reports on a target: those in several models first, then by number of places."""
     reports = {part.label: asked.report for part in parts for asked in part.asked if asked.label == target}
     found: dict[str, list[tuple[str, CauseEntry]]] = {}
     for label, report in reports.items():

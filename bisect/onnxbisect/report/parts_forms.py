@@ -1,4 +1,4 @@
-"""The table of several models for people: as plain lines, as Markdown, as one HTML file."""
+"""The table of several models as text lines, as Markdown, and as one HTML file."""
 
 from collections.abc import Callable, Sequence
 
@@ -10,10 +10,10 @@ from onnxbisect.report.rendering import environment
 from onnxbisect.report.text import clean, clip, duration, plural
 
 _NARROW = 60
-#: Ops of one cell, and causes, that are named; the rest is counted.
+#: Most ops of a cell, and most causes, that are named; the rest is counted.
 _OPS, _CAUSES = 6, 12
 
-#: By the label of a model, that of a target and the name of a file: where the file is.
+#: Returns where a file is, from the model's label, the target's label and the file's name.
 Link = Callable[[str, str, str], str]
 
 
@@ -44,7 +44,7 @@ def answer(cell: Cell) -> str:
 
 
 def telling(found: PartsTable) -> list[SharedCause]:
-    """The causes that several models have, then those that say more than which op is refused: a cell says that."""
+    """The causes in several models, then those that say more than the op's name, which the cell has."""
     return [cause for cause in found.causes if len(cause.shares) > 1 or cause.state in ("observed", "confirmed")]
 
 
@@ -73,7 +73,7 @@ def lines(found: PartsTable, *, width: int = 100, files: str = "") -> list[str]:
 
 
 def markdown(found: PartsTable, link: Link) -> str:
-    """For a pull request or an issue. All that comes from a model or a compiler is in code spans."""
+    """For a pull request or an issue. Text from a model or a compiler is in code spans."""
 
     def cell(row: Row, target: str) -> str:
         said = row.cells[target]
@@ -115,7 +115,7 @@ def _refused(refused: Refused) -> str:
 
 
 def _reasons(found: PartsTable) -> list[str]:
-    """Why there is no answer, each reason once."""
+    """Why there is no result, each reason once."""
     reasons = {
         cell.sentence: row.label
         for row in reversed(found.models)

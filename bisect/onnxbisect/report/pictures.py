@@ -1,6 +1,6 @@
 """The two pictures of the report, as inline SVG without scripts: the verdict strip and a culprit's surroundings.
 
-Colours come from the page's style sheet by class; states differ in shape and label, too.
+Colours come from the page's style sheet by class; states also differ in shape and label.
 """
 
 from markupsafe import Markup, escape
@@ -13,7 +13,7 @@ from onnxbisect.report.text import clean, clip, clip_left
 
 _PITCH = 16
 _CELL = 14
-#: Most units that are still drawn with so many cells in a line; finer than the first, cells carry no number.
+#: Most units for each number of cells in a line; only cells of the first size have a number.
 _FINENESS = ((640, 64), (2500, 128), (None, 200))
 #: Above this number of units, runs of cells of one state are drawn as one bar with one tooltip.
 _SINGLY = 2500
@@ -30,7 +30,7 @@ _STATE_NAMES = {
 
 
 def strip(document: Report) -> Markup:
-    """Every unit as one cell in topological order; cells of culprits carry their number and lead to them.
+    """Every unit as one cell in topological order; cells of culprits have their number and link to them.
 
     Each half line is an image of its own, so that a narrow page can show the second half below the first.
     """
@@ -63,7 +63,7 @@ def strip(document: Report) -> Markup:
 
 
 def _cell(units: UnitsEntry, state: str, index: int, run: int, x: int, number: int | None, numbered: bool) -> str:
-    """Plain text, escaped here: `Markup.format` takes half the time of a large page."""
+    """Markup as plain text, escaped here: `Markup.format` would double the time of a large page."""
     if run > 1:
         title = f"units {index} to {index + run - 1}: {_STATE_NAMES[state]}"
     else:
@@ -110,7 +110,7 @@ def surroundings(around: Surroundings) -> Markup:
 
 
 def _layers(count: int, edges: list[DrawnEdge]) -> list[int]:
-    """Longest path from the left; sources are then pulled right, next to the first node that consumes them."""
+    """Longest path from the left; sources then move right, next to their first consumer."""
     layer = [0] * count
     for _ in range(count):
         for edge in edges:

@@ -1,4 +1,4 @@
-"""Unit sets as short text: `0-57,60`. A probe of 9 990 of 10 000 units fits in a line."""
+"""Unit sets as short text, such as `0-57,60`; a probe of 9 990 of 10 000 units fits in a line."""
 
 from collections.abc import Iterator
 
@@ -32,7 +32,7 @@ def indices(text: str) -> Iterator[int]:
 
 
 def chosen(text: str, count: int) -> list[int]:
-    """The same of a stranger's text, in any order: what is below `count`, ascending, each but once."""
+    """The unit indices in untrusted text, in any order: those below `count`, ascending, each once."""
     flags = bytearray(count)
     for part in filter(None, text.split(",")):
         first, _, last = part.partition("-")

@@ -1,4 +1,4 @@
-"""Finding the probe that proves something among all that were asked."""
+"""Finds the probe that proves a statement."""
 
 import hashlib
 from collections.abc import Iterable
@@ -10,39 +10,39 @@ from onnxbisect.verdict import Status
 
 
 class Records:
-    """The probes of a job, in the order in which they were answered.
+    """The probes of a job, in the order of their answers.
 
-    A probe is called after its question, not after its number: with several workers the order is another one each
-    time, and what a report says of its culprits is the same.
+    A probe is named after its units and attempt, not numbered: with several workers the order differs each time, and
+    what a report says about its culprits does not.
     """
 
     def __init__(self, probes: Iterable[ProbeRecord]) -> None:
         self.named_probes = tuple((probe_name(probe.units, probe.attempt), probe) for probe in probes)
         self._first: dict[tuple[UnitSet, Status], str] = {}
-        # by attempts, not by time: answers taken over from an earlier job have come all at once
+        # by attempt, not by time: answers reused from an earlier job all arrive at once
         for name, probe in sorted(self.named_probes, key=lambda it: it[1].attempt):
             self._first.setdefault((probe.units, probe.verdict.status), name)
 
     def named(self, units: UnitSet | None, status: Status) -> str | None:
-        """The first probe of exactly these units that ended so."""
+        """The name of the first probe of exactly these units with this status."""
         return None if units is None else self._first.get((units, status))
 
     @cached_property
     def passing(self) -> tuple[tuple[str, UnitSet], ...]:
-        """Every passing probe, the smallest first."""
+        """Every passing probe, smallest first."""
         found = [(name, probe.units) for name, probe in self.named_probes if probe.verdict.passed]
         return tuple(sorted(found, key=lambda item: (size(item[1]), item[1], item[0])))
 
     @cached_property
     def passed(self) -> UnitSet:
-        """Units that were part of some passing probe."""
+        """The units in a passing probe."""
         union = 0
         for _, units in self.passing:
             union |= units
         return union
 
     def covering(self, units: UnitSet) -> list[str]:
-        """The smallest passing probe with all of `units`, else a few that have them between them; may fall short."""
+        """The smallest passing probe with all of `units`, or a few that contain them together; may be incomplete."""
         for name, probe in self.passing:
             if is_subset(units, probe):
                 return [name]
@@ -56,6 +56,6 @@ class Records:
 
 
 def probe_name(units: UnitSet, attempt: int) -> str:
-    """What reports call the question whether these units compile, asked for the nth time."""
+    """The name of a probe in reports, from its units and attempt."""
     question = f"{units:x} {attempt}"
     return f"p{hashlib.sha256(question.encode()).hexdigest()[:10]}"

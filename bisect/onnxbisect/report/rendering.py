@@ -1,4 +1,4 @@
-"""How templates become HTML, here and on the status page: all text is shown as text, whatever it says."""
+"""Renders templates to HTML, here and on the status page; all text is escaped."""
 
 import re
 from functools import cache
@@ -12,7 +12,7 @@ from onnxbisect.report.pictures import strip, surroundings
 from onnxbisect.report.tables import summary
 from onnxbisect.report.text import clean, clip, clip_left, duration, plural
 
-#: What `onnxbisect.report.records` calls a probe.
+#: A probe's name (`onnxbisect.report.records`).
 _PROBE = re.compile(r"\bp[0-9a-f]{10}\b")
 
 
@@ -26,7 +26,7 @@ def environment(*loaders: jinja2.BaseLoader) -> jinja2.Environment:
         finalize=_shown,
         trim_blocks=True,
         lstrip_blocks=True,
-        auto_reload=False,  # would ask the disk about each included template
+        auto_reload=False,  # would check the file of each included template
     )
     made.globals |= {
         "alternatives": alternatives,
@@ -48,21 +48,21 @@ def environment(*loaders: jinja2.BaseLoader) -> jinja2.Environment:
 
 
 def compile_all(made: jinja2.Environment) -> None:
-    """Compile every template now, which takes a third of a second, so that no page waits for that."""
+    """Compile every template now, which takes a third of a second, so that no page waits for it."""
     for name in made.list_templates(extensions=["j2"]):
         made.get_template(name)
 
 
 def stylesheet() -> str:
-    """What all these pages look like."""
+    """The style sheet of all these pages."""
     return resources.files("onnxbisect.report").joinpath("templates", "report.css").read_text("utf-8")
 
 
 def _linked(sentence: str) -> Markup:
-    """A sentence of our own, in which every probe leads to its row."""
+    """A sentence of this program, in which every probe name links to its row."""
     return Markup(_PROBE.sub(r'<a href="#\g<0>">\g<0></a>', str(escape(clean(sentence)))))  # noqa: S704 - escaped
 
 
 def _shown(value: object) -> object:
-    """Every text passes here before it is escaped; markup of our own is left as it is."""
+    """Cleans every text before it is escaped; markup stays as it is."""
     return clean(value) if type(value) is str else value

@@ -23,7 +23,7 @@ _RELATED = 100
 def sarif(document: Report) -> str:
     """One run with one result per culprit; its node names are logical locations.
 
-    The physical location is the line of the user's source where the exporter left it, else line 1 of the model.
+    The physical location is the line of the user's source if the exporter recorded it, else line 1 of the model.
     """
     kinds = list(_RULES)
     results = [_result(document, culprit, kinds.index(culprit["kind"])) for culprit in document["culprits"]]
@@ -79,7 +79,7 @@ def _result(document: Report, culprit: CulpritEntry, rule: int) -> dict[str, obj
 
 
 def _plain(text: str) -> str:
-    """Text that has no links: SARIF reads `[text](link)` in messages, and a name in a model may say so (3.11.6)."""
+    """Text without links: SARIF reads `[text](link)` in messages, and a node name may contain that (3.11.6)."""
     return re.sub(r"([\\\[\]])", r"\\\1", clean(text))
 
 
@@ -97,7 +97,7 @@ def _location(
 
 
 def _uri(path: str) -> str:
-    """A relative path as it is, an absolute one as a `file:` address."""
+    """A relative path unchanged, an absolute one as a `file:` URI."""
     slashed = path.replace("\\", "/")
     quoted = quote(slashed.encode("utf-8", "replace"), safe="/")
     if re.match(r"[A-Za-z]:/", slashed):

@@ -1,4 +1,4 @@
-"""What is known of each unit when the search has ended."""
+"""What is known about each unit when the search has ended."""
 
 from dataclasses import dataclass
 
@@ -12,8 +12,8 @@ from onnxbisect.universe import Universe
 class States:
     """Five disjoint sets that together are the whole model.
 
-    `culprit`: part of an occurrence of a confirmed culprit. `suspected`: of one that is not confirmed. `context`:
-    fails only where it is cut out. `passing`: in some passing probe and nothing of the above. `unknown`: the rest.
+    `culprit`: in an occurrence of a confirmed culprit. `suspected`: in one that is not confirmed. `context`: fails only
+    when cut out. `passing`: in a passing probe and none of the above. `unknown`: the rest.
     """
 
     culprit: UnitSet
@@ -24,7 +24,7 @@ class States:
 
 
 def states(universe: Universe, diagnosis: Diagnosis, records: Records) -> States:
-    """Sorts every unit of the model."""
+    """The state of every unit of the model."""
     culprit = suspected = context = 0
     for found in diagnosis.culprits:
         if found.kind is CulpritKind.CAPACITY:

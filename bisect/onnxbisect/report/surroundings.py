@@ -7,7 +7,7 @@ from onnxbisect.report.culprit_contents import DrawnEdge, DrawnNode, Role, Surro
 from onnxbisect.report.facts import Facts
 from onnxbisect.unitset import UnitSet, members, size
 
-#: Culprits of more units get no picture, and neighbours beyond this number on either side are left out.
+#: Most units of a culprit that is drawn, and most neighbours on either side.
 _DRAWN = 12
 _NEIGHBOURS = 4
 
@@ -15,7 +15,7 @@ _NEIGHBOURS = 4
 def surroundings(model: Model, facts: Facts, units: UnitSet) -> Surroundings | None:
     """`nodes` (name, op, role) and `edges` between them (indices into `nodes`, tensor, type); None if too large.
 
-    Roles: `culprit`; `before` and `after` for units; `input` and `output` for the graph's own, whose op is empty.
+    Roles: `culprit`; `before` and `after` for neighbours; `input` and `output` for the graph's own, whose op is empty.
     """
     if not 0 < size(units) <= _DRAWN:
         return None

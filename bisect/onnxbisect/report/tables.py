@@ -1,4 +1,4 @@
-"""What compilers tabulate beside their verdicts, such as where each node runs: which of it a report shows, and how."""
+"""Tables that compilers print beside their verdicts, such as where each node runs: which ones a report shows."""
 
 from collections import Counter
 
@@ -8,14 +8,14 @@ from onnxbisect.report.records import Records
 from onnxbisect.report.text import clean, plural
 from onnxbisect.unitset import is_subset
 
-#: Values that a summary counts one by one.
+#: Most values that a summary counts separately.
 _COUNTED = 6
 
 
 def tables(job: Job, records: Records) -> list[TableEntry]:
-    """The tables of the whole model, where it got as far; else those of the probes that prove the rest of it.
+    """The tables of the whole model, if it got that far; else those of the probes that prove the remainder.
 
-    Of these, a probe whose units are all in others before it has nothing to add.
+    A probe whose units are all in earlier ones is left out.
     """
     whole = job.model.universe.everything
     asked = [(name, probe) for name, probe in records.named_probes if probe.verdict.tables]
@@ -41,7 +41,7 @@ def tables(job: Job, records: Records) -> list[TableEntry]:
 
 
 def summary(table: TableEntry) -> str:
-    """`NPU 41, CPU 3`: how many rows have which value in the column that counts; else `44 rows`."""
+    """`NPU 41, CPU 3`: the rows by their value in the column that counts; else `44 rows`."""
     rows = table["rows"]
     if table["counted"] not in table["columns"]:
         return plural(len(rows), "row")

@@ -1,4 +1,4 @@
-"""The report as plain lines: what a user sees first. No colours: the command line may add them."""
+"""The report as plain lines for the terminal. No colours: the command line may add them."""
 
 from onnxbisect.report import alternatives, modules, words
 from onnxbisect.report.contents import OpEntry, Report
@@ -9,14 +9,14 @@ from onnxbisect.report.text import clean, clip, duration, plural
 
 _NARROW = 60
 _CERTIFICATE_LINES = 6
-#: Sizes of more pieces are not listed one by one.
+#: Most pieces whose sizes are listed.
 _PIECES = 12
 
 
 def lines(document: Report, *, width: int = 100, files: str = "") -> list[str]:
     """The report in at most `width` columns, without line ends; `files` says where its files were written.
 
-    Names and sentences that must be read whole (the headline, what is unknown) may be longer than `width`.
+    Names and sentences that must be complete (the headline, what is unknown) may be longer than `width`.
     """
     width = max(width, _NARROW)
     shown = [clean(document["headline"])]
@@ -132,7 +132,7 @@ def _preflight(document: Report, width: int) -> list[str]:
 
 
 def _notes(document: Report) -> list[str]:
-    """What intake could not establish: a diagnosis rests on it, so it is read whole."""
+    """What loading the model could not establish, in full, because the diagnosis rests on it."""
     notes = document["model"]["notes"]
     return ["About the model", *(f"  {clean(note)}" for note in notes)] if notes else []
 

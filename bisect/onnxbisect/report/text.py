@@ -1,7 +1,7 @@
-"""Node names, tensor names and compiler logs are hostile text: what makes them safe to show.
+"""Makes hostile text (node names, tensor names, compiler logs) safe to show.
 
-Nothing is dropped silently: a character that could move a cursor, reverse a line or hide itself is shown as its
-escape, so that a name which differs in nothing else still looks different.
+No character is dropped: one that could move a cursor, reverse a line or be invisible is shown as its escape, so names
+that differ only in such characters still look different.
 """
 
 import re
@@ -33,7 +33,7 @@ def clip(text: str, width: int) -> str:
 
 
 def clip_left(text: str, width: int) -> str:
-    """`clean(text)` in at most `width` characters, cut at the start: the end of a path or a node name tells most."""
+    """`clean(text)` in at most `width` characters, cut at the start: the end of a path or node name is most useful."""
     shown = clean(text)
     return shown if len(shown) <= width else "…" + shown[len(shown) - max(width - 1, 0) :]
 
@@ -44,7 +44,7 @@ def plural(count: int, noun: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds as a person says them: `0.4 s`, `12 s`, `3 min 20 s`, `2 h 05 min`."""
+    """Seconds for people: `0.4 s`, `12 s`, `3 min 20 s`, `2 h 05 min`."""
     if seconds < 10:
         return f"{seconds:.1f} s"
     whole = round(seconds)

@@ -1,4 +1,4 @@
-"""Which uses of each op the model has, and what became of them: what a profile can be made of."""
+"""The uses of each op in the model, with their results; profiles are made from these."""
 
 from collections.abc import Mapping
 from math import isfinite
@@ -22,8 +22,8 @@ _DTYPE_ATTRIBUTES = frozenset({"to", "dtype"})
 def use_entries(job: Job, states: States) -> list[UseEntry]:
     """One entry for each variant, in model order.
 
-    `passing` counts its units that stood in a probe that passed, `refused` those that are culprits by themselves, and
-    `message` is the compiler's of these. An attribute that is a tensor or a graph is null, and so is an omitted input.
+    `passing` counts its units in passing probes, `refused` those that are culprits alone, and `message` is the
+    compiler's for the latter. An attribute that is a tensor or a graph is null, and so is an omitted input.
     """
     refused: dict[int, str] = {}
     for culprit in job.diagnosis.culprits:
@@ -67,12 +67,12 @@ def _input(facts: Facts, name: str) -> UseInput | None:
 
 
 def _number(value: float) -> float | str:
-    """JSON has no infinities."""
+    """The value, as text if it is infinite or NaN, which JSON lacks."""
     return value if isfinite(value) else str(value)
 
 
 def _value(attribute: onnx.AttributeProto) -> Any:
-    """As profiles write it: dtypes by name."""
+    """The value as profiles write it: dtypes by name."""
     match attribute.type:
         case AttributeProto.INT if attribute.name in _DTYPE_ATTRIBUTES:
             known = attribute.i in TensorProto.DataType.values()

@@ -1,4 +1,4 @@
-"""The sentences that every form of the report shares."""
+"""Sentences that all forms of the report share."""
 
 import shlex
 from posixpath import join, normpath
@@ -37,17 +37,17 @@ def target(about: Choice) -> str:
 
 
 def tool(about: TargetEntry) -> str:
-    """`onnxruntime 1.31.1`: the tool that answered and its version, as far as they are known."""
+    """`onnxruntime 1.31.1`: the tool and its version, as far as known."""
     return " ".join(part for part in (about["tool"], about["version"]) if part)
 
 
 def outcome(document: Report) -> str:
-    """The verdict as the first thing that is read."""
+    """The verdict, which is read first."""
     return {"pass": "Compiles", "fail": "Does not compile"}.get(document["verdict"], "Unresolved")
 
 
 def headline(verdict: str, model: str, backend: str, certain: int, said: str = "") -> str:
-    """The answer in one sentence; `certain` counts the culprits that are established, `said` is why there is none."""
+    """The result in one sentence; `certain` counts the established culprits, `said` is why there is none."""
     match verdict:
         case "pass":
             return f"{model} compiles for {backend}"
@@ -56,7 +56,7 @@ def headline(verdict: str, model: str, backend: str, certain: int, said: str = "
     return f"it is not known whether {model} compiles for {backend}" + (f": {said}" if said else "")
 
 
-#: Of a model that compiles after a change of its file: nothing else was asked about.
+#: The certificate of a model that compiles after a change of its file.
 NOT_SEARCHED = "bounded: a changed file compiles, so the parts of the file as it is were not searched"
 
 
@@ -70,10 +70,10 @@ def compiles_after(document: Report, found: CompilesAfterEntry) -> str:
 def certificate(
     status: str, verdict: str, culprits: int, *, removed: int, remainder: int, blamed: int, ways: int
 ) -> str:
-    """What the certificate says, in plain words.
+    """The certificate in plain words.
 
-    `remainder` units are left once `removed` are taken out of the model; `blamed` units belong to culprits, more
-    than `removed` where one unit is enough to break up a culprit of several; `ways` counts the passing probes.
+    `remainder` units are left once `removed` are taken out of the model; `blamed` units belong to culprits, more than
+    `removed` if leaving out one unit breaks a culprit of several; `ways` counts the passing probes.
     """
     if status != "proven":
         return f"bounded: {'what was found stands, but there may be more' if culprits else 'not all of it is known'}"
@@ -94,7 +94,7 @@ def certificate(
 
 
 def meaning(document: Report) -> str:
-    """What it is worth that a certificate is proven, or bounded, to somebody who sees one for the first time."""
+    """What `proven` or `bounded` is worth, for readers who see a certificate for the first time."""
     certificate = document["certificate"]
     if document.get("compiles_after"):
         return (
@@ -119,7 +119,7 @@ def meaning(document: Report) -> str:
 
 
 def doubt(document: Report) -> str:
-    """Empty, or why this may be no finding about the model at all: everything fails, and in the same way."""
+    """Why this may not be about the model at all (everything fails in the same way); else empty."""
     culprits = document["culprits"]
     alike = len({(culprit["failure"], culprit["fingerprint"]) for culprit in culprits}) == 1
     if len(culprits) > 1 and alike and all(row["verdict"] == "fail" for row in document["op_table"]):
@@ -128,7 +128,7 @@ def doubt(document: Report) -> str:
 
 
 def op_verdict(document: Report, row: OpEntry) -> str:
-    """The verdict of an op as people read it."""
+    """The verdict on an op in words."""
     if row["verdict"] == "mixed":
         kinds = {culprit["kind"] for culprit in document["culprits"] if culprit["id"] in row["culprits"]}
         return "in part" if "single" in kinds else "together"
@@ -136,12 +136,12 @@ def op_verdict(document: Report, row: OpEntry) -> str:
 
 
 def failure(culprit: Complaint) -> str:
-    """What the compiler says of a culprit in its own words, else how it fails."""
+    """The compiler's message for a culprit, else how it fails."""
     return uncoloured(str(culprit["message"] or culprit["fingerprint"] or _KINDS[culprit["failure"]])).strip()
 
 
 def where(origin: OriginEntry) -> str:
-    """`transformer.py:232 in forward (layers.0.self_attn)`, as much as is known and the node's name does not say."""
+    """`transformer.py:232 in forward (layers.0.self_attn)`: what is known and the node's name does not say."""
     source = ""
     if origin["file"] is not None:
         name = str(origin["file"]).replace("\\", "/").rpartition("/")[2]
@@ -152,20 +152,20 @@ def where(origin: OriginEntry) -> str:
 
 
 def sources(entry: CulpritEntry | NeedsContextEntry) -> list[OriginEntry]:
-    """The origins of a culprit that say more than the names of its nodes do, each line of the user's source once."""
+    """The origins of a culprit that say more than its node names, each source line once."""
     telling = [origin for origin in entry["origin"] if origin["file"] or (origin["scope"] or "") not in origin["node"]]
     return list({where(origin): origin for origin in reversed(telling)}.values())[::-1]
 
 
 def certainty(culprit: CulpritEntry) -> str:
-    """Empty for a confirmed culprit, else how sure it is."""
+    """How sure a culprit is; empty for a confirmed one."""
     if culprit["certainty"] == "flaky":
         return f"flaky: the compiler contradicts itself, {culprit['confidence']:.1%} sure"
     return "suspected: not all of what would confirm it is known" if culprit["certainty"] == "suspected" else ""
 
 
 def inferred(culprit: CulpritEntry) -> str:
-    """At how many of its places an op was seen to fail where it stands, unless at all; else empty."""
+    """At how many of its places an op was seen to fail; empty if at all of them."""
     unseen = len(list(indices(culprit.get("inferred_units", ""))))  # reports of earlier versions do not have it
     if not unseen or culprit["certainty"] == "suspected":
         return ""
@@ -174,7 +174,7 @@ def inferred(culprit: CulpritEntry) -> str:
 
 
 def at_most(culprit: CulpritEntry) -> str:
-    """How many of an op the target takes, where that is what is wrong; else empty."""
+    """How many nodes of an op the target accepts, if that is what fails; else empty."""
     limit = culprit.get("at_most")  # reports of earlier versions do not have it
     return "" if limit is None else f"the target takes at most {limit['allowed']} of these {limit['among']}"
 
@@ -194,13 +194,13 @@ def proof(evidence: EvidenceEntry, kind: str) -> list[str]:
 
 
 def difference(entry: Difference) -> str:
-    """`attribute axis: 0 instead of 1`: what passes, then the culprit's."""
+    """`attribute axis: 0 instead of 1`: the passing value, then the culprit's."""
     mine, theirs = ("absent" if value is None else value for value in (entry["culprit"], entry["passes"]))
     return f"{entry['what']}: {theirs} instead of {mine}"
 
 
 def command(document: Report, model: str, below: str = "") -> str:
-    """The shell command that asks the same target about the file `model`, in the report's folder or one `below` it."""
+    """The shell command that compiles the file `model` for the same target, in the report's folder or `below` it."""
     about, place = document["target"], document.get("reproduce", {})
     up = "/".join([".."] * len(below.split("/"))) if below else "."
     if own := _own_command(about):
@@ -217,13 +217,13 @@ def command(document: Report, model: str, below: str = "") -> str:
 
 
 def _own_command(about: Choice) -> list[str]:
-    """What stood after `--`; empty for any other backend."""
+    """The command after `--`; empty for other backends."""
     own = about["options"].get("command")
     return [str(word) for word in own] if about["backend"] == "command" and isinstance(own, list) else []
 
 
 def _given(about: Choice) -> list[str]:
-    """The options as the command line takes them, without the hashes by which a backend marks its files."""
+    """The options for the command line, without the hashes by which a backend marks its files."""
     values = {key: value for key, value in about["options"].items() if key != "definition"}
     return [
         f"{key}={_option(value)}" for key, value in values.items() if value is not None and not isinstance(value, dict)

@@ -1,4 +1,4 @@
-"""Rewrite rules: an op that a compiler refuses, replaced by others with a stated exactness."""
+"""Rewrite rules: replace an op that a compiler refuses by others, with a stated exactness."""
 
 from onnxbisect.exactness import Exactness
 from onnxbisect.rewrites.apply import apply, names_in, replaced, unused_prefix

@@ -1,4 +1,4 @@
-"""Which rules apply at a node, the most wanted first, and why the others do not."""
+"""Which rules apply at a node, in order of rank, and why others do not."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from onnxbisect.rewrites.rule import NotApplicable, Rule
 
 @dataclass(frozen=True, kw_only=True)
 class Refusal:
-    """A rule that takes the node's op and does not hold at the node, with the reason."""
+    """A rule for the node's op that does not apply at the node, with the reason."""
 
     rule: Rule
     reason: str
@@ -25,9 +25,9 @@ def candidates(facts: Facts, node: onnx.NodeProto, rules: Iterable[Rule]) -> lis
 
 
 def judged(facts: Facts, node: onnx.NodeProto, rules: Iterable[Rule]) -> list[Rewrite | Refusal]:
-    """Every rule that takes the node's op: its rewrite, or why there is none; in order of the rules' ranks.
+    """The result of every rule for the node's op: its rewrite, or why there is none; in order of rank.
 
-    A rule that has a pattern is here where the node is its end.
+    A rule with a pattern is included if the node is the pattern's last one.
     """
     op = qualified(node)
     found: list[Rewrite | Refusal] = []
@@ -41,6 +41,6 @@ def judged(facts: Facts, node: onnx.NodeProto, rules: Iterable[Rule]) -> list[Re
         except NotApplicable as reason:
             if rule.pattern is None:
                 found.append(Refusal(rule=rule, reason=str(reason)))
-        except Exception as error:  # a third party's bug, or a node that is not what its op demands
+        except Exception as error:  # a bug of a third party's rule, or an invalid node
             found.append(Refusal(rule=rule, reason=f"the rule failed: {type(error).__name__}: {error}"))
     return found

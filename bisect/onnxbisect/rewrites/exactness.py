@@ -1,4 +1,4 @@
-"""What a rule promises about the numbers of its replacement, before it is applied."""
+"""What a rule guarantees about the values of its replacement."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,10 +11,10 @@ Values = Sequence[np.ndarray | None]
 
 @dataclass(frozen=True, kw_only=True)
 class Bound:
-    """The largest difference of an output element: `epsilons` times the dtype's machine epsilon times the magnitude
-    of `of`, plus `absolute`. NaN and infinity agree wherever the difference is bounded.
+    """The largest difference of an output element: `epsilons` times the dtype's machine epsilon times the magnitude of
+    `of`, plus `absolute`. NaN and infinity must agree if the difference is bounded.
 
-    `note` states what a reader must know beside it, such as the sign of zero.
+    `note` is what a reader must know in addition, such as the sign of zero.
     """
 
     epsilons: float = 0.0
@@ -24,7 +24,7 @@ class Bound:
 
     @property
     def text(self) -> str:
-        """The bound in words; empty where the replacement is exact without restriction."""
+        """The bound in words; empty if the replacement is exact without restriction."""
         parts = []
         if self.epsilons:
             parts.append(f"{self.epsilons:g} ε of {self.of}")
@@ -46,9 +46,9 @@ class Domain:
 NO_DIFFERENCE = Bound()
 #: Nothing but the sign of zero differs.
 SIGN_OF_ZERO = Bound(note="the sign of zero may differ")
-#: Products summed in another order: each can lose an epsilon of all.
+#: Products summed in another order: each can lose an epsilon of the sum.
 OF_PRODUCTS = Bound(epsilons=1, of="the sum of the products' magnitudes, times their number plus 2", absolute=1e-37)
-#: Of the first input.
+#: The first input has no NaN.
 NO_NAN = Domain(text="no NaN", holds=lambda values: values[0] is not None and not np.isnan(values[0]).any())
 FINITE = Domain(
     text="no NaN or infinity", holds=lambda values: values[0] is not None and bool(np.isfinite(values[0]).all())

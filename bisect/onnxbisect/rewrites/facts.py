@@ -1,4 +1,4 @@
-"""What is known of a model's tensors: types, and the values of those that no input changes."""
+"""What is known about a model's tensors: types, and the values that no input changes."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
@@ -14,16 +14,16 @@ from onnxbisect.model.constants import Stored, stored
 from onnxbisect.model.model import Model
 from onnxbisect.model.scopes import reads
 
-#: Elements of a sparse tensor that is written out.
+#: Most elements of a sparse tensor that is made dense.
 _LARGEST_DENSE = 1 << 26
 _NOTHING: Mapping[str, np.ndarray] = {}
 
 
 class Facts:
-    """Types and constant values of one model's tensors, as rules ask for them.
+    """Types and constant values of one model's tensors, for rules.
 
-    `known` are values that were computed from constants, beside those that `proto` stores. External data are read
-    from `folder` when a rule asks for their values, and not before.
+    `known` are values computed from constants, in addition to those that `proto` stores. External data are read from
+    `folder` only when a rule needs their values.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Facts:
 
     @classmethod
     def of(cls, model: Model) -> "Facts":
-        """What intake established, without the dimensions that depend on input values: it has those of one run."""
+        """The facts found when the model was loaded, without dimensions that depend on input values."""
         types = {**model.types, **{name: unfixed(model.types[name]) for name in model.data_dependent}}
         return cls(model.proto, types, model.known, model.path.parent)
 
@@ -49,20 +49,20 @@ class Facts:
     def inferred(
         cls, proto: onnx.ModelProto, folder: Path = Path(), known: Mapping[str, np.ndarray] = _NOTHING
     ) -> "Facts":
-        """What onnx's shape inference tells of a model that did not go through intake."""
+        """The facts from onnx's shape inference, for a model that was not loaded."""
         graph = onnx.shape_inference.infer_shapes(proto, data_prop=True).graph
         types = {value.name: value.type for value in [*graph.value_info, *graph.input, *graph.output]}
         return cls(proto, types, known, folder)
 
     def extended(self, types: Mapping[str, onnx.TypeProto], stored: Iterable[onnx.TensorProto]) -> "Facts":
-        """The same with tensors that a replacement brings along."""
+        """These facts and the tensors of a replacement."""
         result = copy(self)
         result._types = {**self._types, **types}
         result._stored = {**self._stored, **{tensor.name: tensor for tensor in stored}}
         return result
 
     def type(self, tensor: str) -> onnx.TypeProto | None:
-        """The tensor's type; None where nothing is known of it."""
+        """The tensor's type; None if unknown."""
         if tensor in self._types:
             return self._types[tensor]
         held = self._stored.get(tensor)
@@ -75,19 +75,19 @@ class Facts:
         return onnx.helper.make_tensor_type_proto(onnx.helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
 
     def dtype(self, tensor: str) -> int | None:
-        """The ONNX element type of a tensor; None where it is not known or the value is no tensor."""
+        """The ONNX element type of a tensor; None if it is unknown or the value is no tensor."""
         kind = self.type(tensor)
         return (kind.tensor_type.elem_type or None) if kind is not None and kind.HasField("tensor_type") else None
 
     def shape(self, tensor: str) -> tuple[int | None, ...] | None:
-        """The dimensions, None for each that is not fixed; None altogether where the rank is not known."""
+        """The dimensions, None for each that is not fixed; None if the rank is unknown."""
         kind = self.type(tensor)
         if kind is None or not kind.HasField("tensor_type") or not kind.tensor_type.HasField("shape"):
             return None
         return tuple(dim.dim_value if dim.HasField("dim_value") else None for dim in kind.tensor_type.shape.dim)
 
     def is_constant(self, tensor: str) -> bool:
-        """Whether no input changes the tensor; its data are not read for that."""
+        """Whether no input changes the tensor; this does not read its data."""
         return tensor in self._known or tensor in self._stored
 
     def value(self, tensor: str) -> np.ndarray | None:
@@ -110,15 +110,15 @@ class Facts:
         return self._makers.get(tensor)
 
     def readers(self, tensor: str) -> Sequence[onnx.NodeProto]:
-        """The nodes of the graph that read a tensor, in a body of theirs, too."""
+        """The nodes of the graph that read a tensor, themselves or in a subgraph."""
         return self._readers.get(tensor, ())
 
     def is_output(self, tensor: str) -> bool:
-        """Whether the graph gives the tensor."""
+        """Whether the tensor is a graph output."""
         return any(value.name == tensor for value in self._proto.graph.output)
 
     def in_order(self, nodes: Iterable[onnx.NodeProto]) -> list[onnx.NodeProto]:
-        """Nodes of the graph as they stand there."""
+        """The nodes in the order of the graph."""
         return sorted(nodes, key=lambda node: self._places[node.output[0]])
 
     @cached_property
@@ -153,7 +153,7 @@ def unfixed(kind: onnx.TypeProto) -> onnx.TypeProto:
 
 
 def _dense(sparse: onnx.SparseTensorProto) -> np.ndarray | None:
-    """The tensor written out; None where that would be too large, or an index is out of range."""
+    """The tensor in dense form; None if that is too large or an index is out of range."""
     if prod(sparse.dims) > _LARGEST_DENSE:
         return None
     values = numpy_helper.to_array(sparse.values)

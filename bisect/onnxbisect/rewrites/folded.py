@@ -1,4 +1,4 @@
-"""Folding of the small graph that an operator's body becomes: most of it is arithmetic on known shapes."""
+"""Folds the small graph of an operator's function body: most of it is arithmetic on known shapes."""
 
 from collections.abc import Mapping
 from math import prod
@@ -11,14 +11,14 @@ from onnx.reference import ReferenceEvaluator
 from onnxbisect.model.constants import constant_tensor
 from onnxbisect.model.scopes import bodies, is_constant, reads
 
-#: Elements of a constant that is computed here.
+#: Most elements of a folded constant.
 _LARGEST = 1 << 16
-#: Rounds of inference and folding; each makes shapes known that the next one folds.
+#: Rounds of inference and folding; each finds shapes that the next one folds.
 _ROUNDS = 8
 
 
 def fold(model: onnx.ModelProto) -> None:
-    """Compute, in place, what depends on no input, pass copies by, and drop what nothing reads."""
+    """Compute, in place, what depends on no input, bypass copies, and remove what nothing reads."""
     values = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
     for _ in range(_ROUNDS):
         before = len(model.graph.node)
@@ -45,7 +45,7 @@ def _shapes(model: onnx.ModelProto) -> dict[str, tuple[int, ...]]:
 def _computed(
     node: onnx.NodeProto, values: dict[str, np.ndarray], shapes: Mapping[str, tuple[int, ...]], model: onnx.ModelProto
 ) -> bool:
-    """Whether the node's outputs are known; `values` gains them."""
+    """Whether the node's outputs are known; they are added to `values`."""
     if is_constant(node):
         tensor = constant_tensor(node)
         if isinstance(tensor, onnx.TensorProto):
@@ -75,7 +75,7 @@ def _computed(
 
 
 def _without_copies(nodes: list[onnx.NodeProto], outputs: set[str]) -> list[onnx.NodeProto]:
-    """The nodes without Identity, whose readers take the original, unless it makes an output."""
+    """The nodes without Identity nodes, except those that produce a graph output."""
     original: dict[str, str] = {}
     kept = []
     for node in nodes:

@@ -1,4 +1,4 @@
-"""Nodes whose form changed between operator sets, written as the model's own set has them."""
+"""Nodes whose form changed between operator sets, written in the form of the model's set."""
 
 from collections.abc import Sequence
 
@@ -13,13 +13,13 @@ _OTHER_REDUCTION_INPUT = 18
 
 
 def reshape(at: Site, tensor: str, shape: Sequence[int]) -> str:
-    """Reshape to fixed dimensions. A dimension of 0 would mean a copy of the input's, so no tensor is empty."""
+    """Reshape to fixed dimensions. A dimension of 0 would copy the input's, so empty tensors are refused."""
     at.demand(0 not in shape, "a tensor is empty")
     return at.op("Reshape", tensor, at.integers(shape))
 
 
 def transpose(at: Site, tensor: str, perm: Sequence[int]) -> str:
-    """Permute axes; nothing where the permutation changes nothing."""
+    """Permute axes; no node if the permutation is the identity."""
     return tensor if list(perm) == sorted(perm) else at.op("Transpose", tensor, perm=list(perm))
 
 
@@ -33,12 +33,12 @@ def slice_axis(at: Site, tensor: str, axis: int, start: int, end: int, step: int
 
 
 def concat(at: Site, tensors: Sequence[str], axis: int) -> str:
-    """Join tensors; nothing for a single one."""
+    """Join tensors; no node for a single one."""
     return tensors[0] if len(tensors) == 1 else at.op("Concat", *tensors, axis=axis)
 
 
 def reduce(at: Site, kind: str, tensor: str, axes: Sequence[int], *, keepdims: bool) -> str:
-    """A reduction over some axes."""
+    """Reduce over some axes."""
     if at.opset < _REDUCTION_INPUT.get(kind, _OTHER_REDUCTION_INPUT):
         return at.op(kind, tensor, axes=list(axes), keepdims=int(keepdims))
     return at.op(kind, tensor, at.integers(axes), keepdims=int(keepdims))
@@ -57,12 +57,12 @@ def cast(at: Site, tensor: str, dtype: int) -> str:
 
 
 def rounded(value: float, at: Site, slot: int = 0) -> float:
-    """A number as the element type of an input holds it."""
+    """The number rounded to the element type of an input."""
     return float(np.array(value, helper.tensor_dtype_to_np_dtype(at.dtype(slot))))
 
 
 def pairwise(at: Site, kind: str) -> str:
-    """All inputs of the node joined by an op of two inputs, from left to right."""
+    """Join all inputs of the node by a binary op, from left to right."""
     first, *rest = at.inputs()
     for other in rest:
         first = at.op(kind, first, other)
@@ -70,5 +70,5 @@ def pairwise(at: Site, kind: str) -> str:
 
 
 def minus(at: Site, tensor: str) -> str:
-    """The tensor times minus one, in the element type of the node's first input."""
+    """The tensor times -1, in the element type of the node's first input."""
     return at.op("Mul", tensor, at.scalar(-1))

@@ -1,7 +1,7 @@
-"""Patterns of several nodes, which a rule replaces by one: where in a model they are.
+"""Patterns of several nodes, which a rule replaces by one, and finding them in a model.
 
-A pattern says how a value is computed. `"x"` stands for any tensor, the same one wherever it is named, `Stored("c")`
-for any constant, a number for a constant of one element, and a tuple for alternatives, the largest first.
+A pattern says how a value is computed. `"x"` stands for any tensor, the same one wherever it occurs, `Stored("c")` for
+any constant, a number for a constant of one element, and a tuple for alternatives, the largest first.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,15 +13,16 @@ import onnx
 from onnxbisect.model.scopes import qualified
 from onnxbisect.rewrites.facts import Facts
 
-#: Exporters write constants as float32 has them, or with as many digits as the paper.
+#: Relative tolerance for constants: exporters write them as float32, or with as many digits as the paper.
 _NEAR = 1e-5
 _COMMUTATIVE = ("Add", "Mul")
 
 
 @dataclass(frozen=True)
 class Part:
-    """A node of this op whose first inputs are these; what it has beyond them a rule looks at by its `name`, which
-    stands for one node wherever it is.
+    """A node of this op with these first inputs; a rule checks further properties by its `name`.
+
+    The name stands for one node wherever it occurs.
     """
 
     op: str
@@ -40,13 +41,13 @@ Pattern = str | float | Stored | Part | tuple["Pattern", ...]
 
 
 def part(op: str, *inputs: Pattern, name: str = "") -> Part:
-    """A node that computes from these."""
+    """A node that computes from these inputs."""
     return Part(op, inputs, name)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Match:
-    """`nodes` are those of the pattern, its end first; `tensors` and `named` are what its names stand for."""
+    """`nodes` are the pattern's nodes, last one first; `tensors` and `named` are what its names stand for."""
 
     nodes: tuple[onnx.NodeProto, ...] = ()
     tensors: Mapping[str, str] = field(default_factory=dict)
@@ -54,20 +55,21 @@ class Match:
 
     @property
     def end(self) -> onnx.NodeProto:
-        """The node that makes the value."""
+        """The node that computes the value."""
         return self.nodes[0]
 
 
 def ops_of(pattern: Pattern) -> tuple[str, ...]:
-    """The ops of its nodes."""
+    """The ops of the pattern's nodes."""
     parts = pattern if isinstance(pattern, tuple) else pattern.inputs if isinstance(pattern, Part) else ()
     own = (pattern.op,) if isinstance(pattern, Part) else ()
     return tuple(dict.fromkeys([*own, *(op for one in parts for op in ops_of(one))]))
 
 
 def matched(pattern: Pattern, node: onnx.NodeProto, facts: Facts) -> Match | str:
-    """Where the pattern has this node as one of its own; the reason where it has not, or where a value that would be
-    gone is read elsewhere.
+    """The match of the pattern that contains this node; the reason if there is none.
+
+    A pattern does not match if a value that would disappear is read elsewhere.
     """
     reason = "it is no part of such a pattern"
     for end in reversed(_behind(node, facts, _depth(pattern))):
@@ -82,7 +84,7 @@ def matched(pattern: Pattern, node: onnx.NodeProto, facts: Facts) -> Match | str
 
 
 def _behind(node: onnx.NodeProto, facts: Facts, steps: int) -> list[onnx.NodeProto]:
-    """The node and those that compute from it in fewer steps, the furthest last."""
+    """The node and those that depend on it within fewer than `steps` steps, the furthest last."""
     found, row = {node.output[0]: node}, [node]
     for _ in range(steps - 1):
         row = list({after.output[0]: after for it in row for after in facts.readers(it.output[0])}.values())
@@ -128,7 +130,7 @@ def _of_inputs(pattern: Part, node: onnx.NodeProto, facts: Facts, found: Match) 
 
 
 def _is(number: float, tensor: str, facts: Facts) -> bool:
-    """Whether the tensor is a constant of one element, of this value."""
+    """Whether the tensor is a constant of one element with this value."""
     shape = facts.shape(tensor)
     if not facts.is_constant(tensor) or shape is None or any(dim != 1 for dim in shape):
         return False
@@ -137,7 +139,7 @@ def _is(number: float, tensor: str, facts: Facts) -> bool:
 
 
 def _depth(pattern: Pattern) -> int:
-    """Nodes on the longest way through it."""
+    """The number of nodes on the pattern's longest path."""
     if isinstance(pattern, tuple):
         return max(map(_depth, pattern))
     return 1 + max(map(_depth, pattern.inputs)) if isinstance(pattern, Part) else 0

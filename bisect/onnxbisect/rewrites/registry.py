@@ -1,4 +1,4 @@
-"""The rules that are installed: ours, and those of other packages under the entry-point group `onnx_bisect.rules`."""
+"""The installed rules: ours, and those of other packages with the entry-point group `onnx_bisect.rules`."""
 
 import sys
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ _GROUP = "onnx_bisect.rules"
 
 @dataclass(frozen=True, kw_only=True)
 class BrokenRules:
-    """An entry point that cannot be loaded; `reason` is a sentence, `origin` the package that it came with."""
+    """An entry point that cannot be loaded; `reason` is a sentence, `origin` its package."""
 
     name: str
     reason: str
@@ -30,13 +30,15 @@ class Installed:
 
 
 def installed() -> Installed:
-    """An entry point names a Rule or several. One that fails to load is listed and never stops the others."""
+    """All rules. An entry point names one Rule or several; one that fails to load is listed and does not stop the
+    others.
+    """
     return _installed_on(tuple(sys.path))
 
 
 @cache
 def _installed_on(_path: tuple[str, ...]) -> Installed:
-    """Read once: it means opening a file of every distribution that is installed."""
+    """Cached, because it opens a file of every installed distribution."""
     rules = {rule.id: rule for rule in RULES}
     broken = []
     for point in sorted(entry_points(group=_GROUP), key=lambda point: point.name):

@@ -1,4 +1,4 @@
-"""One rule at one node: the replacement, checked, or the reason why there is none."""
+"""Applies one rule at one node: the checked replacement, or the reason why there is none."""
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
@@ -16,9 +16,9 @@ from onnxbisect.rewrites.patterns import Match, matched
 from onnxbisect.rewrites.rule import NotApplicable, Replacement, Rule
 from onnxbisect.rewrites.site import OLDEST_OPSET, Site
 
-#: Constants of up to this many elements are shown to shape inference as values, larger ones as types.
+#: Most elements of a constant whose value shape inference sees; of larger ones it sees the type.
 _SMALL = 4096
-#: The IR version that brings functions with overloads and initializers that are no inputs.
+#: The first IR version with overloads of functions; initializers need not be inputs.
 _MIN_IR = 10
 
 
@@ -26,8 +26,8 @@ _MIN_IR = 10
 class Rewrite:
     """A rule's replacement of one node, which onnx.checker and strict shape inference accept.
 
-    `node` is the end of the pattern where the rule has one. `types` are those of every tensor in it. Its nodes make the
-    node's outputs, under their names.
+    `node` is the last node of the pattern if the rule has one. `types` are those of all its tensors. Its nodes produce
+    the node's outputs, under their names.
     """
 
     rule: Rule
@@ -37,15 +37,15 @@ class Rewrite:
     _facts: Facts
 
     def variants(self) -> tuple[Hashable, ...]:
-        """The support question of each new node, as `Variants` counts them in a model: equal ones are equal there."""
+        """The support question of each new node, comparable with those of `Variants` in a model."""
         return tuple(self._told.variant(node) for node in self.replacement.nodes)
 
     def solos(self) -> tuple[Hashable, ...]:
-        """The same with shapes: rewrites that agree in both ask the same of a compiler."""
+        """The same with shapes; rewrites that agree in both are the same probe."""
         return tuple(self._told.solo(node) for node in self.replacement.nodes)
 
     def inside(self) -> Facts:
-        """What is known inside of the replacement, for rules that look at its nodes."""
+        """The facts inside the replacement, for rules that are applied to its nodes."""
         return self._facts.extended(self.types, self.replacement.initializers)
 
     @cached_property
@@ -67,9 +67,9 @@ class Rewrite:
 
 
 def rewrite(rule: Rule, node: onnx.NodeProto, facts: Facts, *, prefix: str | None = None) -> Rewrite:
-    """Replace the node as the rule says; raises NotApplicable, with the reason, where it cannot be.
+    """Replace the node as the rule says; raises NotApplicable, with the reason, if that is impossible.
 
-    New names begin with `prefix`, the node's and the rule's names where it is None.
+    New names begin with `prefix`; by default, with the names of the node and the rule.
     """
     op = qualified(node)
     if not rule.takes_op(op):
@@ -104,8 +104,9 @@ def _checked(node: onnx.NodeProto, replacement: Replacement, facts: Facts) -> di
 
 
 def _standalone(node: onnx.NodeProto, replacement: Replacement, facts: Facts) -> onnx.ModelProto:
-    """The replacement as a model. Large constants are inputs there; outputs have the types of the node's, so that
-    strict inference refuses others.
+    """The replacement as a model, with large constants as inputs.
+
+    Its outputs are declared with the types of the node's, so that strict inference refuses others.
     """
     inputs, initializers = [], list(replacement.initializers)
     for name in _outside(replacement):
@@ -145,7 +146,7 @@ def _type_of(tensor: onnx.TensorProto) -> onnx.TypeProto:
 
 
 def _outside(replacement: Replacement) -> list[str]:
-    """The tensors that the new nodes read and neither make nor bring along."""
+    """The tensors that the new nodes read and do not define."""
     own = {tensor.name for tensor in replacement.initializers}
     own |= {name for node in replacement.nodes for name in node.output}
     return list(dict.fromkeys(name for node in replacement.nodes for name in reads(node) if name not in own))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 #: Emits the replacement through the site and returns the tensors that take the place of the node's outputs, one for
 #: each. Raises NotApplicable where the rule's condition does not hold.
 Builder = Callable[["Site"], "str | tuple[str, ...]"]
-#: `Rule.takes` of a rule that looks at every op.
+#: `Rule.takes` of a rule for every op.
 ANY_OP = "*"
 
 
@@ -26,10 +26,10 @@ class NotApplicable(Exception):  # noqa: N818 - no error: the answer that a rule
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """How to replace one node, or with a `pattern` all the nodes that it has.
+    """How to replace one node, or with a `pattern` all its nodes.
 
-    `takes` and `gives` are op names as in reports: bare, or `domain::Op`. `rank` orders rules by how often users
-    needed them, the smallest first. `pytorch` is the source line that has the same effect when the model is exported.
+    `takes` and `gives` are op names as in reports: bare, or `domain::Op`. `rank` orders rules by how often users needed
+    them, most often first. `pytorch` is the source line with the same effect when the model is exported.
     """
 
     id: str
@@ -47,20 +47,20 @@ class Rule:
 
     @property
     def order(self) -> tuple[int, int, str]:
-        """What rules are sorted by: the rank, then the better exactness."""
+        """The sort key: the rank, then the exactness."""
         return (self.rank, list(Exactness).index(self.exactness), self.id)
 
     def takes_op(self, op: str) -> bool:
-        """Whether the rule looks at nodes of this op."""
+        """Whether the rule is for nodes of this op."""
         return op in self.takes or ANY_OP in self.takes
 
 
 @dataclass(frozen=True, kw_only=True)
 class Replacement:
-    """The nodes that take one node's place, in topological order, with the tensors that they need beside its inputs.
+    """The nodes that replace one node, in topological order, with the tensors that they need besides its inputs.
 
-    `opsets` are versions of operator sets that the model must import beside its own. `removes` are nodes that go with
-    the one that is replaced, in the order of the graph.
+    `opsets` are versions of operator sets that the model must import in addition. `removes` are nodes removed with the
+    replaced one, in graph order.
     """
 
     nodes: tuple[onnx.NodeProto, ...]
@@ -83,7 +83,7 @@ def rule(
     pattern: Pattern | None = None,
 ) -> Callable[[Builder], Rule]:
     """Make a rule of a builder, whose docstring becomes the summary. `takes` and `gives` are separated by spaces; with
-    a pattern it takes the ops of that.
+    a pattern, it takes the pattern's ops.
     """
 
     def made(build: Builder) -> Rule:

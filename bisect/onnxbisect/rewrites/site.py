@@ -1,4 +1,4 @@
-"""The node that a rule looks at, and the nodes that it puts there: what every rule reads and writes through."""
+"""The node that a rule is applied to, and the nodes that it adds: the interface of every rule."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar, cast
@@ -28,10 +28,10 @@ T = TypeVar("T")
 
 
 class Site:
-    """One node with what is known of its tensors, and a list of new nodes that grows.
+    """One node with the facts about its tensors, and a growing list of new nodes.
 
-    Readers raise NotApplicable, with a reason, for what is not there or not known, so a rule reads as if all were.
-    New tensors get names that begin with `prefix`. `match` is where the node is the end of a rule's pattern.
+    Readers raise NotApplicable, with a reason, for what is missing or unknown, so a rule reads as if all was there. New
+    tensors get names that begin with `prefix`. `match` is set if the node is the last one of a rule's pattern.
     """
 
     def __init__(self, node: onnx.NodeProto, facts: Facts, prefix: str, match: Match | None = None) -> None:
@@ -45,12 +45,12 @@ class Site:
     # Reading
 
     def demand(self, condition: bool, reason: str) -> None:
-        """Give the node up for this reason unless the condition holds."""
+        """Raise NotApplicable with this reason unless the condition holds."""
         if not condition:
             raise NotApplicable(reason)
 
     def known(self, fact: T | None, reason: str) -> T:
-        """The fact; gives the node up where it is None."""
+        """The fact; raises NotApplicable if it is None."""
         if fact is None:
             raise NotApplicable(reason)
         return fact
@@ -69,24 +69,24 @@ class Site:
         return self._match.tensors[name]
 
     def has_matched(self, name: str) -> bool:
-        """Whether the alternative of the pattern that is there has this name."""
+        """Whether the matched alternative of the pattern has this name."""
         return name in self._match.tensors
 
     def has_part(self, name: str) -> bool:
-        """Whether it has a node of this name."""
+        """Whether the match has a node of this name."""
         return name in self._match.named
 
     def part(self, name: str) -> "Site":
-        """A node of the rule's pattern, to be read."""
+        """A node of the rule's pattern, for reading."""
         return Site(self._match.named[name], self.facts, self._prefix)
 
     def float32(self) -> str:
-        """The first input, which is float32."""
+        """The name of the first input, which must be float32."""
         self.demand_dtype(TensorProto.FLOAT)
         return self.input(0)
 
     def inputs(self) -> list[str]:
-        """The names of all inputs, those that are left out excepted."""
+        """The names of all inputs except omitted ones."""
         return [name for name in self.node.input if name]
 
     def attribute(self, name: str, default: T) -> T:
@@ -97,7 +97,7 @@ class Site:
         return cast(T, value.decode("utf-8", "replace") if isinstance(value, bytes) else value)
 
     def has_attribute(self, name: str) -> bool:
-        """Whether the node writes the attribute out."""
+        """Whether the node has the attribute."""
         return name in self._attributes
 
     def dtype(self, slot: int) -> int:
@@ -105,11 +105,11 @@ class Site:
         return self.known(self.facts.dtype(self.input(slot)), f"the type of input {slot} is not known")
 
     def value_dtype(self, slot: int) -> np.dtype:
-        """The element type of an input as numpy has it."""
+        """The numpy dtype of an input."""
         return helper.tensor_dtype_to_np_dtype(self.dtype(slot))
 
     def demand_dtype(self, *allowed: int, slot: int = 0) -> None:
-        """Give the node up unless an input has one of these element types."""
+        """Raise NotApplicable unless an input has one of these element types."""
         dtype = self.dtype(slot)
         names = ", ".join(_type_name(kind) for kind in allowed)
         self.demand(dtype in allowed, f"input {slot} is {_type_name(dtype)}; the rule holds for {names}")
@@ -127,11 +127,11 @@ class Site:
         return self._fixed(self.facts.shape(self.node.output[slot]), f"output {slot}")
 
     def value(self, slot: int) -> np.ndarray:
-        """The value of an input that is a constant."""
+        """The value of a constant input."""
         return self.known(self.facts.value(self.input(slot)), f"input {slot} is not a constant")
 
     def is_constant(self, slot: int) -> bool:
-        """Whether an input is there and a constant."""
+        """Whether an input exists and is a constant."""
         return self.has(slot) and self.facts.is_constant(self.input(slot))
 
     def axis(self, rank: int, default: int = 0, name: str = "axis") -> int:
@@ -141,7 +141,7 @@ class Site:
         return axis % rank
 
     def axes(self, rank: int, slot: int = 1, name: str = "axes") -> tuple[int, ...] | None:
-        """The axes of a reduction or a Squeeze, from its input or its attribute; None where neither is there."""
+        """The axes of a reduction or a Squeeze, from its input or its attribute; None if it has neither."""
         if self.has(slot):
             given = [int(axis) for axis in self.value(slot).ravel()]
         elif self.has_attribute(name):
@@ -172,14 +172,14 @@ class Site:
         )
         name = f"{self._prefix}{kind}_{len(self._nodes)}"
         names = (name,) if outputs == 1 else tuple(f"{name}:{number}" for number in range(outputs))
-        written: dict[str, Any] = attributes  # what onnx takes for an attribute, it looks at itself
+        written: dict[str, Any] = attributes  # onnx checks the values itself
         self._nodes.append(helper.make_node(kind, inputs, names, name=name, domain=domain, **written))
         return names
 
     def add(self, node: onnx.NodeProto, opsets: dict[str, int] | None = None) -> None:
-        """Add a node that is complete, names included; `opsets` are versions that it needs to be imported.
+        """Add a complete node, with names; `opsets` are versions that must be imported for it.
 
-        A Constant becomes an initializer: some compilers read only those of its forms that exporters write.
+        A Constant becomes an initializer: some compilers read only those forms of it that exporters write.
         """
         self._opsets |= opsets or {}
         held = constant_tensor(node) if is_constant(node) else None
@@ -209,7 +209,7 @@ class Site:
         return self.constant_tensor(numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), name))
 
     def constant_tensor(self, tensor: TensorProto) -> str:
-        """Add a constant that has its name; returns it."""
+        """Add a constant that has a name; returns the name."""
         if self.facts.ir_version < _FREE_INITIALIZERS:
             self._nodes.append(helper.make_node("Constant", [], [tensor.name], name=tensor.name, value=tensor))
         else:
@@ -228,11 +228,11 @@ class Site:
         return self.constant(np.array(list(values), np.int64))
 
     def written(self) -> tuple[tuple[onnx.NodeProto, ...], tuple[TensorProto, ...]]:
-        """The nodes and the constants so far, under the names that they were given."""
+        """The nodes and the constants so far, under their names."""
         return tuple(self._nodes), tuple(self._initializers)
 
     def replacement(self, outputs: str | tuple[str, ...]) -> Replacement:
-        """What was written, with `outputs` under the names of the node's outputs."""
+        """The nodes so far, with `outputs` renamed to the node's outputs."""
         made = (outputs,) if isinstance(outputs, str) else outputs
         own = {name for node in self._nodes for name in node.output} | {it.name for it in self._initializers}
         rename: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Where rules come from: public tools that have them. Cited for facts; no code of theirs is taken."""
+"""Public tools that have the same rules. They are cited for facts; none of their code is used."""
 
 _TIDL = (
     "https://github.com/TexasInstruments/edgeai-tidl-tools/blob/95ba2c7ec62bbedeb637d7a5c0273fcede21cac9/"
