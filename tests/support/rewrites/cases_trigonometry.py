@@ -54,11 +54,11 @@ def _(draw: DrawFn) -> Instance:
     return _within(draw, "Sin", float(np.float32(pi)))
 
 
-@case("sin-doubling", _half("Sin"))
+@case("sin-folding", _half("Sin"))
 def _(draw: DrawFn) -> Instance:
-    return _within(draw, "Sin", float(np.float32(16 * pi)))
+    return _within(draw, "Sin", float(np.float32(63 * pi / 2)))
 
 
-@case("cos-doubling", _half("Cos"))
+@case("cos-folding", _half("Cos"))
 def _(draw: DrawFn) -> Instance:
-    return _within(draw, "Cos", float(np.float32(16 * pi)))
+    return _within(draw, "Cos", float(np.float32(21 * pi)))

@@ -1,11 +1,13 @@
 """Sin and Cos by one another and by polynomials."""
 
+from collections.abc import Iterable
 from math import pi
 
 import numpy as np
 
 from onnxbisect.exactness import Exactness
 from onnxbisect.rewrites.exactness import Bound, Domain, Values
+from onnxbisect.rewrites.forms import clip
 from onnxbisect.rewrites.rule import rule
 from onnxbisect.rewrites.site import Site
 from onnxbisect.rewrites.sources import executorch, operator
@@ -28,11 +30,11 @@ _HALF = (
     -2.4677190662431014e-08,
     1.345219491355465e-10,
 )
-#: cos(r) as a polynomial in r², within 4.8e-11 up to an eighth turn (least squares at Chebyshev's points).
-_COSINE = (1.0, -0.499999996, 0.0416666167, -0.00138866186, 2.43798804e-05)
-#: How often an angle is halved before and doubled after, and up to which magnitude that leaves an eighth turn.
-_DOUBLINGS = 6
-_DOUBLED = float(np.float32(2**_DOUBLINGS * pi / 4))
+#: Where the argument is mirrored, in quarter turns for Sin and half turns for Cos. Each is at least a third of the one
+#: before, and near a bfloat16 number (22 is nearly 7 pi), because targets hold constants in their own type.
+_SINE_FOLDS, _COSINE_FOLDS = (21, 7, 3, 1), (7, 4, 2, 1)
+_SINE_REACH = float(np.float32(3 * _SINE_FOLDS[0] * pi / 2))
+_COSINE_REACH = float(np.float32(3 * _COSINE_FOLDS[0] * pi))
 #: Pi in three parts, of which the first two have few enough bits that whole numbers up to 8192 times them are exact
 #: (Cody and Waite; the constants are those of Cephes for a quarter of pi, times four).
 _PI = (3.140625, 9.67502593994140625e-4, 1.509957990978376432e-7)
@@ -64,23 +66,15 @@ def _series(at: Site, r: str, terms: tuple[float, ...]) -> str:
     return at.op("Mul", r, _polynomial(at, at.op("Mul", r, r), terms))
 
 
-def _of_part(at: Site, doublings: int) -> tuple[str, str]:
-    """Sine and cosine of x/64 by polynomials, then so many times those of twice the angle."""
-    part = at.op("Mul", at.float32(), at.scalar(0.5**_DOUBLINGS))
-    square = at.op("Mul", part, part)
-    sine = at.op("Mul", part, _polynomial(at, square, _QUARTER))
-    cosine = _polynomial(at, square, _COSINE)
-    for _ in range(doublings):
-        sine, cosine = _sine_of_twice(at, sine, cosine), _cosine_of_twice(at, sine)
-    return sine, cosine
+def _folded(at: Site, x: str, ends: Iterable[float]) -> str:
+    """The input mirrored at plus or minus each of these values if it is beyond: 2 Clip(x, -end, end) - x.
 
-
-def _sine_of_twice(at: Site, sine: str, cosine: str) -> str:
-    return at.op("Mul", at.op("Add", sine, sine), cosine)
-
-
-def _cosine_of_twice(at: Site, sine: str) -> str:
-    return at.op("Sub", at.scalar(1), at.op("Mul", at.op("Add", sine, sine), sine))
+    Values within an end stay exactly as they are, in any element type, and so do differences beyond it.
+    """
+    for end in ends:
+        inside = clip(at, x, -end, end)
+        x = at.op("Sub", at.op("Add", inside, inside), x)
+    return x
 
 
 def _reduced(at: Site, x: str, turns: str) -> str:
@@ -181,36 +175,38 @@ def sin_half_turn(at: Site) -> str:
 
 
 @rule(
-    "sin-doubling",
+    "sin-folding",
     takes="Sin",
-    gives="Mul Add Sub",
+    gives="Mul Add Sub Clip",
     exactness=Exactness.DOMAIN,
-    bound=Bound(absolute=6e-5),
-    domain=_within(_DOUBLED),
+    bound=Bound(absolute=6e-6),
+    domain=_within(_SINE_REACH),
     rank=20,
-    source=executorch("arm/_passes"),
-    pytorch="polynomials of x / 64 and six doublings of the angle instead of x.sin()",
+    source=operator("Sin"),
+    pytorch="a polynomial of degree 9 behind x = 2 * x.clamp(-c, c) - x for c of 21, 7, 3, 1 times pi / 2",
 )
-def sin_doubling(at: Site) -> str:
-    """Sine and cosine of x/64 by polynomials, then six times those of twice the angle."""
-    return _sine_of_twice(at, *_of_part(at, _DOUBLINGS - 1))
+def sin_folding(at: Site) -> str:
+    """The input mirrored into a quarter turn by 2 Clip(x, -c, c) - x, then a polynomial of degree 9."""
+    return _series(at, _folded(at, at.float32(), (number * pi / 2 for number in _SINE_FOLDS)), _QUARTER)
 
 
 @rule(
-    "cos-doubling",
+    "cos-folding",
     takes="Cos",
-    gives="Mul Add Sub",
+    gives="Mul Add Sub Clip Relu",
     exactness=Exactness.DOMAIN,
-    bound=Bound(absolute=6e-5),
-    domain=_within(_DOUBLED),
+    bound=Bound(absolute=4e-6),
+    domain=_within(_COSINE_REACH),
     rank=20,
-    source=executorch("arm/_passes"),
-    pytorch="polynomials of x / 64 and six doublings of the angle instead of x.cos()",
+    source=operator("Cos"),
+    pytorch="as for sin, with c of 7, 4, 2, 1 times pi, then the polynomial of pi / 2 - x.abs()",
 )
-def cos_doubling(at: Site) -> str:
-    """Sine and cosine of x/64 by polynomials, then six times those of twice the angle."""
-    half = _sine_of_twice(at, *_of_part(at, _DOUBLINGS - 2))
-    return _cosine_of_twice(at, half)
+def cos_folding(at: Site) -> str:
+    """The input mirrored into half a turn by 2 Clip(x, -c, c) - x, then a polynomial of pi/2 less its magnitude."""
+    x = _folded(at, at.float32(), (number * pi for number in _COSINE_FOLDS))
+    positive = at.op("Relu", x)
+    magnitude = at.op("Sub", at.op("Add", positive, positive), x)
+    return _series(at, at.op("Sub", at.scalar(pi / 2), magnitude), _QUARTER)
 
 
-RULES = (cos_sin, sin_cos, sin_polynomial, cos_polynomial, sin_half_turn, sin_doubling, cos_doubling)
+RULES = (cos_sin, sin_cos, sin_polynomial, cos_polynomial, sin_half_turn, sin_folding, cos_folding)
