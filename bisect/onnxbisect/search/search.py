@@ -107,12 +107,13 @@ class Search:
         """Whether the nodes listed for the whole model may be every refused one.
 
         A compiler often lists all of them: then the model without them passes. Two adjacent nodes are no list but one
-        refused pair. A single name is often only the first one, and is worth a probe where it leaves out others of its
-        variant. The first of several wrong numbers is no list.
+        refused pair. A single name is often only the first one, and is worth a probe where it leaves out nodes of its
+        variant with another neighbourhood, which may be fused there. The first of several wrong numbers is no list.
         """
-        if size(listed) == 1 and not self._oracle.has_wrong_numbers(self._universe.everything):
-            return self._universe.variant_members[self._universe.variant[lowest(listed)]] != listed
-        return size(listed) > 2 or len(components(self._universe, listed)) > 1
+        if size(listed) != 1 or self._oracle.has_wrong_numbers(self._universe.everything):
+            return size(listed) > 2 or len(components(self._universe, listed)) > 1
+        alike = self._universe.variant_members[self._universe.variant[lowest(listed)]]
+        return len({self._universe.neighbourhoods[unit] for unit in members(alike)}) > 1
 
     def _find_all(self) -> None:
         """Add suspects until every remainder passes and every failing probe on record contains a suspect."""
